@@ -1,0 +1,47 @@
+# Every target makes the virtual environment .venv, with everything in it, if it is missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check unit integration chaos bench clean
+
+help:  ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
+
+venv: $(STAMP)  ## make .venv with everything in it
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "SparkRelay needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.11.")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
+	touch $@
+
+demo: venv  ## two instances, one SIGKILL, one exact answer
+	$(BIN)/sparkrelay demo
+
+check: venv  ## lint, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: venv  ## tests that need neither broker nor Spark (seconds)
+	$(BIN)/pytest tests/unit
+
+integration: venv  ## tests on a real Kafka and a real Spark
+	$(BIN)/pytest tests/integration
+
+test: check  ## everything that must hold before a change lands
+	$(BIN)/pytest -m 'not long'
+
+chaos: venv  ## the whole kill suite
+	$(BIN)/pytest tests/chaos
+
+bench: venv  ## drain and latency, ours beside its peers, as ratios
+	$(BIN)/python -m bench
+
+clean:  ## remove caches (keeps .venv)
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse artifacts

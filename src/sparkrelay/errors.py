@@ -1,0 +1,218 @@
+"""Every error SparkRelay raises, as one tree.
+
+    SparkRelayError
+    ├── ConfigException (ValueError)        a setting is unknown, malformed or out of range
+    ├── TopologyException                   the pipeline cannot be built or checked
+    ├── KafkaException                      the broker, or the way to it; .retriable tells whether trying again can help
+    │   ├── TimeoutException (TimeoutError)     no answer within the bound
+    │   ├── DisconnectException                 the connection broke before the answer came
+    │   ├── BrokerResponseException             the broker answered with an error code (.code, .name)
+    │   ├── UnknownTopicException               a topic, or a partition of it, does not exist
+    │   ├── UnsupportedVersionException         the broker is too old for what we ask
+    │   ├── AuthenticationException             SASL or TLS was refused
+    │   ├── AuthorizationException              an ACL forbids it
+    │   ├── OffsetOutOfRangeException           a position outside the log, and no reset policy
+    │   ├── CommitFailedException               the group moved on while we were committing
+    │   └── ProducerFencedException             somebody opened the same transactional id after us
+    ├── RecordException                     bytes from or for a topic
+    │   ├── CorruptRecordException              a batch whose checksum or structure is wrong
+    │   └── SerializationException              a value that does not fit its format
+    ├── StreamsException                    a running instance
+    │   ├── TaskAssignmentException             an assignment cannot be computed or followed
+    │   ├── TaskMigratedException               the task belongs to somebody else now
+    │   └── IncompatibleTopologyException       two instances of one application differ
+    ├── StateStoreException                 local state
+    │   ├── LockException                       somebody else holds the directory
+    │   ├── StoreFullException                  the disk or the map is full
+    │   ├── StoreOutOfStepException             the store is not where the batch expects it
+    │   └── StoreCorruptedException             the store cannot be trusted; rebuild it from the changelog
+    ├── WakeupException                     wakeup() was called on the consumer
+    ├── ConcurrentModificationError         two threads use one consumer
+    ├── AccessKeyError                      a thread access key was misused (KIP-944)
+    └── DevKafkaException                   the development broker cannot start or stop
+
+Messages name the thing, its value and the remedy.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AccessKeyError",
+    "AuthenticationException",
+    "AuthorizationException",
+    "BrokerResponseException",
+    "CommitFailedException",
+    "ConcurrentModificationError",
+    "ConfigException",
+    "CorruptRecordException",
+    "DevKafkaException",
+    "DisconnectException",
+    "IncompatibleTopologyException",
+    "KafkaException",
+    "LockException",
+    "OffsetOutOfRangeException",
+    "ProducerFencedException",
+    "RecordException",
+    "SerializationException",
+    "SparkRelayError",
+    "StateStoreException",
+    "StoreCorruptedException",
+    "StoreFullException",
+    "StoreOutOfStepException",
+    "StreamsException",
+    "TaskAssignmentException",
+    "TaskMigratedException",
+    "TimeoutException",
+    "TopologyException",
+    "UnknownTopicException",
+    "UnsupportedVersionException",
+    "WakeupException",
+]
+
+
+class SparkRelayError(Exception):
+    """Root of every error that SparkRelay raises on purpose."""
+
+
+class ConfigException(SparkRelayError, ValueError):
+    """A setting is unknown, malformed or out of range; the message names its key and value."""
+
+
+class TopologyException(SparkRelayError):
+    """The pipeline cannot be built: wrong column, unsupported step, clashing names."""
+
+
+class KafkaException(SparkRelayError):
+    """The broker, or the way to it, failed.
+
+    Attributes:
+        retriable: True if the same request may succeed later without any other change.
+    """
+
+    retriable: bool = False
+
+
+class TimeoutException(KafkaException, TimeoutError):
+    """No answer came within the bound that the message states."""
+
+    retriable = True
+
+
+class DisconnectException(KafkaException):
+    """The connection broke before the answer came; the request may or may not have been carried out."""
+
+    retriable = True
+
+
+class BrokerResponseException(KafkaException):
+    """The broker answered with an error code.
+
+    Attributes:
+        code: Kafka's numeric error code.
+        name: Kafka's name of it, such as ``NOT_COORDINATOR``.
+    """
+
+    def __init__(self, message: str, *, code: int, name: str, retriable: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.name = name
+        self.retriable = retriable
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_broker_response, (str(self), self.code, self.name, self.retriable)
+
+
+def _rebuild_broker_response(message: str, code: int, name: str, retriable: bool) -> BrokerResponseException:
+    return BrokerResponseException(message, code=code, name=name, retriable=retriable)
+
+
+class UnknownTopicException(KafkaException):
+    """A topic, or a partition of it, does not exist."""
+
+
+class UnsupportedVersionException(KafkaException):
+    """The broker is too old for what we ask; the message names the version that is needed."""
+
+
+class AuthenticationException(KafkaException):
+    """The broker refused our SASL or TLS credentials."""
+
+
+class AuthorizationException(KafkaException):
+    """An ACL forbids the operation on the named resource."""
+
+
+class OffsetOutOfRangeException(KafkaException):
+    """A position lies outside the log and ``auto.offset.reset`` is ``none``."""
+
+
+class CommitFailedException(KafkaException):
+    """The group has rebalanced, so this member may no longer commit these offsets."""
+
+
+class ProducerFencedException(KafkaException):
+    """Somebody opened the same transactional id after us."""
+
+
+class RecordException(SparkRelayError):
+    """Bytes read from or meant for a topic are unusable."""
+
+
+class CorruptRecordException(RecordException):
+    """A record batch has a wrong checksum or structure."""
+
+
+class SerializationException(RecordException):
+    """A value does not fit its declared format; the message names topic, partition and offset if known."""
+
+
+class StreamsException(SparkRelayError):
+    """A running instance failed."""
+
+
+class TaskAssignmentException(StreamsException):
+    """An assignment cannot be computed or followed. See KIP-924."""
+
+
+class TaskMigratedException(StreamsException):
+    """The task belongs to another owner now."""
+
+
+class IncompatibleTopologyException(StreamsException):
+    """Two instances of one application run different topologies."""
+
+
+class StateStoreException(SparkRelayError):
+    """Local state cannot be used."""
+
+
+class LockException(StateStoreException):
+    """Somebody else holds the directory; the message names them."""
+
+
+class StoreFullException(StateStoreException):
+    """The disk, or the store's memory map, is full."""
+
+
+class StoreOutOfStepException(StateStoreException):
+    """The store is not at the batch and epoch that the caller expects."""
+
+
+class StoreCorruptedException(StateStoreException):
+    """The store cannot be trusted and must be rebuilt from its changelog."""
+
+
+class WakeupException(SparkRelayError):
+    """``wakeup()`` interrupted a blocking call."""
+
+
+class ConcurrentModificationError(SparkRelayError, RuntimeError):
+    """Two threads use one consumer without handing it over; the message names both."""
+
+
+class AccessKeyError(SparkRelayError, RuntimeError):
+    """A thread access key was misused. See KIP-944."""
+
+
+class DevKafkaException(SparkRelayError):
+    """The development broker cannot be started, reached or stopped."""

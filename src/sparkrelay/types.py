@@ -1,0 +1,81 @@
+"""The small values everybody shares: frozen, ordered, without dependencies."""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+__all__ = ["ProcessId", "TaskId", "TopicPartition"]
+
+_SIGN_BIT = 1 << 63
+_LOW_64 = (1 << 64) - 1
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class TaskId(NamedTuple):
+    """A subtopology and a partition, written ``1_3``; ordered by both as integers."""
+
+    subtopology: int
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.subtopology}_{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``"1_3"``.
+
+        Raises:
+            ValueError: the text is not two non-negative integers joined by an underscore.
+        """
+        subtopology, separator, partition = text.partition("_")
+        if not (separator and subtopology.isdecimal() and partition.isdecimal()):
+            raise ValueError(f"not a task id: {text!r}; expected <subtopology>_<partition>, such as 0_3")
+        return cls(int(subtopology), int(partition))
+
+
+@functools.total_ordering
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """Identity of one process: kept in its state directory, so it survives restarts. See KIP-924.
+
+    Ordered as Java orders UUIDs (both 64-bit halves *signed*), because the order decides assignments and the Java
+    assignors are our oracle.
+    """
+
+    id: uuid.UUID
+
+    @classmethod
+    def random(cls) -> Self:
+        """Return a new identity."""
+        return cls(uuid.uuid4())
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a UUID in its usual text form; raises ValueError otherwise."""
+        return cls(uuid.UUID(text))
+
+    @property
+    def _java_order(self) -> tuple[int, int]:
+        high, low = self.id.int >> 64, self.id.int & _LOW_64
+        # Flipping the sign bit makes unsigned comparison agree with Java's signed one.
+        return high ^ _SIGN_BIT, low ^ _SIGN_BIT
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, ProcessId):
+            return NotImplemented
+        return self._java_order < other._java_order
+
+    def __str__(self) -> str:
+        return str(self.id)
