@@ -1,1 +1,261 @@
-"""Settings."""
+"""Every setting of an instance: dotted key, type, default, range, unit, one line.
+
+Keys and defaults are Kafka Streams' own where it has them, so that its documentation applies; settings that only
+SparkRelay has say so. Settings for the clients underneath carry the prefixes ``consumer.``, ``producer.`` and
+``admin.``; security keys are spelt as in librdkafka and need no prefix.
+
+Unknown keys are refused, naming the nearest known one: a misspelt ``num.standby.replicas`` must not silently mean
+"no standbys".
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from sparkrelay.errors import ConfigException
+
+__all__ = ["SECURITY_KEYS", "StreamsConfig", "nearest"]
+
+#: Passed through to every connection, spelt as librdkafka spells them.
+SECURITY_KEYS = frozenset(
+    {
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.username",
+        "sasl.password",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.key.password",
+        "ssl.endpoint.identification.algorithm",
+    }
+)
+
+_PREFIXES = ("consumer.", "producer.", "admin.")
+_CLIENT_TAG = "client.tag."
+_APPLICATION_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+def nearest(key: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?`` for the known key nearest to ``key``, or an empty string."""
+    match = difflib.get_close_matches(key, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {match[0]!r}?" if match else ""
+
+
+class StreamsConfig(BaseModel):
+    """The settings of one instance, checked. Build it with :meth:`from_dict`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False, arbitrary_types_allowed=True)
+
+    # Identity and place
+    application_id: str = Field(
+        alias="application.id", description="names the group, the state directory, internal topics"
+    )
+    bootstrap_servers: str = Field(alias="bootstrap.servers", description="HOST:PORT[,HOST:PORT...]")
+    client_id: str = Field(
+        "", alias="client.id", description="prefix of client ids; default: application.id and a process id"
+    )
+    state_dir: str = Field("/tmp/sparkrelay", alias="state.dir", description="where local state lives")  # noqa: S108
+    application_server: str = Field(
+        "", alias="application.server", description="HOST:PORT that other instances can ask"
+    )
+    client_rack: str = Field("", alias="client.rack", description="rack of this instance")
+    client_tags: Mapping[str, str] = Field(default_factory=dict, alias="client.tag.", description="client.tag.<key>")
+
+    # Work
+    num_stream_threads: int = Field(
+        1, alias="num.stream.threads", ge=1, le=64, description="stream threads per process"
+    )
+    max_batch_records: int = Field(
+        500_000,
+        alias="max.batch.records",
+        ge=1,
+        description="records a task may take into one micro-batch (SparkRelay's own)",
+    )
+    poll_ms: int = Field(100, alias="poll.ms", ge=1, le=60_000, description="longest wait for new input, ms")
+    max_task_retries: int = Field(
+        2,
+        alias="max.batch.retries",
+        ge=0,
+        le=100,
+        description="times a failed micro-batch is run again (SparkRelay's own)",
+    )
+    deserialization_exception_handler: Literal["fail", "log-and-continue"] = Field(
+        "fail",
+        alias="deserialization.exception.handler",
+        description="what to do with a record that does not decode",
+    )
+    processing_guarantee: Literal["exactly_once_v2", "at_least_once"] = Field(
+        "exactly_once_v2", alias="processing.guarantee", description="exactly once either way"
+    )
+
+    # State and availability (KIP-441)
+    num_standby_replicas: int = Field(
+        0, alias="num.standby.replicas", ge=0, le=100, description="standbys per stateful task"
+    )
+    max_warmup_replicas: int = Field(
+        2, alias="max.warmup.replicas", ge=1, description="warm-ups in the whole group at once"
+    )
+    acceptable_recovery_lag: int = Field(
+        10_000,
+        alias="acceptable.recovery.lag",
+        ge=0,
+        description="lag, in offsets, at which a task counts as caught up",
+    )
+    probing_rebalance_interval_ms: int = Field(
+        600_000,
+        alias="probing.rebalance.interval.ms",
+        ge=60_000,
+        description="longest wait until warm-ups are looked at, ms",
+    )
+    follow_up_when_caught_up: bool = Field(
+        True,
+        alias="follow.up.when.caught.up",
+        description="ask for the follow-up as soon as a warm-up is warm (SparkRelay's own)",
+    )
+    follow_up_min_interval_ms: int = Field(
+        10_000,
+        alias="follow.up.min.interval.ms",
+        ge=0,
+        description="least time between such follow-ups, ms (SparkRelay's own)",
+    )
+    task_assignor_class: Any = Field(
+        None, alias="task.assignor.class", description="class, or its import path (KIP-924)"
+    )
+    state_cleanup_delay_ms: int = Field(
+        600_000,
+        alias="state.cleanup.delay.ms",
+        ge=0,
+        description="age at which an unowned task directory is removed, ms",
+    )
+    store_max_bytes: int = Field(
+        64 << 30,
+        alias="store.max.bytes",
+        ge=1 << 20,
+        description="bound on one task's local state, bytes (SparkRelay's own)",
+    )
+
+    # Group membership and transactions
+    auto_offset_reset: Literal["earliest", "latest"] = Field(
+        "earliest", alias="auto.offset.reset", description="where a task without any position starts"
+    )
+    session_timeout_ms: int = Field(
+        45_000, alias="session.timeout.ms", ge=1_000, description="a silent member is dead after, ms"
+    )
+    heartbeat_interval_ms: int = Field(
+        500,
+        alias="heartbeat.interval.ms",
+        ge=50,
+        description="members learn of a rebalance within this, ms (Kafka: 3000)",
+    )
+    max_poll_interval_ms: int = Field(
+        300_000,
+        alias="max.poll.interval.ms",
+        ge=1_000,
+        description="bound on a rebalance, and on a micro-batch, ms",
+    )
+    transaction_timeout_ms: int = Field(
+        60_000,
+        alias="transaction.timeout.ms",
+        ge=1_000,
+        description="the broker aborts a transaction open longer, ms",
+    )
+    replication_factor: int = Field(
+        -1, alias="replication.factor", ge=-1, description="of internal topics; -1: the broker's default"
+    )
+    request_timeout_ms: int = Field(30_000, alias="request.timeout.ms", ge=100, description="bound on one request, ms")
+    default_api_timeout_ms: int = Field(
+        60_000, alias="default.api.timeout.ms", ge=100, description="bound on one operation, ms"
+    )
+
+    # What goes to the clients underneath, without its prefix
+    consumer: Mapping[str, Any] = Field(default_factory=dict, alias="consumer.")
+    producer: Mapping[str, Any] = Field(default_factory=dict, alias="producer.")
+    admin: Mapping[str, Any] = Field(default_factory=dict, alias="admin.")
+    security: Mapping[str, Any] = Field(default_factory=dict, alias="security.")
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
+        """Check ``settings`` (dotted keys) and fill in the defaults.
+
+        Raises:
+            ConfigException: a key is unknown, missing, malformed or out of range; the message names it.
+        """
+        known = cls.keys()
+        values: dict[str, Any] = {}
+        groups: dict[str, dict[str, Any]] = {alias: {} for alias in (*_PREFIXES, _CLIENT_TAG, "security.")}
+        for key, value in settings.items():
+            if not isinstance(key, str):
+                raise ConfigException(f"setting names are strings such as 'application.id', not {key!r}")
+            prefix = next((p for p in (*_PREFIXES, _CLIENT_TAG) if key.startswith(p) and len(key) > len(p)), None)
+            if prefix is not None:
+                groups[prefix][key.removeprefix(prefix)] = value
+            elif key in SECURITY_KEYS:
+                groups["security."][key] = value
+            elif key == "internal.task.assignor.class":
+                raise ConfigException(f"{key!r} is Kafka's internal setting; use 'task.assignor.class' instead")
+            elif key not in known:
+                raise ConfigException(f"unknown setting {key!r} (value {value!r}){nearest(key, known)}")
+            else:
+                values[key] = value
+        try:
+            return cls.model_validate(values | groups)
+        except ValidationError as error:
+            raise ConfigException("; ".join(_describe(problem) for problem in error.errors())) from None
+
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        """Return every dotted key that takes a value, in the order of this page."""
+        aliases = (field.alias for field in cls.model_fields.values())
+        return tuple(alias for alias in aliases if alias is not None and not alias.endswith("."))
+
+    @field_validator("application_id")
+    @classmethod
+    def _check_application_id(cls, value: str) -> str:
+        if not _APPLICATION_ID.fullmatch(value) or value in {".", ".."}:
+            raise ValueError(
+                "use 1 to 200 letters, digits, '.', '_' or '-': it becomes part of topic and directory names"
+            )
+        return value
+
+    @field_validator("bootstrap_servers", mode="before")
+    @classmethod
+    def _check_bootstrap_servers(cls, value: object) -> object:
+        if isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
+        if isinstance(value, str):
+            for server in value.split(","):
+                host, _, port = server.strip().rpartition(":")
+                if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+                    raise ValueError(f"{server.strip()!r} is not HOST:PORT")
+        return value
+
+    @field_validator("consumer", "producer", "admin", "security", "client_tags", mode="after")
+    @classmethod
+    def _freeze(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        return MappingProxyType(dict(value))
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.heartbeat_interval_ms * 3 > self.session_timeout_ms:
+            raise ValueError(
+                f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) must be at most a third of session.timeout.ms "
+                f"({self.session_timeout_ms}), or one lost heartbeat expires the member"
+            )
+        return self
+
+
+def _describe(problem: Any) -> str:
+    location = problem["loc"][0] if problem["loc"] else "settings"
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "missing":
+        return f"setting {location!r} is required"
+    if not problem["loc"]:
+        return str(message)
+    return f"setting {location!r} has the value {problem['input']!r}: {message[:1].lower()}{message[1:]}"
