@@ -29,6 +29,7 @@
     ├── WakeupException                     wakeup() was called on the consumer
     ├── ConcurrentModificationError         two threads use one consumer
     ├── AccessKeyError                      a thread access key was misused (KIP-944)
+    ├── JavaException                       Java is missing or too old
     └── DevKafkaException                   the development broker cannot start or stop
 
 Messages name the thing, its value and the remedy.
@@ -48,6 +49,7 @@ __all__ = [
     "DevKafkaException",
     "DisconnectException",
     "IncompatibleTopologyException",
+    "JavaException",
     "KafkaException",
     "LockException",
     "OffsetOutOfRangeException",
@@ -212,6 +214,10 @@ class ConcurrentModificationError(SparkRelayError, RuntimeError):
 
 class AccessKeyError(SparkRelayError, RuntimeError):
     """A thread access key was misused. See KIP-944."""
+
+
+class JavaException(SparkRelayError):
+    """Java is missing or too old."""
 
 
 class DevKafkaException(SparkRelayError):

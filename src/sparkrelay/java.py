@@ -1,0 +1,52 @@
+"""Is there a Java, and is it new enough? Spark and the development broker both need 17."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from sparkrelay.errors import JavaException
+
+__all__ = ["MINIMUM_JAVA", "java_executable", "require_java"]
+
+MINIMUM_JAVA = 17
+_REMEDY = (
+    f"Install a JDK or JRE {MINIMUM_JAVA} or newer (for example 'apt-get install openjdk-17-jre-headless' or "
+    "'brew install openjdk@17'), or set JAVA_HOME to one."
+)
+
+
+def java_executable() -> str:
+    """Return the java that Spark would start: ``$JAVA_HOME/bin/java``, else the one on PATH."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if found is None or not os.access(found, os.X_OK):
+        where = f"JAVA_HOME={home} holds no bin/java" if home else "there is no java on PATH"
+        raise JavaException(f"SparkRelay needs Java {MINIMUM_JAVA}: {where}. {_REMEDY}")
+    return found
+
+
+def require_java() -> str:
+    """Return the java executable, having checked its version.
+
+    Raises:
+        JavaException: none, or older than 17; the message has the remedy.
+    """
+    executable = java_executable()
+    version = _major_version(executable)
+    if version < MINIMUM_JAVA:
+        raise JavaException(f"SparkRelay needs Java {MINIMUM_JAVA} or newer; {executable} is Java {version}. {_REMEDY}")
+    return executable
+
+
+@functools.cache
+def _major_version(executable: str) -> int:
+    answer = subprocess.run([executable, "-version"], capture_output=True, text=True, check=False, timeout=60)
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    if match is None:
+        raise JavaException(f"{executable} -version said {answer.stderr.strip()!r}, which names no version. {_REMEDY}")
+    return int(match.group(1))
