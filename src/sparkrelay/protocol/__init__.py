@@ -1,1 +1,38 @@
-"""protocol."""
+"""Bytes that the members of a group exchange, as values: what each knows, and what each is to do.
+
+The formats are Kafka Streams' own (versions 1 to 11), so that the Java classes can check ours; see
+``docs/internals/assignment.md`` for the layout byte by byte.
+"""
+
+from sparkrelay.protocol.assignment_info import AssignmentInfo
+from sparkrelay.protocol.common import (
+    LATEST_OFFSET,
+    LATEST_SUPPORTED_VERSION,
+    LONG_MAX,
+    NO_REBALANCE_SCHEDULED,
+    UNKNOWN_OFFSET,
+    UNKNOWN_OFFSET_SUM,
+    ErrorCode,
+    HostInfo,
+)
+from sparkrelay.protocol.named_task_id import NamedTaskId, parse_task_id
+from sparkrelay.protocol.reserved_tags import RESERVED_TAG_PREFIX, TOPOLOGY_TAG, split_tags
+from sparkrelay.protocol.subscription_info import SubscriptionInfo
+
+__all__ = [
+    "LATEST_OFFSET",
+    "LATEST_SUPPORTED_VERSION",
+    "LONG_MAX",
+    "NO_REBALANCE_SCHEDULED",
+    "RESERVED_TAG_PREFIX",
+    "TOPOLOGY_TAG",
+    "UNKNOWN_OFFSET",
+    "UNKNOWN_OFFSET_SUM",
+    "AssignmentInfo",
+    "ErrorCode",
+    "HostInfo",
+    "NamedTaskId",
+    "SubscriptionInfo",
+    "parse_task_id",
+    "split_tags",
+]

@@ -1,0 +1,216 @@
+"""What a member tells the leader when it joins: who it is, which tasks it has state of, and how much.
+
+Layouts of versions 1 to 11; ``docs/internals/assignment.md`` has the table. A member of a newer version than ours can
+only be read as far as its version numbers: that is what version probing needs, and nothing more may be assumed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
+
+from sparkrelay.errors import TaskAssignmentException
+from sparkrelay.protocol.binary import Reader, Writer
+from sparkrelay.protocol.common import (
+    LATEST_OFFSET,
+    LATEST_SUPPORTED_VERSION,
+    UNKNOWN_OFFSET_SUM,
+    check_version,
+)
+from sparkrelay.protocol.named_task_id import NamedTaskId
+from sparkrelay.types import ProcessId, TaskId
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["SubscriptionInfo"]
+
+_UNKNOWN_VERSION = -1
+#: Members of a future version share this stand-in, since their own id cannot be read.
+_FUTURE_PROCESS = ProcessId(uuid.UUID(int=0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionInfo:
+    """The user data of one member's subscription.
+
+    Attributes:
+        process_id: The process that the member drives.
+        version: Wire version it is written in.
+        latest_supported_version: Newest version the member understands; -1 if it did not say (versions 1 and 2).
+        user_end_point: ``host:port`` where the instance answers queries, or None.
+        task_offset_sums: Per task with local state the sum of its changelog offsets, or a sentinel.
+        unique_field: Counts up with each subscription, so that the broker sees a changed one.
+        error_code: SHUTDOWN_REQUESTED if the member asks the whole group to stop, else NONE.
+        client_tags: The member's tags, reserved ones included.
+    """
+
+    process_id: ProcessId
+    version: int = LATEST_SUPPORTED_VERSION
+    latest_supported_version: int = LATEST_SUPPORTED_VERSION
+    user_end_point: str | None = None
+    task_offset_sums: Mapping[TaskId, int] = field(default_factory=dict, hash=False)
+    unique_field: int = 0
+    error_code: int = 0
+    client_tags: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        check_version(self.version, latest=max(LATEST_SUPPORTED_VERSION, self.latest_supported_version))
+        object.__setattr__(self, "task_offset_sums", MappingProxyType(dict(self.task_offset_sums)))
+        object.__setattr__(self, "client_tags", MappingProxyType(dict(self.client_tags)))
+
+    @property
+    def is_future(self) -> bool:
+        """True if the member writes a version that we cannot read beyond its version numbers."""
+        return self.version > LATEST_SUPPORTED_VERSION
+
+    @property
+    def prev_tasks(self) -> frozenset[TaskId]:
+        """Tasks that were active and running on the member."""
+        return frozenset(task for task, total in self.task_offset_sums.items() if total == LATEST_OFFSET)
+
+    @property
+    def standby_tasks(self) -> frozenset[TaskId]:
+        """All other tasks that the member has state of."""
+        return frozenset(task for task, total in self.task_offset_sums.items() if total != LATEST_OFFSET)
+
+    def encode(self) -> bytes:
+        """Return the bytes of this subscription in its own version.
+
+        Raises:
+            ValueError: the version is newer than we can write.
+            TaskAssignmentException: a task of a named topology in a version below 10.
+        """
+        check_version(self.version)
+        out = Writer()
+        out.int32(self.version)
+        if self.version >= 3:
+            out.int32(self.latest_supported_version)
+        out.raw(self.process_id.id.bytes)
+        if self.version < 7:
+            for tasks in (self.prev_tasks, self.standby_tasks):
+                _write_plain_tasks(out, tasks)
+        if self.version >= 2:
+            out.blob((self.user_end_point or "").encode())
+        if 7 <= self.version <= 9:
+            self._write_grouped_offsets(out)
+        elif self.version >= 10:
+            self._write_flat_offsets(out)
+        if self.version >= 8:
+            out.int8(self.unique_field)
+        if self.version >= 9:
+            out.int32(self.error_code)
+        if self.version >= 11:
+            out.int32(len(self.client_tags))
+            for key, value in self.client_tags.items():
+                out.blob(key.encode())
+                out.blob(value.encode())
+        return out.getvalue()
+
+    def _write_grouped_offsets(self, out: Writer) -> None:
+        groups: dict[int, list[tuple[int, int]]] = {}
+        for task, total in self.task_offset_sums.items():
+            _refuse_named(task)
+            groups.setdefault(task.subtopology, []).append((task.partition, total))
+        out.int32(len(groups))
+        for subtopology, sums in groups.items():
+            out.int32(subtopology)
+            out.int32(len(sums))
+            for partition, total in sums:
+                out.int32(partition)
+                out.int64(total)
+
+    def _write_flat_offsets(self, out: Writer) -> None:
+        out.int32(len(self.task_offset_sums))
+        for task, total in self.task_offset_sums.items():
+            out.int32(task.subtopology)
+            out.int32(task.partition)
+            out.int64(total)
+            out.short_string(task.topology if isinstance(task, NamedTaskId) else None)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read a subscription of any version.
+
+        Raises:
+            TaskAssignmentException: the bytes end too early or hold impossible counts.
+            ValueError: the version numbers contradict each other.
+        """
+        source = Reader(data)
+        try:
+            version = source.int32()
+            latest = source.int32() if version >= 3 else _UNKNOWN_VERSION
+            fields = {} if version > LATEST_SUPPORTED_VERSION else _read_fields(source, version)
+        except (EOFError, ValueError) as error:
+            raise TaskAssignmentException(
+                f"cannot read a member's subscription of {len(data)} bytes: {error}"
+            ) from error
+        if not fields:
+            check_version(version, latest=latest)
+            fields["process_id"] = _FUTURE_PROCESS
+        return cls(version=version, latest_supported_version=latest, **fields)
+
+
+def _read_fields(source: Reader, version: int) -> dict[str, Any]:
+    process_id = ProcessId(uuid.UUID(bytes=source.raw(16)))
+    sums: dict[TaskId, int] = {}
+    if version < 7:
+        sums |= dict.fromkeys(_read_plain_tasks(source), LATEST_OFFSET)
+        sums |= dict.fromkeys(_read_plain_tasks(source), UNKNOWN_OFFSET_SUM)
+    end_point = source.blob().decode() if version >= 2 else ""
+    if 7 <= version <= 9:
+        sums = _read_grouped_offsets(source)
+    elif version >= 10:
+        sums = _read_flat_offsets(source)
+    return {
+        "process_id": process_id,
+        "user_end_point": end_point or None,
+        "task_offset_sums": sums,
+        "unique_field": source.int8() if version >= 8 else 0,
+        "error_code": source.int32() if version >= 9 else 0,
+        "client_tags": _read_tags(source) if version >= 11 else {},
+    }
+
+
+def _refuse_named(task: TaskId) -> None:
+    if isinstance(task, NamedTaskId):
+        raise TaskAssignmentException(
+            f"task {task} belongs to a named topology, which versions below 10 cannot carry; upgrade all members"
+        )
+
+
+def _write_plain_tasks(out: Writer, tasks: frozenset[TaskId]) -> None:
+    out.int32(len(tasks))
+    for task in sorted(tasks):
+        _refuse_named(task)
+        out.int32(task.subtopology)
+        out.int32(task.partition)
+
+
+def _read_plain_tasks(source: Reader) -> list[TaskId]:
+    return [TaskId(source.int32(), source.int32()) for _ in range(source.count(item_size=8))]
+
+
+def _read_grouped_offsets(source: Reader) -> dict[TaskId, int]:
+    sums: dict[TaskId, int] = {}
+    for _ in range(source.count(item_size=8)):
+        subtopology = source.int32()
+        for _ in range(source.count(item_size=12)):
+            sums[TaskId(subtopology, source.int32())] = source.int64()
+    return sums
+
+
+def _read_flat_offsets(source: Reader) -> dict[TaskId, int]:
+    sums: dict[TaskId, int] = {}
+    for _ in range(source.count(item_size=18)):
+        subtopology, partition, total = source.int32(), source.int32(), source.int64()
+        name = source.short_string()
+        task = TaskId(subtopology, partition) if name is None else NamedTaskId(name, subtopology, partition)
+        sums[task] = total
+    return sums
+
+
+def _read_tags(source: Reader) -> dict[str, str]:
+    return {source.blob().decode(): source.blob().decode() for _ in range(source.count(item_size=8))}
