@@ -1,0 +1,303 @@
+"""A real Kafka broker as a child process."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from sparkrelay.devkafka.jars import find_java, kafka_classpath
+from sparkrelay.devkafka.ports import LOOPBACK, free_port, is_free
+from sparkrelay.devkafka.probe import answers
+from sparkrelay.devkafka.process import spawn_bound, spawn_detached
+from sparkrelay.devkafka.settings import render, server_settings
+from sparkrelay.errors import DevKafkaException
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+__all__ = ["DevKafka"]
+
+_START_TIMEOUT_S = 90.0
+_STOP_TIMEOUT_S = 20.0
+_PROBE_TIMEOUT_S = 2.0
+_POLL_S = 0.05
+_TAIL_LINES = 30
+_PORT_ATTEMPTS = 3
+_LARGEST_HEAP_MB = 768
+
+# What the log says, and what to do about it.
+_CAUSES = {
+    "Address already in use": "The port is taken: name another one with port=N, or none for a free one.",
+    "Failed to acquire lock on file": "Another broker uses this data folder: stop it, or name another folder.",
+    "OutOfMemoryError": "The heap is too small: raise heap_mb.",
+    "No space left on device": "The disk is full.",
+    "doesn't match stored": "The data folder belongs to another cluster: name another folder or remove it.",
+}
+
+
+class DevKafka:
+    """One Apache Kafka node (KRaft, combined roles) on the loopback interface, for demos and tests.
+
+        with DevKafka() as kafka:
+            KafkaStreams(topology, {"bootstrap.servers": kafka.bootstrap_servers, ...}, spark=spark)
+
+    The broker ends with this process, however this process ends, unless ``detached``. Not for production: one copy
+    of the data, no security, a small heap.
+
+    Args:
+        port: Port of the listener; None for a free one, kept over restarts.
+        data_dir: Folder for the data, kept at the end; None for a temporary one, removed by ``close()``.
+        log_dir: Folder for ``broker.log``; None for the data folder.
+        heap_mb: Heap of the broker's JVM in megabytes, at most 768: with what a JVM needs beside it that is 1 GB.
+        server_properties: Broker settings that override ours, by Kafka's names.
+        detached: Leave the broker running when this process ends.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        log_dir: str | os.PathLike[str] | None = None,
+        heap_mb: int = 512,
+        server_properties: Mapping[str, str] | None = None,
+        detached: bool = False,
+    ) -> None:
+        if not 128 <= heap_mb <= _LARGEST_HEAP_MB:
+            raise DevKafkaException(f"heap_mb={heap_mb} is out of range: give 128 to {_LARGEST_HEAP_MB} megabytes.")
+        if port is not None and not 1 <= port <= 65535:
+            raise DevKafkaException(f"port={port} is no port: give 1 to 65535, or none for a free one.")
+        self._wanted_port = port
+        self._port: int | None = None
+        self._heap_mb = heap_mb
+        self._overrides = dict(server_properties or {})
+        self._detached = detached
+        self._temporary = data_dir is None
+        self._data_dir = Path(data_dir).absolute() if data_dir is not None else None
+        self._log_dir = Path(log_dir).absolute() if log_dir is not None else None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __repr__(self) -> str:
+        where = self.bootstrap_servers if self._port is not None else "not started"
+        return f"DevKafka({where}, {'running' if self.running else 'stopped'})"
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The broker's address, as ``bootstrap.servers`` wants it; the same over restarts."""
+        if self._port is None:
+            raise DevKafkaException("The broker has no address yet: call start() first.")
+        return f"{LOOPBACK}:{self._port}"
+
+    @property
+    def data_dir(self) -> Path:
+        """The folder of the broker's data, settings and (unless asked otherwise) log."""
+        if self._data_dir is None:
+            raise DevKafkaException("The broker has no folder yet: call start() first.")
+        return self._data_dir
+
+    @property
+    def log_path(self) -> Path:
+        """The broker's log; restarts append to it."""
+        return (self._log_dir or self.data_dir) / "broker.log"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the broker's JVM."""
+        if self._process is None:
+            raise DevKafkaException("The broker is not running: call start() first.")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """True if the broker's process is there (a paused one is)."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> Self:
+        """Start the broker and return when it answers requests; a running one is left as it is.
+
+        Raises:
+            DevKafkaException: Java is missing or too old, the jars cannot be resolved, or the broker ended or did
+                not answer; the message has the end of its log.
+        """
+        if self.running:
+            return self
+        command = [find_java(), *self._jvm_options(), "-cp", kafka_classpath()]
+        self._make_folders()
+        # Somebody may take the free port between our look and the broker's bind. A port that was given, or that
+        # clients already know, is not changed behind the caller's back.
+        attempts = _PORT_ATTEMPTS if self._port is None and self._wanted_port is None else 1
+        for attempt in range(1, attempts + 1):
+            settings = self._write_settings()
+            if not list(self.data_dir.glob("kraft/meta.properties")):
+                self._format(command, settings)
+            try:
+                self._launch([*command, "kafka.Kafka", str(settings)])
+            except DevKafkaException as error:
+                if attempt == attempts or "Address already in use" not in str(error):
+                    raise
+                self._port = None
+            else:
+                break
+        return self
+
+    def stop(self) -> None:
+        """Stop the broker in an orderly way (SIGTERM; SIGKILL after 20 s); a stopped one is left as it is."""
+        if not self.running:
+            return
+        self.resume()  # a stopped process does not see SIGTERM
+        self._signal(signal.SIGTERM)
+        self._reap(_STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """End the broker with SIGKILL, as a crash would."""
+        if self.running:
+            self._signal(signal.SIGKILL)
+            self._reap(_STOP_TIMEOUT_S)
+
+    def pause(self) -> None:
+        """Freeze the broker (SIGSTOP): connections stay open and nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused broker go on (SIGCONT)."""
+        self._signal(signal.SIGCONT)
+
+    def restart(self) -> Self:
+        """Stop the broker in an orderly way and start it again, same port, same data."""
+        self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """Stop the broker; remove its folder if it is a temporary one."""
+        if not self._temporary:
+            self.stop()
+            return
+        self.kill()  # nobody will read the data again
+        if self._data_dir is not None:
+            shutil.rmtree(self._data_dir, ignore_errors=True)
+            self._data_dir = None
+
+    def _jvm_options(self) -> list[str]:
+        return [
+            f"-Xmx{self._heap_mb}m",
+            f"-Xms{min(self._heap_mb, 256)}m",
+            "-XX:MaxDirectMemorySize=128m",
+            # Two cores, a small heap, many short lives: the serial collector starts fastest and costs least.
+            "-XX:+UseSerialGC",
+            "-XX:+ExitOnOutOfMemoryError",
+            "-Djava.awt.headless=true",
+            "-Djava.net.preferIPv4Stack=true",
+            "-Dorg.slf4j.simpleLogger.logFile=System.out",
+            "-Dorg.slf4j.simpleLogger.showDateTime=true",
+            "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+            "-Dorg.slf4j.simpleLogger.levelInBrackets=true",
+            "-Dorg.slf4j.simpleLogger.log.org.reflections=error",
+            # Log4j's API is on the class path without a configuration, and says so.
+            "-Dlog4j2.StatusLogger.level=OFF",
+        ]
+
+    def _make_folders(self) -> None:
+        try:
+            if self._data_dir is None:
+                self._data_dir = Path(tempfile.mkdtemp(prefix="sparkrelay-kafka-"))
+            self._data_dir.mkdir(parents=True, exist_ok=True)
+            self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DevKafkaException(f"The broker's folder cannot be made: {error}. Name a writable one.") from error
+
+    def _write_settings(self) -> Path:
+        if self._port is None:
+            self._port = self._wanted_port or free_port()
+        if not is_free(self._port):
+            raise DevKafkaException(
+                f"Port {self._port} is taken (Address already in use). {_CAUSES['Address already in use']}"
+            )
+        settings = server_settings(
+            port=self._port,
+            controller_port=free_port(but_not=self._port),
+            log_dirs=self.data_dir / "kraft",
+            overrides=self._overrides,
+        )
+        path = self.data_dir / "server.properties"
+        path.write_text(render(settings))
+        return path
+
+    def _format(self, command: list[str], settings: Path) -> None:
+        # A leading dash would look like an option.
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
+        run = subprocess.run(
+            [*command, "kafka.tools.StorageTool", "format", "-c", str(settings), "-t", cluster]
+            # KIP-890: every EndTxn hands back the next epoch.
+            + ["--feature", "transaction.version=2"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_START_TIMEOUT_S,
+        )
+        if run.returncode:
+            raise DevKafkaException(
+                f"Kafka's storage tool could not format {self.data_dir} (exit {run.returncode}):\n"
+                f"{(run.stdout + run.stderr)[-2000:].strip()}"
+            )
+
+    def _launch(self, command: list[str]) -> None:
+        spawn = spawn_detached if self._detached else spawn_bound
+        with self.log_path.open("ab") as log:
+            begins = log.tell()
+            self._process = spawn(command, log=log, cwd=self.data_dir)
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        assert self._port is not None
+        try:
+            while not answers(LOOPBACK, self._port, timeout_s=_PROBE_TIMEOUT_S):
+                code = self._process.poll()
+                if code is not None:
+                    raise DevKafkaException(self._story(f"The broker ended with exit code {code}.", begins))
+                if time.monotonic() > deadline:
+                    raise DevKafkaException(
+                        self._story(f"The broker did not answer within {_START_TIMEOUT_S:.0f} s.", begins)
+                    )
+                time.sleep(_POLL_S)
+        except BaseException:
+            self.kill()  # also after Ctrl-C
+            raise
+
+    def _story(self, what: str, begins: int) -> str:
+        with self.log_path.open("rb") as log:
+            log.seek(begins)
+            said = log.read().decode(errors="replace")
+        causes = [f"{sign}. {remedy}" for sign, remedy in _CAUSES.items() if sign in said]
+        lines = said.strip().splitlines()[-_TAIL_LINES:]
+        tail = "\n".join(lines) if lines else "(the log is empty)"
+        return " ".join([what, *causes, f"End of its log, {self.log_path}:"]) + "\n" + tail
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self.running or self._process is None:
+            raise DevKafkaException(f"The broker is not running, so it cannot get {number.name}: call start() first.")
+        self._process.send_signal(number)
+
+    def _reap(self, timeout_s: float) -> None:
+        assert self._process is not None
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            self._process.wait()

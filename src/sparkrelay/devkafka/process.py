@@ -1,0 +1,120 @@
+"""Child processes: started bound to us or left alone, and recognised later by pid and start time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from sparkrelay.devkafka import launch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+    from io import IOBase
+
+__all__ = ["spawn_bound", "spawn_detached", "started_at"]
+
+
+def spawn_detached(command: Sequence[str], *, log: IOBase, cwd: Path) -> subprocess.Popen[bytes]:
+    """Start a process that stays when we end."""
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=cwd, start_new_session=True
+    )
+
+
+def spawn_bound(command: Sequence[str], *, log: IOBase, cwd: Path) -> subprocess.Popen[bytes]:
+    """Start a process that the system kills when we end, however we end.
+
+    It gets a session of its own, so that Ctrl-C reaches only us and we decide in which order to stop.
+    """
+    return _keeper().spawn(command, log=log, cwd=cwd)
+
+
+def started_at(pid: int) -> str | None:
+    """Return an opaque word for when the process started, or None if there is none (or only a zombie).
+
+    A pid alone may have been given to somebody else.
+    """
+    stat = Path(f"/proc/{pid}/stat")
+    if stat.parent.parent.joinpath("self").exists():
+        try:
+            # The command's name, in brackets, may hold anything; the fields after it are plain.
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return None if fields[0] in "ZX" else fields[19]
+    shown = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    state, _, started = shown.partition(" ")
+    return started.strip() if shown and not state.startswith("Z") else None
+
+
+class _Keeper:
+    """A thread that lives as long as the process and starts all bound children.
+
+    The kernel's "parent has died" means the *thread* that forked. A broker started by a pool's worker thread would
+    otherwise die with that worker.
+    """
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self._orders: SimpleQueue[tuple[list[str], IOBase, Path, Future[subprocess.Popen[bytes]]]] = SimpleQueue()
+        threading.Thread(target=self._run, name="devkafka-keeper", daemon=True).start()
+
+    def spawn(self, command: Sequence[str], *, log: IOBase, cwd: Path) -> subprocess.Popen[bytes]:
+        # Imported late: `import sparkrelay.devkafka` is cheap without it.
+        from concurrent.futures import Future  # noqa: PLC0415
+
+        done: Future[subprocess.Popen[bytes]] = Future()
+        self._orders.put((list(command), log, cwd, done))
+        return done.result()
+
+    def _run(self) -> None:
+        while True:
+            command, log, cwd, done = self._orders.get()
+            try:
+                done.set_result(_start(command, log, cwd))
+            except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
+                done.set_exception(error)
+
+
+def _start(command: list[str], log: IOBase, cwd: Path) -> subprocess.Popen[bytes]:
+    kernel_can = sys.platform == "linux"
+    reads, writes = (-1, -1) if kernel_can else os.pipe()
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), str(reads), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            start_new_session=True,
+            pass_fds=() if kernel_can else (reads,),
+        )
+    finally:
+        if not kernel_can:
+            os.close(reads)
+    if not kernel_can:
+        # Held open for as long as we live; the watcher sees its end.
+        _pipes.append(writes)
+    return child
+
+
+_pipes: list[int] = []
+_the_keeper: _Keeper | None = None
+_lock = threading.Lock()
+
+
+def _keeper() -> _Keeper:
+    global _the_keeper  # noqa: PLW0603 - one thread for the whole process, made on first use
+    with _lock:
+        # A forked child has our memory but not our threads.
+        if _the_keeper is None or _the_keeper.process != os.getpid():
+            _the_keeper = _Keeper()
+        return _the_keeper

@@ -1,0 +1,93 @@
+"""The broker's settings: one node, loopback only, quick to start and to forget."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkrelay.devkafka.ports import LOOPBACK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["NODE_ID", "render", "server_settings"]
+
+NODE_ID = 1
+
+# One node cannot replicate; few internal partitions make the first group and the first transaction quick.
+_SINGLE_NODE = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "default.replication.factor": "1",
+    "min.insync.replicas": "1",
+}
+_QUICK = {
+    # The first member of a group need not wait three seconds for others.
+    "group.initial.rebalance.delay.ms": "0",
+    # Tests of expiry ask for short timeouts.
+    "group.min.session.timeout.ms": "1000",
+    # After a SIGKILL the controller refuses the new incarnation until the old one's session has run out: 9 s by
+    # default. Much less, and a busy machine fences a living broker.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "log.segment.delete.delay.ms": "1000",
+    "log.cleaner.backoff.ms": "1000",
+}
+_SMALL = {
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "background.threads": "2",
+    "num.recovery.threads.per.data.dir": "2",
+    # 128 MB by default, allocated at once.
+    "log.cleaner.dedupe.buffer.size": "16777216",
+}
+_STRICT = {
+    # A misspelt topic is an error, not a new topic.
+    "auto.create.topics.enable": "false",
+    "delete.topic.enable": "true",
+}
+
+
+def server_settings(*, port: int, controller_port: int, log_dirs: Path, overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return the broker's whole configuration; ``overrides`` win."""
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(NODE_ID),
+        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        # A static quorum keeps no port on disk, so the same data may be served on another one.
+        "controller.quorum.voters": f"{NODE_ID}@{LOOPBACK}:{controller_port}",
+        "log.dirs": str(log_dirs),
+        **_SINGLE_NODE,
+        **_QUICK,
+        **_SMALL,
+        **_STRICT,
+        **overrides,
+    }
+
+
+def render(settings: Mapping[str, str]) -> str:
+    """Return the settings as a Java properties file."""
+    return "".join(f"{_escape(key)}={_escape(value)}\n" for key, value in settings.items())
+
+
+def _escape(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    escaped = "".join(c if " " <= c <= "~" else "".join(f"\\u{u:04x}" for u in _utf16(c)) for c in escaped)
+    if escaped.startswith((" ", "#", "!")):
+        escaped = "\\" + escaped
+    return escaped.replace("=", "\\=").replace(":", "\\:")
+
+
+def _utf16(character: str) -> list[int]:
+    raw = character.encode("utf-16-be")
+    return [int.from_bytes(raw[i : i + 2], "big") for i in range(0, len(raw), 2)]
