@@ -20,6 +20,7 @@
     ├── StreamsException                    a running instance
     │   ├── TaskAssignmentException             an assignment cannot be computed or followed
     │   ├── TaskMigratedException               the task belongs to somebody else now
+    │   ├── UnsupportedOperationException       asked for what was not computed, such as lags (KIP-924)
     │   └── IncompatibleTopologyException       two instances of one application differ
     ├── StateStoreException                 local state
     │   ├── LockException                       somebody else holds the directory
@@ -67,6 +68,7 @@ __all__ = [
     "TimeoutException",
     "TopologyException",
     "UnknownTopicException",
+    "UnsupportedOperationException",
     "UnsupportedVersionException",
     "WakeupException",
 ]
@@ -178,6 +180,10 @@ class TaskAssignmentException(StreamsException):
 
 class TaskMigratedException(StreamsException):
     """The task belongs to another owner now."""
+
+
+class UnsupportedOperationException(StreamsException):
+    """Something was asked for that was not computed; the message says how to ask for it. See KIP-924."""
 
 
 class IncompatibleTopologyException(StreamsException):
