@@ -1,1 +1,5 @@
-"""client."""
+"""Connections to Kafka brokers, and what is done over them without joining a group.
+
+``KafkaClient`` sends requests and knows the cluster; ``Admin`` makes and describes topics; ``Producer`` sends encoded
+batches under a lent producer id; ``TransactionCoordinator`` opens and ends the transactions of many tasks at once.
+"""

@@ -1,0 +1,213 @@
+"""Kafka's error codes as SparkRelay errors.
+
+One table, because every response carries such codes and all callers need the same three answers: the name that Kafka's
+documentation uses, whether trying again can help, and which of our classes a caller would catch.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from sparkrelay.errors import (
+    AuthenticationException,
+    AuthorizationException,
+    BrokerResponseException,
+    KafkaException,
+    OffsetOutOfRangeException,
+    ProducerFencedException,
+    UnknownTopicException,
+    UnsupportedVersionException,
+)
+
+__all__ = ["STALE_METADATA", "ErrorCode", "broker_error", "error_name", "is_retriable"]
+
+
+class ErrorCode(enum.IntEnum):
+    """The error codes that we act on or are likely to show, by Kafka's names (4.3)."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_FETCH_SIZE = 4
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    REPLICA_NOT_AVAILABLE = 9
+    MESSAGE_TOO_LARGE = 10
+    STALE_CONTROLLER_EPOCH = 11
+    OFFSET_METADATA_TOO_LARGE = 12
+    NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTION_COORDINATOR_FENCED = 52
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    SECURITY_DISABLED = 54
+    OPERATION_NOT_ATTEMPTED = 55
+    KAFKA_STORAGE_ERROR = 56
+    LOG_DIR_NOT_FOUND = 57
+    SASL_AUTHENTICATION_FAILED = 58
+    UNKNOWN_PRODUCER_ID = 59
+    REASSIGNMENT_IN_PROGRESS = 60
+    DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    LISTENER_NOT_FOUND = 72
+    TOPIC_DELETION_DISABLED = 73
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    STALE_BROKER_EPOCH = 77
+    OFFSET_NOT_AVAILABLE = 78
+    MEMBER_ID_REQUIRED = 79
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
+    INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
+    RESOURCE_NOT_FOUND = 91
+    DUPLICATE_RESOURCE = 92
+    POSITION_OUT_OF_RANGE = 99
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+    INCONSISTENT_CLUSTER_ID = 104
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
+    NEW_LEADER_ELECTED = 108
+    OFFSET_MOVED_TO_TIERED_STORAGE = 109
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+    UNKNOWN_SUBSCRIPTION_ID = 117
+    TRANSACTION_ABORTABLE = 120
+    REBOOTSTRAP_REQUIRED = 129
+
+
+#: Codes that say "ask for metadata again, then repeat".
+STALE_METADATA: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+_RETRIABLE: Final = STALE_METADATA | {
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+}
+
+_CLASSES: Final[dict[int, type[KafkaException]]] = {
+    ErrorCode.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeException,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicException,
+    ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopicException,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: AuthorizationException,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: AuthorizationException,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: AuthorizationException,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: AuthorizationException,
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: AuthorizationException,
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: AuthenticationException,
+    ErrorCode.ILLEGAL_SASL_STATE: AuthenticationException,
+    ErrorCode.SASL_AUTHENTICATION_FAILED: AuthenticationException,
+    ErrorCode.UNSUPPORTED_VERSION: UnsupportedVersionException,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ProducerFencedException,
+    ErrorCode.PRODUCER_FENCED: ProducerFencedException,
+}
+
+
+def error_name(code: int) -> str:
+    """Return Kafka's name of an error code; codes we do not know are named by their number."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"ERROR_{code}"
+
+
+def is_retriable(code: int) -> bool:
+    """Tell whether repeating the same request may help."""
+    return code in _RETRIABLE
+
+
+def broker_error(code: int, message: str) -> KafkaException:
+    """Return (not raise) the exception for an error code.
+
+    Args:
+        code: Kafka's error code, not zero.
+        message: what was being done to which thing, and what to do about it; the code's name and number are added.
+    """
+    text = f"{message}: {error_name(code)} ({code})"
+    kind = _CLASSES.get(code)
+    if kind is None:
+        return BrokerResponseException(text, code=code, name=error_name(code), retriable=is_retriable(code))
+    error = kind(text)
+    error.retriable = is_retriable(code)
+    return error

@@ -1,0 +1,258 @@
+"""One connection to one broker: kafka-python's state machine over our own way of receiving and sending bytes.
+
+kafka-python does ApiVersions, SASL, re-authentication, throttling and request timers well, but it reads 4 KiB at a
+time and copies each response about four times. Here a response is received straight into a buffer of its own size and
+decoded from a memoryview of it; requests may consist of several buffers that are never joined. Together with
+``kafka_client`` this is the only module that imports ``kafka.net``: its internals move between minor versions, hence
+the pin in pyproject.toml.
+
+Refused: replacing kafka.net altogether (SASL, TLS and KIP-368 would be ours to keep), and larger reads alone (measured:
+they hardly help, the copies cost more than the system calls).
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import struct
+import time
+from typing import Any
+
+import numpy as np
+from kafka.errors import CorrelationIdError, InvalidReceiveError, KafkaConnectionError, KafkaProtocolError
+from kafka.net.connection import KafkaConnection
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+from kafka.protocol.parser import KafkaProtocol
+
+__all__ = ["BrokerConnection", "PlainTransport", "TlsTransport"]
+
+# kafka.net reports each lost or refused connection at ERROR, with a traceback. A broker that restarts is ordinary here
+# and is reported once by KafkaClient, so we keep its loggers quiet unless somebody has set their level on purpose.
+_kafka_net_log = logging.getLogger("kafka.net")
+if _kafka_net_log.level == logging.NOTSET:
+    _kafka_net_log.setLevel(logging.CRITICAL)
+
+_SCRATCH_BYTES = 64 * 1024
+#: After this much from one socket, others get their turn.
+_READ_TURN_BYTES = 8 * 1024 * 1024
+_INT32 = struct.Struct(">i")
+
+
+class _FramedTransport:
+    """Mixed in before a kafka.net transport: receives whole frames, sends lists of buffers.
+
+    Small responses are cut out of a scratch buffer, so that one system call may bring many. A response that is longer
+    than what has arrived gets a buffer of exactly its size, and the rest of it is received right there.
+    """
+
+    _sock: Any
+    _net: Any
+    _protocol: Any
+    _closed: bool
+    _read: bool
+    _write: bool
+    _writing: bool
+    _write_buffer: Any
+    _drain_fully = False
+
+    def __init__(self, *args: Any, max_frame_bytes: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._max_frame_bytes = max_frame_bytes
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self._held = 0  # bytes of incomplete input at the start of the scratch buffer
+        self._frame: memoryview | None = None
+        self._filled = 0
+
+    async def _read_from_sock(self) -> None:
+        # Called by kafka.net's resume_reading().
+        while self._read and not self._closed:
+            await self._net.wait_read(self._sock)
+            try:
+                self._receive()
+            except (OSError, KafkaConnectionError) as error:
+                self.abort(KafkaConnectionError(f"receiving failed: {error}"))  # type: ignore[attr-defined]
+            except KafkaProtocolError as error:
+                self.abort(error)  # type: ignore[attr-defined]
+
+    def _receive(self) -> None:
+        budget = _READ_TURN_BYTES
+        while self._read and not self._closed:
+            room = self._frame[self._filled :] if self._frame is not None else self._scratch[self._held :]
+            try:
+                count = self._sock.recv_into(room)
+            except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return
+            if count == 0:
+                raise KafkaConnectionError("the broker closed the connection")
+            self.last_read = time.monotonic()
+            if self._frame is not None:
+                self._filled += count
+                if self._filled == len(self._frame):
+                    frame, self._frame = self._frame, None
+                    self._protocol.data_received(frame)
+            else:
+                self._cut(self._held + count)
+            budget -= count
+            # TLS may hold decrypted bytes that select() cannot see, so it is read until it has none.
+            if not self._drain_fully and (count < len(room) or budget <= 0):
+                return
+
+    def _cut(self, end: int) -> None:
+        """Hand on the whole frames in the scratch buffer up to ``end`` and keep the rest."""
+        scratch, pos = self._scratch, 0
+        while end - pos >= 4:
+            (size,) = _INT32.unpack_from(scratch, pos)
+            if not 0 <= size <= self._max_frame_bytes:
+                raise InvalidReceiveError(
+                    f"a response of {size} bytes was announced; receive.message.max.bytes={self._max_frame_bytes}. "
+                    "Either that is too small or the other side does not speak Kafka's protocol (or TLS is on there)"
+                )
+            have = end - pos - 4
+            # numpy leaves the memory as it is; bytearray would write zeros over it first.
+            frame = np.empty(size, np.uint8).data
+            if have < size:
+                frame[:have] = scratch[pos + 4 : end]
+                self._frame, self._filled, self._held = frame, have, 0
+                return
+            frame[:] = scratch[pos + 4 : pos + 4 + size]
+            pos += 4 + size
+            self._protocol.data_received(frame)
+            if self._closed:
+                return
+        if pos:
+            scratch[: end - pos] = bytes(scratch[pos:end])
+        self._held = end - pos
+
+    def write(self, data: Any) -> None:
+        """Send one buffer or a list of them; goes out at once if the socket has room."""
+        if not self._write or self._closed:
+            raise RuntimeError("Transport closed for writes")
+        if isinstance(data, list):
+            self._write_buffer.extend(data)
+        else:
+            self._write_buffer.append(data)
+        if self._writing:
+            return
+        # Waiting for the selector first would cost every request two more turns of the loop.
+        self._send_now()
+        if self._write_buffer:
+            self._writing = True
+            self._write_task = self._net.call_soon(self._write_to_sock)  # type: ignore[attr-defined]
+
+    def _send_now(self) -> None:
+        """Send until the socket is full. Errors are left to the writing task, which runs outside the caller's stack."""
+        while self._write_buffer:
+            chunk = memoryview(self._write_buffer[0])
+            try:
+                sent = self._sock.send(chunk)
+            except OSError:
+                return
+            if sent == len(chunk):
+                self._write_buffer.popleft()
+            else:
+                self._write_buffer[0] = chunk[sent:]
+
+
+class PlainTransport(_FramedTransport, KafkaTCPTransport):  # type: ignore[misc]
+    """Frames over TCP."""
+
+
+class TlsTransport(_FramedTransport, KafkaSSLTransport):  # type: ignore[misc]
+    """Frames over TLS."""
+
+    _drain_fully = True
+
+    def _send_now(self) -> None:
+        """Leave it to the writing task: a TLS record that is half sent must be repeated from the same buffer."""
+
+
+class _FrameParser(KafkaProtocol):  # type: ignore[misc]
+    """kafka-python's correlation of requests and responses, fed with whole frames."""
+
+    bytes_to_send: list[Any]
+
+    def send_request(self, request: Any, correlation_id: int | None = None) -> int:
+        """Queue a request's bytes; one with ``encode_parts`` gives them as a list of buffers that is never joined."""
+        encode_parts = getattr(request, "encode_parts", None)
+        if encode_parts is None:
+            return int(super().send_request(request, correlation_id))
+        if correlation_id is None:
+            correlation_id = self._next_correlation_id()
+        request.with_header(correlation_id=correlation_id, client_id=self._client_id)
+        self.bytes_to_send.extend(encode_parts())
+        self.in_flight_requests.append(request.header)
+        return int(correlation_id)
+
+    def send_bytes(self) -> list[Any]:
+        """Return the queued buffers."""
+        parts, self.bytes_to_send = self.bytes_to_send, []
+        return parts
+
+    def receive_bytes(self, data: Any) -> list[tuple[int, Any]]:
+        """Decode one whole response.
+
+        Raises:
+            KafkaProtocolError: it does not answer the oldest request, or cannot be decoded.
+        """
+        if not self.in_flight_requests:
+            raise CorrelationIdError("a response came that no request waits for")
+        header = self.in_flight_requests.popleft()
+        response_type = header.get_response_class()
+        if response_type is None or not hasattr(response_type, "flexible_version_q"):
+            raise KafkaProtocolError(
+                f"no response is known for api {header.request_api_key} v{header.request_api_version}"
+            )
+        try:
+            (correlation_id,) = _INT32.unpack_from(data, 0)
+            if correlation_id != header.correlation_id:
+                raise CorrelationIdError(
+                    f"expected the answer to request {header.correlation_id}, got {correlation_id}"
+                )
+            return [(correlation_id, response_type.decode(data[_header_size(response_type, header, data) :]))]
+        except (ValueError, IndexError, struct.error, OverflowError) as error:
+            raise KafkaProtocolError(
+                f"cannot decode a {len(data)}-byte answer to api {header.request_api_key} "
+                f"v{header.request_api_version}: {error}"
+            ) from error
+
+
+def _header_size(response_type: Any, header: Any, data: Any) -> int:
+    """Return where the body starts: after the correlation id and, in flexible versions, the tagged fields."""
+    # KIP-511: the answer to ApiVersions keeps the old header, so that any client can read it.
+    if header.request_api_key == 18 or not response_type.flexible_version_q(header.request_api_version):
+        return 4
+    if data[4] == 0:
+        return 5
+    count, pos = _uvarint(data, 4)
+    for _ in range(count):
+        _, pos = _uvarint(data, pos)
+        size, pos = _uvarint(data, pos)
+        pos += size
+    return pos
+
+
+def _uvarint(data: Any, pos: int) -> tuple[int, int]:
+    result = shift = 0
+    while True:
+        byte = data[pos]
+        pos += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, pos
+        shift += 7
+
+
+class BrokerConnection(KafkaConnection):  # type: ignore[misc]
+    """kafka-python's connection with our parser.
+
+    It never pauses for a number of requests in flight: kafka.net would fail further requests instead of queueing them.
+    Whoever needs a bound keeps it (the producer: 5, for the broker remembers five batches a producer).
+    """
+
+    def connection_made(self, transport: Any) -> None:
+        """Take over a connected transport."""
+        super().connection_made(transport)
+        self.parser = _FrameParser(
+            client_id=self.config["client_id"],
+            receive_message_max_bytes=self.config["receive_message_max_bytes"],
+        )

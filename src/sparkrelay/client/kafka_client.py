@@ -1,0 +1,512 @@
+"""Our way to a Kafka cluster: connections, requests, metadata; driven by whoever calls ``poll``.
+
+A ``KafkaClient`` belongs to one thread, the one that polls: no thread is started, nothing is locked. Only ``wakeup``
+and ``call_soon_threadsafe`` may be called from elsewhere. So the same class serves the consumer's network thread, a
+Spark Python worker that has no threads, and the driver's transactions.
+
+A broker works on one request of a connection at a time. Requests that it may hold back (JoinGroup, a long Fetch) would
+delay everything behind them, so ``send`` takes a *lane*: each (broker, lane) has a connection of its own.
+
+Refused: kafka-python's ``KafkaConnectionManager`` (a refused login is remembered for ever, requests during a reconnect
+back-off are failed without their cause, metadata follows its own timer). See the consumer threading refactor, "Network
+thread".
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import kafka.errors
+from kafka.net.inet import create_connection
+from kafka.net.selector import NetworkSelector
+
+from sparkrelay.client.connection import BrokerConnection, PlainTransport, TlsTransport
+from sparkrelay.client.messages import MetadataRequest
+from sparkrelay.client.metadata import Broker, Metadata
+from sparkrelay.errors import (
+    AuthenticationException,
+    DisconnectException,
+    KafkaException,
+    TimeoutException,
+    UnsupportedVersionException,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from sparkrelay.client.config import ClientConfig
+
+__all__ = ["KafkaClient", "Response"]
+
+_log = logging.getLogger(__name__)
+
+#: Requests in flight are bounded by their senders; see BrokerConnection.
+_NO_PAUSE: Final = 1 << 30
+_METADATA_LANE: Final = ""
+
+
+class Response:
+    """The answer to a request, now or later.
+
+    Callbacks run inside ``KafkaClient.poll``, never inside ``send``.
+    """
+
+    __slots__ = ("_callbacks", "_done", "_error", "_message", "node")
+
+    def __init__(self, node: int | None) -> None:
+        #: Broker that was asked (negative: a bootstrap address); None if there was none to ask.
+        self.node = node
+        self._done = False
+        self._message: Any = None
+        self._error: KafkaException | None = None
+        self._callbacks: list[Callable[[Response], object]] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether the answer, or the reason why there is none, is here."""
+        return self._done
+
+    @property
+    def error(self) -> KafkaException | None:
+        """Why there is no answer; None while waiting and after success. Error codes in answers are not looked at."""
+        return self._error
+
+    def result(self) -> Any:
+        """Return the response message.
+
+        Raises:
+            KafkaException: there is no answer: DisconnectException, TimeoutException, AuthenticationException or
+                UnsupportedVersionException.
+        """
+        if not self._done:
+            raise RuntimeError("the response is not here yet; poll() until it is done")
+        if self._error is not None:
+            raise self._error
+        return self._message
+
+    def add_done_callback(self, callback: Callable[[Response], object]) -> None:
+        """Call ``callback(self)`` once done; at once if it already is."""
+        if self._done:
+            self._call(callback)
+        else:
+            self._callbacks.append(callback)
+
+    def _finish(self, message: Any, error: KafkaException | None) -> None:
+        if self._done:
+            return
+        self._done, self._message, self._error = True, message, error
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            self._call(callback)
+
+    def _call(self, callback: Callable[[Response], object]) -> None:
+        try:
+            callback(self)
+        except Exception:  # noqa: BLE001 - logged
+            # One caller's mistake must not end the loop that serves the others.
+            _log.exception("a callback of a Kafka response failed")
+
+
+@dataclass(slots=True)
+class _Backoff:
+    failures: int
+    until: float
+    error: KafkaException
+
+
+class KafkaClient:
+    """Connections to one cluster, and what is known of it.
+
+    Usable without ``bootstrap``: requests without a node go to a bootstrap address until metadata is known.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self.metadata = Metadata()
+        # kafka.net warns of each step of the loop over 100 ms; decoding a large response may take that.
+        self._net = NetworkSelector(client_id=config.client_id, slow_task_threshold_secs=0)
+        self._connections: dict[tuple[int, str], BrokerConnection] = {}
+        self._backoff: dict[int, _Backoff] = {}
+        self._versions: dict[int, dict[int, tuple[int, int]]] = {}
+        # Bootstrap addresses are brokers with negative ids, as in Kafka's own clients.
+        self._seeds = {-1 - i: Broker(-1 - i, h, p) for i, (h, p) in enumerate(config.servers())}
+        self._pending: set[Response] = set()
+        self._last_error: KafkaException | None = None
+        self._closed = False
+        self._settings = _net_settings(config)
+        self._schedule_idle_check()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- driving ----------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float) -> None:
+        """Do one turn: wait up to ``timeout`` seconds for anything to happen, and handle what did."""
+        self._check_open()
+        self._net.poll(timeout_ms=max(0.0, timeout) * 1000)
+
+    def wait(self, responses: Collection[Response], timeout: float) -> None:
+        """Poll until all responses are done, whatever their outcome.
+
+        Raises:
+            TimeoutException: some are still outstanding after ``timeout`` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while any(not response.done for response in responses):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                missing = sum(not response.done for response in responses)
+                raise TimeoutException(
+                    f"{missing} of {len(responses)} requests unanswered after {timeout:g} s by "
+                    f"{self.config.bootstrap_servers}{self._because()}"
+                )
+            self.poll(left)
+
+    def sleep(self, seconds: float) -> None:
+        """Poll for ``seconds``, so that other requests go on meanwhile."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self.poll(left)
+
+    def wakeup(self) -> None:
+        """End a waiting ``poll``, or the next one. May be called from any thread."""
+        self._net.wakeup()
+
+    def call_soon_threadsafe(self, callback: Callable[[], object]) -> None:
+        """Have the polling thread call ``callback()``. May be called from any thread.
+
+        Raises:
+            DisconnectException: the client is closed.
+        """
+        try:
+            self._net.call_soon_threadsafe(lambda: self._run(callback))
+        except RuntimeError as error:
+            raise DisconnectException("the Kafka client is closed") from error
+
+    def _run(self, callback: Callable[[], object]) -> None:
+        try:
+            callback()
+        except Exception:  # noqa: BLE001 - logged
+            _log.exception("a callback on the Kafka client's thread failed")
+
+    def close(self) -> None:
+        """Close all connections; outstanding responses fail with DisconnectException. May be repeated."""
+        if self._closed:
+            return
+        self._closed = True
+        for connection in list(self._connections.values()):
+            connection.close(kafka.errors.KafkaConnectionError("the Kafka client was closed"))
+        for response in list(self._pending):
+            self._finish(response, None, DisconnectException("the Kafka client was closed"))
+        self._connections.clear()
+        self._net.close()
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    def send(self, request: Any, *, node: int | None = None, lane: str = "", timeout: float | None = None) -> Response:
+        """Send a request; the version is the newest that both sides know, within the request's own bounds.
+
+        Never raises for network trouble: the response then fails, from within a later ``poll``.
+
+        Args:
+            request: a message of ``client.messages``; ``min_version`` and ``max_version`` given to it are kept to.
+            node: broker id; None for the least loaded one.
+            lane: name of the connection to that broker to use; requests of one lane are answered in order.
+            timeout: seconds until it fails (and its connection with it); None for ``request.timeout.ms``.
+        """
+        self._check_open()
+        if node is None:
+            node = self.least_loaded_node()
+        response = Response(node)
+        self._pending.add(response)
+        try:
+            connection = self._connection(node, lane)
+        except KafkaException as error:
+            self._finish_soon(response, error)
+            return response
+        timeout_ms = self.config.request_timeout_ms if timeout is None else timeout * 1000
+        try:
+            future = connection.send_request(request, request_timeout_ms=timeout_ms)
+        except RuntimeError as error:
+            # The connection was lost and its loop has not told us yet.
+            self._finish_soon(response, DisconnectException(f"connection to {self._name(node)} lost: {error}"))
+            return response
+        if future.is_done:
+            self._finish_soon(response, self._translate(future.exception, node, request))
+            return response
+        future.add_callback(lambda message: self._finish(response, message, None))
+        future.add_errback(lambda error: self._finish(response, None, self._translate(error, node, request)))
+        return response
+
+    def request_metadata(self, topics: Iterable[str] | None) -> Response:
+        """Ask for brokers and topics; the answer is in ``metadata`` when the response is done.
+
+        Args:
+            topics: names to ask for (none: brokers only); None for all topics. Topics are never created by asking.
+        """
+        names = None if topics is None else tuple(dict.fromkeys(topics))
+        request = MetadataRequest(
+            topics=None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+        response = self.send(request, lane=_METADATA_LANE)
+        response.add_done_callback(lambda done: self._take_metadata(done, names))
+        return response
+
+    def _take_metadata(self, response: Response, requested: Iterable[str] | None) -> None:
+        if response.error is not None:
+            return
+        self.metadata.update(response.result(), requested=requested)
+        live = self.metadata.brokers
+        for node, lane in list(self._connections):
+            if node >= 0 and node not in live:
+                self._connections[node, lane].close(kafka.errors.KafkaConnectionError("broker left the cluster"))
+
+    def bootstrap(self, timeout: float) -> None:
+        """Find the cluster: ask the bootstrap servers for its brokers, until ``timeout`` seconds are over.
+
+        Raises:
+            TimeoutException: none answered; the message names ``bootstrap.servers`` and the last error.
+            AuthenticationException: a broker refused our credentials.
+            UnsupportedVersionException: a broker is too old to be understood.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            left = deadline - time.monotonic()
+            if left > 0:
+                response = self.request_metadata(())
+                try:
+                    self.wait([response], left)
+                except TimeoutException:
+                    left = 0
+                else:
+                    error = response.error
+                    if error is None and self.metadata.brokers:
+                        return
+                    if isinstance(error, AuthenticationException | UnsupportedVersionException):
+                        raise error
+                    pause = self.config.reconnect_backoff_ms / 1000
+                    if (left := deadline - time.monotonic()) > 0:
+                        self.sleep(min(pause, left))
+            if left <= 0:
+                raise TimeoutException(
+                    f"no Kafka broker answered at bootstrap.servers={self.config.bootstrap_servers} within "
+                    f"{timeout:g} s{self._because()}. Is the address right, and the broker running?"
+                )
+
+    # -- what is known ----------------------------------------------------------------------------------------------
+
+    def is_connected(self, node: int, lane: str = "") -> bool:
+        """Tell whether a connection to a broker is up."""
+        connection = self._connections.get((node, lane))
+        return connection is not None and connection.connected
+
+    def is_available(self, node: int) -> bool:
+        """Tell whether a request to a broker would be sent now, rather than fail because of a reconnect back-off."""
+        return self._delay(node) == 0 and self._address(node) is not None
+
+    def in_flight(self, node: int, lane: str = "") -> int:
+        """Return how many requests wait for their answer on a connection."""
+        connection = self._connections.get((node, lane))
+        return 0 if connection is None else len(connection.in_flight_requests) + len(connection._request_buffer)  # noqa: SLF001
+
+    def supports(self, api: Any, version: int) -> bool:
+        """Tell whether every broker we have talked to takes a message in a version, and we can write it.
+
+        Args:
+            api: a message class, such as ``messages.FetchRequest``.
+            version: the version that is wanted.
+        """
+        if not self._versions or version > api.max_version:
+            return False
+        ranges = [known.get(api.API_KEY, (0, -1)) for known in self._versions.values()]
+        return all(low <= version <= high for low, high in ranges)
+
+    def least_loaded_node(self) -> int | None:
+        """Return the broker to ask when any will do: connected and idle if possible; None if there is none at all."""
+        nodes = list(self.metadata.brokers)
+        random.shuffle(nodes)
+        ready = [n for n in nodes if self._delay(n) == 0]
+        if not ready:
+            # All known brokers are away; perhaps the cluster moved, so try the addresses we were given as well.
+            seeds = list(self._seeds)
+            random.shuffle(seeds)
+            ready = [n for n in seeds if self._delay(n) == 0] or nodes + seeds
+            return min(ready, key=self._delay, default=None)
+        return min(ready, key=lambda n: (not self.is_connected(n), self.in_flight(n)))
+
+    # -- connections ------------------------------------------------------------------------------------------------
+
+    def _address(self, node: int) -> Broker | None:
+        return self._seeds.get(node) if node < 0 else self.metadata.brokers.get(node)
+
+    def _name(self, node: int | None) -> str:
+        broker = None if node is None else self._address(node)
+        if broker is None:
+            return f"broker {node}"
+        return f"bootstrap server {broker.host}:{broker.port}" if broker.id < 0 else str(broker)
+
+    def _delay(self, node: int) -> float:
+        backoff = self._backoff.get(node)
+        return 0.0 if backoff is None else max(0.0, backoff.until - time.monotonic())
+
+    def _because(self) -> str:
+        return f"; last error: {self._last_error}" if self._last_error is not None else ""
+
+    def _connection(self, node: int | None, lane: str) -> BrokerConnection:
+        if node is None:
+            raise DisconnectException("no broker is known")
+        connection: BrokerConnection | None = self._connections.get((node, lane))
+        if connection is not None and not connection.closed:
+            return connection
+        broker = self._address(node)
+        if broker is None:
+            raise DisconnectException(
+                f"broker {node} is not in the cluster's metadata; known: {sorted(self.metadata.brokers)}"
+            )
+        if self._delay(node) > 0:
+            raise self._backoff[node].error
+        connection = BrokerConnection(self._net, node_id=node, **self._settings)
+        self._connections[node, lane] = connection
+        connection.init_future.add_callback(lambda _: self._connected(node, connection))
+        connection.close_future.add_both(lambda error: self._lost(node, lane, connection, error))
+        deadline = time.monotonic() + self.config.socket_connection_setup_timeout_ms / 1000
+        self._net.call_soon(lambda: self._connect(connection, broker, deadline))
+        return connection
+
+    async def _connect(self, connection: BrokerConnection, broker: Broker, deadline: float) -> None:
+        transport = None
+        try:
+            transport = await self._open_transport(broker, deadline)
+            if connection.closed or self._closed:
+                return
+            connection.connection_made(transport)
+            transport = None  # the connection's own now
+            # Its failures arrive at the connection's futures.
+            await connection.initialize(timeout_at=deadline)
+        except Exception as error:  # noqa: BLE001 - whatever went wrong, the requests that wait must hear of it
+            connection.connection_lost(error)
+        finally:
+            if transport is not None:
+                transport.close()
+
+    async def _open_transport(self, broker: Broker, deadline: float) -> Any:
+        options = self._settings["socket_options"]
+        sock = await create_connection(self._net, broker.host, broker.port, options, timeout_at=deadline)
+        limit = self.config.receive_message_max_bytes
+        if self.config.security_protocol in {"SSL", "SASL_SSL"}:
+            tls = {key: value for key, value in self._settings.items() if key.startswith("ssl_")}
+            transport: Any = TlsTransport(self._net, sock, host=broker.host, max_frame_bytes=limit, **tls)
+        else:
+            transport = PlainTransport(self._net, sock, host=broker.host, max_frame_bytes=limit)
+        try:
+            await transport.handshake()
+        except Exception as error:
+            transport.close()
+            raise kafka.errors.SaslAuthenticationFailedError(f"TLS handshake failed: {error}") from error
+        return transport
+
+    def _connected(self, node: int, connection: BrokerConnection) -> None:
+        if self._backoff.pop(node, None) is not None:
+            _log.info("connected to %s again", self._name(node))
+        self._last_error = None
+        self._versions[node] = connection.broker_version_data.api_versions
+
+    def _lost(self, node: int, lane: str, connection: BrokerConnection, error: Any) -> None:
+        if self._connections.get((node, lane)) is connection:
+            del self._connections[node, lane]
+        if error is None or self._closed:
+            return
+        before = self._backoff.get(node)
+        failures = 1 if before is None else before.failures + 1
+        first, longest = self.config.reconnect_backoff_ms, self.config.reconnect_backoff_max_ms
+        pause = min(longest, first * 2 ** min(failures - 1, 16)) * random.uniform(0.8, 1.2) / 1000
+        cause = self._translate(error, node, None)
+        self._backoff[node] = _Backoff(failures, time.monotonic() + pause, cause)
+        self._last_error = cause
+        level = logging.WARNING if failures == 1 else logging.DEBUG
+        _log.log(level, "%s; trying again with back-off", cause)
+
+    def _schedule_idle_check(self) -> None:
+        idle = self.config.connections_max_idle_ms / 1000
+        now = time.monotonic()
+        for connection in list(self._connections.values()):
+            busy = connection.in_flight_requests or not connection.connected
+            if not busy and now - connection.transport.last_activity > idle:
+                connection.close()
+        self._net.call_later(max(1.0, idle / 4), self._schedule_idle_check)
+
+    # -- outcomes ---------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DisconnectException("the Kafka client is closed")
+
+    def _finish(self, response: Response, message: Any, error: KafkaException | None) -> None:
+        self._pending.discard(response)
+        response._finish(message, error)  # noqa: SLF001
+
+    def _finish_soon(self, response: Response, error: KafkaException) -> None:
+        self._net.call_soon(lambda: self._finish(response, None, error))
+
+    def _translate(self, error: Any, node: int | None, request: Any) -> KafkaException:
+        if isinstance(error, KafkaException):
+            return error
+        where = self._name(node)
+        what = "" if request is None else f" ({request.name})"
+        match error:
+            case kafka.errors.IncompatibleBrokerVersion() | kafka.errors.UnsupportedVersionError():
+                return UnsupportedVersionException(f"{where} is too old{what}: {error}")
+            case (
+                kafka.errors.SaslAuthenticationFailedError()
+                | kafka.errors.UnsupportedSaslMechanismError()
+                | kafka.errors.AuthorizationError()
+            ):
+                return AuthenticationException(
+                    f"{where} refused our credentials (security.protocol={self.config.security_protocol}, "
+                    f"sasl.mechanism={self.config.sasl_mechanism}): {error}"
+                )
+            case kafka.errors.RequestTimedOutError() | kafka.errors.KafkaTimeoutError():
+                return TimeoutException(f"{where} did not answer in time{what}: {error}")
+            case _:
+                return DisconnectException(f"connection to {where} failed{what}: {error}")
+
+
+def _net_settings(config: ClientConfig) -> dict[str, Any]:
+    """Return kafka.net's settings for ours."""
+    options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    if config.receive_buffer_bytes >= 0:
+        options.append((socket.SOL_SOCKET, socket.SO_RCVBUF, config.receive_buffer_bytes))
+    if config.send_buffer_bytes >= 0:
+        options.append((socket.SOL_SOCKET, socket.SO_SNDBUF, config.send_buffer_bytes))
+    return {
+        "client_id": config.client_id,
+        "client_software_name": "sparkrelay",
+        "client_software_version": "0.1.0",
+        "max_in_flight_requests_per_connection": _NO_PAUSE,
+        "receive_message_max_bytes": config.receive_message_max_bytes,
+        "request_timeout_ms": config.request_timeout_ms,
+        "security_protocol": config.security_protocol,
+        "sasl_mechanism": config.sasl_mechanism,
+        "sasl_plain_username": config.sasl_username,
+        "sasl_plain_password": config.sasl_password,
+        "sasl_kerberos_service_name": config.sasl_kerberos_service_name,
+        "ssl_check_hostname": config.ssl_endpoint_identification_algorithm == "https",
+        "ssl_cafile": config.ssl_ca_location,
+        "ssl_certfile": config.ssl_certificate_location,
+        "ssl_keyfile": config.ssl_key_location,
+        "ssl_password": config.ssl_key_password,
+        "ssl_crlfile": config.ssl_crl_location,
+        "socket_options": options,
+    }
