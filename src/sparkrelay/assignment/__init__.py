@@ -1,1 +1,44 @@
-"""assignment."""
+"""Deciding who runs what: KIP-924's public types, the built-in assignors, and the leader's own work.
+
+Everything here is pure: no I/O, no clock, no threads, no randomness. See ``docs/internals/assignment.md``.
+"""
+
+from sparkrelay.assignment import task_assignment_utils
+from sparkrelay.assignment.application_state import ApplicationState
+from sparkrelay.assignment.assignment_configs import AssignmentConfigs
+from sparkrelay.assignment.group_member import GroupMember, MemberAssignment
+from sparkrelay.assignment.high_availability import HighAvailabilityTaskAssignor
+from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
+from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
+from sparkrelay.assignment.task_assignor import (
+    AssignmentError,
+    GroupAssignment,
+    GroupSubscription,
+    TaskAssignment,
+    TaskAssignor,
+)
+from sparkrelay.assignment.task_info import TaskInfo, TaskTopicPartition
+from sparkrelay.assignment.validation import validate
+from sparkrelay.types import ProcessId, TaskId
+
+__all__ = [
+    "ApplicationState",
+    "AssignedTask",
+    "AssignmentConfigs",
+    "AssignmentError",
+    "GroupAssignment",
+    "GroupMember",
+    "GroupSubscription",
+    "HighAvailabilityTaskAssignor",
+    "KafkaStreamsAssignment",
+    "KafkaStreamsState",
+    "MemberAssignment",
+    "ProcessId",
+    "TaskAssignment",
+    "TaskAssignor",
+    "TaskId",
+    "TaskInfo",
+    "TaskTopicPartition",
+    "task_assignment_utils",
+    "validate",
+]

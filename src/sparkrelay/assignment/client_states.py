@@ -1,0 +1,131 @@
+"""From what members report to what assignors see: offsets become lags, consumers become processes.
+
+Sentinels: -2 a running active, -3 an unknown sum; see :mod:`sparkrelay.protocol.common`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
+from sparkrelay.errors import StreamsException
+from sparkrelay.protocol import LATEST_OFFSET, LONG_MAX, UNKNOWN_OFFSET_SUM, HostInfo, split_tags
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sparkrelay.assignment.group_member import GroupMember
+    from sparkrelay.assignment.task_info import TaskInfo
+    from sparkrelay.types import ProcessId, TaskId, TopicPartition
+
+__all__ = ["client_states", "end_offset_sums", "lag_of", "members_by_process"]
+
+
+def end_offset_sums(
+    tasks: Iterable[TaskInfo], end_offsets: Mapping[TopicPartition, int], *, created: Iterable[str] = ()
+) -> dict[TaskId, int]:
+    """Return, for every logged task, the sum of its changelogs' end offsets.
+
+    Args:
+        tasks: The tasks of the application.
+        end_offsets: End offsets of changelog partitions; committed offsets where a source topic is the changelog.
+        created: Topics that this rebalance has just created; they count as empty.
+
+    Raises:
+        StreamsException: an end offset is missing.
+    """
+    empty = frozenset(created)
+    sums: dict[TaskId, int] = {}
+    for task in tasks:
+        if not task.is_logged:
+            continue
+        total = 0
+        for partition in task.changelog_topic_partitions:
+            if partition.topic in empty:
+                continue
+            if partition not in end_offsets:
+                raise StreamsException(
+                    f"no end offset was listed for changelog partition {partition} of task {task.id}; "
+                    "list the ends of all changelog partitions before assigning"
+                )
+            total += end_offsets[partition]
+        sums[task.id] = min(total, LONG_MAX)
+    return sums
+
+
+def lag_of(offset_sum: int | None, end_offset_sum: int) -> int:
+    """Return the lag of a copy whose offsets add up to ``offset_sum`` (None: there is no copy)."""
+    if offset_sum is None:
+        return end_offset_sum
+    if offset_sum in {LATEST_OFFSET, UNKNOWN_OFFSET_SUM}:
+        return offset_sum
+    if offset_sum > end_offset_sum:
+        # The log is shorter than the copy: it was truncated or made anew, so nothing of the copy can be trusted.
+        return end_offset_sum
+    return end_offset_sum - offset_sum
+
+
+def members_by_process(members: Iterable[GroupMember]) -> dict[ProcessId, list[GroupMember]]:
+    """Group members by process; processes and, in each, consumers are sorted."""
+    groups: dict[ProcessId, list[GroupMember]] = {}
+    for member in sorted(members, key=lambda member: member.consumer_id):
+        groups.setdefault(member.process_id, []).append(member)
+    return {process: groups[process] for process in sorted(groups)}
+
+
+def client_states(
+    members: Iterable[GroupMember], tasks: Iterable[TaskInfo], ends: Mapping[TaskId, int] | None
+) -> dict[ProcessId, KafkaStreamsState]:
+    """Return the processes that the members belong to, with lags.
+
+    Args:
+        members: The members of the group.
+        tasks: The tasks of the application.
+        ends: End offset sums of the logged tasks; None if they could not be listed: lags are then -3, or -2 where a
+            task is running.
+    """
+    known = list(tasks)
+    task_of = {partition: task.id for task in known for partition in task.input_topic_partitions}
+    logged = [task.id for task in known if task.is_logged]
+    return {
+        process: _client_state(process, consumers, task_of, logged, ends)
+        for process, consumers in members_by_process(members).items()
+    }
+
+
+def _client_state(
+    process: ProcessId,
+    consumers: Sequence[GroupMember],
+    task_of: Mapping[TopicPartition, TaskId],
+    logged: Sequence[TaskId],
+    ends: Mapping[TaskId, int] | None,
+) -> KafkaStreamsState:
+    reported: dict[TaskId, int] = {}
+    for consumer in consumers:
+        reported |= consumer.subscription.task_offset_sums
+    active = {
+        task_of[partition] for consumer in consumers for partition in consumer.owned_partitions if partition in task_of
+    }
+    active |= {task for task, offset_sum in reported.items() if offset_sum == LATEST_OFFSET}
+    if ends is None:
+        running = LATEST_OFFSET, UNKNOWN_OFFSET_SUM
+        lags = {task: running[reported.get(task) != LATEST_OFFSET] for task in logged}
+    else:
+        lags = {task: lag_of(reported.get(task), end) for task, end in ends.items()}
+    end_points = [point for consumer in consumers if (point := consumer.subscription.user_end_point)]
+    racks = {consumer.rack_id for consumer in consumers}
+    tags, _reserved = split_tags(consumers[0].subscription.client_tags)
+    return KafkaStreamsState(
+        process_id=process,
+        num_processing_threads=len(consumers),
+        consumer_client_ids=frozenset(consumer.consumer_id for consumer in consumers),
+        previous_active_tasks=frozenset(active),
+        previous_standby_tasks=frozenset(reported.keys() - active),
+        host_info=HostInfo.parse(end_points[0]) if end_points else None,
+        client_tags=tags,
+        rack_id=racks.pop() if len(racks) == 1 else None,
+        task_lags=lags,
+        previous_tasks_by_consumer={
+            consumer.consumer_id: frozenset(consumer.subscription.task_offset_sums) for consumer in consumers
+        },
+    )

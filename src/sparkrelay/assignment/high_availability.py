@@ -1,0 +1,58 @@
+"""The default assignor: balanced in the end, available on the way. See KIP-441.
+
+For the same input it answers what Kafka Streams' ``HighAvailabilityTaskAssignor`` answers: both are a pure function of
+process ids, threads, tasks and lags. It is written on the public API alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkrelay.assignment.movements import Lags, Movements
+from sparkrelay.assignment.placement import Placement
+from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
+
+if TYPE_CHECKING:
+    from sparkrelay.assignment.application_state import ApplicationState
+
+__all__ = ["HighAvailabilityTaskAssignor"]
+
+
+class HighAvailabilityTaskAssignor(TaskAssignor):
+    """Runs a task where its state is, and warms it up where balance wants it.
+
+    1. Logged tasks are dealt round robin over the sorted processes, then evened out per thread: the *target*.
+    2. Standbys go to the least loaded processes.
+    3. Where the target is too far behind, a caught-up process runs the task for now, and the target warms up.
+    4. Tasks without a changelog fill up processes with few active tasks.
+
+    As in Java, who ran a task before does not shape the target; it only decides who can run it now.
+    """
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """Place every task; ask for a probing rebalance while movements are outstanding."""
+        states = application_state.kafka_streams_states(True)
+        configs = application_state.assignment_configs
+        infos = {info.id: info for info in application_state.all_tasks}
+        placement = Placement(states, infos)
+        logged = [task for task, name in enumerate(placement.tasks) if infos[name].is_logged]
+        stateless = [task for task, name in enumerate(placement.tasks) if not infos[name].is_logged]
+        lags = Lags(states, placement, logged, configs.acceptable_recovery_lag)
+
+        placement.deal(logged)
+        placement.balance(placement.active)
+        if configs.num_standby_replicas > 0:
+            placement.place_standbys(logged, configs.num_standby_replicas)
+            placement.balance(placement.standby)
+        movements = Movements(placement, lags, configs.max_warmup_replicas)
+        movements.apply()
+        placement.place_stateless(stateless)
+
+        return TaskAssignment(
+            placement.to_assignments(),
+            probing_rebalance=movements.scheduled > 0,
+            warm_ups={
+                placement.processes[client]: frozenset(placement.tasks[task] for task in tasks)
+                for client, tasks in movements.warm_ups.items()
+            },
+        )

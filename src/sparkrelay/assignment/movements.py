@@ -1,0 +1,167 @@
+"""From the balanced target to what can run now: tasks stay where their state is, the target warms up. See KIP-441.
+
+The target says where tasks should be. Where the intended client is too far behind and somebody else is ahead of it,
+that somebody runs the task for now, and the intended client gets a warm-up, at most ``max.warmup.replicas`` at a time.
+Each rebalance starts from the same target, so once the warm-up has caught up there is nothing left to move.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sparkrelay.protocol import LATEST_OFFSET, LONG_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
+    from sparkrelay.assignment.placement import Placement
+    from sparkrelay.types import ProcessId
+
+__all__ = ["Lags", "Movements"]
+
+
+class Lags:
+    """Who is how far behind, for the logged tasks of a placement.
+
+    Kafka has no rank numbers, unlike KIP-441's text: a client is *caught up* on a task or not, and apart from that
+    clients are ordered by lag, then by id. An unknown offset (-3) is not caught up, yet comes first in that order.
+    """
+
+    __slots__ = ("_caught_up", "_first", "_lags", "caught_up_counts")
+
+    def __init__(
+        self,
+        states: Mapping[ProcessId, KafkaStreamsState],
+        placement: Placement,
+        logged: Sequence[int],
+        acceptable: int,
+    ) -> None:
+        shape = (len(placement.processes), len(placement.tasks))
+        # Stateless columns stay 0 and are never looked at.
+        lags: NDArray[np.int64] = np.zeros(shape, np.int64)
+        ids = [placement.tasks[task] for task in logged]
+        for client, process in enumerate(placement.processes):
+            known = states[process].stateful_tasks_to_lag_sums
+            try:
+                lags[client, logged] = [known[task] for task in ids]
+            except KeyError as missing:
+                states[process].lag_for(missing.args[0])  # says which task is unknown
+        self._lags = lags
+        if acceptable == LONG_MAX:
+            self._caught_up = np.ones(shape, np.bool_)
+        else:
+            self._caught_up = (lags == LATEST_OFFSET) | ((lags >= 0) & (lags <= acceptable))
+        self._first = lags.argmin(axis=0)
+        self.caught_up_counts: NDArray[np.intp] = self._caught_up.sum(axis=0)
+
+    def must_wait(self, client: int) -> NDArray[np.bool_]:
+        """Return, per task, whether the client is not caught up and somebody else is less behind."""
+        best = self._lags[self._first, np.arange(self._lags.shape[1])]
+        waits: NDArray[np.bool_] = ~self._caught_up[client] & (best < self._lags[client])
+        return waits
+
+    def caught_up(self, task: int) -> list[int]:
+        """Return the clients that are caught up on the task, in order."""
+        return [int(client) for client in np.flatnonzero(self._caught_up[:, task])]
+
+    def first(self, task: int) -> int:
+        """Return the client that is least behind."""
+        return int(self._first[task])
+
+    def ahead_of(self, client: int, task: int) -> list[int]:
+        """Return the clients that come before ``client`` in lag order, least lag first."""
+        column = self._lags[:, task]
+        order = np.lexsort((np.arange(len(column)), column))
+        return [int(other) for other in order[: int(np.flatnonzero(order == client)[0])]]
+
+
+@dataclass(slots=True)
+class Movements:
+    """Turns a target placement into one that can run now.
+
+    Attributes:
+        scheduled: Movements that are wanted; any asks for a follow-up rebalance.
+        warm_ups: Extra copies that were placed, by client.
+    """
+
+    placement: Placement
+    lags: Lags
+    budget: int
+    scheduled: int = 0
+    warm_ups: dict[int, set[int]] = field(default_factory=dict)
+
+    def apply(self) -> None:
+        """Move actives, then standbys; the warm-up budget is shared, actives come first."""
+        waiting = [self.lags.must_wait(client) for client in self.placement.clients]
+        self._move_actives(waiting)
+        self._move_standbys(waiting)
+
+    def _queue(self, wanted: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        # Tasks that few can run go first: they have the least choice.
+        return sorted(wanted, key=lambda move: (self.lags.caught_up_counts[move[0]], move[0]))
+
+    def _least_loaded(self, clients: list[int], valid: Callable[[int], bool]) -> int | None:
+        return min(
+            (client for client in clients if valid(client)),
+            key=lambda client: (self.placement.load(client), client),
+            default=None,
+        )
+
+    def _move_actives(self, waiting: list[NDArray[np.bool_]]) -> None:
+        active, standby = self.placement.active, self.placement.standby
+        wanted = [
+            (task, client)
+            for client in self.placement.clients
+            for task in sorted(active[client])
+            if waiting[client][task]
+        ]
+        self.scheduled += len(wanted)
+        for task, intended in self._queue(wanted):
+            ready = self.lags.caught_up(task)
+            runner = self._least_loaded(ready, lambda client, task=task: task in standby[client])  # type: ignore[misc]
+            if runner is None:
+                runner = self._least_loaded(ready, lambda _client: True)
+            if runner is None:
+                runner = self.lags.first(task)
+            active[intended].remove(task)
+            active[runner].add(task)
+            if task in standby[runner]:
+                # The two swap roles: no extra copy, so nothing is taken from the budget.
+                standby[runner].remove(task)
+                standby[intended].add(task)
+            elif self.budget > 0:
+                self.budget -= 1
+                standby[intended].add(task)
+                self.warm_ups.setdefault(intended, set()).add(task)
+
+    def _move_standbys(self, waiting: list[NDArray[np.bool_]]) -> None:
+        holds, standby = self.placement.holds, self.placement.standby
+        wanted = [
+            (task, client)
+            for client in self.placement.clients
+            for task in sorted(standby[client] - self.warm_ups.get(client, set()))
+            if waiting[client][task]
+        ]
+        for task, intended in self._queue(wanted):
+            source = self._least_loaded(
+                self.lags.caught_up(task),
+                lambda client, task=task: not holds(client, task),  # type: ignore[misc]
+            )
+            if source is None:
+                ahead = self.lags.ahead_of(intended, task)
+                source = next((client for client in ahead if not holds(client, task)), None)
+            if source is None:
+                continue
+            self.scheduled += 1
+            standby[source].add(task)
+            if self.budget > 0:
+                self.budget -= 1
+                self.warm_ups.setdefault(intended, set()).add(task)
+            else:
+                standby[intended].remove(task)
