@@ -29,7 +29,7 @@ class SharedBroker:
 
 @contextmanager
 def _flock(path, kind):
-    with open(path, "a") as lock:
+    with path.open("a") as lock:
         fcntl.flock(lock, kind)
         yield
 
@@ -47,7 +47,7 @@ def kafka(tmp_path_factory):
     folder = tmp_path_factory.getbasetemp().parent
     address, users, mutex = folder / "kafka.address", folder / "kafka.users", folder / "kafka.mutex"
     owned = None
-    with open(users, "a") as using:
+    with users.open("a") as using:
         with _flock(mutex, fcntl.LOCK_EX):
             if address.exists():
                 broker = SharedBroker(address.read_text())

@@ -1,5 +1,7 @@
-"""Command line."""
+"""The command line: parse, call, print. What it does is done elsewhere."""
 
+from __future__ import annotations
 
-def main() -> None:
-    """Run the command line."""
+from sparkrelay.cli.app import main
+
+__all__ = ["main"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import os
 import shutil
 import signal
 import subprocess
@@ -14,19 +12,22 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from sparkrelay.devkafka.jars import find_java, kafka_classpath
+from sparkrelay.devkafka.jars import kafka_classpath
 from sparkrelay.devkafka.ports import LOOPBACK, free_port, is_free
 from sparkrelay.devkafka.probe import answers
 from sparkrelay.devkafka.process import spawn_bound, spawn_detached
 from sparkrelay.devkafka.settings import render, server_settings
 from sparkrelay.errors import DevKafkaException
+from sparkrelay.java import require_java
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
     from types import TracebackType
 
-__all__ = ["DevKafka"]
+__all__ = ["LOG_NAME", "DevKafka"]
 
+LOG_NAME = "broker.log"
 _START_TIMEOUT_S = 90.0
 _STOP_TIMEOUT_S = 20.0
 _PROBE_TIMEOUT_S = 2.0
@@ -34,10 +35,13 @@ _POLL_S = 0.05
 _TAIL_LINES = 30
 _PORT_ATTEMPTS = 3
 _LARGEST_HEAP_MB = 768
+_DATA = "kraft"
+_FORMAT = ("kafka.tools.StorageTool", "format")
 
+_PORT_TAKEN = "Address already in use"
 # What the log says, and what to do about it.
 _CAUSES = {
-    "Address already in use": "The port is taken: name another one with port=N, or none for a free one.",
+    _PORT_TAKEN: "The port is taken: name another one with port=N, or none for a free one.",
     "Failed to acquire lock on file": "Another broker uses this data folder: stop it, or name another folder.",
     "OutOfMemoryError": "The heap is too small: raise heap_mb.",
     "No space left on device": "The disk is full.",
@@ -116,7 +120,7 @@ class DevKafka:
     @property
     def log_path(self) -> Path:
         """The broker's log; restarts append to it."""
-        return (self._log_dir or self.data_dir) / "broker.log"
+        return (self._log_dir or self.data_dir) / LOG_NAME
 
     @property
     def pid(self) -> int:
@@ -134,28 +138,21 @@ class DevKafka:
         """Start the broker and return when it answers requests; a running one is left as it is.
 
         Raises:
-            DevKafkaException: Java is missing or too old, the jars cannot be resolved, or the broker ended or did
-                not answer; the message has the end of its log.
+            JavaException: Java is missing or too old.
+            DevKafkaException: The jars cannot be resolved, or the broker ended or did not answer; the message has
+                the end of its log.
         """
         if self.running:
             return self
-        command = [find_java(), *self._jvm_options(), "-cp", kafka_classpath()]
+        command = [require_java(), *self._jvm_options(), "-cp", kafka_classpath()]
+        fresh = self._port is None
         self._make_folders()
-        # Somebody may take the free port between our look and the broker's bind. A port that was given, or that
-        # clients already know, is not changed behind the caller's back.
-        attempts = _PORT_ATTEMPTS if self._port is None and self._wanted_port is None else 1
-        for attempt in range(1, attempts + 1):
-            settings = self._write_settings()
-            if not list(self.data_dir.glob("kraft/meta.properties")):
-                self._format(command, settings)
-            try:
-                self._launch([*command, "kafka.Kafka", str(settings)])
-            except DevKafkaException as error:
-                if attempt == attempts or "Address already in use" not in str(error):
-                    raise
-                self._port = None
-            else:
-                break
+        try:
+            self._start(command, attempts=_PORT_ATTEMPTS if fresh and self._wanted_port is None else 1)
+        except BaseException:
+            if fresh and self._temporary:  # the log stays, for the reader of the message
+                shutil.rmtree(self.data_dir / _DATA, ignore_errors=True)
+            raise
         return self
 
     def stop(self) -> None:
@@ -195,6 +192,22 @@ class DevKafka:
             shutil.rmtree(self._data_dir, ignore_errors=True)
             self._data_dir = None
 
+    def _start(self, command: list[str], *, attempts: int) -> None:
+        # Somebody may take the free port between our look and the broker's bind. A port that was given, or that
+        # clients already know, is not changed behind the caller's back.
+        for attempt in range(1, attempts + 1):
+            settings = self._write_settings()
+            if not (self.data_dir / _DATA / "meta.properties").exists():
+                self._format(command, settings)
+            try:
+                self._launch([*command, "kafka.Kafka", str(settings)])
+            except DevKafkaException as error:
+                if attempt == attempts or _PORT_TAKEN not in str(error):
+                    raise
+                self._port = None
+            else:
+                return
+
     def _jvm_options(self) -> list[str]:
         return [
             f"-Xmx{self._heap_mb}m",
@@ -228,12 +241,12 @@ class DevKafka:
             self._port = self._wanted_port or free_port()
         if not is_free(self._port):
             raise DevKafkaException(
-                f"Port {self._port} is taken (Address already in use). {_CAUSES['Address already in use']}"
+                f"Port {self._port} is taken ({_PORT_TAKEN}): name another one, or none for a free one."
             )
         settings = server_settings(
             port=self._port,
             controller_port=free_port(but_not=self._port),
-            log_dirs=self.data_dir / "kraft",
+            log_dirs=self.data_dir / _DATA,
             overrides=self._overrides,
         )
         path = self.data_dir / "server.properties"
@@ -244,9 +257,8 @@ class DevKafka:
         # A leading dash would look like an option.
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
         run = subprocess.run(
-            [*command, "kafka.tools.StorageTool", "format", "-c", str(settings), "-t", cluster]
-            # KIP-890: every EndTxn hands back the next epoch.
-            + ["--feature", "transaction.version=2"],
+            # KIP-890's transactions: every EndTxn hands back the next epoch.
+            [*command, *_FORMAT, "-c", str(settings), "-t", cluster, "--feature", "transaction.version=2"],
             capture_output=True,
             text=True,
             check=False,
@@ -298,6 +310,7 @@ class DevKafka:
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            self._process.kill()
             self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()  # lets the watcher go, see launch.py

@@ -1,4 +1,4 @@
-"""Java, and the jars of Apache Kafka.
+"""The jars of Apache Kafka.
 
 Spark needs Java anyway, and PySpark ships Apache Ivy, so a real Kafka costs the user nothing to install: Ivy
 resolves the broker from the repositories it is set up for, once, into a cache outside any project. Refused: a
@@ -12,11 +12,8 @@ proxies, as for every JVM.
 from __future__ import annotations
 
 import fcntl
-import functools
 import importlib.util
 import os
-import re
-import shutil
 import subprocess
 import tempfile
 from contextlib import contextmanager
@@ -24,18 +21,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import DevKafkaException
+from sparkrelay.java import require_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["KAFKA_VERSION", "MINIMUM_JAVA", "cache_dir", "find_java", "java_major", "kafka_classpath"]
+__all__ = ["KAFKA_VERSION", "cache_dir", "kafka_classpath"]
 
 KAFKA_VERSION = "4.3.1"
-MINIMUM_JAVA = 17
 _SCALA_VERSION = "2.13"
 # The broker logs through slf4j 1.7 and its Maven module brings no back end: without one its log is empty.
 _SLF4J_VERSION = "1.7.36"
 _RESOLVE_TIMEOUT_S = 600
+_REMEDY = "Check the network, or set SPARKRELAY_IVY_SETTINGS to an Ivy settings file that names a mirror you can reach."
 
 _IVY_MODULE = f"""<ivy-module version="2.0">
   <info organisation="sparkrelay" module="devkafka"/>
@@ -54,45 +52,8 @@ def cache_dir() -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "sparkrelay"
 
 
-@functools.cache
-def find_java() -> str:
-    """Return the path of a Java that can run Kafka and Spark.
-
-    ``JAVA_HOME`` comes before ``PATH``, as in Spark's own scripts.
-
-    Raises:
-        DevKafkaException: There is none, or it is older than Java 17.
-    """
-    home = os.environ.get("JAVA_HOME")
-    remedy = f"Install Java {MINIMUM_JAVA} or newer and put it on PATH, or set JAVA_HOME to its folder."
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None:
-        raise DevKafkaException(f"Java was not found: JAVA_HOME is not set and PATH has no java. {remedy}")
-    try:
-        shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
-    except OSError as error:
-        where = f"JAVA_HOME={home}" if home else java
-        raise DevKafkaException(f"Java was not found: {where} has no usable java ({error}). {remedy}") from error
-    said = shown.stderr + shown.stdout
-    major = java_major(said)
-    if major is None:
-        raise DevKafkaException(f"{java} -version did not name a version but said {said.strip()!r}. {remedy}")
-    if major < MINIMUM_JAVA:
-        raise DevKafkaException(f"{java} is Java {major}, too old for Kafka {KAFKA_VERSION}. {remedy}")
-    return java
-
-
-def java_major(said: str) -> int | None:
-    """Return the major version in what ``java -version`` said, or None: ``1.8.0_392`` is 8, ``17.0.15`` is 17."""
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', said)
-    if found is None:
-        return None
-    first, second = int(found[1]), found[2]
-    return int(second) if first == 1 and second is not None else first
-
-
 def kafka_classpath() -> str:
-    """Return the class path of the broker, resolving its jars the first time (about half a minute, 50 MB).
+    """Return the class path of the broker, resolving its jars the first time (about half a minute, 45 MB).
 
     Safe to call from several processes at once: one resolves, the others wait for it. A process that dies while
     resolving leaves nothing that looks finished.
@@ -127,7 +88,7 @@ def _resolve(libs: Path) -> None:
         module = work / "ivy.xml"
         module.write_text(_IVY_MODULE)
         settings = os.environ.get("SPARKRELAY_IVY_SETTINGS")
-        command = [find_java(), "-jar", str(_ivy_jar()), "-warn"]
+        command = [require_java(), "-jar", str(_ivy_jar()), "-warn"]
         command += ["-settings", settings] if settings else []
         command += ["-ivy", str(module), "-confs", "default", "-types", "jar", "bundle"]
         command += ["-cache", str(work / "cache")]
@@ -137,14 +98,12 @@ def _resolve(libs: Path) -> None:
             said = run.stdout + run.stderr
         except subprocess.TimeoutExpired as error:
             raise DevKafkaException(
-                f"Resolving Apache Kafka {KAFKA_VERSION} with Ivy took more than {_RESOLVE_TIMEOUT_S} s. Check the "
-                "network, or set SPARKRELAY_IVY_SETTINGS to an Ivy settings file that names a mirror you can reach."
+                f"Resolving Apache Kafka {KAFKA_VERSION} with Ivy took more than {_RESOLVE_TIMEOUT_S} s. {_REMEDY}"
             ) from error
         if run.returncode or not list(work.glob(f"libs/kafka_{_SCALA_VERSION}-*.jar")):
             raise DevKafkaException(
-                f"Apache Kafka {KAFKA_VERSION} could not be resolved by Ivy (exit {run.returncode}). Check the network, "
-                "or set SPARKRELAY_IVY_SETTINGS to an Ivy settings file that names a mirror you can reach. "
-                f"Ivy said:\n{said[-2000:].strip()}"
+                f"Apache Kafka {KAFKA_VERSION} could not be resolved by Ivy (exit {run.returncode}). "
+                f"{_REMEDY} Ivy said:\n{said[-2000:].strip()}"
             )
         (work / "libs").rename(libs)  # atomic: the folder is there whole or not at all
 
@@ -156,6 +115,7 @@ def _ivy_jar() -> Path:
     jars = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
     if not jars:
         raise DevKafkaException(
-            f"{Path(spec.origin).parent / 'jars'} has no ivy-*.jar. Reinstall PySpark: pip install --force-reinstall pyspark"
+            f"{Path(spec.origin).parent / 'jars'} has no ivy-*.jar. "
+            "Reinstall PySpark: pip install --force-reinstall pyspark"
         )
     return jars[-1]

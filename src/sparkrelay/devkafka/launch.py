@@ -1,9 +1,9 @@
-"""Become a child that does not outlive its parent: ``python -I -S launch.py PARENT_PID PIPE_FD COMMAND...``.
+"""Become a child that does not outlive its parent: ``python -I -S launch.py PARENT COMMAND...``.
 
 A test run that is killed with SIGKILL cannot clean up, and a forgotten broker holds a gigabyte. On Linux the kernel
 sends the child SIGKILL when the thread that started it ends (PR_SET_PDEATHSIG), which survives ``exec``. Elsewhere a
-small watcher, forked here, waits for the end of a pipe whose other end only the parent holds. In both cases this very
-process becomes the command, so that its pid is the command's pid.
+small watcher, forked here, waits for the end of standard input, a pipe whose other end only the parent holds (PARENT
+is then ``-``). In both cases this very process becomes the command, so that its pid is the command's pid.
 
 Refused: ``preexec_fn`` (runs Python between fork and exec, in a process with threads), and a wrapper that stays
 (its pid is not the broker's, and it can be killed in its turn). This file imports nothing of ours: it runs in an
@@ -18,6 +18,7 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
+BY_PIPE = "-"
 
 
 def bind_to_parent_thread(parent: int) -> None:
@@ -29,27 +30,29 @@ def bind_to_parent_thread(parent: int) -> None:
         sys.exit(1)
 
 
-def watch_pipe(pipe: int) -> None:
-    """Fork a watcher that kills this process at the end of the pipe."""
+def watch_standard_input() -> None:
+    """Fork a watcher that kills this process at the end of standard input; give this process an empty one."""
     command = os.getpid()
     if os.fork() == 0:
         os.setsid()
-        while os.read(pipe, 1):
+        while os.read(0, 1):
             pass
-        # Its parent is the command; once that has ended, its pid may be somebody else's.
+        # Its parent is the command; once that has ended, the command's pid may be somebody else's.
         if os.getppid() == command:
             os.kill(command, signal.SIGKILL)
         os._exit(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
 
 
 def main() -> None:
     """Bind to the parent's life, then become the command."""
-    parent, pipe, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-    if pipe >= 0:
-        watch_pipe(pipe)
-        os.close(pipe)
+    parent, command = sys.argv[1], sys.argv[2:]
+    if parent == BY_PIPE:
+        watch_standard_input()
     else:
-        bind_to_parent_thread(parent)
+        bind_to_parent_thread(int(parent))
     os.execv(command[0], command)  # noqa: S606 - becoming the command is the purpose
 
 

@@ -6,28 +6,29 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from sparkrelay.devkafka import launch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from concurrent.futures import Future
-    from io import IOBase
+
+_KERNEL_WATCHES = sys.platform == "linux"
 
 __all__ = ["spawn_bound", "spawn_detached", "started_at"]
 
 
-def spawn_detached(command: Sequence[str], *, log: IOBase, cwd: Path) -> subprocess.Popen[bytes]:
+def spawn_detached(command: Sequence[str], *, log: BinaryIO, cwd: Path) -> subprocess.Popen[bytes]:
     """Start a process that stays when we end."""
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=cwd, start_new_session=True
     )
 
 
-def spawn_bound(command: Sequence[str], *, log: IOBase, cwd: Path) -> subprocess.Popen[bytes]:
+def spawn_bound(command: Sequence[str], *, log: BinaryIO, cwd: Path) -> subprocess.Popen[bytes]:
     """Start a process that the system kills when we end, however we end.
 
     It gets a session of its own, so that Ctrl-C reaches only us and we decide in which order to stop.
@@ -64,13 +65,10 @@ class _Keeper:
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        self._orders: SimpleQueue[tuple[list[str], IOBase, Path, Future[subprocess.Popen[bytes]]]] = SimpleQueue()
+        self._orders: SimpleQueue[tuple[list[str], BinaryIO, Path, Future[subprocess.Popen[bytes]]]] = SimpleQueue()
         threading.Thread(target=self._run, name="devkafka-keeper", daemon=True).start()
 
-    def spawn(self, command: Sequence[str], *, log: IOBase, cwd: Path) -> subprocess.Popen[bytes]:
-        # Imported late: `import sparkrelay.devkafka` is cheap without it.
-        from concurrent.futures import Future  # noqa: PLC0415
-
+    def spawn(self, command: Sequence[str], *, log: BinaryIO, cwd: Path) -> subprocess.Popen[bytes]:
         done: Future[subprocess.Popen[bytes]] = Future()
         self._orders.put((list(command), log, cwd, done))
         return done.result()
@@ -84,29 +82,19 @@ class _Keeper:
                 done.set_exception(error)
 
 
-def _start(command: list[str], log: IOBase, cwd: Path) -> subprocess.Popen[bytes]:
-    kernel_can = sys.platform == "linux"
-    reads, writes = (-1, -1) if kernel_can else os.pipe()
-    try:
-        child = subprocess.Popen(
-            [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), str(reads), *command],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=cwd,
-            start_new_session=True,
-            pass_fds=() if kernel_can else (reads,),
-        )
-    finally:
-        if not kernel_can:
-            os.close(reads)
-    if not kernel_can:
-        # Held open for as long as we live; the watcher sees its end.
-        _pipes.append(writes)
-    return child
+def _start(command: list[str], log: BinaryIO, cwd: Path) -> subprocess.Popen[bytes]:
+    # Where the kernel does not watch us, the write end of a pipe does it: only we hold it, for as long as we live.
+    parent, stdin = (str(os.getpid()), subprocess.DEVNULL) if _KERNEL_WATCHES else (launch.BY_PIPE, subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", launch.__file__, parent, *command],
+        stdin=stdin,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        cwd=cwd,
+        start_new_session=True,
+    )
 
 
-_pipes: list[int] = []
 _the_keeper: _Keeper | None = None
 _lock = threading.Lock()
 

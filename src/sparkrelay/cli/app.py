@@ -1,0 +1,58 @@
+"""The ``sparkrelay`` command: its sub-commands, its exit codes, its way of showing errors.
+
+Exit codes: 0 done, 1 failed (the reason is on standard error), 2 wrong usage, 130 interrupted; a command may define
+more. A command returns an int for its exit code, or None for 0. Sub-commands are named by import path, so that
+``sparkrelay broker status`` need not import Spark, Arrow and numba.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from cyclopts import App
+
+from sparkrelay.errors import SparkRelayError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["app", "main"]
+
+app = App(
+    name="sparkrelay",
+    help="Kafka Streams' high availability for PySpark pipelines.",
+    version=lambda: version("sparkrelay"),
+)
+app.command("sparkrelay.cli.broker:broker", name="broker")
+
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Set ``SPARKRELAY_TRACEBACK=1`` to see where one of our own errors came from.
+    """
+    try:
+        outcome = app(
+            list(arguments) if arguments is not None else None,
+            result_action="return_value",
+            exit_on_error=True,
+        )
+    except SparkRelayError as error:
+        if os.environ.get("SPARKRELAY_TRACEBACK"):
+            raise
+        print(f"sparkrelay: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("sparkrelay: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    return outcome if isinstance(outcome, int) else 0
