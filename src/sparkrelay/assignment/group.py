@@ -1,0 +1,244 @@
+"""The leader's work, from what the members sent to what they are sent back; no I/O.
+
+The caller has listed the tasks and the changelogs' end offsets and created the internal topics. Whatever goes wrong
+in here ends in an answer for *every* member: a leader that just raised would leave the others waiting for a sync that
+never comes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from sparkrelay.assignment import task_assignment_utils
+from sparkrelay.assignment.application_state import ApplicationState
+from sparkrelay.assignment.client_states import client_states
+from sparkrelay.assignment.consumer_level import ConsumerLevel
+from sparkrelay.assignment.group_member import GroupMember, MemberAssignment
+from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
+from sparkrelay.assignment.task_assignor import (
+    AssignmentError,
+    GroupAssignment,
+    GroupSubscription,
+    TaskAssignment,
+    TaskAssignor,
+)
+from sparkrelay.assignment.validation import validate
+from sparkrelay.errors import SparkRelayError, StreamsException, TaskAssignmentException
+from sparkrelay.protocol import LATEST_SUPPORTED_VERSION, NO_REBALANCE_SCHEDULED, AssignmentInfo, ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sparkrelay.assignment.assignment_configs import AssignmentConfigs
+    from sparkrelay.assignment.task_info import TaskInfo
+    from sparkrelay.types import ProcessId, TaskId
+
+__all__ = ["GroupResult", "assign_group", "error_assignments"]
+
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
+#: Members below this version cannot take part in version probing: they do not say what they support.
+_FIRST_PROBING_VERSION = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupResult:
+    """What the leader sends, and what it learnt.
+
+    Attributes:
+        members: What each member is sent, by consumer id. Send it even if ``failure`` is set.
+        assignments: Tasks by process, as the assignor placed them; empty after a failure.
+        warm_ups: Standbys that are only there because a move is under way.
+        state: What the assignor was given; None if it was not asked.
+        error: What is wrong with the assignor's answer.
+        failure: To be raised on the leader's thread once the answer is sent; None if all is well.
+        kept: Why the previous assignment was kept (TaskAssignmentException), or None.
+    """
+
+    members: Mapping[str, MemberAssignment]
+    assignments: Mapping[ProcessId, KafkaStreamsAssignment] = field(default_factory=dict)
+    warm_ups: Mapping[ProcessId, frozenset[TaskId]] = field(default_factory=dict)
+    state: ApplicationState | None = None
+    probing_rebalance: bool = False
+    error: AssignmentError = AssignmentError.NONE
+    failure: SparkRelayError | None = None
+    kept: str | None = None
+
+    @property
+    def stable(self) -> bool:
+        """True if no member has to ask for another rebalance."""
+        return self.failure is None and all(
+            member.info.next_rebalance_ms == NO_REBALANCE_SCHEDULED for member in self.members.values()
+        )
+
+
+def error_assignments(
+    members: Iterable[GroupMember], code: ErrorCode, *, commonly_supported_version: int = LATEST_SUPPORTED_VERSION
+) -> dict[str, MemberAssignment]:
+    """Return empty assignments that tell ``code`` to every member, in version 11 as Kafka sends them."""
+    info = AssignmentInfo(commonly_supported_version=commonly_supported_version, err_code=code)
+    return {member.consumer_id: MemberAssignment(partitions=(), info=info) for member in members}
+
+
+def assign_group(
+    *,
+    members: Sequence[GroupMember],
+    tasks: Iterable[TaskInfo],
+    ends: Mapping[TaskId, int] | None,
+    assignor: TaskAssignor,
+    configs: AssignmentConfigs,
+    leader: ProcessId,
+    now_ms: int,
+    refused: Mapping[str, ErrorCode] | None = None,
+) -> GroupResult:
+    """Assign all tasks to the members of the group.
+
+    Args:
+        members: Every member, with its decoded subscription and what it owns.
+        tasks: Every task of the topology.
+        ends: End offset sums of the logged tasks (``client_states.end_offset_sums``); None if they could not be
+            listed: then an assignor that asks for lags gets TaskAssignmentException.
+        assignor: Decides which process gets which task.
+        configs: Settings for it.
+        leader: The process of the member that leads; it is the one that asks for probing rebalances.
+        now_ms: Wall-clock time, ms since the epoch.
+        refused: Members that take no part (say, another topology), by consumer id, and the code they are told.
+    """
+    if any(member.subscription.error_code == ErrorCode.SHUTDOWN_REQUESTED for member in members):
+        return GroupResult(members=error_assignments(members, ErrorCode.SHUTDOWN_REQUESTED))
+    turned_away = refused or {}
+    answers: dict[str, MemberAssignment] = {}
+    for member in members:
+        if member.consumer_id in turned_away:
+            answers |= error_assignments([member], turned_away[member.consumer_id])
+    members = [member for member in members if member.consumer_id not in turned_away]
+    if not members:
+        return GroupResult(members=answers)
+
+    version = min(LATEST_SUPPORTED_VERSION, *(member.subscription.version for member in members))
+    common = min(member.subscription.latest_supported_version for member in members)
+    if version < _FIRST_PROBING_VERSION and any(member.subscription.is_future for member in members):
+        failure = TaskAssignmentException(
+            f"a member speaks version {version} of the assignment protocol and another a version newer than "
+            f"{LATEST_SUPPORTED_VERSION}: they cannot be in one group; upgrade the old one first"
+        )
+        return _failed(members, answers, failure)
+
+    known = frozenset(tasks)
+    state = ApplicationState(
+        all_tasks=known,
+        clients=client_states(members, known, ends),
+        assignment_configs=configs,
+        lag_failure=None if ends is not None else "the end offsets of the changelogs could not be listed",
+    )
+    kept: str | None = None
+    try:
+        answer = assignor.assign(state)
+        if not isinstance(answer, TaskAssignment):
+            raise TypeError(f"assign() returned {answer!r} instead of a TaskAssignment")
+    except TaskAssignmentException as reason:
+        # KIP-924: the group keeps what it has and looks again at once. (Java 4.3 fails all members instead.)
+        kept = str(reason)
+        answer = _previous(state, leader)
+    except Exception as raised:  # noqa: BLE001 - user code may raise anything; every member must hear of it
+        return _failed(members, answers, _blame(assignor, "failed", raised), state=state)
+
+    subscription = GroupSubscription(MappingProxyType({member.consumer_id: member for member in members}))
+    error = validate(state, answer)
+    computed: dict[str, MemberAssignment] = {}
+    placed: dict[ProcessId, KafkaStreamsAssignment] = {}
+    if error not in {AssignmentError.UNKNOWN_PROCESS_ID, AssignmentError.UNKNOWN_TASK_ID}:
+        placed = _by_process(state, answer)
+        computed = ConsumerLevel(
+            members=members,
+            state=state,
+            assignments=placed,
+            deadlines_ms=_deadlines(answer, leader, now_ms, configs.probing_rebalance_interval_ms),
+            version=version,
+            commonly_supported_version=common,
+        ).assign()
+    try:
+        assignor.on_assignment_computed(GroupAssignment(MappingProxyType(computed)), subscription, error)
+    except Exception as raised:  # noqa: BLE001 - as above
+        return _failed(members, answers, _blame(assignor, "failed in on_assignment_computed", raised), state=state)
+    if error is not AssignmentError.NONE:
+        blamed = StreamsException(f"task assignor {_name(assignor)} gave an invalid assignment: {error.value}")
+        return _failed(members, answers, blamed, state=state, error=error)
+    return GroupResult(
+        members=MappingProxyType({**computed, **answers}),
+        assignments=MappingProxyType(placed),
+        warm_ups=answer.warm_ups,
+        state=state,
+        probing_rebalance=answer.probing_rebalance,
+        kept=kept,
+    )
+
+
+def _name(assignor: TaskAssignor) -> str:
+    return f"{type(assignor).__module__}:{type(assignor).__qualname__}"
+
+
+def _blame(assignor: TaskAssignor, what: str, error: Exception) -> StreamsException:
+    blamed = StreamsException(f"task assignor {_name(assignor)} {what}: {type(error).__name__}: {error}")
+    blamed.__cause__ = error
+    return blamed
+
+
+def _failed(
+    members: Iterable[GroupMember],
+    answers: Mapping[str, MemberAssignment],
+    failure: SparkRelayError,
+    *,
+    state: ApplicationState | None = None,
+    error: AssignmentError = AssignmentError.NONE,
+) -> GroupResult:
+    told = {**error_assignments(members, ErrorCode.ASSIGNMENT_ERROR), **answers}
+    return GroupResult(members=MappingProxyType(told), state=state, failure=failure, error=error)
+
+
+def _previous(state: ApplicationState, leader: ProcessId) -> TaskAssignment:
+    """Return what the processes have, without vanished tasks, and an immediate follow-up at the leader's process."""
+    infos = {info.id: info for info in state.all_tasks}
+    running: set[TaskId] = set()
+    entries = []
+    for process, held in sorted(task_assignment_utils.identity_assignment(state).items()):
+        kept = []
+        for task in held.tasks.values():
+            active = task.type is AssignedTask.Type.ACTIVE
+            # Two members may both believe that they run a task; a standby of a store that is gone is no use.
+            if task.id not in infos or (task.id in running if active else not infos[task.id].is_logged):
+                continue
+            kept.append(task)
+            if active:
+                running.add(task.id)
+        entry = KafkaStreamsAssignment.of(process, kept)
+        entries.append(entry.with_followup_rebalance(_EPOCH) if process == leader else entry)
+    return TaskAssignment(entries)
+
+
+def _by_process(state: ApplicationState, answer: TaskAssignment) -> dict[ProcessId, KafkaStreamsAssignment]:
+    """Return one entry for each process; an answer may have several for one, or, in error, none."""
+    placed = {process: KafkaStreamsAssignment.of(process, ()) for process in state.clients}
+    for entry in answer.assignment:
+        if entry.process_id not in placed:
+            continue
+        merged = placed[entry.process_id]
+        for task in entry.tasks.values():
+            merged = merged.assign_task(task)
+        placed[entry.process_id] = merged if merged.tasks.keys() != entry.tasks.keys() else entry
+    return placed
+
+
+def _deadlines(answer: TaskAssignment, leader: ProcessId, now_ms: int, interval_ms: int) -> dict[ProcessId, int]:
+    deadlines: dict[ProcessId, int] = {}
+    for entry in answer.assignment:
+        if entry.followup_rebalance_deadline is not None:
+            wanted = max(0, round(entry.followup_rebalance_deadline.timestamp() * 1000))
+            deadlines[entry.process_id] = min(wanted, deadlines.get(entry.process_id, wanted))
+    if answer.probing_rebalance:
+        # Only the leader's process: if everybody asked at the same time, the group would rebalance several times.
+        probing = now_ms + interval_ms
+        deadlines[leader] = min(probing, deadlines.get(leader, probing))
+    return deadlines

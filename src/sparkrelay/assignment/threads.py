@@ -1,0 +1,158 @@
+"""A process's tasks on its consumers: sticky for state, balanced for work. See KIP-924, "Consumer Assignments".
+
+KIP-924 keeps this step internal: assignors place tasks on processes and never see a consumer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from sparkrelay.assignment.hash_order import task_hash_order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sparkrelay.types import TaskId
+
+__all__ = ["TaskHeap", "ThreadLoads"]
+
+
+class TaskHeap:
+    """A binary heap with removal, whose rest can be read in array order.
+
+    Kafka deals the last tasks of a process in the order in which its heap's array happens to hold them, and builds
+    that heap from a hash set. ``heapq`` sifts differently and would deal them to other threads, so the textbook steps
+    stand here.
+    """
+
+    __slots__ = ("_heap",)
+
+    def __init__(self, tasks: Iterable[TaskId]) -> None:
+        self._heap = task_hash_order(sorted(tasks))
+        for at in reversed(range(len(self._heap) // 2)):
+            self._sift_down(at)
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def __contains__(self, task: object) -> bool:
+        return task in self._heap
+
+    @property
+    def array(self) -> tuple[TaskId, ...]:
+        """The tasks as they lie in the heap."""
+        return tuple(self._heap)
+
+    def pop(self) -> TaskId:
+        """Take the least task."""
+        least = self._heap[0]
+        self.remove(least)
+        return least
+
+    def remove(self, task: TaskId) -> None:
+        """Take out one task; raises ValueError if it is not there."""
+        at = self._heap.index(task)
+        last = self._heap.pop()
+        if at == len(self._heap):
+            return
+        self._heap[at] = last
+        self._sift_down(at)
+        if self._heap[at] == last:
+            self._sift_up(at)
+
+    def _sift_down(self, at: int) -> None:
+        heap = self._heap
+        while (child := 2 * at + 1) < len(heap):
+            if child + 1 < len(heap) and heap[child + 1] < heap[child]:
+                child += 1
+            if heap[at] <= heap[child]:
+                break
+            heap[at], heap[child] = heap[child], heap[at]
+            at = child
+
+    def _sift_up(self, at: int) -> None:
+        heap = self._heap
+        while at > 0 and heap[at] < heap[parent := (at - 1) // 2]:
+            heap[at], heap[parent] = heap[parent], heap[at]
+            at = parent
+
+
+class ThreadLoads:
+    """Spreads task after task kind over the consumers of one process, remembering what each has so far.
+
+    Stateful actives go first, then standbys, then stateless actives: so each kind evens out what the former left.
+    """
+
+    __slots__ = ("_load", "consumers")
+
+    def __init__(self, consumers: Iterable[str]) -> None:
+        self.consumers: Sequence[str] = sorted(consumers)
+        self._load = dict.fromkeys(self.consumers, 0)
+
+    def spread(
+        self, tasks: Iterable[TaskId], previous: Mapping[str, Sequence[TaskId]] | None = None
+    ) -> dict[str, list[TaskId]]:
+        """Return the tasks by consumer, in the order in which they were given out.
+
+        Args:
+            tasks: Tasks of one kind.
+            previous: What each consumer has state of, least lag first; None for stateless tasks.
+        """
+        given: dict[str, list[TaskId]] = {consumer: [] for consumer in self.consumers}
+        rest = TaskHeap(tasks)
+        if not len(rest):
+            return given
+        least = (sum(self._load.values()) + len(rest)) // len(self.consumers)
+        skipped = self._keep_previous(given, rest, least, previous or {})
+        self._fill(given, rest, least)
+        self._deal_rest(given, rest, least, skipped)
+        for consumer, got in given.items():
+            self._load[consumer] += len(got)
+        return given
+
+    def _total(self, consumer: str, given: Mapping[str, Sequence[TaskId]]) -> int:
+        return self._load[consumer] + len(given[consumer])
+
+    def _keep_previous(
+        self,
+        given: dict[str, list[TaskId]],
+        rest: TaskHeap,
+        least: int,
+        previous: Mapping[str, Sequence[TaskId]],
+    ) -> dict[TaskId, str]:
+        """Let every thread keep what it has state of, up to what every thread gets at least."""
+        skipped: dict[TaskId, str] = {}
+        for consumer in self.consumers:
+            for task in previous.get(consumer, ()):
+                if task not in rest:
+                    continue
+                if self._total(consumer, given) < least:
+                    given[consumer].append(task)
+                    rest.remove(task)
+                else:
+                    skipped[task] = consumer
+        return skipped
+
+    def _fill(self, given: dict[str, list[TaskId]], rest: TaskHeap, least: int) -> None:
+        """Deal tasks in order, in turns, to the threads that are still short."""
+        short = deque(consumer for consumer in self.consumers if self._total(consumer, given) < least)
+        while short:
+            consumer = short.popleft()
+            given[consumer].append(rest.pop())
+            if self._total(consumer, given) < least:
+                short.append(consumer)
+
+    def _deal_rest(
+        self, given: dict[str, list[TaskId]], rest: TaskHeap, least: int, skipped: Mapping[TaskId, str]
+    ) -> None:
+        """Give what is left over, one each, to threads that have the least: former owners first."""
+        open_consumers = [consumer for consumer in self.consumers if self._total(consumer, given) == least]
+        for task in sorted(skipped):
+            owner = skipped[task]
+            if task in rest and owner in open_consumers:
+                given[owner].append(task)
+                rest.remove(task)
+                open_consumers.remove(owner)
+        for task, consumer in zip(rest.array, open_consumers, strict=False):
+            given[consumer].append(task)
