@@ -1,0 +1,113 @@
+"""Arrow arrays as the addresses and NumPy arrays that compiled loops read and write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["BinaryColumn", "BinaryWriter", "flatten", "validity_bitmap", "validity_bytes"]
+
+_BYTES_LIKE = (pa.types.is_binary, pa.types.is_string)
+_LARGE_BYTES_LIKE = (pa.types.is_large_binary, pa.types.is_large_string)
+
+NO_BYTES = np.empty(0, np.uint8)
+
+
+def flatten(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return one plain array: chunks joined, dictionaries decoded."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):
+            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def validity_bytes(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return a byte a row, 1 where the value is not null; empty if no row is null."""
+    if not array.null_count:
+        return NO_BYTES
+    valid: np.ndarray[Any, Any] = pc.is_valid(array).to_numpy(zero_copy_only=False).view(np.uint8)
+    return valid
+
+
+def validity_bitmap(valid: np.ndarray[Any, Any]) -> pa.Buffer | None:
+    """Return Arrow's bitmap of a byte a row; None if no row is null."""
+    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryColumn:
+    """A string or binary array as loops read it.
+
+    Attributes:
+        address: of the first byte of the data buffer.
+        offsets: where in it each value starts and ends, one more than there are rows.
+        valid: a byte a row, empty if no row is null.
+        owner: what keeps the memory alive.
+    """
+
+    address: int
+    offsets: np.ndarray[Any, np.dtype[np.int64]]
+    valid: np.ndarray[Any, np.dtype[np.uint8]]
+    owner: Any
+
+    @classmethod
+    def of(cls, array: pa.Array | pa.ChunkedArray) -> Self:
+        """View an array; other binary layouts are cast to plain ``binary`` first.
+
+        Raises:
+            TypeError: the array holds neither strings nor bytes.
+        """
+        array = flatten(array)
+        if pa.types.is_null(array.type):
+            return cls.nulls(len(array))
+        if pa.types.is_fixed_size_binary(array.type) or str(array.type) in {"binary_view", "string_view"}:
+            array = array.cast(pa.binary())
+        if any(test(array.type) for test in _BYTES_LIKE):
+            width: Any = np.int32
+        elif any(test(array.type) for test in _LARGE_BYTES_LIKE):
+            width = np.int64
+        else:
+            raise TypeError(f"expected strings or bytes, got {array.type}")
+        _, offsets, data = array.buffers()
+        if offsets is None or not len(array):
+            return cls(0, np.zeros(len(array) + 1, np.int64), validity_bytes(array), array)
+        numbers = np.frombuffer(offsets, width)[array.offset : array.offset + len(array) + 1]
+        return cls(data.address if data else 0, numbers.astype(np.int64), validity_bytes(array), array)
+
+    @classmethod
+    def nulls(cls, rows: int) -> Self:
+        """Stand for a column of nulls."""
+        return cls(0, np.zeros(rows + 1, np.int64), np.zeros(rows, np.uint8), None)
+
+
+class BinaryWriter:
+    """An Arrow binary column under construction, as the buffers that a loop fills.
+
+    Its capacity is an upper bound. The allocator hands out address space, not memory, so what is not filled costs
+    nothing, and finish() gives it back.
+    """
+
+    def __init__(self, rows: int, capacity: int) -> None:
+        """Make room; a negative capacity means that the column is not wanted."""
+        self._buffer = pa.allocate_buffer(max(capacity, 0), resizable=True)
+        self.address = self._buffer.address if capacity >= 0 else -1
+        self.offsets = np.zeros(rows + 1 if capacity >= 0 else 0, np.int64)
+        self.valid = np.ones(rows if capacity >= 0 else 0, np.uint8)
+
+    def finish(self, count: int, *, large: bool = False, text: bool = False) -> pa.Array:
+        """Return the first ``count`` rows as binary, or as a string whose encoding the caller vouches for."""
+        self._buffer.resize(int(self.offsets[count]), shrink_to_fit=True)
+        offsets = self.offsets[: count + 1] if large else self.offsets[: count + 1].astype(np.int32)
+        plain, wide = (pa.string, pa.large_string) if text else (pa.binary, pa.large_binary)
+        return pa.Array.from_buffers(
+            wide() if large else plain(),
+            count,
+            [validity_bitmap(self.valid[:count]), pa.py_buffer(offsets), self._buffer],
+        )

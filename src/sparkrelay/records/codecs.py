@@ -1,0 +1,139 @@
+"""The compression codecs of record batches, as other Kafka clients write and read them.
+
+Two of them need care beyond a library call. *Snappy*: Java wraps raw blocks in a chunked framing of its own, librdkafka
+writes one raw block; we read both and write the chunked one. *LZ4*: Java refuses frames whose blocks depend on each
+other, which is what cramjam's frame encoder writes, so we build the frame around independent blocks ourselves.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import cramjam
+
+from sparkrelay.errors import ConfigException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["CODEC_IDS", "CODEC_NAMES", "CodecError", "codec_id", "compress", "decompress"]
+
+CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+"""Kafka's names; the position is the number in a batch's attributes."""
+
+CODEC_IDS: Final = {name: number for number, name in enumerate(CODEC_NAMES)}
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_CHUNK: Final = 32 * 1024
+
+# Magic, version 1 with independent blocks and no checksums, blocks of at most 64 KiB, the descriptor's xxHash byte.
+_LZ4_HEADER: Final = bytes.fromhex("04224d18604082")
+_LZ4_CHUNK: Final = 64 * 1024
+_LZ4_STORED: Final = 0x80000000
+
+# No snappy element yields more than 64 bytes from 3, so a larger claim is a lie told to make us allocate.
+_SNAPPY_MAX_RATIO: Final = 22
+
+
+class CodecError(ValueError):
+    """Compressed bytes are not what their codec writes; callers wrap it with topic, partition and offset."""
+
+
+def codec_id(name: str) -> int:
+    """Return the number of a codec.
+
+    Raises:
+        ConfigException: Kafka has no codec of that name.
+    """
+    try:
+        return CODEC_IDS[name]
+    except KeyError:
+        raise ConfigException(f"compression.type={name!r} is unknown; use one of {', '.join(CODEC_NAMES)}") from None
+
+
+def compress(data: Any, codec: int) -> Any:
+    """Compress bytes; returns a bytes-like object."""
+    return _COMPRESS[codec](data)
+
+
+def decompress(data: Any, codec: int) -> Any:
+    """Decompress bytes; returns a bytes-like object.
+
+    Raises:
+        CodecError: the bytes are damaged or the codec number is unknown.
+    """
+    if codec >= len(_DECOMPRESS):
+        raise CodecError(f"compression codec {codec} is unknown; this reader knows {', '.join(CODEC_NAMES)}")
+    try:
+        return _DECOMPRESS[codec](data)
+    except CodecError:
+        raise
+    except Exception as error:
+        # Cramjam raises several unrelated types for damaged input, plain Exception among them.
+        raise CodecError(f"damaged {CODEC_NAMES[codec]} data: {error}") from error
+
+
+def _compress_snappy(data: Any) -> bytes:
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_CHUNK):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_CHUNK]))
+        parts += (struct.pack(">i", len(block)), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: Any) -> Any:
+    view = memoryview(data)
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _decompress_snappy_block(view)
+    position, parts = len(_XERIAL_HEADER), []
+    while position < len(view):
+        if position + 4 > len(view):
+            raise CodecError("damaged snappy data: a chunk's length is cut off")
+        (size,) = struct.unpack_from(">i", view, position)
+        position += 4
+        if size < 0 or position + size > len(view):
+            raise CodecError(f"damaged snappy data: a chunk of {size} bytes, {len(view) - position} left")
+        parts.append(bytes(_decompress_snappy_block(view[position : position + size])))
+        position += size
+    return b"".join(parts)
+
+
+def _decompress_snappy_block(block: memoryview) -> Any:
+    claimed = cramjam.snappy.decompress_raw_len(block)
+    if claimed > _SNAPPY_MAX_RATIO * len(block) + 64:
+        raise CodecError(f"damaged snappy data: {len(block)} bytes claim to hold {claimed}")
+    return cramjam.snappy.decompress_raw(block)
+
+
+def _compress_lz4(data: Any) -> bytes:
+    view = memoryview(data)
+    parts = [_LZ4_HEADER]
+    for start in range(0, len(view), _LZ4_CHUNK):
+        chunk = view[start : start + _LZ4_CHUNK]
+        block = bytes(cramjam.lz4.compress_block(chunk, store_size=False))
+        if len(block) < len(chunk):
+            parts += (struct.pack("<I", len(block)), block)
+        else:
+            parts += (struct.pack("<I", len(chunk) | _LZ4_STORED), bytes(chunk))
+    parts.append(b"\0\0\0\0")
+    return b"".join(parts)
+
+
+_COMPRESS: Final[tuple[Callable[[Any], Any], ...]] = (
+    lambda data: data,
+    lambda data: cramjam.gzip.compress(data, level=6),
+    _compress_snappy,
+    _compress_lz4,
+    lambda data: cramjam.zstd.compress(data, level=3),
+)
+
+_DECOMPRESS: Final[tuple[Callable[[Any], Any], ...]] = (
+    lambda data: data,
+    cramjam.gzip.decompress,
+    _decompress_snappy,
+    cramjam.lz4.decompress,
+    cramjam.zstd.decompress,
+)
