@@ -1,0 +1,178 @@
+"""Many conversations with brokers at once, each written as if it were alone.
+
+A flow is a generator: it yields a ``Response`` it waits for, or a ``Pause``, and returns its result. ``run_flows``
+drives any number of them over one ``KafkaClient``, on the caller's thread. So the driver commits all its tasks in the
+time of the slowest one, and a flow that fails stops nobody else. Refused: threads (one connection is cheaper), asyncio
+(the caller is synchronous), callbacks (retries become unreadable).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from sparkrelay.errors import KafkaException, SparkRelayError, TimeoutException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Hashable, Mapping
+
+    from sparkrelay.client.config import ClientConfig
+    from sparkrelay.client.kafka_client import KafkaClient, Response
+
+__all__ = ["Backoff", "Flow", "Pause", "ask", "results", "run_flow", "run_flows"]
+
+T = TypeVar("T")
+K = TypeVar("K", bound="Hashable")
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait before trying again.
+
+    Attributes:
+        seconds: how long.
+        because: the error that made it necessary; named if time runs out meanwhile.
+    """
+
+    seconds: float
+    because: KafkaException | None = None
+
+
+Flow: TypeAlias = "Generator[Response | Pause, None, T]"
+
+
+class Backoff:
+    """Growing pauses between the attempts of one flow, with jitter. See KIP-580."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._first = config.retry_backoff_ms / 1000
+        self._longest = config.retry_backoff_max_ms / 1000
+        self._failures = 0
+
+    def next(self, because: KafkaException, *, first: float | None = None) -> Pause:
+        """Return the pause before the next attempt; ``first`` overrides ``retry.backoff.ms``, in seconds."""
+        base = (self._first if first is None else first) * 2 ** min(self._failures, 16)
+        self._failures += 1
+        return Pause(min(base, self._longest) * random.uniform(0.8, 1.2), because)
+
+
+def ask(
+    client: KafkaClient,
+    make: Callable[[], Any],
+    *,
+    node: Callable[[], int | None],
+    backoff: Backoff,
+    lane: str = "",
+    lost: Callable[[], object] | None = None,
+) -> Flow[Any]:
+    """Send a request until it is answered; repeat it when the network failed. Error codes are the caller's.
+
+    Args:
+        client: whose connections to use.
+        make: returns the request; called for each attempt.
+        node: returns the broker to ask, or None for any; called for each attempt.
+        backoff: the flow's pauses.
+        lane: which connection to that broker.
+        lost: called after an attempt that the network failed, to drop what may be stale.
+    """
+    while True:
+        response = client.send(make(), node=node(), lane=lane)
+        yield response
+        error = response.error
+        if error is None:
+            return response.result()
+        if not error.retriable:
+            raise error
+        if lost is not None:
+            lost()
+        yield backoff.next(error)
+
+
+@dataclass(slots=True)
+class _Running:
+    flow: Flow[Any]
+    response: Response | None = None
+    resume_at: float = 0.0
+    last_error: KafkaException | None = None
+
+
+def run_flows(client: KafkaClient, flows: Mapping[K, Flow[T]], timeout: float) -> dict[K, T | SparkRelayError]:
+    """Run flows side by side to their ends.
+
+    Args:
+        client: the client that sends for them; it is polled here.
+        flows: by any key.
+        timeout: seconds after which those that are not done get a TimeoutException as their result.
+
+    Returns:
+        For each key the flow's result, or the SparkRelayError that ended it.
+    """
+    deadline = time.monotonic() + timeout
+    done: dict[K, T | SparkRelayError] = {}
+    running: dict[K, _Running] = {key: _Running(flow) for key, flow in flows.items()}
+    while running:
+        now = time.monotonic()
+        advanced = False
+        for key, one in list(running.items()):
+            if one.response is not None and not one.response.done:
+                continue
+            if one.resume_at > now:
+                continue
+            advanced = True
+            outcome = _advance(one, now)
+            if outcome is not None:
+                done[key] = outcome[0]
+                del running[key]
+        if not running:
+            break
+        if now >= deadline:
+            for key, one in running.items():
+                one.flow.close()
+                because = f"; last error: {one.last_error}" if one.last_error is not None else ""
+                done[key] = TimeoutException(f"{key}: not done after {timeout:g} s{because}")
+            break
+        pauses = [one.resume_at - now for one in running.values() if one.response is None]
+        client.poll(0 if advanced else max(0.0, min([deadline - now, *pauses])))
+    return {key: done[key] for key in flows}
+
+
+def _advance(one: _Running, now: float) -> tuple[Any] | None:
+    """Take a flow one step further; return its outcome in a tuple if that was the last."""
+    if one.response is not None and one.response.error is not None:
+        one.last_error = one.response.error
+    try:
+        step = next(one.flow)
+    except StopIteration as stop:
+        return (stop.value,)
+    except SparkRelayError as error:
+        return (error,)
+    if isinstance(step, Pause):
+        one.response, one.resume_at = None, now + step.seconds
+        one.last_error = step.because or one.last_error
+    else:
+        one.response, one.resume_at = step, 0.0
+    return None
+
+
+def run_flow(client: KafkaClient, what: str, flow: Flow[T], timeout: float) -> T:
+    """Run one flow and return its result, or raise its error; ``what`` names it if time runs out."""
+    outcome = run_flows(client, {what: flow}, timeout)[what]
+    if isinstance(outcome, SparkRelayError):
+        raise outcome
+    return outcome
+
+
+def results(outcomes: Mapping[K, T | SparkRelayError]) -> dict[K, T]:
+    """Return the results of flows that must all succeed.
+
+    Raises:
+        SparkRelayError: the first failure.
+    """
+    good: dict[K, T] = {}
+    for key, outcome in outcomes.items():
+        if isinstance(outcome, SparkRelayError):
+            raise outcome
+        good[key] = outcome
+    return good
