@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from sparkrelay.devkafka.folders import add_user, make_temporary, sweep
 from sparkrelay.devkafka.jars import kafka_classpath
 from sparkrelay.devkafka.ports import LOOPBACK, free_port, is_free
 from sparkrelay.devkafka.probe import answers
@@ -39,10 +40,11 @@ _DATA = "kraft"
 _FORMAT = ("kafka.tools.StorageTool", "format")
 
 _PORT_TAKEN = "Address already in use"
+_FOLDER_TAKEN = "Another broker uses this data folder: stop it, or name another folder."
 # What the log says, and what to do about it.
 _CAUSES = {
     _PORT_TAKEN: "The port is taken: name another one with port=N, or none for a free one.",
-    "Failed to acquire lock on file": "Another broker uses this data folder: stop it, or name another folder.",
+    "Failed to acquire lock on file": _FOLDER_TAKEN,
     "OutOfMemoryError": "The heap is too small: raise heap_mb.",
     "No space left on device": "The disk is full.",
     "doesn't match stored": "The data folder belongs to another cluster: name another folder or remove it.",
@@ -193,6 +195,7 @@ class DevKafka:
             self._data_dir = None
 
     def _start(self, command: list[str], *, attempts: int) -> None:
+        self._check_folder_is_ours()
         # Somebody may take the free port between our look and the broker's bind. A port that was given, or that
         # clients already know, is not changed behind the caller's back.
         for attempt in range(1, attempts + 1):
@@ -230,11 +233,23 @@ class DevKafka:
     def _make_folders(self) -> None:
         try:
             if self._data_dir is None:
-                self._data_dir = Path(tempfile.mkdtemp(prefix="sparkrelay-kafka-"))
+                sweep()
+                self._data_dir = make_temporary()
             self._data_dir.mkdir(parents=True, exist_ok=True)
             self.log_path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DevKafkaException(f"The broker's folder cannot be made: {error}. Name a writable one.") from error
+
+    def _check_folder_is_ours(self) -> None:
+        # Kafka looks too, but spoils the other broker's server.properties first and takes 20 s to give up.
+        lock = self.data_dir / _DATA / ".lock"
+        if not lock.exists():
+            return
+        with lock.open("r+b") as held:
+            try:
+                fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kind of lock that Java takes
+            except OSError as error:
+                raise DevKafkaException(f"{self.data_dir} is in use. {_FOLDER_TAKEN}") from error
 
     def _write_settings(self) -> Path:
         if self._port is None:
@@ -275,6 +290,8 @@ class DevKafka:
         with self.log_path.open("ab") as log:
             begins = log.tell()
             self._process = spawn(command, log=log, cwd=self.data_dir)
+        if self._temporary:
+            add_user(self.data_dir, self._process.pid)
         deadline = time.monotonic() + _START_TIMEOUT_S
         assert self._port is not None
         try:

@@ -83,9 +83,9 @@ def render(settings: Mapping[str, str]) -> str:
 def _escape(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     escaped = "".join(c if " " <= c <= "~" else "".join(f"\\u{u:04x}" for u in _utf16(c)) for c in escaped)
-    if escaped.startswith((" ", "#", "!")):
-        escaped = "\\" + escaped
-    return escaped.replace("=", "\\=").replace(":", "\\:")
+    for special in " #!=:":
+        escaped = escaped.replace(special, "\\" + special)
+    return escaped
 
 
 def _utf16(character: str) -> list[int]:

@@ -1,0 +1,44 @@
+"""Temporary folders of brokers, and the sweeping of those that nobody could remove.
+
+A test run that is killed with SIGKILL takes its broker along but leaves the folder, which may hold gigabytes. Each
+folder names the processes that need it; the next broker to start removes the folders whose processes are all gone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from sparkrelay.devkafka.process import started_at
+
+__all__ = ["add_user", "make_temporary", "sweep"]
+
+_PREFIX = "sparkrelay-kafka-"
+_USERS = "processes"
+
+
+def make_temporary() -> Path:
+    """Make a folder that this process needs."""
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    add_user(folder, os.getpid())
+    return folder
+
+
+def add_user(folder: Path, pid: int) -> None:
+    """Note that the process needs the folder too."""
+    with (folder / _USERS).open("a") as users:
+        users.write(f"{pid} {started_at(pid)}\n")
+
+
+def sweep() -> None:
+    """Remove temporary folders that no living process needs; leave what is not ours or not clear."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            users = [line.partition(" ") for line in (folder / _USERS).read_text().splitlines()]
+            needed = not users or any(started_at(int(pid)) == started for pid, _, started in users)
+        except (OSError, ValueError):
+            continue  # just being made, somebody else's, or already going
+        if not needed:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,113 @@
+"""`sparkrelay broker`, run as a user runs it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparkrelay.devkafka.probe import answers
+from sparkrelay.devkafka.process import started_at
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def broker_command(tmp_path):
+    """Run `sparkrelay broker ...` with a state folder of our own; stop what is left at the end."""
+    environment = os.environ | {"XDG_STATE_HOME": str(tmp_path / "state")}
+
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-c", "from sparkrelay.cli import main; main()", "broker", *arguments],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=120,
+            check=False,
+        )
+
+    run.record = tmp_path / "state" / "sparkrelay" / "broker.json"
+    yield run
+    run("stop")
+
+
+def test_start_leaves_it_running_until_stop(broker_command):
+    assert broker_command("status").returncode == 3
+
+    started = broker_command("start")
+    assert started.returncode == 0, started.stderr
+    [line] = started.stdout.splitlines()
+    name, _, address = line.partition("=")
+    assert name == "bootstrap.servers"
+    host, _, port = address.rpartition(":")
+    assert answers(host, int(port), timeout_s=5)
+
+    again = broker_command("start")
+    assert (again.returncode, again.stdout) == (0, started.stdout)
+    assert "runs already" in again.stderr
+
+    other = broker_command("start", "--port", "1999")
+    assert (other.returncode, other.stdout) == (1, "")
+    assert f"on port {port}, not 1999" in other.stderr
+    assert "sparkrelay broker stop" in other.stderr
+
+    status = broker_command("status")
+    assert status.returncode == 0
+    assert line in status.stdout
+    folder = Path(json.loads(broker_command.record.read_text())["data_dir"])
+    assert folder.is_dir()
+
+    stopped = broker_command("stop")
+    assert stopped.returncode == 0
+    assert f"on {address}" in stopped.stderr
+    assert not answers(host, int(port), timeout_s=1)
+    assert not folder.exists()
+
+    nothing = broker_command("stop")
+    assert (nothing.returncode, nothing.stderr) == (0, "No broker runs.\n")
+
+
+def test_a_killed_broker_is_noticed_and_replaced(broker_command, tmp_path, wait_until):
+    data = tmp_path / "data"
+    assert broker_command("start", "--data", str(data)).returncode == 0
+    first = json.loads(broker_command.record.read_text())
+    os.kill(first["pid"], signal.SIGSTOP)
+    paused = broker_command("status")
+    assert paused.returncode == 1
+    assert "does not answer" in paused.stderr
+    os.kill(first["pid"], signal.SIGKILL)
+    wait_until(lambda: started_at(first["pid"]) != first["started"], "the broker lives")
+
+    status = broker_command("status")
+    assert status.returncode == 3
+    assert str(first["pid"]) in status.stderr
+
+    second = broker_command("start", "--data", str(data))
+    assert second.returncode == 0, second.stderr
+    assert "had ended without" in second.stderr
+    assert json.loads(broker_command.record.read_text())["pid"] != first["pid"]
+    assert broker_command("stop").returncode == 0
+    assert data.is_dir(), "a given folder stays"
+
+
+def test_two_starts_at_once_are_one(broker_command):
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: broker_command("start"), range(2))
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert first.stdout == second.stdout
+    assert (first.stderr + second.stderr).count("runs already") == 1
+
+
+def test_a_taken_port_fails_and_leaves_no_record(broker_command, kafka):
+    port = kafka.bootstrap_servers.rpartition(":")[2]
+    failed = broker_command("start", "--port", port)
+    assert failed.returncode == 1
+    assert f"Port {port} is taken" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert not broker_command.record.exists()
