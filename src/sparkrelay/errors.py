@@ -13,6 +13,7 @@
     │   ├── AuthorizationException              an ACL forbids it
     │   ├── OffsetOutOfRangeException           a position outside the log, and no reset policy
     │   ├── CommitFailedException               the group moved on while we were committing
+    │   ├── RecordTooLargeException             a record batch is larger than a limit of ours or of the topic
     │   └── ProducerFencedException             somebody opened the same transactional id after us
     ├── RecordException                     bytes from or for a topic
     │   ├── CorruptRecordException              a batch whose checksum or structure is wrong
@@ -56,6 +57,7 @@ __all__ = [
     "OffsetOutOfRangeException",
     "ProducerFencedException",
     "RecordException",
+    "RecordTooLargeException",
     "SerializationException",
     "SparkRelayError",
     "StateStoreException",
@@ -152,6 +154,10 @@ class OffsetOutOfRangeException(KafkaException):
 
 class CommitFailedException(KafkaException):
     """The group has rebalanced, so this member may no longer commit these offsets."""
+
+
+class RecordTooLargeException(KafkaException):
+    """A record batch exceeds ``max.request.size`` or the topic's ``max.message.bytes``; the message names the size."""
 
 
 class ProducerFencedException(KafkaException):

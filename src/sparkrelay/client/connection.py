@@ -12,6 +12,8 @@ they hardly help, the copies cost more than the system calls).
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
 import ssl
 import struct
@@ -24,6 +26,8 @@ from kafka.net.connection import KafkaConnection
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.parser import KafkaProtocol
 
+from sparkrelay.client.fetch_response import FetchResponse
+
 __all__ = ["BrokerConnection", "PlainTransport", "TlsTransport"]
 
 # kafka.net reports each lost or refused connection at ERROR, with a traceback. A broker that restarts is ordinary here
@@ -33,9 +37,13 @@ if _kafka_net_log.level == logging.NOTSET:
     _kafka_net_log.setLevel(logging.CRITICAL)
 
 _SCRATCH_BYTES = 64 * 1024
+#: Buffers in one system call; Linux takes 1,024.
+_GATHERED = 64
 #: After this much from one socket, others get their turn.
 _READ_TURN_BYTES = 8 * 1024 * 1024
 _INT32 = struct.Struct(">i")
+# Versions are picked by subscript, which a type checker takes for generics.
+_fetch_response: Any = FetchResponse
 
 
 class _FramedTransport:
@@ -140,30 +148,48 @@ class _FramedTransport:
             self._write_task = self._net.call_soon(self._write_to_sock)  # type: ignore[attr-defined]
 
     def _send_now(self) -> None:
-        """Send until the socket is full. Errors are left to the writing task, which runs outside the caller's stack."""
-        while self._write_buffer:
-            chunk = memoryview(self._write_buffer[0])
-            try:
-                sent = self._sock.send(chunk)
-            except OSError:
-                return
-            if sent == len(chunk):
-                self._write_buffer.popleft()
-            else:
-                self._write_buffer[0] = chunk[sent:]
+        """Send what the socket takes at once. Errors are left to the writing task: the caller is still in ``send``."""
 
 
 class PlainTransport(_FramedTransport, KafkaTCPTransport):  # type: ignore[misc]
     """Frames over TCP."""
 
+    def _send_now(self) -> None:
+        with contextlib.suppress(OSError):
+            self._gather()
+
+    def _sock_send(self) -> tuple[int, Exception | None]:
+        # Called by kafka.net's writing task when the socket has room.
+        if self._sock is None:
+            return 0, KafkaConnectionError("the connection was closed while sending")
+        try:
+            return self._gather(), None
+        except OSError as error:
+            return 0, KafkaConnectionError(f"sending failed: {error}")
+
+    def _gather(self) -> int:
+        """Send many buffers in each system call; return how many bytes went."""
+        total, buffer = 0, self._write_buffer
+        while buffer:
+            try:
+                sent = self._sock.sendmsg(list(itertools.islice(buffer, _GATHERED)))
+            except (BlockingIOError, InterruptedError):
+                break
+            total += sent
+            while sent:
+                head = buffer[0]
+                if sent < len(head):
+                    buffer[0] = memoryview(head)[sent:]
+                    break
+                sent -= len(head)
+                buffer.popleft()
+        return total
+
 
 class TlsTransport(_FramedTransport, KafkaSSLTransport):  # type: ignore[misc]
-    """Frames over TLS."""
+    """Frames over TLS. The writing task sends: a TLS record that is half sent must be repeated from the same buffer."""
 
     _drain_fully = True
-
-    def _send_now(self) -> None:
-        """Leave it to the writing task: a TLS record that is half sent must be repeated from the same buffer."""
 
 
 class _FrameParser(KafkaProtocol):  # type: ignore[misc]
@@ -197,7 +223,9 @@ class _FrameParser(KafkaProtocol):  # type: ignore[misc]
         if not self.in_flight_requests:
             raise CorrelationIdError("a response came that no request waits for")
         header = self.in_flight_requests.popleft()
-        response_type = header.get_response_class()
+        response_type: Any = header.get_response_class()
+        if header.request_api_key == FetchResponse.API_KEY:
+            response_type = _fetch_response[header.request_api_version]
         if response_type is None or not hasattr(response_type, "flexible_version_q"):
             raise KafkaProtocolError(
                 f"no response is known for api {header.request_api_key} v{header.request_api_version}"

@@ -51,6 +51,10 @@ class Backoff:
         self._longest = config.retry_backoff_max_ms / 1000
         self._failures = 0
 
+    def reset(self) -> None:
+        """Start with the first pause again, after a success."""
+        self._failures = 0
+
     def next(self, because: KafkaException, *, first: float | None = None) -> Pause:
         """Return the pause before the next attempt; ``first`` overrides ``retry.backoff.ms``, in seconds."""
         base = (self._first if first is None else first) * 2 ** min(self._failures, 16)

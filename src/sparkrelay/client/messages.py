@@ -18,7 +18,6 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.consumer import (
     FetchRequest,
-    FetchResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -55,6 +54,8 @@ from kafka.protocol.producer import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
+
+from sparkrelay.client.fetch_response import FetchResponse
 
 __all__ = [
     "ApiVersionsRequest",

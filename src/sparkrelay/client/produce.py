@@ -1,0 +1,399 @@
+"""Producing encoded record batches under a lent producer id.
+
+Used inside Spark's Python workers: the driver opened the transaction and will end it; here batches only go out. A batch
+carries its producer id, epoch and sequence, so repeating it is harmless: the broker answers a duplicate with the offset
+of the first copy. What must be kept is the order within a partition: after a failure nothing more goes out for that
+partition until all its requests are back, then the failed batches go out again in their order. Each partition has at
+most one batch in a request (Kafka's rule) and at most five requests under way (the broker remembers five batches of a
+producer and partition).
+
+Threading: everything happens inside ``send`` and ``flush``, on the client's thread.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error, error_name
+from sparkrelay.client.flows import Backoff
+from sparkrelay.client.produce_request import ProduceBatches
+from sparkrelay.errors import (
+    KafkaException,
+    ProducerFencedException,
+    RecordTooLargeException,
+    SparkRelayError,
+    TimeoutException,
+)
+
+if TYPE_CHECKING:
+    from sparkrelay.client.kafka_client import KafkaClient, Response
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["Acknowledged", "Producer", "Settled"]
+
+#: Batch header: last offset delta (23), producer id (43), producer epoch (51), base sequence (53), record count (57).
+_LAST_OFFSET_DELTA: Final = struct.Struct(">i")
+_PRODUCER: Final = struct.Struct(">qhi")
+_HEADER_BYTES: Final = 61
+_MAX_IN_FLIGHT: Final = 5
+_MAX_QUEUED_BYTES: Final = 32 * 1024 * 1024
+#: The broker adds the partition to the transaction first; the former one's markers may still be under way.
+_CONCURRENT_BACKOFF_S: Final = 0.005
+#: A broker works on one request of a connection at a time, and the first of a transaction has it ask the coordinator.
+_LANES: Final = 4
+_FENCED: Final = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    }
+)
+_TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """Where a partition's batches are now.
+
+    Attributes:
+        first_offset: offset of the first record sent; -1 if the broker no longer knows (a very late duplicate).
+        last_offset: offset of the last record sent; -1 likewise.
+        records: number of offsets taken, which is the number of records.
+    """
+
+    first_offset: int
+    last_offset: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The outcome of everything sent since the last flush.
+
+    Attributes:
+        acknowledged: partitions whose every batch is written (acks=all).
+        failed: for each transactional id (None: no transaction) that failed, why. Its transaction must be aborted.
+    """
+
+    acknowledged: dict[TopicPartition, Acknowledged]
+    failed: dict[str | None, SparkRelayError]
+
+
+@dataclass(eq=False, slots=True)
+class _Batch:
+    tp: TopicPartition
+    data: Any
+    transactional_id: str | None
+    order: int
+    records: int
+
+
+@dataclass(slots=True)
+class _Partition:
+    """One partition's batches: first ``failed`` ones (to repeat), then ``waiting`` ones; ``out`` are under way."""
+
+    backoff: Backoff
+    waiting: deque[_Batch] = field(default_factory=deque)
+    out: deque[_Batch] = field(default_factory=deque)
+    failed: list[_Batch] = field(default_factory=list)
+    retry_at: float = 0.0
+    last_error: KafkaException | None = None
+    first_offset: int | None = None
+    last_offset: int = -1
+    records: int = 0
+
+    def ready(self, now: float) -> bool:
+        return bool(self.waiting) and not self.failed and self.retry_at <= now and len(self.out) < _MAX_IN_FLIGHT
+
+    def idle(self) -> bool:
+        return not (self.waiting or self.out or self.failed)
+
+
+class _Round:
+    """Everything between two flushes; a new one starts clean, whatever still comes back for the old one."""
+
+    def __init__(self) -> None:
+        self.partitions: dict[TopicPartition, _Partition] = {}
+        self.failed: dict[str | None, SparkRelayError] = {}
+        self.in_flight: dict[tuple[int, str], int] = {}
+        self.batches = 0
+        self.queued_bytes = 0
+        self.metadata: Response | None = None
+        self.metadata_at = 0.0
+
+
+class Producer:
+    """Sends encoded record batches under lent producer ids, for any number of transactions at once.
+
+    Args:
+        client: used for all sending, polled inside ``send`` and ``flush``.
+    """
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+        self._round = _Round()
+        self._lanes: dict[str | None, str] = {}
+
+    def send(self, tp: TopicPartition, batch: Any, *, transactional_id: str | None) -> None:
+        """Queue one record batch; it may go out at once. The buffer must not change before ``flush`` has returned.
+
+        Blocks, sending, while more than 32 MB are queued.
+
+        Args:
+            tp: where to.
+            batch: exactly one encoded batch (format v2) that carries the lent producer id, epoch and its sequence.
+            transactional_id: whose transaction it is part of; None outside transactions.
+
+        Raises:
+            RecordTooLargeException: the batch is larger than ``max.request.size``.
+            TimeoutException: the queue stayed full for ``delivery.timeout.ms``.
+        """
+        data = memoryview(batch).cast("B")
+        limit = self._client.config.max_request_size
+        if len(data) > limit:
+            raise RecordTooLargeException(
+                f"a record batch of {len(data)} bytes for {tp} is larger than max.request.size={limit}; "
+                "raise that and the topic's max.message.bytes, or make smaller records"
+            )
+        if len(data) < _HEADER_BYTES:
+            raise ValueError(f"{len(data)} bytes are no record batch (at least {_HEADER_BYTES}) for {tp}")
+        this = self._round
+        if transactional_id in this.failed:
+            return  # flush will say so; the rest of a doomed transaction need not travel
+        (delta,) = _LAST_OFFSET_DELTA.unpack_from(data, 23)
+        partition = this.partitions.get(tp)
+        if partition is None:
+            partition = this.partitions[tp] = _Partition(Backoff(self._client.config))
+        partition.waiting.append(_Batch(tp, data, transactional_id, this.batches, delta + 1))
+        this.batches += 1
+        this.queued_bytes += len(data)
+        self._dispatch(this)
+        give_up = time.monotonic() + self._client.config.delivery_timeout_ms / 1000
+        while this.queued_bytes > _MAX_QUEUED_BYTES:
+            if time.monotonic() >= give_up:
+                raise TimeoutException(
+                    f"{this.queued_bytes} bytes are waiting to be written after "
+                    f"delivery.timeout.ms={self._client.config.delivery_timeout_ms}; last errors: "
+                    f"{sorted({str(p.last_error) for p in this.partitions.values() if p.last_error is not None})}"
+                )
+            self._turn(this, give_up)
+
+    def flush(self, timeout: float) -> dict[TopicPartition, Acknowledged]:
+        """Wait until every batch is written.
+
+        Raises:
+            ProducerFencedException: the lent epoch is over, so somebody else may own the task.
+            RecordTooLargeException: the topic refuses the size.
+            TimeoutException: not all was answered within ``timeout`` seconds: some of it may be written.
+            KafkaException: anything else that repeating does not change.
+        """
+        settled = self.settle(timeout)
+        for error in settled.failed.values():
+            raise error
+        return settled.acknowledged
+
+    def settle(self, timeout: float) -> Settled:
+        """Wait until every batch is written or refused, each transaction for itself. Never raises for one of them."""
+        this = self._round
+        deadline = time.monotonic() + timeout
+        try:
+            while not all(p.idle() for p in this.partitions.values()):
+                if time.monotonic() >= deadline:
+                    self._time_out(this, timeout)
+                    break
+                self._turn(this, deadline)
+        finally:
+            # Also when interrupted: what is still under way must not count for the next transaction.
+            self._round = _Round()
+        acknowledged = {
+            tp: Acknowledged(-1 if p.first_offset is None else p.first_offset, p.last_offset, p.records)
+            for tp, p in this.partitions.items()
+            if p.records
+        }
+        return Settled(acknowledged, this.failed)
+
+    # -- one turn ---------------------------------------------------------------------------------------------------
+
+    def _turn(self, this: _Round, deadline: float) -> None:
+        wake_at = self._dispatch(this)
+        self._client.poll(max(0.0, min(deadline, wake_at) - time.monotonic()))
+
+    def _dispatch(self, this: _Round) -> float:
+        """Send what may go out now, and return when there is something to do even if nothing is answered.
+
+        Round by round, each leader gets for each transaction one request with one batch of each partition.
+        """
+        now = time.monotonic()
+        limit = self._client.config.max_request_size
+        while True:
+            requests: dict[tuple[int, str | None], list[_Batch]] = {}
+            leaderless: list[TopicPartition] = []
+            for tp, partition in this.partitions.items():
+                if not partition.ready(now):
+                    continue
+                leader = self._client.metadata.leader(tp)
+                if leader is None:
+                    leaderless.append(tp)
+                    continue
+                batch = partition.waiting[0]
+                group = requests.get((leader, batch.transactional_id))
+                if group is None:
+                    connection = leader, self._lane(batch.transactional_id)
+                    if this.in_flight.get(connection, 0) >= _MAX_IN_FLIGHT:
+                        continue
+                    this.in_flight[connection] = this.in_flight.get(connection, 0) + 1
+                    group = requests[leader, batch.transactional_id] = []
+                elif sum(len(b.data) for b in group) + len(batch.data) > limit:
+                    continue
+                partition.out.append(partition.waiting.popleft())
+                group.append(batch)
+            if not requests:
+                break
+            for (leader, transactional_id), batches in requests.items():
+                self._send_request(this, leader, transactional_id, batches)
+        if leaderless:
+            self._find_leaders(this, leaderless, now)
+        times = [p.retry_at for p in this.partitions.values() if p.waiting and p.retry_at > now]
+        if leaderless:
+            times.append(this.metadata_at)
+        return min(times, default=float("inf"))
+
+    def _find_leaders(self, this: _Round, leaderless: list[TopicPartition], now: float) -> None:
+        for tp in leaderless:
+            code = self._client.metadata.topic_error(tp.topic)
+            if code:
+                this.partitions[tp].last_error = broker_error(code, f"looking up {tp}")
+        self._refresh(this, {tp.topic for tp in leaderless}, now)
+
+    def _refresh(self, this: _Round, topics: set[str], now: float) -> None:
+        """Ask for metadata, unless that was done a moment ago."""
+        if (this.metadata is not None and not this.metadata.done) or now < this.metadata_at:
+            return
+        this.metadata_at = now + self._client.config.retry_backoff_ms / 1000
+        this.metadata = self._client.request_metadata(topics)
+
+    def _send_request(self, this: _Round, leader: int, transactional_id: str | None, batches: list[_Batch]) -> None:
+        topics: dict[str, dict[int, Any]] = {}
+        for batch in batches:
+            topics.setdefault(batch.tp.topic, {})[batch.tp.partition] = batch.data
+        timeout_ms = self._client.config.request_timeout_ms
+        request = ProduceBatches(topics, transactional_id=transactional_id, timeout_ms=timeout_ms)
+        lane = self._lane(transactional_id)
+        response = self._client.send(request, node=leader, lane=lane)
+        response.add_done_callback(lambda done: self._answered(this, (leader, lane), batches, done))
+
+    def _lane(self, transactional_id: str | None) -> str:
+        """Return the connection of a transaction: always the same, or its batches could overtake each other."""
+        lane = self._lanes.get(transactional_id)
+        if lane is None:
+            lane = self._lanes[transactional_id] = f"produce-{len(self._lanes) % _LANES}"
+        return lane
+
+    # -- answers ----------------------------------------------------------------------------------------------------
+
+    def _answered(self, this: _Round, connection: tuple[int, str], batches: list[_Batch], response: Response) -> None:
+        this.in_flight[connection] -= 1
+        if response.error is not None:
+            for batch in batches:
+                self._refused(this, batch, response.error, ErrorCode.NETWORK_EXCEPTION)
+        else:
+            answers = {
+                (topic.name, part.index): part
+                for topic in response.result().responses
+                for part in topic.partition_responses
+            }
+            for batch in batches:
+                answer = answers.get((batch.tp.topic, batch.tp.partition))
+                if answer is None:
+                    code, text, offset = ErrorCode.UNKNOWN_SERVER_ERROR, "the answer leaves the partition out", -1
+                else:
+                    code, text, offset = answer.error_code, answer.error_message or "", answer.base_offset
+                if code == ErrorCode.NONE:
+                    self._written(this, batch, offset)
+                elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                    self._written(this, batch, -1)
+                else:
+                    self._refused(this, batch, self._error(batch, code, text), code)
+        for batch in batches:
+            self._put_back(this.partitions[batch.tp])
+
+    def _written(self, this: _Round, batch: _Batch, base_offset: int) -> None:
+        partition = this.partitions[batch.tp]
+        partition.out.remove(batch)
+        partition.backoff.reset()
+        this.queued_bytes -= len(batch.data)
+        partition.records += batch.records
+        if partition.first_offset is None:
+            partition.first_offset = base_offset
+        if base_offset >= 0:
+            partition.last_offset = max(partition.last_offset, base_offset + batch.records - 1)
+
+    def _refused(self, this: _Round, batch: _Batch, error: KafkaException, code: int) -> None:
+        partition = this.partitions[batch.tp]
+        partition.last_error = error
+        # Behind a batch that must be repeated, the next ones are out of order through no fault of their own.
+        follows = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and bool(
+            partition.failed or partition.out[0] is not batch
+        )
+        partition.out.remove(batch)
+        if batch.transactional_id in this.failed:
+            this.queued_bytes -= len(batch.data)
+            return
+        if error.retriable or follows:
+            partition.failed.append(batch)
+            if code in STALE_METADATA:
+                self._refresh(this, {batch.tp.topic}, time.monotonic())
+            if len(partition.failed) == 1:
+                first = _CONCURRENT_BACKOFF_S if code == ErrorCode.CONCURRENT_TRANSACTIONS else None
+                partition.retry_at = time.monotonic() + partition.backoff.next(error, first=first).seconds
+            return
+        this.queued_bytes -= len(batch.data)
+        self._doom(this, batch.transactional_id, error)
+
+    def _doom(self, this: _Round, transactional_id: str | None, error: SparkRelayError) -> None:
+        """Give a transaction up: what has not been sent is dropped, what is under way is waited for."""
+        this.failed.setdefault(transactional_id, error)
+        for partition in this.partitions.values():
+            for queue in (partition.waiting, partition.failed):
+                doomed = [b for b in queue if b.transactional_id == transactional_id]
+                for batch in doomed:
+                    queue.remove(batch)
+                    this.queued_bytes -= len(batch.data)
+
+    def _put_back(self, partition: _Partition) -> None:
+        """Once nothing of a partition is under way, put what failed back in front, in order."""
+        if partition.failed and not partition.out:
+            partition.waiting.extendleft(sorted(partition.failed, key=lambda b: b.order, reverse=True))
+            partition.failed.clear()
+
+    def _time_out(self, this: _Round, timeout: float) -> None:
+        for tp, partition in this.partitions.items():
+            if partition.idle():
+                continue
+            for batch in [*partition.out, *partition.failed, *partition.waiting]:
+                because = f"; last error: {partition.last_error}" if partition.last_error is not None else ""
+                this.failed.setdefault(
+                    batch.transactional_id,
+                    TimeoutException(f"records for {tp} were not all acknowledged within {timeout:g} s{because}"),
+                )
+
+    def _error(self, batch: _Batch, code: int, text: str) -> KafkaException:
+        what = f"producing {batch.records} records ({len(batch.data)} bytes) to {batch.tp}"
+        note = f" ({text})" if text else ""
+        producer_id, epoch, _ = _PRODUCER.unpack_from(batch.data, 43)
+        if code in _FENCED:
+            return ProducerFencedException(
+                f"{what}: {error_name(code)} ({code}){note}: producer id {producer_id}, epoch {epoch} of "
+                f"{batch.transactional_id} may no longer write; another owner opened it or it was ended"
+            )
+        if code in _TOO_LARGE:
+            return RecordTooLargeException(
+                f"{what}: {error_name(code)} ({code}){note}; raise the topic's max.message.bytes"
+            )
+        return broker_error(code, what + note)
