@@ -32,6 +32,7 @@ __all__ = [
     "read_varint",
     "read_varlong",
     "store8",
+    "store64",
     "varint_size",
     "write_varint",
 ]
@@ -89,6 +90,18 @@ def store8(typing_context: Any, address: Any, value: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
         builder.store(builder.trunc(arguments[1], ir.IntType(8)), pointer)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def store64(typing_context: Any, address: Any, value: Any) -> Any:
+    """Write a native, possibly unaligned, int64 to an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        builder.store(arguments[1], pointer, align=1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
