@@ -7,6 +7,7 @@ folder names the processes that need it; the next broker to start removes the fo
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import tempfile
 from pathlib import Path
@@ -29,15 +30,25 @@ def make_temporary() -> Path:
 def add_user(folder: Path, pid: int) -> None:
     """Note that the process needs the folder too."""
     with (folder / _USERS).open("a") as users:
-        users.write(f"{pid} {started_at(pid)}\n")
+        users.write(f"{_where()} {pid} {started_at(pid)}\n")
+
+
+def _where() -> str:
+    """Return the name of the place in which a pid means something: a temporary folder may be shared with others."""
+    try:
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        namespace = 0
+    return f"{platform.node()}/{namespace}"
 
 
 def sweep() -> None:
     """Remove temporary folders that no living process needs; leave what is not ours or not clear."""
+    here = _where()
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
-            users = [line.partition(" ") for line in (folder / _USERS).read_text().splitlines()]
-            needed = not users or any(started_at(int(pid)) == started for pid, _, started in users)
+            users = [line.split(" ", 2) for line in (folder / _USERS).read_text().splitlines()]
+            needed = not users or any(where != here or started_at(int(pid)) == started for where, pid, started in users)
         except (OSError, ValueError):
             continue  # just being made, somebody else's, or already going
         if not needed:

@@ -93,8 +93,11 @@ def test_folders_of_the_dead_are_swept_and_others_left(own_tmp):
             folder.mkdir()
             add_user(folder, child.pid)
         add_user(shared, 1)  # a process that lives on
+        abroad = own_tmp / "sparkrelay-kafka-abroad"
+        abroad.mkdir()
+        (abroad / "processes").write_text(f"another-host/1 {child.pid} 1\n")
         sweep()
         assert dead.exists(), "its process is alive"
         child.communicate(b"\n")
     sweep()
-    assert sorted(own_tmp.iterdir()) == sorted([mine, foreign, shared])
+    assert sorted(own_tmp.iterdir()) == sorted([mine, foreign, shared, abroad])
