@@ -32,6 +32,8 @@ class HighAvailabilityTaskAssignor(TaskAssignor):
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
         """Place every task; ask for a probing rebalance while movements are outstanding."""
         states = application_state.kafka_streams_states(True)
+        if not states:
+            return TaskAssignment([])
         configs = application_state.assignment_configs
         infos = {info.id: info for info in application_state.all_tasks}
         placement = Placement(states, infos)

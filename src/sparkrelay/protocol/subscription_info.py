@@ -198,7 +198,8 @@ def _read_grouped_offsets(source: Reader) -> dict[TaskId, int]:
     for _ in range(source.count(item_size=8)):
         subtopology = source.int32()
         for _ in range(source.count(item_size=12)):
-            sums[TaskId(subtopology, source.int32())] = source.int64()
+            task = TaskId(subtopology, source.int32())
+            sums[task] = source.int64()
     return sums
 
 
