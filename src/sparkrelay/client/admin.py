@@ -1,0 +1,383 @@
+"""What SparkRelay asks of a cluster as its administrator: topics, offsets, features.
+
+Every call blocks, repeats what is worth repeating, and is bounded by a timeout. Requests that concern several brokers
+go to all of them at once. Offsets of groups and logs are here too, because asking for them needs no membership.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.client.broker_errors import ErrorCode, broker_error, is_retriable
+from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
+from sparkrelay.client.flows import Backoff, ask, run_flow
+from sparkrelay.client.leader_requests import DeleteRecordsCall, ListOffsetsCall, per_leader
+from sparkrelay.client.messages import (
+    ApiVersionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DescribeConfigsRequest,
+    OffsetFetchRequest,
+)
+from sparkrelay.errors import UnknownTopicException, UnsupportedVersionException
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Callable, Collection, Mapping
+
+    from sparkrelay.client.flows import Flow
+    from sparkrelay.client.kafka_client import KafkaClient
+    from sparkrelay.errors import KafkaException
+
+__all__ = ["EARLIEST", "LATEST", "Admin", "TopicDescription", "TopicSpec"]
+
+#: For ``list_offsets``: the end of the log (read_committed: the last stable offset).
+LATEST: Final = -1
+#: For ``list_offsets``: the first offset that is still there.
+EARLIEST: Final = -2
+_TOPIC_RESOURCE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """How to make a topic.
+
+    Attributes:
+        partitions: number of partitions, -1 for the broker's default.
+        replication_factor: copies, -1 for the broker's default.
+        configs: the topic's settings, such as ``{"cleanup.policy": "compact"}``.
+    """
+
+    partitions: int
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """What a topic is; ``configs`` has every setting with its value in force."""
+
+    name: str
+    topic_id: uuid.UUID | None
+    partitions: tuple[int, ...]
+    configs: Mapping[str, str | None]
+
+
+class Admin:
+    """Administrative requests over a client. Belongs to the client's thread.
+
+    Args:
+        client: must be bootstrapped.
+        timeout: seconds that one call may take.
+    """
+
+    def __init__(self, client: KafkaClient, *, timeout: float = 60.0) -> None:
+        self._client = client
+        self._timeout = timeout
+        self._coordinators = CoordinatorCache(client)
+
+    # -- topics -----------------------------------------------------------------------------------------------------
+
+    def create_topics(self, topics: Mapping[str, TopicSpec], *, exist_ok: bool = False) -> frozenset[str]:
+        """Make topics and wait until all their partitions have leaders.
+
+        Args:
+            topics: what to make, by name.
+            exist_ok: leave topics that exist already as they are instead of raising.
+
+        Returns:
+            The names that were made by this call.
+
+        Raises:
+            BrokerResponseException: one was refused: TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR, ...
+        """
+        what = f"creating topics {', '.join(topics)}"
+        made = run_flow(self._client, what, self._create(topics, exist_ok=exist_ok), self._timeout)
+        run_flow(self._client, f"{what}: waiting for leaders", self._await_leaders(topics), self._timeout)
+        return made
+
+    def delete_topics(self, names: Collection[str], *, missing_ok: bool = False) -> None:
+        """Delete topics.
+
+        Raises:
+            UnknownTopicException: one does not exist, and ``missing_ok`` is false.
+        """
+        run_flow(
+            self._client,
+            f"deleting topics {', '.join(names)}",
+            self._delete(names, missing_ok=missing_ok),
+            self._timeout,
+        )
+
+    def list_topics(self) -> frozenset[str]:
+        """Return the names of all topics, Kafka's internal ones left out."""
+        run_flow(self._client, "listing topics", self._refresh(None), self._timeout)
+        return frozenset(name for name, topic in self._client.metadata.topics().items() if not topic.is_internal)
+
+    def partitions(self, names: Collection[str]) -> dict[str, tuple[int, ...] | None]:
+        """Return each topic's partition numbers, or None for a topic that does not exist."""
+        run_flow(self._client, f"describing topics {', '.join(names)}", self._refresh(names), self._timeout)
+        return {name: self._client.metadata.partitions(name) for name in names}
+
+    def describe_topics(self, names: Collection[str]) -> dict[str, TopicDescription]:
+        """Return partitions and settings of topics.
+
+        Raises:
+            UnknownTopicException: one does not exist.
+        """
+        partitions = self.partitions(names)
+        for name, numbers in partitions.items():
+            if numbers is None:
+                code = self._client.metadata.topic_error(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                raise broker_error(code, f"topic {name} cannot be described; is its name right, and was it created")
+        configs = run_flow(
+            self._client, f"describing topics {', '.join(names)}", self._describe_configs(names), self._timeout
+        )
+        return {
+            name: TopicDescription(name, self._client.metadata.topic_id(name), numbers or (), configs[name])
+            for name, numbers in partitions.items()
+        }
+
+    # -- offsets ----------------------------------------------------------------------------------------------------
+
+    def list_offsets(
+        self, partitions: Mapping[TopicPartition, int], *, read_committed: bool = True
+    ) -> dict[TopicPartition, int]:
+        """Return an offset of each partition; one round trip to each leader.
+
+        Args:
+            partitions: for each ``EARLIEST``, ``LATEST``, or a time in milliseconds since 1970: the first offset whose
+                record is not older (-1 if there is none).
+            read_committed: ``LATEST`` is then the last stable offset, before which every transaction is decided.
+
+        Raises:
+            UnknownTopicException: a partition does not exist (after waiting for it until the timeout).
+        """
+        call = ListOffsetsCall(read_committed=read_committed)
+        return per_leader(self._client, call, partitions, self._timeout)
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete all records before an offset of each partition; return the first offsets that are left.
+
+        Raises:
+            OffsetOutOfRangeException: an offset lies beyond the end of its partition.
+            BrokerResponseException: the topic's cleanup policy forbids it (POLICY_VIOLATION).
+        """
+        return per_leader(self._client, DeleteRecordsCall(), before, self._timeout)
+
+    def committed_offsets(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return a group's committed offsets; partitions without one are left out.
+
+        Waits for pending transactional commits (KIP-447), so that what is returned is decided.
+        """
+        return run_flow(
+            self._client, f"fetching offsets of group {group}", self._fetch_offsets(group, partitions), self._timeout
+        )
+
+    # -- features ---------------------------------------------------------------------------------------------------
+
+    def features(self) -> dict[str, int]:
+        """Return the cluster's finalized features and their levels, such as ``{"transaction.version": 2}``."""
+        return run_flow(self._client, "asking for the cluster's features", self._features(), self._timeout)
+
+    def require_transactions_v2(self) -> None:
+        """Check that the cluster has what lent transactions need.
+
+        Raises:
+            UnsupportedVersionException: ``transaction.version`` is below 2; the message says what to do.
+        """
+        level = self.features().get("transaction.version", 0)
+        if level < 2:
+            raise UnsupportedVersionException(
+                f"the Kafka cluster at {self._client.config.bootstrap_servers} has transaction.version={level}; "
+                "SparkRelay needs 2. With brokers of Kafka 4.0 or newer run: kafka-features.sh --bootstrap-server "
+                "HOST:PORT upgrade --feature transaction.version=2; older brokers must be upgraded first"
+            )
+
+    # -- flows ------------------------------------------------------------------------------------------------------
+
+    def _ask(self, make: Callable[[], Any], backoff: Backoff) -> Flow[Any]:
+        """Ask the controller (with KRaft any broker passes it on)."""
+        return (yield from ask(self._client, make, node=lambda: self._client.metadata.controller, backoff=backoff))
+
+    def _refresh(self, names: Collection[str] | None) -> Flow[None]:
+        backoff = Backoff(self._client.config)
+        while True:
+            response = self._client.request_metadata(names)
+            yield response
+            if response.error is None:
+                return
+            if not response.error.retriable:
+                raise response.error
+            yield backoff.next(response.error)
+
+    def _create(self, topics: Mapping[str, TopicSpec], *, exist_ok: bool) -> Flow[frozenset[str]]:
+        backoff = Backoff(self._client.config)
+        left, made, repeated = dict(topics), set(), False
+        while left:
+            answer = yield from self._ask(lambda: _creation(left, self._client.config.request_timeout_ms), backoff)
+            refused: KafkaException | None = None
+            for topic in answer.topics:
+                code = topic.error_code
+                # A repeated request may find what the first one made.
+                if code == ErrorCode.TOPIC_ALREADY_EXISTS and (exist_ok or repeated):
+                    left.pop(topic.name, None)
+                elif code and not is_retriable(code):
+                    raise broker_error(code, f"creating topic {topic.name} ({topic.error_message})")
+                elif code:
+                    refused = broker_error(code, f"creating topic {topic.name}")
+                else:
+                    made.add(topic.name)
+                    left.pop(topic.name, None)
+            if left:
+                repeated = True
+                yield backoff.next(refused or broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic was left out"))
+        return frozenset(made)
+
+    def _await_leaders(self, topics: Mapping[str, TopicSpec]) -> Flow[None]:
+        backoff = Backoff(self._client.config)
+        metadata = self._client.metadata
+        while True:
+            yield from self._refresh(tuple(topics))
+            leaders = {
+                name: [metadata.leader(TopicPartition(name, p)) for p in metadata.partitions(name) or ()]
+                for name in topics
+            }
+            missing = [name for name, found in leaders.items() if not found or None in found]
+            if not missing:
+                return
+            error = broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {missing[0]} is not ready")
+            yield backoff.next(error, first=0.01)
+
+    def _delete(self, names: Collection[str], *, missing_ok: bool) -> Flow[None]:
+        backoff = Backoff(self._client.config)
+        left, repeated = set(names), False
+        while left:
+            answer = yield from self._ask(lambda: _deletion(left, self._client.config.request_timeout_ms), backoff)
+            refused: KafkaException | None = None
+            for topic in answer.responses:
+                code = topic.error_code
+                gone = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and (missing_ok or repeated)
+                if not code or gone:
+                    left.discard(topic.name)
+                elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise UnknownTopicException(f"topic {topic.name} does not exist, so it cannot be deleted")
+                elif not is_retriable(code):
+                    raise broker_error(code, f"deleting topic {topic.name} ({topic.error_message})")
+                else:
+                    refused = broker_error(code, f"deleting topic {topic.name}")
+            if left:
+                repeated = True
+                yield backoff.next(refused or broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic was left out"))
+
+    def _describe_configs(self, names: Collection[str]) -> Flow[dict[str, Mapping[str, str | None]]]:
+        backoff = Backoff(self._client.config)
+        resource = DescribeConfigsRequest.DescribeConfigsResource
+        while True:
+            answer = yield from ask(
+                self._client,
+                lambda: DescribeConfigsRequest(
+                    resources=[
+                        resource(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
+                        for name in names
+                    ]
+                ),
+                node=lambda: None,
+                backoff=backoff,
+            )
+            code, name = next(((r.error_code, r.resource_name) for r in answer.results if r.error_code), (0, ""))
+            if not code:
+                return {r.resource_name: MappingProxyType({c.name: c.value for c in r.configs}) for r in answer.results}
+            error = broker_error(code, f"describing topic {name}")
+            if not error.retriable:
+                raise error
+            yield backoff.next(error)
+
+    def _fetch_offsets(self, group: str, partitions: Collection[TopicPartition]) -> Flow[dict[TopicPartition, int]]:
+        backoff = Backoff(self._client.config)
+        kind = CoordinatorKind.GROUP
+        while True:
+            yield from self._coordinators.locate(kind, (group,))
+            answer = yield from ask(
+                self._client,
+                lambda: _offset_fetch(group, partitions),
+                node=lambda: self._coordinators.get(kind, group),
+                backoff=backoff,
+                lost=lambda: self._coordinators.forget(kind, group),
+            )
+            (found,) = answer.groups
+            code = found.error_code
+            offsets = {}
+            for topic in found.topics:
+                for part in topic.partitions:
+                    code = code or part.error_code
+                    if part.committed_offset >= 0:
+                        offsets[TopicPartition(topic.name, part.partition_index)] = part.committed_offset
+            if not code:
+                return offsets
+            error = broker_error(code, f"fetching offsets of group {group}")
+            if is_moved(code):
+                self._coordinators.forget(kind, group)
+            elif not error.retriable or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise error
+            first = 0.01 if code == ErrorCode.UNSTABLE_OFFSET_COMMIT else None
+            yield backoff.next(error, first=first)
+
+    def _features(self) -> Flow[dict[str, int]]:
+        answer = yield from ask(
+            self._client,
+            lambda: ApiVersionsRequest(client_software_name="sparkrelay", client_software_version="0"),
+            node=lambda: None,
+            backoff=Backoff(self._client.config),
+        )
+        return {feature.name: feature.max_version_level for feature in answer.finalized_features or ()}
+
+
+def _creation(topics: Mapping[str, TopicSpec], timeout_ms: int) -> Any:
+    topic, config = CreateTopicsRequest.CreatableTopic, CreateTopicsRequest.CreatableTopic.CreatableTopicConfig
+    return CreateTopicsRequest(
+        topics=[
+            topic(
+                name=name,
+                num_partitions=spec.partitions,
+                replication_factor=spec.replication_factor,
+                assignments=[],
+                configs=[config(name=key, value=value) for key, value in spec.configs.items()],
+            )
+            for name, spec in topics.items()
+        ],
+        timeout_ms=timeout_ms,
+        validate_only=False,
+    )
+
+
+def _deletion(names: Collection[str], timeout_ms: int) -> Any:
+    # Version 5 is the last that names topics by name alone.
+    return DeleteTopicsRequest(topic_names=list(names), timeout_ms=timeout_ms, max_version=5)
+
+
+def _offset_fetch(group: str, partitions: Collection[TopicPartition]) -> Any:
+    topics: dict[str, list[int]] = {}
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    one = OffsetFetchRequest.OffsetFetchRequestGroup
+    return OffsetFetchRequest(
+        groups=[
+            one(
+                group_id=group,
+                member_id=None,
+                member_epoch=-1,
+                topics=[
+                    one.OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
+                    for name, indexes in topics.items()
+                ],
+            )
+        ],
+        require_stable=True,
+        # 8: several groups; 9 is the last that names topics.
+        min_version=8,
+        max_version=9,
+    )

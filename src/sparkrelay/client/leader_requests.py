@@ -1,0 +1,181 @@
+"""Requests that each partition's leader must answer: split by leader, sent at once, repeated for those that failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error
+from sparkrelay.client.flows import Backoff, run_flow
+from sparkrelay.client.messages import DeleteRecordsRequest, ListOffsetsRequest
+from sparkrelay.errors import KafkaException, TimeoutException, UnknownTopicException
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sparkrelay.client.flows import Flow
+    from sparkrelay.client.kafka_client import KafkaClient
+
+__all__ = ["DeleteRecordsCall", "LeaderCall", "ListOffsetsCall", "per_leader"]
+
+_LANE = ""
+
+
+class LeaderCall(Protocol):
+    """One kind of such a request: a number goes in for each partition, a number comes out."""
+
+    def request(self, topics: Mapping[str, Mapping[int, int]], timeout_ms: int) -> Any:
+        """Build the request for one leader."""
+
+    def answers(self, message: Any) -> Iterable[tuple[TopicPartition, int, int]]:
+        """Yield (partition, error code, result)."""
+
+    def describe(self, tp: TopicPartition, value: int) -> str:
+        """Say what is being done, for error messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsCall:
+    """Offsets by timestamp or position."""
+
+    read_committed: bool
+
+    def request(self, topics: Mapping[str, Mapping[int, int]], timeout_ms: int) -> Any:
+        """Build the request for one leader."""
+        topic = ListOffsetsRequest.ListOffsetsTopic
+        return ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=1 if self.read_committed else 0,
+            topics=[
+                topic(
+                    name=name,
+                    partitions=[
+                        topic.ListOffsetsPartition(partition_index=p, current_leader_epoch=-1, timestamp=value)
+                        for p, value in partitions.items()
+                    ],
+                )
+                for name, partitions in topics.items()
+            ],
+            timeout_ms=timeout_ms,
+            min_version=2,
+        )
+
+    def answers(self, message: Any) -> Iterable[tuple[TopicPartition, int, int]]:
+        """Yield (partition, error code, offset)."""
+        for topic in message.topics:
+            for part in topic.partitions:
+                yield TopicPartition(topic.name, part.partition_index), part.error_code, part.offset
+
+    def describe(self, tp: TopicPartition, value: int) -> str:
+        """Say what is being done, for error messages."""
+        return f"listing the offset of {tp} at {({-1: 'its end', -2: 'its start'}).get(value, value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecordsCall:
+    """Deleting all records before an offset."""
+
+    def request(self, topics: Mapping[str, Mapping[int, int]], timeout_ms: int) -> Any:
+        """Build the request for one leader."""
+        topic = DeleteRecordsRequest.DeleteRecordsTopic
+        return DeleteRecordsRequest(
+            topics=[
+                topic(
+                    name=name,
+                    partitions=[
+                        topic.DeleteRecordsPartition(partition_index=p, offset=value) for p, value in partitions.items()
+                    ],
+                )
+                for name, partitions in topics.items()
+            ],
+            timeout_ms=timeout_ms,
+        )
+
+    def answers(self, message: Any) -> Iterable[tuple[TopicPartition, int, int]]:
+        """Yield (partition, error code, first offset left)."""
+        for topic in message.topics:
+            for part in topic.partitions:
+                yield TopicPartition(topic.name, part.partition_index), part.error_code, part.low_watermark
+
+    def describe(self, tp: TopicPartition, value: int) -> str:
+        """Say what is being done, for error messages."""
+        return f"deleting the records of {tp} before {value}"
+
+
+def per_leader(
+    client: KafkaClient, call: LeaderCall, values: Mapping[TopicPartition, int], timeout: float
+) -> dict[TopicPartition, int]:
+    """Carry a call out for every partition.
+
+    Raises:
+        UnknownTopicException: a partition did not exist during all of ``timeout`` seconds.
+        KafkaException: the first answer that repeating does not change.
+    """
+    results: dict[TopicPartition, int] = {}
+    missing: list[TopicPartition] = []
+    try:
+        run_flow(
+            client,
+            f"asking the leaders of {len(values)} partitions",
+            _flow(client, call, values, results, missing),
+            timeout,
+        )
+    except TimeoutException as error:
+        if missing:
+            raise UnknownTopicException(
+                f"{', '.join(map(str, missing[:5]))} did not exist within {timeout:g} s; was the topic created?"
+            ) from error
+        raise
+    return {tp: results[tp] for tp in values}
+
+
+def _flow(
+    client: KafkaClient,
+    call: LeaderCall,
+    values: Mapping[TopicPartition, int],
+    results: dict[TopicPartition, int],
+    missing: list[TopicPartition],
+) -> Flow[None]:
+    backoff = Backoff(client.config)
+    timeout_ms = client.config.request_timeout_ms
+    while left := [tp for tp in values if tp not in results]:
+        by_leader: dict[int, dict[str, dict[int, int]]] = {}
+        error: KafkaException | None = None
+        stale = False
+        missing.clear()
+        for tp in left:
+            leader = client.metadata.leader(tp)
+            if leader is None:
+                missing.append(tp)
+                stale = True
+            else:
+                by_leader.setdefault(leader, {}).setdefault(tp.topic, {})[tp.partition] = values[tp]
+        responses = [
+            client.send(call.request(topics, timeout_ms), node=leader, lane=_LANE)
+            for leader, topics in by_leader.items()
+        ]
+        for response in responses:
+            yield response
+        for response in responses:
+            if response.error is not None:
+                if not response.error.retriable:
+                    raise response.error
+                error, stale = response.error, True
+                continue
+            for tp, code, result in call.answers(response.result()):
+                if not code:
+                    results[tp] = result
+                    continue
+                error = broker_error(code, call.describe(tp, values[tp]))
+                if not error.retriable:
+                    raise error
+                stale = stale or code in STALE_METADATA
+                if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    missing.append(tp)
+        if stale:
+            yield client.request_metadata({tp.topic for tp in left})
+            if error is None and all(client.metadata.leader(tp) is not None for tp in left):
+                continue  # their leaders just had not been asked for
+        if len(results) < len(values):
+            yield backoff.next(error or broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{left[0]} has no leader"))
