@@ -20,6 +20,11 @@ from sparkrelay.assignment import (
 from sparkrelay.assignment.client_states import lag_of
 from sparkrelay.assignment.consumer_level import host_maps
 from sparkrelay.assignment.group import assign_group
+from sparkrelay.assignment.sticky import (
+    FallbackPriorTaskAssignor,
+    LegacyStickyTaskAssignor,
+    StickyTaskAssignor,
+)
 from sparkrelay.assignment.threads import ThreadLoads
 from sparkrelay.errors import ConfigException, StreamsException, TaskAssignmentException
 from sparkrelay.protocol import (
@@ -105,6 +110,16 @@ def _assignor_op(make: Callable[[], TaskAssignor]) -> Callable[[Json], Json]:
             "assignment": _assignment_json(answer.assignment),
             "probing_rebalance": answer.probing_rebalance,
         }
+
+    return run
+
+
+def _sticky_op(*, preserve: bool) -> Callable[[Json], Json]:
+    def run(given: Json) -> Json:
+        state = application_state(given)
+        answer = StickyTaskAssignor(must_preserve_active_task_assignment=preserve).assign(state)
+        verdict = task_assignment_utils.validate_task_assignment(state, answer)
+        return _utils_json({entry.process_id: entry for entry in answer.assignment}) | {"validation": verdict.value}
 
     return run
 
@@ -349,10 +364,16 @@ def _assignment_info_json(info: AssignmentInfo) -> Json:
     }
 
 
-_GROUP_ASSIGNORS: Mapping[str, Callable[[], TaskAssignor]] = {"ha": HighAvailabilityTaskAssignor}
+_GROUP_ASSIGNORS: Mapping[str, Callable[[], TaskAssignor]] = {
+    "ha": HighAvailabilityTaskAssignor,
+    "legacy_sticky": LegacyStickyTaskAssignor,
+    "fallback_prior": FallbackPriorTaskAssignor,
+}
 
 OPERATIONS: Mapping[str, Callable[[Json], Json]] = {
-    "ha": _assignor_op(HighAvailabilityTaskAssignor),
+    **{name: _assignor_op(make) for name, make in _GROUP_ASSIGNORS.items()},
+    "sticky": _sticky_op(preserve=False),
+    "sticky_preserve": _sticky_op(preserve=True),
     "default_standby": _default_standby,
     "identity": _identity,
     "validate": _validate,

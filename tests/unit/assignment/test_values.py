@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import pickle
 
 import pytest
@@ -74,8 +74,8 @@ def test_a_process_holds_a_task_in_one_role():
 def test_deadlines_have_a_time_zone():
     given = KafkaStreamsAssignment.of(P1, [])
     with pytest.raises(ValueError, match="no time zone"):
-        given.with_followup_rebalance(datetime.datetime(2026, 1, 1))  # noqa: DTZ001 - that is the point
-    deadline = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+        given.with_followup_rebalance(dt.datetime(2026, 1, 1))  # noqa: DTZ001 - that is the point
+    deadline = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     assert given.with_followup_rebalance(deadline).followup_rebalance_deadline == deadline
     assert given.followup_rebalance_deadline is None
 

@@ -1,0 +1,211 @@
+"""Assignors that leave tasks where they are, as far as balance allows; state is not waited for.
+
+Kafka has two of them with slightly different rules for ties and for who counts as full: the *public* one
+(``StickyTaskAssignor``) and the older *internal* one, from which the fallback is made that stands in for the
+high-availability assignor while lags cannot be computed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from sparkrelay.assignment.hash_order import process_hash_order, task_hash_order
+from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
+from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from sparkrelay.assignment.application_state import ApplicationState
+    from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
+    from sparkrelay.types import ProcessId, TaskId
+
+__all__ = ["FallbackPriorTaskAssignor", "LegacyStickyTaskAssignor", "StickyTaskAssignor"]
+
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
+
+
+class StickyTaskAssignor(TaskAssignor):
+    """Gives tasks back to their previous owners up to an even share, the rest to the least loaded.
+
+    Args:
+        must_preserve_active_task_assignment: Leave every task with its owner however uneven that is, and ask for a
+            rebalance at once, so that it does not stay so.
+    """
+
+    def __init__(self, *, must_preserve_active_task_assignment: bool = False) -> None:
+        self._preserve = must_preserve_active_task_assignment
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """Place every task."""
+        plan = _Plan(application_state, preserve=self._preserve, legacy=False)
+        plan.place_actives()
+        plan.place_standbys()
+        entries = plan.to_assignments()
+        if self._preserve and entries:
+            entries[0] = entries[0].with_followup_rebalance(_EPOCH)
+        return TaskAssignment(entries)
+
+
+class LegacyStickyTaskAssignor(TaskAssignor):
+    """The internal sticky assignor of Kafka Streams; kept to compare with, use :class:`StickyTaskAssignor`."""
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """Place every task; never asks for another rebalance."""
+        plan = _Plan(application_state, preserve=False, legacy=True)
+        plan.place_actives()
+        plan.place_standbys()
+        return TaskAssignment(plan.to_assignments())
+
+
+class FallbackPriorTaskAssignor(TaskAssignor):
+    """Keeps every task with its previous owner, and asks to look again: for a round in which lags are not known."""
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """Place every task without looking at lags."""
+        plan = _Plan(application_state, preserve=True, legacy=True)
+        plan.place_actives()
+        plan.place_standbys()
+        return TaskAssignment(plan.to_assignments(), probing_rebalance=True)
+
+
+class _Plan:
+    """One run of the sticky rules.
+
+    Clients and tasks are walked in Java's hash order where Kafka walks a hash table.
+    """
+
+    def __init__(self, state: ApplicationState, *, preserve: bool, legacy: bool) -> None:
+        states: Mapping[ProcessId, KafkaStreamsState] = state.kafka_streams_states(False)
+        self._preserve = preserve
+        self._legacy = legacy
+        self._clients = process_hash_order(sorted(states))
+        self._tasks = [info.id for info in state.all_tasks]
+        self._logged = [info.id for info in state.all_tasks if info.is_logged]
+        self._replicas = state.assignment_configs.num_standby_replicas
+        self._threads = {process: states[process].num_processing_threads for process in states}
+        self._active: dict[ProcessId, set[TaskId]] = {process: set() for process in states}
+        self._standby: dict[ProcessId, set[TaskId]] = {process: set() for process in states}
+        self._previous_active: dict[TaskId, ProcessId] = {}
+        self._previous_standby: dict[TaskId, list[ProcessId]] = {}
+        for process in self._clients:
+            self._previous_active |= dict.fromkeys(states[process].previous_active_tasks, process)
+            for task in states[process].previous_standby_tasks:
+                self._previous_standby.setdefault(task, []).append(process)
+        #: Tasks that have shared a client, smaller id first: a new neighbour is preferred to a known one.
+        self._pairs: set[tuple[TaskId, TaskId]] = set()
+        self._all_pairs = len(self._tasks) * (len(self._tasks) - 1) // 2
+
+    def place_actives(self) -> None:
+        if not self._clients:
+            return
+        share = len(self._tasks) // sum(self._threads.values())
+        rest = set(self._tasks)
+
+        def has_room(client: ProcessId) -> bool:
+            return len(self._active[client]) < share * self._threads[client]
+
+        for task in task_hash_order(sorted(self._previous_active)):
+            owner = self._previous_active[task]
+            if task in rest and (self._preserve or has_room(owner)):
+                self._give(task, owner, self._active)
+                rest.remove(task)
+        for task in task_hash_order(sorted(rest)):
+            follower = next(filter(has_room, self._previous_standby.get(task, ())), None)
+            if follower is not None:
+                self._give(task, follower, self._active)
+                rest.remove(task)
+        for task in sorted(rest):
+            self._give(task, self._choose(task, self._clients, active=True), self._active)
+
+    def place_standbys(self) -> None:
+        for task in self._logged:
+            for _ in range(self._replicas):
+                without = [client for client in self._clients if task not in self._held(client)]
+                if not without:
+                    break
+                self._give(task, self._choose(task, without, active=False), self._standby)
+
+    def to_assignments(self) -> list[KafkaStreamsAssignment]:
+        return [
+            KafkaStreamsAssignment.of(
+                process,
+                [
+                    *(AssignedTask(task, AssignedTask.Type.ACTIVE) for task in self._active[process]),
+                    *(AssignedTask(task, AssignedTask.Type.STANDBY) for task in self._standby[process]),
+                ],
+            )
+            for process in sorted(self._clients)
+        ]
+
+    def _held(self, client: ProcessId) -> set[TaskId]:
+        return self._active[client] | self._standby[client]
+
+    def _count(self, client: ProcessId) -> int:
+        return len(self._active[client]) + len(self._standby[client])
+
+    def _load(self, client: ProcessId) -> float:
+        return self._count(client) / self._threads[client]
+
+    def _give(self, task: TaskId, client: ProcessId, role: dict[ProcessId, set[TaskId]]) -> None:
+        self._pairs |= {_pair(task, other) for other in self._held(client)}
+        role[client].add(task)
+
+    def _choose(self, task: TaskId, among: list[ProcessId], *, active: bool) -> ProcessId:
+        if len(among) == 1:
+            return among[0]
+        owner = self._previous_active.get(task)
+        previous = owner if owner in among else self._least_loaded_follower(task, among)
+        if previous is not None and not self._should_shed(previous):
+            return previous
+        if previous is not None:
+            follower = self._least_loaded_follower(task, among)
+            if follower is not None and not self._should_shed(follower):
+                return follower
+        chosen = self._least_loaded(task, among)
+        if chosen is None:
+            kind = "active" if active else "standby"
+            raise AssertionError(f"no client among {len(among)} for {kind} task {task}")
+        return chosen
+
+    def _should_shed(self, client: ProcessId) -> bool:
+        """Return whether the client is full while somebody else is emptier."""
+        if self._count(client) < self._threads[client]:
+            return False
+        return any(self._is_emptier(other, client) for other in self._clients)
+
+    def _is_emptier(self, one: ProcessId, other: ProcessId) -> bool:
+        mine, theirs = self._load(one), self._load(other)
+        if mine == theirs and self._legacy:
+            return self._threads[one] > self._threads[other]
+        return mine < theirs
+
+    def _least_loaded_follower(self, task: TaskId, among: Iterable[ProcessId]) -> ProcessId | None:
+        followers = self._previous_standby.get(task)
+        if not followers:
+            return None
+        allowed = set(among)
+        return self._least_loaded(task, process_hash_order(client for client in followers if client in allowed))
+
+    def _least_loaded(self, task: TaskId, among: list[ProcessId]) -> ProcessId | None:
+        with_new_pair = self._emptiest(among, lambda client: self._makes_new_pair(task, client))
+        return with_new_pair or self._emptiest(among, lambda _client: True)
+
+    def _emptiest(self, among: list[ProcessId], valid: Callable[[ProcessId], bool]) -> ProcessId | None:
+        best: ProcessId | None = None
+        for client in among:
+            if self._count(client) == 0:
+                return client
+            if (best is None or self._is_emptier(client, best)) and valid(client):
+                best = client
+        return best
+
+    def _makes_new_pair(self, task: TaskId, client: ProcessId) -> bool:
+        if len(self._pairs) == self._all_pairs:
+            return False
+        return any(_pair(task, other) not in self._pairs for other in self._held(client))
+
+
+def _pair(one: TaskId, other: TaskId) -> tuple[TaskId, TaskId]:
+    return (one, other) if one < other else (other, one)
