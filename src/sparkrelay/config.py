@@ -79,7 +79,7 @@ class StreamsConfig(BaseModel):
         description="records a task may take into one micro-batch (SparkRelay's own)",
     )
     poll_ms: int = Field(100, alias="poll.ms", ge=1, le=60_000, description="longest wait for new input, ms")
-    max_task_retries: int = Field(
+    max_batch_retries: int = Field(
         2,
         alias="max.batch.retries",
         ge=0,
