@@ -10,6 +10,8 @@ from sparkrelay.assignment.group_member import GroupMember, MemberAssignment
 from sparkrelay.assignment.high_availability import HighAvailabilityTaskAssignor
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
 from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
+from sparkrelay.assignment.loading import load_assignor
+from sparkrelay.assignment.sticky import StickyTaskAssignor
 from sparkrelay.assignment.task_assignor import (
     AssignmentError,
     GroupAssignment,
@@ -34,11 +36,13 @@ __all__ = [
     "KafkaStreamsState",
     "MemberAssignment",
     "ProcessId",
+    "StickyTaskAssignor",
     "TaskAssignment",
     "TaskAssignor",
     "TaskId",
     "TaskInfo",
     "TaskTopicPartition",
+    "load_assignor",
     "task_assignment_utils",
     "validate",
 ]

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.assignment.movements import Lags, Movements
 from sparkrelay.assignment.placement import Placement
+from sparkrelay.assignment.sticky import FallbackPriorTaskAssignor
 from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
+from sparkrelay.errors import TaskAssignmentException
 
 if TYPE_CHECKING:
     from sparkrelay.assignment.application_state import ApplicationState
@@ -31,7 +33,11 @@ class HighAvailabilityTaskAssignor(TaskAssignor):
 
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
         """Place every task; ask for a probing rebalance while movements are outstanding."""
-        states = application_state.kafka_streams_states(True)
+        try:
+            states = application_state.kafka_streams_states(True)
+        except TaskAssignmentException:
+            # Without lags nobody knows who is caught up: leave everything where it is, and look again later.
+            return FallbackPriorTaskAssignor().assign(application_state)
         if not states:
             return TaskAssignment([])
         configs = application_state.assignment_configs

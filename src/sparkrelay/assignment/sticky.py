@@ -120,7 +120,7 @@ class _Plan:
             self._give(task, self._choose(task, self._clients, active=True), self._active)
 
     def place_standbys(self) -> None:
-        for task in self._logged:
+        for task in task_hash_order(self._logged):
             for _ in range(self._replicas):
                 without = [client for client in self._clients if task not in self._held(client)]
                 if not without:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path  # noqa: TC003 - cyclopts reads the annotation
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from sparkrelay.cli.assign_ops import MalformedInput, run_operation
