@@ -104,7 +104,9 @@ class _Partition:
     failed: list[_Batch] = field(default_factory=list)
     retry_at: float = 0.0
     last_error: KafkaException | None = None
-    first_offset: int | None = None
+    first_order: int | None = None
+    first_offset: int = -1
+    last_order: int = -1
     last_offset: int = -1
     records: int = 0
 
@@ -212,9 +214,7 @@ class Producer:
             # Also when interrupted: what is still under way must not count for the next transaction.
             self._round = _Round()
         acknowledged = {
-            tp: Acknowledged(-1 if p.first_offset is None else p.first_offset, p.last_offset, p.records)
-            for tp, p in this.partitions.items()
-            if p.records
+            tp: Acknowledged(p.first_offset, p.last_offset, p.records) for tp, p in this.partitions.items() if p.records
         }
         return Settled(acknowledged, this.failed)
 
@@ -329,10 +329,12 @@ class Producer:
         partition.backoff.reset()
         this.queued_bytes -= len(batch.data)
         partition.records += batch.records
-        if partition.first_offset is None:
-            partition.first_offset = base_offset
-        if base_offset >= 0:
-            partition.last_offset = max(partition.last_offset, base_offset + batch.records - 1)
+        # Answers may come out of order: a batch that was written but not acknowledged is answered after later ones.
+        if partition.first_order is None or batch.order < partition.first_order:
+            partition.first_order, partition.first_offset = batch.order, base_offset
+        if batch.order > partition.last_order:
+            partition.last_order = batch.order
+            partition.last_offset = base_offset + batch.records - 1 if base_offset >= 0 else -1
 
     def _refused(self, this: _Round, batch: _Batch, error: KafkaException, code: int) -> None:
         partition = this.partitions[batch.tp]

@@ -1,0 +1,138 @@
+import contextlib
+import socket
+import struct
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from kafka.net.selector import NetworkSelector
+
+from sparkrelay.client import connection
+from sparkrelay.client.connection import PlainTransport
+
+
+class Collector:
+    """Stands where a connection stands: takes frames, and hears of the end."""
+
+    def __init__(self):
+        self.frames = []
+        self.lost = None
+
+    def data_received(self, frame):
+        self.frames.append(bytes(frame))
+
+    def connection_lost(self, error):
+        self.lost = error or True
+
+    _sensors = None
+
+
+@pytest.fixture
+def pair():
+    net = NetworkSelector(slow_task_threshold_secs=0)
+    made = []
+
+    def make(limit=1 << 20):
+        left, right = socket.socketpair()
+        left.setblocking(False)
+        transport = PlainTransport(net, left, host="test", max_frame_bytes=limit)
+        collector = Collector()
+        transport.set_protocol(collector)
+        transport.resume_reading()
+        made.extend([left, right])
+        return net, transport, right, collector
+
+    yield make
+    net.close()
+    for sock in made:
+        sock.close()
+
+
+def framed(payload):
+    return struct.pack(">i", len(payload)) + payload
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_frames_arrive_whole_however_the_bytes_are_cut(data):
+    sizes = data.draw(st.lists(st.integers(0, 300), min_size=1, max_size=12))
+    payloads = [bytes([i % 251]) * size for i, size in enumerate(sizes)]
+    stream = b"".join(map(framed, payloads))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
+    net = NetworkSelector(slow_task_threshold_secs=0)
+    left, right = socket.socketpair()
+    left.setblocking(False)
+    transport = PlainTransport(net, left, host="test", max_frame_bytes=1 << 20)
+    # A scratch buffer smaller than most frames makes both ways of receiving take turns.
+    transport._scratch = memoryview(bytearray(data.draw(st.sampled_from([8, 64, 1024]))))
+    collector = Collector()
+    transport.set_protocol(collector)
+    transport.resume_reading()
+    try:
+        for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+            right.sendall(stream[start:end])
+            net.poll(0)
+        for _ in range(10 * len(payloads) + 100):
+            net.poll(0)
+            if len(collector.frames) == len(payloads):
+                break
+        assert collector.frames == payloads
+    finally:
+        net.close()
+        left.close()
+        right.close()
+
+
+def test_a_large_frame_is_received_in_a_buffer_of_its_size(pair):
+    net, _, right, collector = pair(1 << 26)
+    payload = bytes(range(256)) * 40_000
+    right.setblocking(False)
+    left_to_send = memoryview(framed(payload) + framed(b"next"))
+    while left_to_send or len(collector.frames) < 2:
+        with contextlib.suppress(BlockingIOError):
+            left_to_send = left_to_send[right.send(left_to_send) :]
+        net.poll(0)
+    assert collector.frames == [payload, b"next"]
+
+
+def test_a_frame_above_the_limit_ends_the_connection_and_names_the_setting(pair):
+    net, transport, right, collector = pair(100)
+    right.sendall(struct.pack(">i", 101))
+    while collector.lost is None:
+        net.poll(1000)
+    assert "receive.message.max.bytes=100" in str(collector.lost)
+    assert transport.is_closing()
+
+
+def test_the_end_of_the_stream_is_noticed(pair):
+    net, _, right, collector = pair()
+    right.close()
+    while collector.lost is None:
+        net.poll(1000)
+    assert "closed the connection" in str(collector.lost)
+
+
+def test_lists_of_buffers_go_out_in_order_and_in_full(pair, monkeypatch):
+    monkeypatch.setattr(connection, "_GATHERED", 3)
+    net, transport, right, _ = pair()
+    buffers = [bytes([i]) * (1 + i * 7919) for i in range(40)]
+    transport.write(list(buffers))
+    transport.write(b"end")
+    expected = b"".join(buffers) + b"end"
+    right.setblocking(False)
+    received = bytearray()
+    while len(received) < len(expected):
+        net.poll(0)
+        with contextlib.suppress(BlockingIOError):
+            received += right.recv(1 << 16)
+    assert received == expected
+
+
+def test_an_error_while_sending_is_not_raised_in_the_callers_stack(pair):
+    net, transport, right, collector = pair()
+    right.close()
+    transport.write(b"x")
+    transport.write(b"y")
+    while collector.lost is None:
+        net.poll(1000)
+    with pytest.raises(RuntimeError, match="closed for writes"):
+        transport.write(b"z")

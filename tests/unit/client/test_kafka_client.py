@@ -1,0 +1,254 @@
+import struct
+import threading
+import time
+
+import pytest
+
+from sparkrelay.client.messages import EndTxnRequest, FetchRequest, MetadataRequest, ProduceRequest
+from sparkrelay.errors import (
+    DisconnectException,
+    TimeoutException,
+    UnsupportedVersionException,
+)
+
+
+def metadata_request():
+    return MetadataRequest(topics=[])
+
+
+def test_bootstrap_learns_the_brokers(tiny_broker, make_client):
+    client = make_client(tiny_broker().port)
+    client.bootstrap(5)
+    assert list(client.metadata.brokers) == [1]
+    assert client.metadata.cluster_id == "tiny"
+
+
+def test_bootstrap_names_the_servers_and_the_last_error(make_client, tiny_broker):
+    broker = tiny_broker()
+    port = broker.port
+    broker.close()
+    with pytest.raises(
+        TimeoutException, match=rf"bootstrap.servers=127.0.0.1:{port} within 0.3 s; last error: .*REFUSED"
+    ):
+        make_client(port).bootstrap(0.3)
+
+
+def test_bootstrap_waits_for_a_broker_that_does_not_answer_yet(tiny_broker, make_client):
+    answers = iter(["close", "close", None])
+    broker = tiny_broker(lambda api, *_: next(answers, None) if api == 3 else None)
+    client = make_client(broker.port, reconnect_backoff_ms=1)
+    client.bootstrap(10)
+    assert client.metadata.brokers
+
+
+def test_requests_without_bootstrap_go_to_the_bootstrap_servers(tiny_broker, make_client):
+    client = make_client(tiny_broker().port)
+    response = client.send(metadata_request())
+    client.wait([response], 5)
+    assert response.node < 0
+    assert response.result().cluster_id == "tiny"
+
+
+def test_callbacks_run_in_poll_and_not_in_send(make_client):
+    client = make_client(1)
+    response = client.send(metadata_request(), node=99)
+    seen = []
+    response.add_done_callback(lambda done: seen.append(done.error))
+    assert not response.done
+    client.wait([response], 5)
+    assert isinstance(seen[0], DisconnectException)
+    assert "broker 99 is not in the cluster's metadata" in str(seen[0])
+    late = []
+    response.add_done_callback(late.append)
+    assert late == [response]
+
+
+def test_a_failing_callback_stops_nobody(tiny_broker, make_client, caplog):
+    client = make_client(tiny_broker().port)
+    response = client.send(metadata_request())
+    seen = []
+    response.add_done_callback(lambda _: 1 / 0)
+    response.add_done_callback(seen.append)
+    client.wait([response], 5)
+    assert seen == [response]
+    assert "a callback of a Kafka response failed" in caplog.text
+
+
+def test_a_lost_connection_fails_what_was_in_flight_and_the_next_request_connects_again(tiny_broker, make_client):
+    broker = tiny_broker()
+    client = make_client(broker.port, reconnect_backoff_ms=0)
+    client.bootstrap(5)
+    waiting = client.send(ProduceRequest(acks=-1, timeout_ms=1, topic_data=[], transactional_id=None), node=1)
+    while not broker.requests or broker.requests[-1][0] != 0:
+        client.poll(0.01)
+    broker.drop_connections()
+    client.wait([waiting], 5)
+    assert isinstance(waiting.error, DisconnectException)
+    assert waiting.error.retriable
+    again = client.send(metadata_request(), node=1)
+    client.wait([again], 5)
+    assert again.error is None
+
+
+def test_during_the_reconnect_backoff_requests_fail_with_its_cause(tiny_broker, make_client):
+    broker = tiny_broker(lambda api, *_: "close")
+    client = make_client(broker.port, reconnect_backoff_ms=60_000, reconnect_backoff_max_ms=60_000)
+    first = client.send(metadata_request(), node=-1)
+    client.wait([first], 5)
+    second = client.send(metadata_request(), node=-1)
+    client.wait([second], 5)
+    assert isinstance(second.error, DisconnectException)
+    assert f"127.0.0.1:{broker.port}" in str(second.error)
+    assert not client.is_available(-1)
+    assert broker.connections == 1
+
+
+def test_a_request_that_is_not_answered_times_out_and_so_does_its_connection(tiny_broker, make_client):
+    client = make_client(tiny_broker().port)
+    client.bootstrap(5)
+    request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[], transactional_id=None)
+    response = client.send(request, node=1, timeout=0.05)
+    client.wait([response], 5)
+    assert isinstance(response.error, TimeoutException)
+    assert "ProduceRequest" in str(response.error)
+    assert not client.is_connected(1)
+
+
+def test_waiting_has_a_bound_of_its_own(tiny_broker, make_client):
+    client = make_client(tiny_broker().port)
+    client.bootstrap(5)
+    response = client.send(ProduceRequest(acks=-1, timeout_ms=1, topic_data=[], transactional_id=None), node=1)
+    with pytest.raises(TimeoutException, match="1 of 1 requests unanswered after 0.05 s"):
+        client.wait([response], 0.05)
+    assert not response.done
+
+
+def test_more_requests_than_five_may_be_in_flight(tiny_broker, make_client):
+    client = make_client(tiny_broker().port)
+    responses = [client.send(metadata_request()) for _ in range(50)]
+    client.wait(responses, 10)
+    assert all(r.error is None for r in responses)
+
+
+def test_lanes_are_connections_of_their_own(tiny_broker, make_client):
+    broker = tiny_broker(lambda api, *_: None)
+    client = make_client(broker.port)
+    client.bootstrap(5)
+    stuck = client.send(
+        ProduceRequest(acks=-1, timeout_ms=1, topic_data=[], transactional_id=None), node=1, lane="slow"
+    )
+    free = client.send(metadata_request(), node=1, lane="fast")
+    client.wait([free], 5)
+    assert not stuck.done
+    assert client.is_connected(1, "fast")
+    assert client.in_flight(1, "slow") == 1
+
+
+def test_a_version_the_broker_lacks_is_refused_before_sending(tiny_broker, make_client):
+    client = make_client(tiny_broker().port)
+    client.bootstrap(5)
+    request = EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True, min_version=5)
+    response = client.send(request, node=1)
+    client.wait([response], 5)
+    assert isinstance(response.error, UnsupportedVersionException)
+    assert not client.supports(EndTxnRequest, 5)
+    assert client.supports(FetchRequest, 12)
+    assert not client.supports(FetchRequest, 13)
+    assert not client.supports(FetchRequest, 99)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 100, id="another protocol"),
+        pytest.param(struct.pack(">i", 2**31 - 1), id="huge frame"),
+        pytest.param(struct.pack(">i", -5), id="negative frame"),
+        pytest.param(struct.pack(">ii", 4, 4242), id="wrong correlation id"),
+        pytest.param(struct.pack(">ii", 6, 2) + b"\0\0", id="truncated body"),
+        pytest.param(struct.pack(">ih", 2, 0), id="no correlation id"),
+    ],
+)
+def test_garbage_ends_the_connection_with_a_named_error(tiny_broker, make_client, raw):
+    broker = tiny_broker(lambda api, *_: ("raw", raw) if api == 0 else None)
+    client = make_client(broker.port)
+    client.bootstrap(5)
+    request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[], transactional_id=None)
+    response = client.send(request, node=1, lane="garbage")
+    client.wait([response], 5)
+    assert isinstance(response.error, DisconnectException)
+    assert not client.is_connected(1, "garbage")
+
+
+def test_another_thread_may_wake_the_poll_and_run_things_on_it(make_client):
+    client = make_client(1)
+    ran_on = []
+    entered = threading.Event()
+
+    def other():
+        entered.wait(5)
+        client.call_soon_threadsafe(lambda: ran_on.append(threading.current_thread()))
+        client.wakeup()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    entered.set()
+    start = time.monotonic()
+    while not ran_on:
+        client.poll(30)
+    assert ran_on == [threading.current_thread()]
+    assert time.monotonic() - start < 30
+    thread.join()
+
+
+def test_a_second_polling_thread_is_refused(make_client):
+    client = make_client(1)
+    polling, refused = threading.Event(), []
+
+    def other():
+        polling.wait(5)
+        while not refused:
+            try:
+                client.poll(0)
+            except RuntimeError as error:
+                refused.append(error)
+        client.wakeup()
+
+    thread = threading.Thread(target=other)
+    client.call_soon_threadsafe(polling.set)
+    thread.start()
+    while not refused:
+        try:
+            client.poll(30)
+        except RuntimeError:
+            refused.append("the other thread was first")
+    thread.join()
+    assert refused
+
+
+def test_closing_fails_what_is_outstanding_and_refuses_more(tiny_broker, make_client):
+    client = make_client(tiny_broker().port)
+    client.bootstrap(5)
+    response = client.send(ProduceRequest(acks=-1, timeout_ms=1, topic_data=[], transactional_id=None), node=1)
+    client.poll(0)
+    client.close()
+    client.close()
+    assert isinstance(response.error, DisconnectException)
+    with pytest.raises(DisconnectException, match="closed"):
+        client.send(metadata_request())
+    with pytest.raises(DisconnectException, match="closed"):
+        client.poll(0)
+    with pytest.raises(DisconnectException, match="closed"):
+        client.call_soon_threadsafe(print)
+
+
+def test_brokers_that_left_the_cluster_lose_their_connections(tiny_broker, make_client):
+    broker = tiny_broker()
+    client = make_client(broker.port)
+    client.bootstrap(5)
+    client.metadata._brokers[7] = client.metadata._brokers[1]
+    client.wait([client.send(metadata_request(), node=7)], 5)
+    assert client.is_connected(7)
+    client.wait([client.request_metadata(())], 5)
+    client.poll(0)
+    assert not client.is_connected(7)
+    assert client.is_connected(1) or client.least_loaded_node() == 1
