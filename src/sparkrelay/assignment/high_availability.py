@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.assignment.movements import Lags, Movements
 from sparkrelay.assignment.placement import Placement
+from sparkrelay.assignment.standbys import place_standbys
 from sparkrelay.assignment.sticky import FallbackPriorTaskAssignor
 from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
 from sparkrelay.errors import TaskAssignmentException
@@ -50,8 +51,9 @@ class HighAvailabilityTaskAssignor(TaskAssignor):
         placement.deal(logged)
         placement.balance(placement.active)
         if configs.num_standby_replicas > 0:
-            placement.place_standbys(logged, configs.num_standby_replicas)
-            placement.balance(placement.standby)
+            tagged = place_standbys(placement, states, logged, configs)
+            placement.balance(placement.standby, tagged.may_balance if tagged else None)
+
         movements = Movements(placement, lags, configs.max_warmup_replicas)
         movements.apply()
         placement.place_stateless(stateless)

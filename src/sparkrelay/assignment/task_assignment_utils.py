@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
 from sparkrelay.assignment.placement import Placement
+from sparkrelay.assignment.standbys import place_standbys
 from sparkrelay.assignment.validation import validate as validate_task_assignment
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def default_standby_task_assignment(
 ) -> Mapping[ProcessId, KafkaStreamsAssignment]:
     """Return ``assignments`` with ``num.standby.replicas`` standbys of each logged task.
 
-    Each copy goes to the least loaded process that does not hold the task yet; copies for which there is none are
-    left out.
+    Each copy goes to the least loaded process that does not hold the task yet, or, with
+    ``rack.aware.assignment.tags``, to one with other values of these tags; copies for which there is none are left out.
     """
     states = application_state.kafka_streams_states(False)
     infos = {info.id: info for info in application_state.all_tasks}
@@ -54,7 +55,7 @@ def default_standby_task_assignment(
             placement.active[client] |= {position[task] for task in assignments[process].active_tasks}
             placement.standby[client] |= {position[task] for task in assignments[process].standby_tasks}
     logged = [task for task, name in enumerate(placement.tasks) if infos[name].is_logged]
-    placement.place_standbys(logged, application_state.assignment_configs.num_standby_replicas)
+    place_standbys(placement, states, logged, application_state.assignment_configs)
     result = {}
     for placed in placement.to_assignments():
         deadline = (

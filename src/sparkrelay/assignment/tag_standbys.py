@@ -1,0 +1,88 @@
+"""Standbys spread over the values of client tags, such as zones. See KIP-708.
+
+For each task one copy after the other goes where no value of a configured tag is used yet by the task's active or an
+earlier copy. A tag with fewer values than copies starts over once all its values are used; copies for which no such
+client is left go to the least loaded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkrelay.assignment.hash_order import task_hash_order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sparkrelay.assignment.placement import Placement
+
+__all__ = ["TagStandbys"]
+
+
+class TagStandbys:
+    """Places the standbys of a placement by tags.
+
+    Args:
+        placement: With all logged tasks active somewhere.
+        tags: All tags of each client, by position.
+        keys: The tags that count (``rack.aware.assignment.tags``).
+    """
+
+    def __init__(self, placement: Placement, tags: Sequence[Mapping[str, str]], keys: Iterable[str]) -> None:
+        self._placement = placement
+        self._tags = tags
+        self._keys = frozenset(keys)
+        self._values: dict[str, set[str]] = {}
+        self._sharing: dict[tuple[str, str], set[int]] = {}
+        for client, own in enumerate(tags):
+            for key, value in own.items():
+                self._values.setdefault(key, set()).add(value)
+                self._sharing.setdefault((key, value), set()).add(client)
+
+    def place(self, tasks: Iterable[int], replicas: int) -> None:
+        """Place ``replicas`` copies of each task."""
+        pending: dict[int, int] = {}
+        owner = {task: client for client in self._placement.clients for task in self._placement.active[client]}
+        for task in tasks:
+            if task in owner and (left := self._place_apart(task, owner[task], replicas)):
+                pending[task] = left
+        names = self._placement.tasks
+        position = {names[task]: task for task in pending}
+        for name in task_hash_order(position):
+            task = position[name]
+            for _ in range(pending[task]):
+                client = self._least_loaded(task, set())
+                if client is None:
+                    break
+                self._placement.standby[client].add(task)
+
+    def may_balance(self, _task: int, source: int, destination: int) -> bool:
+        """Return whether a standby may move for balance: only between clients whose tags are all equal."""
+        return dict(self._tags[source]) == dict(self._tags[destination])
+
+    def _place_apart(self, task: int, owner: int, replicas: int) -> int:
+        """Place copies on unused tag values; return how many are left."""
+        used: dict[tuple[str, str], set[int]] = {}
+        last = owner
+        for placed in range(replicas):
+            for key, value in self._tags[last].items():
+                if key not in self._keys:
+                    continue
+                if len(self._values[key]) <= placed + 1:
+                    used = {entry: clients for entry, clients in used.items() if entry[0] != key}
+                else:
+                    used[key, value] = self._sharing[key, value]
+            client = self._least_loaded(task, set().union(*used.values()))
+            if client is None:
+                return replicas - placed
+            self._placement.standby[client].add(task)
+            last = client
+        return 0
+
+    def _least_loaded(self, task: int, barred: set[int]) -> int | None:
+        placement = self._placement
+        return min(
+            (client for client in placement.clients if client not in barred and not placement.holds(client, task)),
+            key=lambda client: (placement.load(client), client),
+            default=None,
+        )
