@@ -392,7 +392,7 @@ class Producer:
         if code in _FENCED:
             return ProducerFencedException(
                 f"{what}: {error_name(code)} ({code}){note}: producer id {producer_id}, epoch {epoch} of "
-                f"{batch.transactional_id} may no longer write; another owner opened it or it was ended"
+                f"{batch.transactional_id} may no longer write: another owner opened it, or it was ended or timed out"
             )
         if code in _TOO_LARGE:
             return RecordTooLargeException(

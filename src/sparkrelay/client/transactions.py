@@ -255,7 +255,8 @@ class TransactionCoordinator:
     ) -> Flow[None]:
         if code in _FENCED:
             raise ProducerFencedException(
-                f"{error}: somebody else has opened {key} since; drop the task or open it again"
+                f"{error}: another owner opened {key}, or it stayed open for longer than transaction.timeout.ms; "
+                "drop the task, or open it again if it is still ours"
             )
         if is_moved(code):
             self._coordinators.forget(kind, key)

@@ -1,0 +1,318 @@
+"""The transaction protocol on a real broker: lent producer ids, fencing, retries, restarts."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from sparkrelay.client.admin import LATEST, Admin, TopicSpec
+from sparkrelay.client.kafka_client import Response
+from sparkrelay.client.produce import Acknowledged, Producer
+from sparkrelay.client.transactions import GroupMember, ProducerIdentity, TransactionCoordinator
+from sparkrelay.errors import (
+    BrokerResponseException,
+    CommitFailedException,
+    DisconnectException,
+    ProducerFencedException,
+    RecordTooLargeException,
+)
+from sparkrelay.types import TopicPartition
+
+pytestmark = pytest.mark.integration
+TIMEOUT_MS = 60_000
+
+
+def open_one(transactions, name):
+    return transactions.init([name], transaction_timeout_ms=TIMEOUT_MS)[name]
+
+
+def write(client, tp, data, identity):
+    producer = Producer(client)
+    producer.send(tp, data, transactional_id=identity.transactional_id)
+    return producer.flush(30)
+
+
+# In a process of its own: write under a producer id that somebody else opened.
+LENT_WRITER = """
+import json, sys
+from sparkrelay.client.config import ClientConfig
+from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.client.kafka_client import Response
+from sparkrelay.client.produce import Producer
+from sparkrelay.types import TopicPartition
+
+servers, topic, partition, batch, transactional_id = json.load(sys.stdin)
+with KafkaClient(ClientConfig(bootstrap_servers=servers)) as client:
+    client.bootstrap(30)
+    producer = Producer(client)
+    producer.send(TopicPartition(topic, partition), bytes.fromhex(batch), transactional_id=transactional_id)
+    print(sum(done.records for done in producer.flush(30).values()))
+"""
+
+
+def write_in_another_process(kafka, tp, data, identity):
+    order = [kafka.bootstrap_servers, *tp, bytes(data).hex(), identity.transactional_id]
+    done = subprocess.run(
+        [sys.executable, "-c", LENT_WRITER],
+        input=json.dumps(order),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def test_two_processes_write_under_one_producer_id_and_a_third_commits(  # noqa: PLR0917 - fixtures
+    kafka, admin, transactions, make_topic, consumed, batch
+):
+    out, source = make_topic("lent", partitions=2), make_topic("source")
+    tp, other, position = TopicPartition(out, 0), TopicPartition(out, 1), TopicPartition(source, 0)
+    identity = open_one(transactions, out)
+    # The second continues the sequence of the first in one partition, and starts one in another.
+    for where, rows, sequence in [(tp, ["a", "b"], 0), (tp, ["c"], 2), (other, ["d"], 0)]:
+        data = batch(rows, identity, sequence=sequence)
+        assert write_in_another_process(kafka, where, data, identity) == len(rows)
+    assert consumed(out) == []
+    assert admin.list_offsets({tp: LATEST}) == {tp: 0}
+    assert admin.list_offsets({tp: LATEST}, read_committed=False) == {tp: 3}
+    following = transactions.commit({identity: {position: 42}}, out)[out]
+    assert following == ProducerIdentity(out, identity.producer_id, identity.epoch + 1)
+    assert [value for *_, value in consumed(out)] == [b"a", b"b", b"c", b"d"]
+    assert admin.committed_offsets(out, [position]) == {position: 42}
+    assert admin.list_offsets({tp: LATEST}) == {tp: 4}  # three records and a marker
+
+
+def test_the_next_epoch_starts_its_sequences_at_zero(client, transactions, make_topic, consumed, batch):
+    topic = make_topic("epochs")
+    tp = TopicPartition(topic, 0)
+    identity = open_one(transactions, topic)
+    for number in range(5):
+        assert identity.epoch == number
+        write(client, tp, batch([str(number)], identity), identity)
+        identity = transactions.commit({identity: {tp: number}}, topic)[topic]
+    assert [value for *_, value in consumed(topic)] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_opening_an_id_again_fences_its_former_holder_and_aborts_what_it_left(  # noqa: PLR0917 - fixtures
+    client, transactions, make_topic, consumed, batch, admin
+):
+    topic = make_topic("fenced")
+    tp = TopicPartition(topic, 0)
+    old = open_one(transactions, topic)
+    write(client, tp, batch(["left behind"], old), old)
+    new = open_one(transactions, topic)
+    assert new.epoch > old.epoch or new.producer_id != old.producer_id
+    # What was left is decided when init returns, so ends that are listed now are final.
+    assert admin.list_offsets({tp: LATEST}) == admin.list_offsets({tp: LATEST}, read_committed=False)
+    with pytest.raises(ProducerFencedException, match=f"epoch {old.epoch} of {topic}"):
+        write(client, tp, batch(["zombie"], old, sequence=1), old)
+    assert isinstance(transactions.commit({old: {tp: 1}}, topic)[topic], ProducerFencedException)
+    assert isinstance(transactions.abort([old])[topic], ProducerFencedException)
+    write(client, tp, batch(["mine"], new), new)
+    transactions.commit({new: {tp: 1}}, topic)
+    assert [value for *_, value in consumed(topic)] == [b"mine"]
+
+
+def test_the_epoch_of_a_committed_transaction_writes_no_more(  # noqa: PLR0917 - fixtures
+    client, transactions, make_topic, consumed, batch, admin, wait_until
+):
+    topic = make_topic("late")
+    tp = TopicPartition(topic, 0)
+    first = open_one(transactions, topic)
+    write(client, tp, batch(["in time"], first), first)
+    second = transactions.commit({first: {tp: 1}}, topic)[topic]
+    # EndTxn is answered when the decision is in the coordinator's log; the partition hears of it a moment later.
+    wait_until(lambda: admin.list_offsets({tp: LATEST})[tp] == 2, "no marker")
+    with pytest.raises(ProducerFencedException):
+        write(client, tp, batch(["late"], first, sequence=1), first)
+    write(client, tp, batch(["next"], second), second)
+    transactions.commit({second: {tp: 2}}, topic)
+    assert [value for *_, value in consumed(topic)] == [b"in time", b"next"]
+
+
+def test_an_aborted_transaction_is_written_again_under_the_new_epoch(  # noqa: PLR0917 - fixtures
+    client, transactions, make_topic, consumed, batch, admin
+):
+    topic = make_topic("again")
+    tp = TopicPartition(topic, 0)
+    identity = open_one(transactions, topic)
+    write(client, tp, batch(["x", "y"], identity), identity)
+    identity = transactions.abort([identity])[topic]
+    write(client, tp, batch(["x", "y"], identity), identity)
+    assert isinstance(transactions.commit({identity: {tp: 2}}, topic)[topic], ProducerIdentity)
+    assert [value for *_, value in consumed(topic)] == [b"x", b"y"]
+    assert admin.committed_offsets(topic, [tp]) == {tp: 2}
+
+
+def test_aborting_forgets_the_offsets_too(transactions, make_topic, admin, client):
+    topic = make_topic("forgotten")
+    tp = TopicPartition(topic, 0)
+    identity = open_one(transactions, topic)
+    from sparkrelay.client.flows import run_flow
+
+    run_flow(client, "offsets", transactions._commit_offsets(identity, {tp: 9}, topic, GroupMember(), "lane"), 30)
+    transactions.abort([identity])
+    assert admin.committed_offsets(topic, [tp]) == {}
+
+
+def test_a_transaction_of_offsets_only_is_committed(transactions, make_topic, admin):
+    topic = make_topic("offsets-only")
+    tp = TopicPartition(topic, 0)
+    identity = open_one(transactions, topic)
+    following = transactions.commit({identity: {tp: 5}}, topic)[topic]
+    assert following.epoch == identity.epoch + 1
+    assert admin.committed_offsets(topic, [tp]) == {tp: 5}
+
+
+def test_an_empty_transaction_may_be_aborted_but_not_committed(transactions, make_topic):
+    topic = make_topic("empty")
+    identity = open_one(transactions, topic)
+    refused = transactions.commit({identity: {}}, topic)[topic]
+    assert isinstance(refused, BrokerResponseException)
+    assert refused.name == "INVALID_TXN_STATE"
+    following = transactions.abort([identity])[topic]
+    assert isinstance(following, ProducerIdentity)
+    assert isinstance(transactions.abort([following])[topic], ProducerIdentity)
+
+
+def test_many_tasks_are_committed_together_and_one_zombie_stops_nobody(  # noqa: PLR0917 - fixtures
+    client, transactions, make_topic, consumed, batch, admin
+):
+    topic = make_topic("many", partitions=8)
+    names = [f"{topic}-{p}" for p in range(8)]
+    identities = transactions.init(names, transaction_timeout_ms=TIMEOUT_MS)
+    stolen = open_one(transactions, names[3])
+    producer = Producer(client)
+    for p, name in enumerate(names):
+        if p != 3:
+            producer.send(TopicPartition(topic, p), batch([name], identities[name]), transactional_id=name)
+    assert all(a == Acknowledged(0, 0, 1) for a in producer.flush(30).values())
+    done = transactions.commit({identities[name]: {TopicPartition(topic, p): p} for p, name in enumerate(names)}, topic)
+    assert isinstance(done.pop(names[3]), ProducerFencedException)
+    assert all(isinstance(outcome, ProducerIdentity) for outcome in done.values())
+    assert [p for p, *_ in consumed(topic)] == [0, 1, 2, 4, 5, 6, 7]
+    committed = admin.committed_offsets(topic, [TopicPartition(topic, p) for p in range(8)])
+    assert set(committed) == {TopicPartition(topic, p) for p in range(8) if p != 3}
+    assert isinstance(transactions.abort([stolen])[names[3]], ProducerIdentity)
+
+
+def test_a_generation_that_is_over_commits_nothing_and_can_be_aborted(
+    kafka, transactions, make_topic, admin, wait_until
+):
+    from confluent_kafka import Consumer
+
+    topic = make_topic("generation")
+    tp = TopicPartition(topic, 0)
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic})
+    try:
+        consumer.subscribe([topic])
+        wait_until(lambda: consumer.poll(0.05) is None and consumer.assignment(), "no assignment")
+        identity = open_one(transactions, topic)
+        stranger = GroupMember(1, "somebody")
+        assert isinstance(
+            transactions.commit({identity: {tp: 1}}, topic, member=stranger)[topic], CommitFailedException
+        )
+        identity = transactions.abort([identity])[topic]
+        # Without a member the transactional id alone fences, also while the group has members.
+        assert isinstance(transactions.commit({identity: {tp: 2}}, topic)[topic], ProducerIdentity)
+    finally:
+        consumer.close()
+    assert admin.committed_offsets(topic, [tp]) == {tp: 2}
+
+
+@pytest.mark.parametrize("lost", ["EndTxnRequest", "TxnOffsetCommitRequest", "InitProducerIdRequest"])
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+def test_an_answer_that_is_lost_is_asked_for_again(  # noqa: PLR0917 - fixtures
+    client, transactions, make_topic, batch, consumed, admin, lost, verb
+):
+    topic = make_topic("lost")
+    tp = TopicPartition(topic, 0)
+    send, dropped = client.send, []
+
+    def send_and_lose_the_answer(request, **where):
+        response = send(request, **where)
+        if request.name != lost or dropped:
+            return response
+        client.wait([response], 30)
+        assert response.error is None
+        dropped.append(response)
+        failed = Response(response.node)
+        failed._finish(None, DisconnectException("the answer was lost"))
+        return failed
+
+    client.send = send_and_lose_the_answer
+    identity = open_one(transactions, topic)
+    write(client, tp, batch(["x"], identity), identity)
+    if verb == "commit":
+        following = transactions.commit({identity: {tp: 1}}, topic)[topic]
+    else:
+        following = transactions.abort([identity])[topic]
+    assert following == ProducerIdentity(topic, identity.producer_id, identity.epoch + 1)
+    assert bool(dropped) == (verb == "commit" or lost != "TxnOffsetCommitRequest")
+    assert [value for *_, value in consumed(topic)] == ([b"x"] if verb == "commit" else [])
+    assert admin.committed_offsets(topic, [tp]) == ({tp: 1} if verb == "commit" else {})
+    write(client, tp, batch(["y"], following), following)
+    assert isinstance(transactions.commit({following: {tp: 2}}, topic)[topic], ProducerIdentity)
+
+
+def test_records_the_topic_refuses_are_named_with_their_size(client, transactions, make_topic, batch):
+    topic = make_topic("small", config={"max.message.bytes": "1000"})
+    identity = open_one(transactions, topic)
+    with pytest.raises(RecordTooLargeException, match=rf"bytes\) to {topic}-0: MESSAGE_TOO_LARGE"):
+        write(client, TopicPartition(topic, 0), batch(["x" * 2000], identity), identity)
+    assert isinstance(transactions.abort([identity])[topic], ProducerIdentity)
+
+
+def test_a_batch_sent_twice_is_written_once(client, transactions, make_topic, consumed, batch):
+    topic = make_topic("twice")
+    tp = TopicPartition(topic, 0)
+    identity = open_one(transactions, topic)
+    data = batch(["once"], identity)
+    assert write(client, tp, data, identity) == write(client, tp, data, identity) == {tp: Acknowledged(0, 0, 1)}
+    transactions.commit({identity: {tp: 1}}, topic)
+    assert [value for *_, value in consumed(topic)] == [b"once"]
+
+
+def test_records_outside_transactions(client, make_topic, consumed, batch):
+    topic = make_topic("plain")
+    producer = Producer(client)
+    for text in "abc":
+        producer.send(TopicPartition(topic, 0), batch([text]), transactional_id=None)
+    assert producer.flush(30) == {TopicPartition(topic, 0): Acknowledged(0, 2, 3)}
+    assert [value for *_, value in consumed(topic)] == [b"a", b"b", b"c"]
+
+
+def test_a_broker_that_restarts_in_the_middle_loses_and_doubles_nothing(connected, batch):
+    from confluent_kafka import Consumer
+
+    from sparkrelay.devkafka import DevKafka
+
+    with DevKafka(heap_mb=384) as broker:
+        client = connected(broker.bootstrap_servers)
+        Admin(client).create_topics({"t": TopicSpec(1)})
+        transactions, tp = TransactionCoordinator(client, timeout=90), TopicPartition("t", 0)
+        identity = open_one(transactions, "tx")
+        write(client, tp, batch(["before"], identity), identity)
+        broker.kill()
+        broker.start()
+        producer = Producer(client)
+        for sequence in range(1, 9):
+            producer.send(tp, batch([f"after {sequence}"], identity, sequence=sequence), transactional_id="tx")
+        producer.flush(60)
+        broker.kill()
+        broker.start()
+        following = transactions.commit({identity: {tp: 9}}, "g")["tx"]
+        assert following == ProducerIdentity("tx", identity.producer_id, identity.epoch + 1)
+        assert Admin(client, timeout=60).committed_offsets("g", [tp]) == {tp: 9}
+        consumer = Consumer(
+            {"bootstrap.servers": broker.bootstrap_servers, "group.id": "r", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["t"])
+        values = []
+        while len(values) < 9:
+            values += [m.value() for m in consumer.consume(10, 1) if m.error() is None]
+        consumer.close()
+    assert values == [b"before", *(f"after {n}".encode() for n in range(1, 9))]
