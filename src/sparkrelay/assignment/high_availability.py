@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.assignment.movements import Lags, Movements
 from sparkrelay.assignment.placement import Placement
+from sparkrelay.assignment.rack_awareness import Costs, RackAwareness, racks_known
 from sparkrelay.assignment.standbys import place_standbys
 from sparkrelay.assignment.sticky import FallbackPriorTaskAssignor
 from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
 from sparkrelay.errors import TaskAssignmentException
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sparkrelay.assignment.application_state import ApplicationState
+    from sparkrelay.assignment.assignment_configs import AssignmentConfigs
+    from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
+    from sparkrelay.assignment.task_info import TaskInfo
+    from sparkrelay.types import ProcessId, TaskId
 
 __all__ = ["HighAvailabilityTaskAssignor"]
 
@@ -48,15 +55,25 @@ class HighAvailabilityTaskAssignor(TaskAssignor):
         stateless = [task for task, name in enumerate(placement.tasks) if not infos[name].is_logged]
         lags = Lags(states, placement, logged, configs.acceptable_recovery_lag)
 
+        racks = self._rack_awareness(application_state, states, placement, infos)
+        costs = _costs(configs)
+
         placement.deal(logged)
         placement.balance(placement.active)
+        if racks is not None:
+            racks.optimize_actives(logged, **costs)
         if configs.num_standby_replicas > 0:
             tagged = place_standbys(placement, states, logged, configs)
             placement.balance(placement.standby, tagged.may_balance if tagged else None)
+            if racks is not None:
+                racks.optimize_standbys(may_move=tagged.may_exchange if tagged else None, **costs)
 
         movements = Movements(placement, lags, configs.max_warmup_replicas)
         movements.apply()
+
         placement.place_stateless(stateless)
+        if racks is not None:
+            racks.optimize_actives(stateless, traffic_cost=1, non_overlap_cost=0)
 
         return TaskAssignment(
             placement.to_assignments(),
@@ -66,3 +83,25 @@ class HighAvailabilityTaskAssignor(TaskAssignor):
                 for client, tasks in movements.warm_ups.items()
             },
         )
+
+    @staticmethod
+    def _rack_awareness(
+        application_state: ApplicationState,
+        states: Mapping[ProcessId, KafkaStreamsState],
+        placement: Placement,
+        infos: Mapping[TaskId, TaskInfo],
+    ) -> RackAwareness | None:
+        """Return what optimises for racks; None if it is not asked for, or a rack is not known."""
+        configs = application_state.assignment_configs
+        if configs.rack_aware_assignment_strategy == "none":
+            return None
+        if not racks_known(states, infos.values(), changelogs=configs.num_standby_replicas > 0):
+            return None
+        return RackAwareness(placement, states, infos, configs.rack_aware_assignment_strategy)
+
+
+def _costs(configs: AssignmentConfigs) -> Costs:
+    return {
+        "traffic_cost": 10 if configs.traffic_cost is None else configs.traffic_cost,
+        "non_overlap_cost": 1 if configs.non_overlap_cost is None else configs.non_overlap_cost,
+    }

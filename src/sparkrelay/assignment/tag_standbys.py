@@ -57,8 +57,16 @@ class TagStandbys:
                 self._placement.standby[client].add(task)
 
     def may_balance(self, _task: int, source: int, destination: int) -> bool:
-        """Return whether a standby may move for balance: only between clients whose tags are all equal."""
-        return dict(self._tags[source]) == dict(self._tags[destination])
+        """Return whether a standby may move for balance: the destination must have every tag of the source."""
+        return self._tags[source].items() <= self._tags[destination].items()
+
+    def may_exchange(self, task: int, source: int, destination: int) -> bool:
+        """Return whether a standby may move for racks: only if no tag value is lost among the task's holders."""
+        holders = {client for client in self._placement.clients if self._placement.holds(client, task)}
+        return self._distinct(holders - {source} | {destination}) >= self._distinct(holders)
+
+    def _distinct(self, clients: Iterable[int]) -> int:
+        return len({entry for client in clients for entry in self._tags[client].items()})
 
     def _place_apart(self, task: int, owner: int, replicas: int) -> int:
         """Place copies on unused tag values; return how many are left."""

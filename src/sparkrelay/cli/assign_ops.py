@@ -10,6 +10,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.assignment import (
+    ApplicationState,
     AssignedTask,
     HighAvailabilityTaskAssignor,
     KafkaStreamsAssignment,
@@ -20,6 +21,7 @@ from sparkrelay.assignment import (
 from sparkrelay.assignment.client_states import lag_of
 from sparkrelay.assignment.consumer_level import host_maps
 from sparkrelay.assignment.group import assign_group
+from sparkrelay.assignment.rack_awareness import cross_rack, racks_known
 from sparkrelay.assignment.sticky import (
     FallbackPriorTaskAssignor,
     LegacyStickyTaskAssignor,
@@ -105,13 +107,34 @@ def _assignor_op(make: Callable[[], TaskAssignor]) -> Callable[[Json], Json]:
         return run_round(given) | _derived(given)
 
     def run_round(given: Json) -> Json:
-        answer = make().assign(application_state(given))
+        state = application_state(given)
+        answer = make().assign(state)
         return {
             "assignment": _assignment_json(answer.assignment),
             "probing_rebalance": answer.probing_rebalance,
-        }
+        } | _racks(state, answer.assignment)
 
     return run
+
+
+def _racks(state: ApplicationState, assignments: Iterable[KafkaStreamsAssignment]) -> Json:
+    """Tell whether racks were looked at, and how many partitions are read across racks."""
+    configs = state.assignment_configs
+    if configs.rack_aware_assignment_strategy == "none":
+        return {}
+    standbys = configs.num_standby_replicas > 0
+    if not racks_known(state.clients, state.all_tasks, changelogs=standbys):
+        return {"rack_aware_enabled": False}
+    infos = {info.id: info for info in state.all_tasks}
+    active = standby = 0
+    for entry in assignments:
+        rack = state.clients[entry.process_id].rack_id
+        for task in entry.active_tasks:
+            active += cross_rack(infos[task], infos[task].input_topic_partitions, rack)
+        for task in entry.standby_tasks:
+            standby += cross_rack(infos[task], infos[task].changelog_topic_partitions, rack)
+    counted = {"rack_aware_enabled": True, "active_cross_rack": active}
+    return counted | {"standby_cross_rack": standby} if standbys else counted
 
 
 def _sticky_op(*, preserve: bool) -> Callable[[Json], Json]:

@@ -1,0 +1,177 @@
+"""Minimum-cost flow by cancelling negative cycles, in Kafka's order. See KIP-925.
+
+The least cost is unique, the flow that has it is not: to give the answers that Java gives, nodes, edges, the search for
+a cycle and its cancelling follow Java's order exactly. That order is slow (cycles x nodes x edges), so the search runs
+on flat arrays, compiled once the graph is large enough for that to pay.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+__all__ = ["FlowGraph"]
+
+#: Relaxations in one search from which compiling it (about a second, once, then cached) is worth it.
+_COMPILE_FROM = 2_000_000
+_compiled: list[Callable[..., int]] = []
+
+
+class FlowGraph:
+    """A directed graph with capacities and costs whose nodes are small integers, ordered by their number."""
+
+    def __init__(self) -> None:
+        self._edges: list[tuple[int, int, int, int, int]] = []
+
+    def add_edge(self, source: int, destination: int, *, capacity: int, cost: int, flow: int = 0) -> None:
+        """Add an edge; there is at most one between two nodes, in one direction."""
+        self._edges.append((source, destination, capacity, cost, flow))
+
+    def solve(self, source: int, sink: int, *, from_zero: bool) -> dict[tuple[int, int], int]:
+        """Return the flow of every edge at least cost, as much in all as it has now.
+
+        Args:
+            source: Where flow begins.
+            sink: Where it ends.
+            from_zero: Find a greatest flow first, instead of starting from the flow that the edges have.
+        """
+        residual = _Residual(self._edges)
+        if from_zero:
+            residual.fill(source, sink)
+        residual.cancel_negative_cycles()
+        return residual.flows()
+
+
+class _Residual:
+    """Each edge and its counter-edge in flat arrays, sorted by node and destination."""
+
+    def __init__(self, edges: list[tuple[int, int, int, int, int]]) -> None:
+        nodes = sorted({end for edge in edges for end in edge[:2]})
+        position = {node: index for index, node in enumerate(nodes)}
+        # (from, to, residual, cost, which edge, counter-edge?)
+        rows = []
+        for index, (source, destination, capacity, cost, flow) in enumerate(edges):
+            rows.append((position[source], position[destination], capacity - flow, cost, index, False))
+            rows.append((position[destination], position[source], flow, -cost, index, True))
+        rows.sort()
+        self._edges = edges
+        self._position = position
+        self._node_count = len(nodes)
+        self._tail = np.array([row[0] for row in rows], np.int64)
+        self._head = np.array([row[1] for row in rows], np.int64)
+        self._left = np.array([row[2] for row in rows], np.int64)
+        self._cost = np.array([row[3] for row in rows], np.int64)
+        self._back_at: dict[int, int] = {row[4]: at for at, row in enumerate(rows) if row[5]}
+        self._counter = np.zeros(len(rows), np.int64)
+        forward_at = {row[4]: at for at, row in enumerate(rows) if not row[5]}
+        for index, back in self._back_at.items():
+            self._counter[back], self._counter[forward_at[index]] = forward_at[index], back
+
+    def flows(self) -> dict[tuple[int, int], int]:
+        return {self._edges[index][:2]: int(self._left[back]) for index, back in self._back_at.items()}
+
+    def fill(self, source: int, sink: int) -> None:
+        """Augment along shortest paths until there is none."""
+        start, end = self._position[source], self._position[sink]
+        leaving: list[list[int]] = [[] for _ in range(self._node_count)]
+        for edge, node in enumerate(self._tail.tolist()):
+            leaving[node].append(edge)
+        head = self._head.tolist()
+        while True:
+            came_by = {start: -1}
+            queue = deque([start])
+            while queue:
+                for edge in leaving[queue.popleft()]:
+                    if self._left[edge] > 0 and head[edge] not in came_by:
+                        came_by[head[edge]] = edge
+                        queue.append(head[edge])
+            if end not in came_by:
+                return
+            path = []
+            node = end
+            while (edge := came_by[node]) >= 0:
+                path.append(edge)
+                node = int(self._tail[edge])
+            self._push(path)
+
+    def cancel_negative_cycles(self) -> None:
+        search = self._search()
+        parents = np.full(self._node_count, -1, np.int64)
+        while True:
+            # Only edges with something left can be walked; their order stays.
+            usable = np.flatnonzero(self._left > 0)
+            found = search(self._tail[usable], self._head[usable], self._cost[usable], self._node_count, parents)
+            if found < 0:
+                return
+            by_edge = [int(usable[edge]) if edge >= 0 else -1 for edge in parents]
+            node, seen = int(found), set()
+            while node not in seen:
+                seen.add(node)
+                node = int(self._tail[by_edge[node]])
+            cycle, at = [], node
+            while True:
+                cycle.append(by_edge[at])
+                at = int(self._tail[by_edge[at]])
+                if at == node:
+                    break
+            self._push(cycle)
+
+    def _push(self, edges: list[int]) -> None:
+        amount = min(self._left[edge] for edge in edges)
+        for edge in edges:
+            self._left[edge] -= amount
+            self._left[self._counter[edge]] += amount
+
+    def _search(self) -> Callable[..., int]:
+        if self._node_count * len(self._tail) < _COMPILE_FROM:
+            return _search_lists
+        if not _compiled:
+            import numba  # noqa: PLC0415 - heavy, and only large rack-aware groups need it
+
+            _compiled.append(numba.njit(cache=True)(_find_negative_cycle))
+        return _compiled[0]
+
+
+def _search_lists(
+    tail: NDArray[np.int64],
+    head: NDArray[np.int64],
+    cost: NDArray[np.int64],
+    node_count: int,
+    parents: NDArray[np.int64],
+) -> int:
+    """Run the search uncompiled, on lists, which Python walks faster than arrays."""
+    known: Any = [-1] * node_count
+    found = _find_negative_cycle(tail.tolist(), head.tolist(), cost.tolist(), node_count, known)
+    parents[:] = known
+    return found
+
+
+def _find_negative_cycle(tail: Any, head: Any, cost: Any, node_count: int, parents: Any) -> int:
+    """Return a node from which parents lead into a negative cycle, or -1.
+
+    All distances start at 0, as if a first node led to all others for nothing. Java makes as many passes as there are
+    nodes; a pass that relaxes nothing ends it early without changing the answer.
+    """
+    distance = [0] * node_count
+    for node in range(node_count):
+        parents[node] = -1
+    for pass_number in range(node_count):
+        relaxed = False
+        for edge in range(len(tail)):
+            reached = distance[tail[edge]] + cost[edge]
+            if reached < distance[head[edge]]:
+                if pass_number == node_count - 1:
+                    return int(head[edge])
+                distance[head[edge]] = reached
+                parents[head[edge]] = edge
+                relaxed = True
+        if not relaxed:
+            return -1
+    return -1
