@@ -136,3 +136,29 @@ def test_an_error_while_sending_is_not_raised_in_the_callers_stack(pair):
         net.poll(1000)
     with pytest.raises(RuntimeError, match="closed for writes"):
         transport.write(b"z")
+
+
+def test_memory_of_large_frames_is_used_again_only_when_nobody_looks_at_it():
+    buffers = connection._FrameBuffers()
+    size = 2 << 20
+    first = buffers.take(size)
+    first[:5] = b"first"
+    records = first[1:4]  # as the records of a response are
+    del first
+    second = buffers.take(size)
+    second[:5] = b"other"
+    assert bytes(records) == b"irs"
+    address = address_of(second)
+    del second
+    assert address_of(buffers.take(size)) == address
+    del records
+    third, fourth, fifth = (buffers.take(size) for _ in range(3))
+    assert len({address_of(third), address_of(fourth), address_of(fifth)}) == 3
+    assert len(buffers._kept) == 2
+    assert len(buffers.take(100)) == 100
+
+
+def address_of(view):
+    import numpy as np
+
+    return np.frombuffer(view, np.uint8).ctypes.data
