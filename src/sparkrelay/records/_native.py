@@ -12,7 +12,7 @@ byte loops without the memcpy intrinsic (five times slower for 100-byte values).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numba
 from llvmlite import ir
@@ -29,6 +29,8 @@ __all__ = [
     "kernel",
     "load8",
     "load64",
+    "load_double",
+    "lowest_bit",
     "read_varint",
     "read_varlong",
     "store8",
@@ -38,27 +40,30 @@ __all__ = [
 ]
 
 
-def kernel(*signatures: str) -> Callable[[Callable[..., Any]], Any]:
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def kernel(*signatures: str) -> Callable[[F], F]:
     """Compile a function for exactly these signatures, without the GIL, and keep the machine code on disk.
 
     ``NUMBA_CACHE_DIR`` is honoured. Where no directory can be written (a read-only image without a home directory)
     the code is compiled again in each process, which costs a second instead of failing.
     """
 
-    def compile_function(function: Callable[..., Any]) -> Any:
+    def compile_function(function: F) -> F:
         try:
-            return numba.njit(list(signatures), cache=True, nogil=True)(function)
+            return cast("F", numba.njit(list(signatures), cache=True, nogil=True)(function))
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
-            return numba.njit(list(signatures), nogil=True)(function)
+            return cast("F", numba.njit(list(signatures), nogil=True)(function))
 
     return compile_function
 
 
-def inline(function: Callable[..., Any]) -> Any:
+def inline(function: F) -> F:
     """Compile a small helper into each kernel that calls it."""
-    return numba.njit(inline="never", nogil=True)(function)
+    return cast("F", numba.njit(nogil=True)(function))
 
 
 @intrinsic
@@ -79,6 +84,27 @@ def load64(typing_context: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
         return builder.load(pointer, align=1)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def load_double(typing_context: Any, address: Any) -> Any:
+    """Read a native float64 at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.DoubleType().as_pointer())
+        return builder.load(pointer, align=1)
+
+    return types.float64(types.int64), generate
+
+
+@intrinsic
+def lowest_bit(typing_context: Any, value: Any) -> Any:
+    """Return the index of the lowest bit that is set in a value that is not 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
 
     return types.int64(types.int64), generate
 
