@@ -6,10 +6,12 @@ Costs: ``traffic`` for each partition without a replica in the client's rack, ``
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, TypedDict
 
 from sparkrelay.assignment.flow import FlowGraph
+from sparkrelay.assignment.hash_order import process_hash_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,7 +57,7 @@ class RackAwareness:
         states: The processes, each with its rack.
         infos: The tasks, with racks of their partitions.
         strategy: ``min_traffic`` or ``balance_subtopology``.
-        all_partitions: Count changelogs for actives too, as Java's public utility does.
+        public: Decide as Java's public utilities do: changelogs count for actives too, clients in hash order.
     """
 
     def __init__(
@@ -65,20 +67,23 @@ class RackAwareness:
         infos: Mapping[TaskId, TaskInfo],
         strategy: str,
         *,
-        all_partitions: bool = False,
+        public: bool = False,
     ) -> None:
         self._placement = placement
         self._infos = [infos[task] for task in placement.tasks]
         self._racks = [states[process].rack_id for process in placement.processes]
         self._strategy = strategy
-        self._all_partitions = all_partitions
+        self._all_partitions = public
+        order = process_hash_order(placement.processes) if public else placement.processes
+        position = {process: client for client, process in enumerate(placement.processes)}
+        self._clients = [position[process] for process in order]
         self._subtopologies = sorted({task.subtopology for task in placement.tasks})
 
     def optimize_actives(self, tasks: Sequence[int], *, traffic_cost: int, non_overlap_cost: int) -> None:
         """Exchange active tasks between all clients."""
         self._solve(
             sorted(tasks),
-            list(self._placement.clients),
+            self._clients,
             self._placement.active,
             self._strategy,
             lambda task, client: (
@@ -112,14 +117,13 @@ class RackAwareness:
 
         for _ in range(_STANDBY_ROUNDS):
             moved = False
-            for one in placement.clients:
-                for other in range(one + 1, len(placement.processes)):
-                    if self._racks[one] == self._racks[other]:
-                        continue
-                    mine, theirs = movable(one, other), movable(other, one)
-                    if mine and theirs:
-                        tasks = sorted(mine + theirs)
-                        moved |= self._solve(tasks, [one, other], placement.standby, strategy, cost)
+            for one, other in itertools.combinations(self._clients, 2):
+                if self._racks[one] == self._racks[other]:
+                    continue
+                mine, theirs = movable(one, other), movable(other, one)
+                if mine and theirs:
+                    tasks = sorted(mine + theirs)
+                    moved |= self._solve(tasks, [one, other], placement.standby, strategy, cost)
             if not moved:
                 break
 

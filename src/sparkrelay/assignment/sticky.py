@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.assignment.hash_order import process_hash_order, task_hash_order
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
+from sparkrelay.assignment.placement import Placement
+from sparkrelay.assignment.rack_awareness import Costs, RackAwareness, racks_known
 from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
 
 if TYPE_CHECKING:
@@ -41,7 +43,9 @@ class StickyTaskAssignor(TaskAssignor):
         """Place every task."""
         plan = _Plan(application_state, preserve=self._preserve, legacy=False)
         plan.place_actives()
+        plan.optimize_actives()
         plan.place_standbys()
+        plan.optimize_standbys()
         entries = plan.to_assignments()
         if self._preserve and entries:
             entries[0] = entries[0].with_followup_rebalance(_EPOCH)
@@ -55,7 +59,9 @@ class LegacyStickyTaskAssignor(TaskAssignor):
         """Place every task; never asks for another rebalance."""
         plan = _Plan(application_state, preserve=False, legacy=True)
         plan.place_actives()
+        plan.optimize_actives()
         plan.place_standbys()
+        plan.optimize_standbys()
         return TaskAssignment(plan.to_assignments())
 
 
@@ -78,8 +84,11 @@ class _Plan:
 
     def __init__(self, state: ApplicationState, *, preserve: bool, legacy: bool) -> None:
         states: Mapping[ProcessId, KafkaStreamsState] = state.kafka_streams_states(False)
+        self._state = state
+        self._states = states
         self._preserve = preserve
         self._legacy = legacy
+        self._costs = self._rack_costs()
         self._clients = process_hash_order(sorted(states))
         self._tasks = [info.id for info in state.all_tasks]
         self._logged = [info.id for info in state.all_tasks if info.is_logged]
@@ -126,6 +135,56 @@ class _Plan:
                 if not without:
                     break
                 self._give(task, self._choose(task, without, active=False), self._standby)
+
+    def optimize_actives(self) -> None:
+        if self._costs is None:
+            return
+        placement, racks = self._for_racks()
+        logged = {placement.tasks.index(task) for task in self._logged}
+        racks.optimize_actives(sorted(logged), **self._costs)
+        rest = [task for task in range(len(self._tasks)) if task not in logged]
+        # A task without state costs nothing to move.
+        racks.optimize_actives(rest, traffic_cost=1, non_overlap_cost=0)
+        self._take_over(placement)
+
+    def optimize_standbys(self) -> None:
+        if self._costs is None or self._replicas <= 0:
+            return
+        placement, racks = self._for_racks()
+        strategy = "min_traffic" if self._legacy else self._state.assignment_configs.rack_aware_assignment_strategy
+        racks.optimize_standbys(strategy=strategy, **self._costs)
+        self._take_over(placement)
+
+    def _rack_costs(self) -> Costs | None:
+        configs = self._state.assignment_configs
+        infos = self._state.all_tasks
+        if configs.rack_aware_assignment_strategy == "none":
+            return None
+        if not racks_known(self._states, infos, changelogs=configs.num_standby_replicas > 0 or not self._legacy):
+            return None
+        traffic, non_overlap = configs.traffic_cost, configs.non_overlap_cost
+        if not self._legacy and (traffic is None or non_overlap is None):
+            return None
+        return {
+            "traffic_cost": 1 if traffic is None else traffic,
+            "non_overlap_cost": 10 if non_overlap is None else non_overlap,
+        }
+
+    def _for_racks(self) -> tuple[Placement, RackAwareness]:
+        infos = {info.id: info for info in self._state.all_tasks}
+        placement = Placement(self._states, infos)
+        position = {task: index for index, task in enumerate(placement.tasks)}
+        for client, process in enumerate(placement.processes):
+            placement.active[client] = {position[task] for task in self._active[process]}
+            placement.standby[client] = {position[task] for task in self._standby[process]}
+        strategy = self._state.assignment_configs.rack_aware_assignment_strategy
+        racks = RackAwareness(placement, self._states, infos, strategy, public=not self._legacy)
+        return placement, racks
+
+    def _take_over(self, placement: Placement) -> None:
+        for client, process in enumerate(placement.processes):
+            self._active[process] = {placement.tasks[task] for task in placement.active[client]}
+            self._standby[process] = {placement.tasks[task] for task in placement.standby[client]}
 
     def to_assignments(self) -> list[KafkaStreamsAssignment]:
         return [

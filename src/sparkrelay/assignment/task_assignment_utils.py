@@ -8,18 +8,29 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from sparkrelay.assignment.hash_order import task_hash_order
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
 from sparkrelay.assignment.placement import Placement
+from sparkrelay.assignment.rack_awareness import Costs, RackAwareness, racks_known
 from sparkrelay.assignment.standbys import place_standbys
 from sparkrelay.assignment.validation import validate as validate_task_assignment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from sparkrelay.assignment.application_state import ApplicationState
-    from sparkrelay.types import ProcessId
+    from sparkrelay.assignment.assignment_configs import AssignmentConfigs
+    from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
+    from sparkrelay.assignment.task_info import TaskInfo
+    from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["default_standby_task_assignment", "identity_assignment", "validate_task_assignment"]
+__all__ = [
+    "default_standby_task_assignment",
+    "identity_assignment",
+    "optimize_rack_aware_active_tasks",
+    "optimize_rack_aware_standby_tasks",
+    "validate_task_assignment",
+]
 
 
 def identity_assignment(application_state: ApplicationState) -> Mapping[ProcessId, KafkaStreamsAssignment]:
@@ -48,18 +59,109 @@ def default_standby_task_assignment(
     """
     states = application_state.kafka_streams_states(False)
     infos = {info.id: info for info in application_state.all_tasks}
+    placement = _placement(states, infos, assignments)
+    position = {task: index for index, task in enumerate(placement.tasks)}
+    logged = [position[task] for task in task_hash_order(task for task in placement.tasks if infos[task].is_logged)]
+    place_standbys(placement, states, logged, application_state.assignment_configs)
+    return _with_deadlines(placement, assignments)
+
+
+def optimize_rack_aware_active_tasks(
+    application_state: ApplicationState,
+    assignments: Mapping[ProcessId, KafkaStreamsAssignment],
+    tasks: Iterable[TaskId],
+    *,
+    traffic_cost: int | None = None,
+    non_overlap_cost: int | None = None,
+) -> Mapping[ProcessId, KafkaStreamsAssignment]:
+    """Return ``assignments`` with active ``tasks`` exchanged so that fewer partitions are read across racks.
+
+    Nothing changes unless a rack-aware strategy and *both* costs are configured (as in Java, costs given here only
+    replace configured ones), every process has a rack and every partition looked at has one. Each process keeps its
+    number of these tasks.
+
+    Args:
+        application_state: The application.
+        assignments: The present assignment.
+        tasks: The tasks that may be exchanged; each must be active somewhere.
+        traffic_cost: Cost of a partition read across racks, instead of the configured one.
+        non_overlap_cost: Cost of a task that moves, instead of the configured one.
+
+    Raises:
+        ValueError: a task is active nowhere.
+    """
+    wanted = sorted(set(tasks))
+    states = application_state.kafka_streams_states(False)
+    infos = {info.id: info for info in application_state.all_tasks}
+    costs = _costs(application_state.assignment_configs, traffic_cost, non_overlap_cost)
+    looked_at = [infos[task] for task in wanted if task in infos]
+    if costs is None or not wanted or not racks_known(states, looked_at, changelogs=True):
+        return MappingProxyType(dict(assignments))
+    placement = _placement(states, infos, assignments)
+    position = {task: index for index, task in enumerate(placement.tasks)}
+    for task in wanted:
+        if not any(position.get(task) in held for held in placement.active):
+            raise ValueError(f"Task {task} not assigned to any client")
+    strategy = application_state.assignment_configs.rack_aware_assignment_strategy
+    racks = RackAwareness(placement, states, infos, strategy, public=True)
+    racks.optimize_actives([position[task] for task in wanted], **costs)
+    return _with_deadlines(placement, assignments)
+
+
+def optimize_rack_aware_standby_tasks(
+    application_state: ApplicationState,
+    assignments: Mapping[ProcessId, KafkaStreamsAssignment],
+    *,
+    traffic_cost: int | None = None,
+    non_overlap_cost: int | None = None,
+) -> Mapping[ProcessId, KafkaStreamsAssignment]:
+    """Return ``assignments`` with standbys exchanged so that fewer changelogs are read across racks.
+
+    The conditions and costs are those of :func:`optimize_rack_aware_active_tasks`.
+    """
+    states = application_state.kafka_streams_states(False)
+    infos = {info.id: info for info in application_state.all_tasks}
+    costs = _costs(application_state.assignment_configs, traffic_cost, non_overlap_cost)
+    followed = {task for entry in assignments.values() for task in entry.standby_tasks if task in infos}
+    if costs is None or not racks_known(states, (infos[task] for task in followed), changelogs=True):
+        return MappingProxyType(dict(assignments))
+    placement = _placement(states, infos, assignments)
+    strategy = application_state.assignment_configs.rack_aware_assignment_strategy
+    racks = RackAwareness(placement, states, infos, strategy, public=True)
+    racks.optimize_standbys(strategy=strategy, **costs)
+    return _with_deadlines(placement, assignments)
+
+
+def _costs(configs: AssignmentConfigs, traffic: int | None, non_overlap: int | None) -> Costs | None:
+    configured = configs.traffic_cost, configs.non_overlap_cost
+    if configs.rack_aware_assignment_strategy == "none" or None in configured:
+        return None
+    return {
+        "traffic_cost": traffic if traffic is not None else configs.traffic_cost or 0,
+        "non_overlap_cost": non_overlap if non_overlap is not None else configs.non_overlap_cost or 0,
+    }
+
+
+def _placement(
+    states: Mapping[ProcessId, KafkaStreamsState],
+    infos: Mapping[TaskId, TaskInfo],
+    assignments: Mapping[ProcessId, KafkaStreamsAssignment],
+) -> Placement:
     placement = Placement(states, infos)
     position = {task: index for index, task in enumerate(placement.tasks)}
     for client, process in enumerate(placement.processes):
         if process in assignments:
             placement.active[client] |= {position[task] for task in assignments[process].active_tasks}
             placement.standby[client] |= {position[task] for task in assignments[process].standby_tasks}
-    logged = [task for task, name in enumerate(placement.tasks) if infos[name].is_logged]
-    place_standbys(placement, states, logged, application_state.assignment_configs)
+    return placement
+
+
+def _with_deadlines(
+    placement: Placement, assignments: Mapping[ProcessId, KafkaStreamsAssignment]
+) -> Mapping[ProcessId, KafkaStreamsAssignment]:
     result = {}
     for placed in placement.to_assignments():
-        deadline = (
-            assignments[placed.process_id].followup_rebalance_deadline if placed.process_id in assignments else None
-        )
+        before = assignments.get(placed.process_id)
+        deadline = before.followup_rebalance_deadline if before else None
         result[placed.process_id] = placed if deadline is None else placed.with_followup_rebalance(deadline)
     return MappingProxyType(result)

@@ -239,6 +239,35 @@ def _default_standby(given: Json) -> Json:
     )
 
 
+def _optimize_active(given: Json) -> Json:
+    state = application_state(given)
+    params = dict(given.get("params", {}))
+    chosen = params.pop("tasks", None)
+    infos = {info.id: info for info in state.all_tasks}
+    tasks: list[TaskId]
+    if isinstance(chosen, list):
+        tasks = [parse_task_id(task) for task in chosen]
+    else:
+        wanted = {None: (True, False), "stateful": (True,), "stateless": (False,)}[chosen]
+        tasks = [task for task, info in infos.items() if info.is_stateful in wanted]
+    try:
+        optimized = task_assignment_utils.optimize_rack_aware_active_tasks(
+            state, _given_assignments(given), tasks, **params
+        )
+    except ValueError as error:
+        raise _JavaError("IllegalArgumentException", str(error)) from error
+    return _utils_json(optimized)
+
+
+def _optimize_standby(given: Json) -> Json:
+    params = {key: value for key, value in given.get("params", {}).items() if key != "tasks"}
+    return _utils_json(
+        task_assignment_utils.optimize_rack_aware_standby_tasks(
+            application_state(given), _given_assignments(given), **params
+        )
+    )
+
+
 def _task_assignment(given: Json) -> TaskAssignment:
     return TaskAssignment(map(_given_assignment, given["assignment"]))
 
@@ -398,6 +427,8 @@ OPERATIONS: Mapping[str, Callable[[Json], Json]] = {
     "sticky": _sticky_op(preserve=False),
     "sticky_preserve": _sticky_op(preserve=True),
     "default_standby": _default_standby,
+    "optimize_active": _optimize_active,
+    "optimize_standby": _optimize_standby,
     "identity": _identity,
     "validate": _validate,
     "threads": _threads,
