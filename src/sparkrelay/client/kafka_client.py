@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import random
 import socket
+import ssl
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -412,9 +413,14 @@ class KafkaClient:
             transport = PlainTransport(self._net, sock, host=broker.host, max_frame_bytes=limit)
         try:
             await transport.handshake()
-        except Exception as error:
+        except ssl.SSLError as error:
             transport.close()
+            if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+                raise  # a broker that goes away in the middle has refused nobody
             raise kafka.errors.SaslAuthenticationFailedError(f"TLS handshake failed: {error}") from error
+        except OSError:
+            transport.close()
+            raise
         return transport
 
     def _connected(self, node: int, connection: BrokerConnection) -> None:

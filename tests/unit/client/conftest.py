@@ -69,9 +69,10 @@ class TinyBroker:
     ("raw", bytes) for bytes as they are. ApiVersions and Metadata are answered by itself.
     """
 
-    def __init__(self, answer=None, versions=None):
+    def __init__(self, answer=None, versions=None, tls=None):
         self.answer = answer or (lambda *_: None)
         self.versions = versions or {0: (3, 12), 3: (0, 12), 18: (0, 3), 1: (4, 12)}
+        self.tls = tls
         self.requests = []
         self.connections = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -93,6 +94,12 @@ class TinyBroker:
             thread.start()
 
     def _serve(self, sock):
+        if self.tls is not None:
+            try:
+                sock = self.tls.wrap_socket(sock, server_side=True)
+            except OSError:
+                return
+            self._sockets.append(sock)
         stream = sock.makefile("rb")
         try:
             while head := stream.read(4):
