@@ -308,6 +308,13 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]
     Whoever needs a bound keeps it (the producer: 5, for the broker remembers five batches a producer).
     """
 
+    def send_request(self, request: Any, request_timeout_ms: float | None = None) -> Any:
+        """Send a request; hold it back, where kafka.net would fail it, while the broker asks for quiet (quotas)."""
+        if self.connected and self.paused and not self._reauth.is_reauthenticating:
+            # What is queued in the parser goes out when the pause ends.
+            return self._send_request(request, timeout_at=self._timeout_at(timeout_ms=request_timeout_ms))
+        return super().send_request(request, request_timeout_ms=request_timeout_ms)
+
     def connection_made(self, transport: Any) -> None:
         """Take over a connected transport."""
         super().connection_made(transport)

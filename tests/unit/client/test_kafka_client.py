@@ -139,6 +139,8 @@ def test_lanes_are_connections_of_their_own(tiny_broker, make_client):
     )
     free = client.send(metadata_request(), node=1, lane="fast")
     client.wait([free], 5)
+    while not client.is_connected(1, "slow"):
+        client.poll(0.01)
     assert not stuck.done
     assert client.is_connected(1, "fast")
     assert client.in_flight(1, "slow") == 1
@@ -252,3 +254,28 @@ def test_brokers_that_left_the_cluster_lose_their_connections(tiny_broker, make_
     client.poll(0)
     assert not client.is_connected(7)
     assert client.is_connected(1) or client.least_loaded_node() == 1
+
+
+def test_a_throttled_connection_holds_requests_back_instead_of_failing_them(tiny_broker, make_client):
+    from sparkrelay.client.messages import MetadataResponse
+
+    throttled = []
+
+    def answer(api, version, *_):
+        if api != 3 or throttled:
+            return None
+        throttled.append(1)
+        message = MetadataResponse(throttle_time_ms=150, brokers=[], controller_id=1, topics=[], version=version)
+        return b"\0" + bytes(message.encode(version=version))
+
+    broker = tiny_broker(answer)
+    client = make_client(broker.port)
+    client.wait([client.send(metadata_request(), node=-1)], 5)
+    assert throttled
+    seen = len(broker.requests)
+    held = [client.send(metadata_request(), node=-1) for _ in range(3)]
+    client.poll(0)
+    assert not any(response.done for response in held)
+    assert len(broker.requests) == seen
+    client.wait(held, 5)
+    assert all(response.error is None for response in held)
