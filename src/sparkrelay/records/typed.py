@@ -1,4 +1,4 @@
-"""JSON values to typed columns, in Arrow, before Spark sees them. (The way back is ``json_text``.)
+"""JSON values to typed columns, in Arrow, before Spark sees them; ``json_text`` has the way back.
 
 The fast path parses all values in one call of ``pyarrow.json``; ``json_scan`` makes sure that rows cannot shift. Where
 that call refuses, the rows are halved until only small groups fail, and those are read one by one by the rules below,

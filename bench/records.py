@@ -1,0 +1,134 @@
+"""How fast records turn into Arrow and back, on one core: ``python -m bench.records [--records N] [--json FILE]``.
+
+Each figure is the best of a few passes over the same data in memory: what is asked is what the code can do, not how
+busy the machine is. Every result is compared with what went in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import struct
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from sparkrelay.records.codecs import CODEC_NAMES
+from sparkrelay.records.decode import decode
+from sparkrelay.records.encode import encode
+from sparkrelay.records.keys import key_bytes, key_columns
+from sparkrelay.records.partition import murmur2_partitions, split_by_partition
+from sparkrelay.records.typed import columns_to_json, json_to_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PASSES = 5
+GOAL = 10_000_000
+
+
+def best(work: Callable[[], Any], *, passes: int = PASSES) -> tuple[float, Any]:
+    """Run it a few times; returns the shortest duration in seconds and the last result."""
+    shortest, result = float("inf"), None
+    for _ in range(passes):
+        started = time.perf_counter()
+        result = work()
+        shortest = min(shortest, time.perf_counter() - started)
+    return shortest, result
+
+
+def fixed(data: bytes, width: int) -> pa.Array:
+    """Cut bytes into a binary column of equal widths."""
+    offsets = np.arange(len(data) // width + 1, dtype=np.int32) * width
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def log_of(keys: pa.Array, values: pa.Array, *, codec: str, batch_bytes: int) -> bytes:
+    """Lay batches one behind the other with growing offsets, as a Fetch response holds them."""
+    log, offset = bytearray(), 0
+    for batch in encode(keys, values, timestamps=1_357_016_400_000, compression=codec, max_batch_bytes=batch_bytes):
+        at = len(log)
+        log += batch.data
+        struct.pack_into(">q", log, at, offset)
+        offset += batch.record_count
+    return bytes(log)
+
+
+def measure(records: int) -> dict[str, float]:
+    """Return records a second by name of what was done."""
+    rates: dict[str, float] = {}
+    random = np.random.default_rng(20_13)
+    keys, values = fixed(random.bytes(records * 8), 8), fixed(random.bytes(records * 100), 100)
+    for name, batch_bytes in (("1000 records a batch", 115_000), ("100 records a batch", 11_500)):
+        log = log_of(keys, values, codec="none", batch_bytes=batch_bytes)
+        seconds, got = best(lambda log=log: decode(log, topic="bench", partition=0, start=0))
+        assert got.batch.column("key").equals(keys)
+        assert got.batch.column("value").equals(values)
+        rates[f"decode, 8 B keys, 100 B values, crc on, {name}"] = records / seconds
+    seconds, _ = best(lambda: [batch.record_count for batch in encode(keys, values, timestamps=0)])
+    rates["encode, the same, batches of 1 MB"] = records / seconds
+
+    users = pa.array([f"user-{row % 10_000:06d}" for row in range(records)])
+    amounts = pa.array(np.arange(records) % 100_000 / 100)
+    items = pa.array(np.arange(records))
+    times = pa.array(np.arange(records) * 1_000_000).view(pa.timestamp("us", "UTC"))
+    notes = pa.array(["a note that makes it about a hundred bytes"]).take(pa.array(np.zeros(records, np.int64)))
+    table = pa.RecordBatch.from_arrays([users, amounts, items, notes], names=["user", "amount", "item", "note"])
+    seconds, texts = best(lambda: columns_to_json(table), passes=3)
+    rates["write JSON: string, double, bigint, string"] = records / seconds
+    for codec in CODEC_NAMES[1:]:
+        few = records // 4
+        log = log_of(keys[:few], texts[:few], codec=codec, batch_bytes=115_000)
+        seconds, got = best(lambda log=log: decode(log, topic="bench", partition=0, start=0), passes=3)
+        assert got.batch.column("value").equals(texts[:few])
+        rates[f"decode JSON values, {codec}, ratio {few * 128 / len(log):.1f}"] = few / seconds
+    wanted = pa.schema([("user", pa.string()), ("amount", pa.float64())])
+    seconds, (read, bad) = best(lambda: json_to_columns(texts, wanted), passes=3)
+    assert not bad
+    assert read.column("user").equals(users)
+    rates[f"read JSON of {texts.nbytes // records} B to string, double"] = records / seconds
+
+    seconds, made = best(lambda: key_bytes([users, times]))
+    rates["key bytes of (string, timestamp)"] = records / seconds
+    schema = pa.schema([("user", pa.string()), ("time", times.type)])
+    seconds, back = best(lambda: key_columns(made, schema))
+    assert back == [users, times]
+    rates["columns of such keys"] = records / seconds
+    seconds, partitions = best(lambda: murmur2_partitions(keys, 12))
+    rates["partition, 8 B keys"] = records / seconds
+    seconds, _ = best(lambda: split_by_partition(partitions, 12))
+    rates["split by 12 partitions"] = records / seconds
+    return rates
+
+
+def main() -> int:
+    """Print the figures; exit code 1 if decoding misses its goal."""
+    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
+    options = parser.parse_args()
+    pa.set_cpu_count(1)
+    versions = {name: importlib.metadata.version(name) for name in ("pyarrow", "numba", "numpy", "cramjam", "crc32c")}
+    versions["python"] = platform.python_version()
+    rates = measure(options.records)
+    print(
+        f"records: one core of {os.cpu_count()}, {', '.join(f'{name} {version}' for name, version in versions.items())}"
+    )
+    for name, rate in rates.items():
+        print(f"{rate / 1e6:9.1f} M records/s  {name}")
+    first = next(iter(rates.values()))
+    print(f"goal: decode {GOAL / 1e6:.0f} M records/s: {'met' if first >= GOAL else 'MISSED'}")
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:  # noqa: PTH123 - a path from the command line
+            json.dump({"records": options.records, "versions": versions, "rates": rates}, file, indent=1)
+    return 0 if first >= GOAL else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
