@@ -15,11 +15,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import socket
 import ssl
 import struct
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from kafka.errors import CorrelationIdError, InvalidReceiveError, KafkaConnectionError, KafkaProtocolError
@@ -29,7 +30,10 @@ from kafka.protocol.parser import KafkaProtocol
 
 from sparkrelay.client.fetch_response import FetchResponse
 
-__all__ = ["BrokerConnection", "PlainTransport", "TlsTransport"]
+if TYPE_CHECKING:
+    from sparkrelay.client.config import ClientConfig
+
+__all__ = ["BrokerConnection", "PlainTransport", "TlsTransport", "net_settings"]
 
 # kafka.net reports each lost or refused connection at ERROR, with a traceback. A broker that restarts is ordinary here
 # and is reported once by KafkaClient, so we keep its loggers quiet unless somebody has set their level on purpose.
@@ -42,6 +46,8 @@ _SCRATCH_BYTES = 64 * 1024
 _KEPT_FROM_BYTES = 1024 * 1024
 #: One that is being decoded, one that is arriving.
 _KEPT_BUFFERS = 2
+#: Requests in flight are bounded by their senders; see BrokerConnection.
+_NO_PAUSE = 1 << 30
 #: Buffers in one system call; Linux takes 1,024.
 _GATHERED = 64
 #: After this much from one socket, others get their turn.
@@ -322,3 +328,32 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]
             client_id=self.config["client_id"],
             receive_message_max_bytes=self.config["receive_message_max_bytes"],
         )
+
+
+def net_settings(config: ClientConfig) -> dict[str, Any]:
+    """Return kafka.net's settings for ours."""
+    options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    if config.receive_buffer_bytes >= 0:
+        options.append((socket.SOL_SOCKET, socket.SO_RCVBUF, config.receive_buffer_bytes))
+    if config.send_buffer_bytes >= 0:
+        options.append((socket.SOL_SOCKET, socket.SO_SNDBUF, config.send_buffer_bytes))
+    return {
+        "client_id": config.client_id,
+        "client_software_name": "sparkrelay",
+        "client_software_version": "0.1.0",
+        "max_in_flight_requests_per_connection": _NO_PAUSE,
+        "receive_message_max_bytes": config.receive_message_max_bytes,
+        "request_timeout_ms": config.request_timeout_ms,
+        "security_protocol": config.security_protocol,
+        "sasl_mechanism": config.sasl_mechanism,
+        "sasl_plain_username": config.sasl_username,
+        "sasl_plain_password": config.sasl_password,
+        "sasl_kerberos_service_name": config.sasl_kerberos_service_name,
+        "ssl_check_hostname": config.ssl_endpoint_identification_algorithm == "https",
+        "ssl_cafile": config.ssl_ca_location,
+        "ssl_certfile": config.ssl_certificate_location,
+        "ssl_keyfile": config.ssl_key_location,
+        "ssl_password": config.ssl_key_password,
+        "ssl_crlfile": config.ssl_crl_location,
+        "socket_options": options,
+    }

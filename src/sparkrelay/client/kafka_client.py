@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import random
-import socket
 import ssl
 import time
 from dataclasses import dataclass
@@ -26,9 +25,10 @@ import kafka.errors
 from kafka.net.inet import create_connection
 from kafka.net.selector import NetworkSelector
 
-from sparkrelay.client.connection import BrokerConnection, PlainTransport, TlsTransport
+from sparkrelay.client.connection import BrokerConnection, PlainTransport, TlsTransport, net_settings
 from sparkrelay.client.messages import MetadataRequest
 from sparkrelay.client.metadata import Broker, Metadata
+from sparkrelay.client.response import Response
 from sparkrelay.errors import (
     AuthenticationException,
     DisconnectException,
@@ -46,71 +46,7 @@ __all__ = ["KafkaClient", "Response"]
 
 _log = logging.getLogger(__name__)
 
-#: Requests in flight are bounded by their senders; see BrokerConnection.
-_NO_PAUSE: Final = 1 << 30
 _METADATA_LANE: Final = ""
-
-
-class Response:
-    """The answer to a request, now or later.
-
-    Callbacks run inside ``KafkaClient.poll``, never inside ``send``.
-    """
-
-    __slots__ = ("_callbacks", "_done", "_error", "_message", "node")
-
-    def __init__(self, node: int | None) -> None:
-        #: Broker that was asked (negative: a bootstrap address); None if there was none to ask.
-        self.node = node
-        self._done = False
-        self._message: Any = None
-        self._error: KafkaException | None = None
-        self._callbacks: list[Callable[[Response], object]] = []
-
-    @property
-    def done(self) -> bool:
-        """Whether the answer, or the reason why there is none, is here."""
-        return self._done
-
-    @property
-    def error(self) -> KafkaException | None:
-        """Why there is no answer; None while waiting and after success. Error codes in answers are not looked at."""
-        return self._error
-
-    def result(self) -> Any:
-        """Return the response message.
-
-        Raises:
-            KafkaException: there is no answer: DisconnectException, TimeoutException, AuthenticationException or
-                UnsupportedVersionException.
-        """
-        if not self._done:
-            raise RuntimeError("the response is not here yet; poll() until it is done")
-        if self._error is not None:
-            raise self._error
-        return self._message
-
-    def add_done_callback(self, callback: Callable[[Response], object]) -> None:
-        """Call ``callback(self)`` once done; at once if it already is."""
-        if self._done:
-            self._call(callback)
-        else:
-            self._callbacks.append(callback)
-
-    def _finish(self, message: Any, error: KafkaException | None) -> None:
-        if self._done:
-            return
-        self._done, self._message, self._error = True, message, error
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            self._call(callback)
-
-    def _call(self, callback: Callable[[Response], object]) -> None:
-        try:
-            callback(self)
-        except Exception:  # noqa: BLE001 - logged
-            # One caller's mistake must not end the loop that serves the others.
-            _log.exception("a callback of a Kafka response failed")
 
 
 @dataclass(slots=True)
@@ -139,7 +75,7 @@ class KafkaClient:
         self._pending: set[Response] = set()
         self._last_error: KafkaException | None = None
         self._closed = False
-        self._settings = _net_settings(config)
+        self._settings = net_settings(config)
         self._schedule_idle_check()
 
     def __enter__(self) -> Self:
@@ -487,32 +423,3 @@ class KafkaClient:
                 return TimeoutException(f"{where} did not answer in time{what}: {error}")
             case _:
                 return DisconnectException(f"connection to {where} failed{what}: {error}")
-
-
-def _net_settings(config: ClientConfig) -> dict[str, Any]:
-    """Return kafka.net's settings for ours."""
-    options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    if config.receive_buffer_bytes >= 0:
-        options.append((socket.SOL_SOCKET, socket.SO_RCVBUF, config.receive_buffer_bytes))
-    if config.send_buffer_bytes >= 0:
-        options.append((socket.SOL_SOCKET, socket.SO_SNDBUF, config.send_buffer_bytes))
-    return {
-        "client_id": config.client_id,
-        "client_software_name": "sparkrelay",
-        "client_software_version": "0.1.0",
-        "max_in_flight_requests_per_connection": _NO_PAUSE,
-        "receive_message_max_bytes": config.receive_message_max_bytes,
-        "request_timeout_ms": config.request_timeout_ms,
-        "security_protocol": config.security_protocol,
-        "sasl_mechanism": config.sasl_mechanism,
-        "sasl_plain_username": config.sasl_username,
-        "sasl_plain_password": config.sasl_password,
-        "sasl_kerberos_service_name": config.sasl_kerberos_service_name,
-        "ssl_check_hostname": config.ssl_endpoint_identification_algorithm == "https",
-        "ssl_cafile": config.ssl_ca_location,
-        "ssl_certfile": config.ssl_certificate_location,
-        "ssl_keyfile": config.ssl_key_location,
-        "ssl_password": config.ssl_key_password,
-        "ssl_crlfile": config.ssl_crl_location,
-        "socket_options": options,
-    }
