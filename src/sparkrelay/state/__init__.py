@@ -1,1 +1,12 @@
-"""state."""
+"""Local state: slots and locks, a task's stores and journals, the changelog's codec. Knows no Spark, no broker."""
+
+from __future__ import annotations
+
+from sparkrelay.state.batch import Applied, BatchStamp, MergeResult
+from sparkrelay.state.changelog import Marker
+from sparkrelay.state.header import TaskHeader
+from sparkrelay.state.slot import Slot
+from sparkrelay.state.store import TaskStore
+from sparkrelay.state.task_lock import TaskLock
+
+__all__ = ["Applied", "BatchStamp", "Marker", "MergeResult", "Slot", "TaskHeader", "TaskLock", "TaskStore"]

@@ -1,0 +1,61 @@
+"""What goes into and comes out of :meth:`TaskStore.apply_batch`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["Applied", "BatchStamp", "MergeResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStamp:
+    """What the driver sent along with a batch; the store compares it with what it knows.
+
+    Attributes:
+        epoch: number of the opening of the task that the batch belongs to.
+        number: the batch's number within the task; it only grows.
+        committed: the last number that the driver knows as committed.
+        ranges: input partition of this leg -> offsets ``[from, to)``.
+        positions_before: input partition of this leg -> next offset before the batch.
+        changelog_next: changelog partition -> offset where a replay goes on after ``committed``.
+    """
+
+    epoch: int
+    number: int
+    committed: int
+    ranges: Mapping[TopicPartition, tuple[int, int]]
+    positions_before: Mapping[TopicPartition, int]
+    changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """What a merge function makes of the old values: new ones in the same order (null deletes), and rows to emit."""
+
+    new: pa.Array
+    emitted: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a batch did to a store.
+
+    Attributes:
+        emitted: rows to send on.
+        keys: changed keys.
+        values: their values now; null where deleted.
+        replayed: True if the batch had been applied before and all this was read back.
+    """
+
+    emitted: pa.RecordBatch
+    keys: pa.Array
+    values: pa.Array
+    replayed: bool

@@ -1,0 +1,106 @@
+"""What a changelog holds: changed state, and the marker records that close each batch.
+
+A state record has the state's key and, behind a version byte, its value; a tombstone has no value. A marker stands
+under one reserved key and says which input the state before it has seen. No user's key can be taken for it: a key that
+begins with the reserved bytes gets one zero byte behind them, and loses it again when it is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.errors import StoreCorruptedException
+from sparkrelay.state.packing import Packer, Unpacker
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["MARKER_KEY", "Marker", "decode_marker", "encode_changelog", "encode_marker", "split"]
+
+#: Key of marker records. Compaction keeps the newest, which is the only one that counts.
+MARKER_KEY = b"\x00\xffsparkrelay.marker"
+
+_ESCAPED = MARKER_KEY + b"\x00"
+_VALUE_VERSION = b"\x01"
+_MARKER_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Closes a batch in a changelog partition: the batch's number, and the task's input positions after it."""
+
+    batch: int
+    positions: Mapping[TopicPartition, int]
+
+
+def encode_marker(marker: Marker) -> tuple[bytes, bytes]:
+    """Return a marker's key and value."""
+    record = Packer(_MARKER_VERSION)
+    record.i64(marker.batch)
+    record.offsets(marker.positions)
+    return MARKER_KEY, record.data()
+
+
+def decode_marker(value: bytes) -> Marker:
+    """Read a marker's value.
+
+    Raises:
+        StoreCorruptedException: it is of an unknown version, or damaged.
+    """
+    record = Unpacker(value, "a marker record of a changelog")
+    return Marker(record.i64(), record.offsets())
+
+
+def encode_changelog(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return the keys and values of changelog records; null values are tombstones."""
+    reserved = pc.starts_with(keys, MARKER_KEY)
+    if pc.any(reserved).as_py():
+        rest = pc.binary_slice(keys, len(MARKER_KEY))
+        escaped = pc.binary_join_element_wise(_scalar(_ESCAPED, keys), rest, _scalar(b"", keys))
+        keys = pc.if_else(reserved, escaped, keys)
+    prefixed = pc.binary_join_element_wise(_scalar(_VALUE_VERSION, values), values, _scalar(b"", values))
+    return keys, prefixed
+
+
+def split(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array, Marker | None]:
+    """Split changelog records into state - keys, and values or null - and the last marker among them.
+
+    Raises:
+        StoreCorruptedException: a value is of an unknown version.
+    """
+    keys, values = _flat(keys), _flat(values)
+    marker = None
+    reserved = pc.starts_with(keys, MARKER_KEY)
+    if pc.any(reserved).as_py():
+        is_marker = pc.equal(keys, _scalar(MARKER_KEY, keys))
+        markers = values.filter(is_marker).drop_null()
+        if len(markers):
+            marker = decode_marker(markers[len(markers) - 1].as_py())
+        kept = pc.invert(is_marker)
+        keys, values, reserved = keys.filter(kept), values.filter(kept), reserved.filter(kept)
+        if pc.any(reserved).as_py():
+            rest = pc.binary_slice(keys, len(_ESCAPED))
+            plain = pc.binary_join_element_wise(_scalar(MARKER_KEY, keys), rest, _scalar(b"", keys))
+            keys = pc.if_else(reserved, plain, keys)
+    known = pc.starts_with(values, _VALUE_VERSION)
+    if not pc.all(known).as_py():
+        index = pc.index(known, value=False).as_py()
+        raise StoreCorruptedException(
+            f"a changelog value of key {keys[index].as_py()!r} begins with {values[index].as_py()[:1]!r}; this "
+            f"SparkRelay reads version {_VALUE_VERSION!r}: it was written by a newer release, or by something else"
+        )
+    return keys, pc.binary_slice(values, 1), marker
+
+
+def _flat(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _scalar(value: bytes, like: pa.Array) -> pa.Scalar:
+    return pa.scalar(value, like.type)

@@ -1,0 +1,116 @@
+"""What a task's store knows about itself, in one small record that every transaction reads and writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sparkrelay.state.packing import Packer, Unpacker
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["JournalEntry", "TaskHeader"]
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One leg's share of a batch that is applied but not known as committed.
+
+    Attributes:
+        number: order of application, also across legs.
+        leg: the leg's id.
+        batch: the batch's number.
+        store: the store that changed.
+        ranges: input partition -> offsets ``[from, to)``.
+        keys: how many keys changed.
+        emitted_parts: pieces in which the emitted rows are kept.
+        change_parts: pieces in which the changed keys and their old values are kept.
+    """
+
+    number: int
+    leg: str
+    batch: int
+    store: str
+    ranges: Mapping[TopicPartition, tuple[int, int]]
+    keys: int
+    emitted_parts: int = 0
+    change_parts: int = 0
+
+    @property
+    def positions_after(self) -> dict[TopicPartition, int]:
+        """Input positions of the leg once the batch is in."""
+        return {partition: end for partition, (_, end) in self.ranges.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskHeader:
+    """Where a task's store stands.
+
+    Attributes:
+        epoch: number of the opening that may change the store.
+        batch: last batch that is in the state and known as committed; 0 if none is.
+        positions: input partition -> next offset after ``batch``, as far as the store has seen.
+        changelog: changelog partition -> offset where a replay goes on to get from ``batch`` to later ones.
+        boot_id: boot under which the store was last written.
+        clean: True from a synced close to the next write.
+        journals: what is applied beyond ``batch``, in the order of application.
+        next_journal: number of the next journal.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    changelog: Mapping[TopicPartition, int] = field(default_factory=dict)
+    boot_id: str = ""
+    clean: bool = False
+    journals: tuple[JournalEntry, ...] = ()
+    next_journal: int = 0
+
+    def encode(self) -> bytes:
+        """Return the record; docs/internals/state.md has its layout."""
+        record = Packer(_VERSION)
+        record.i64(self.epoch)
+        record.i64(self.batch)
+        record.text(self.boot_id)
+        record.u8(int(self.clean))
+        record.offsets(self.positions)
+        record.offsets(self.changelog)
+        record.u32(self.next_journal & 0xFFFFFFFF)
+        record.u32(len(self.journals))
+        for entry in self.journals:
+            record.u32(entry.number)
+            record.text(entry.leg)
+            record.i64(entry.batch)
+            record.text(entry.store)
+            record.u32(entry.keys)
+            record.u32(entry.emitted_parts)
+            record.u32(entry.change_parts)
+            record.offsets({partition: start for partition, (start, _) in entry.ranges.items()})
+            record.offsets(entry.positions_after)
+        return record.data()
+
+    @classmethod
+    def decode(cls, data: bytes, what: str) -> TaskHeader:
+        """Read a record; ``what`` names the store in errors.
+
+        Raises:
+            StoreCorruptedException: it is of an unknown version, or damaged.
+        """
+        record = Unpacker(data, what)
+        epoch, batch, boot, clean = record.i64(), record.i64(), record.text(), bool(record.u8())
+        positions, changelog, following = record.offsets(), record.offsets(), record.u32()
+        journals = tuple(_entry(record) for _ in range(record.u32()))
+        return cls(epoch, batch, positions, changelog, boot, clean, journals, following)
+
+
+def _entry(record: Unpacker) -> JournalEntry:
+    number, leg, batch, store = record.u32(), record.text(), record.i64(), record.text()
+    keys, emitted_parts, change_parts = record.u32(), record.u32(), record.u32()
+    starts, ends = record.offsets(), record.offsets()
+    ranges = {partition: (start, ends[partition]) for partition, start in starts.items()}
+    return JournalEntry(number, leg, batch, store, ranges, keys, emitted_parts, change_parts)

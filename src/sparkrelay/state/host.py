@@ -1,0 +1,59 @@
+"""Which boot of which machine, and which process: what local state needs to know about where it runs.
+
+A pid alone names nobody, since pids are used again; a pid with its start time does. The boot id tells whether the
+page cache that an unsynced store relied on is still the one it was written through.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+import subprocess
+import uuid
+from pathlib import Path
+
+__all__ = ["boot_id", "is_running", "process_start"]
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@functools.cache
+def boot_id() -> str:
+    """Return an id that changes with every boot of this machine.
+
+    Where the system has none, a new id is made up for each process: stores are then rebuilt unless closed cleanly.
+    """
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        pass
+    if platform.system() == "Darwin":
+        answer = subprocess.run(
+            ["sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, text=True, check=False, timeout=10
+        )
+        if answer.returncode == 0 and answer.stdout.strip():
+            return answer.stdout.strip()
+    return f"unknown-{uuid.uuid4()}"
+
+
+def process_start(pid: int) -> str | None:
+    """Return when a process started, as text fit for comparison only; None if there is no such process."""
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        # The command's name, in brackets, may hold anything: fields are counted from the last bracket. A zombie
+        # has ended; it only waits for its parent to look.
+        fields = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        if Path("/proc/self/stat").exists():
+            return None
+    else:
+        return None if fields[0] in {"Z", "X"} else fields[19]
+    answer = subprocess.run(
+        ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False, timeout=10
+    )
+    return answer.stdout.strip() or None
+
+
+def is_running(pid: int, start: str, boot: str) -> bool:
+    """Tell whether the process that once had this pid, start time and boot id still runs on this machine."""
+    return pid > 0 and boot == boot_id() and process_start(pid) == start

@@ -1,0 +1,122 @@
+"""Little-endian packing of the small records that state keeps: header, journal index, marker.
+
+Formats are written out in docs/internals/state.md. Nothing here is versioned: each record's first byte is.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from sparkrelay.errors import StoreCorruptedException
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Packer", "Unpacker"]
+
+_U8 = struct.Struct("<B")
+_U16 = struct.Struct("<H")
+_U32 = struct.Struct("<I")
+_I64 = struct.Struct("<q")
+
+
+class Packer:
+    """Appends values to a record."""
+
+    def __init__(self, version: int) -> None:
+        self._parts: list[bytes] = [_U8.pack(version)]
+
+    def u8(self, value: int) -> None:
+        """Append one byte."""
+        self._parts.append(_U8.pack(value))
+
+    def u32(self, value: int) -> None:
+        """Append an unsigned 32-bit integer."""
+        self._parts.append(_U32.pack(value))
+
+    def i64(self, value: int) -> None:
+        """Append a signed 64-bit integer."""
+        self._parts.append(_I64.pack(value))
+
+    def text(self, value: str) -> None:
+        """Append UTF-8 text behind its length in 2 bytes."""
+        data = value.encode()
+        self._parts.append(_U16.pack(len(data)))
+        self._parts.append(data)
+
+    def offsets(self, values: Mapping[TopicPartition, int]) -> None:
+        """Append a count, then topic, partition and offset of each, in order."""
+        self.u32(len(values))
+        for partition, offset in sorted(values.items()):
+            self.text(partition.topic)
+            self.u32(partition.partition)
+            self.i64(offset)
+
+    def data(self) -> bytes:
+        """Return the record."""
+        return b"".join(self._parts)
+
+
+class Unpacker:
+    """Reads a record front to back; never past its end."""
+
+    def __init__(self, data: bytes, what: str, *, versions: frozenset[int] = frozenset({1})) -> None:
+        """Begin at the version byte.
+
+        Raises:
+            StoreCorruptedException: the record is empty or of a version that we do not know.
+        """
+        self._data = data
+        self._at = 0
+        self._what = what
+        self.version = self.u8()
+        if self.version not in versions:
+            raise StoreCorruptedException(
+                f"{what} has version {self.version}, this SparkRelay reads {sorted(versions)}; it was written by a "
+                "newer release, or is damaged"
+            )
+
+    def _take(self, form: struct.Struct) -> int:
+        try:
+            (value,) = form.unpack_from(self._data, self._at)
+        except struct.error as error:
+            raise self._short() from error
+        self._at += form.size
+        return int(value)
+
+    def u8(self) -> int:
+        """Read one byte."""
+        return self._take(_U8)
+
+    def u32(self) -> int:
+        """Read an unsigned 32-bit integer."""
+        return self._take(_U32)
+
+    def i64(self) -> int:
+        """Read a signed 64-bit integer."""
+        return self._take(_I64)
+
+    def text(self) -> str:
+        """Read UTF-8 text."""
+        length = self._take(_U16)
+        piece = self._data[self._at : self._at + length]
+        if len(piece) < length:
+            raise self._short()
+        self._at += length
+        try:
+            return piece.decode()
+        except UnicodeDecodeError as error:
+            raise StoreCorruptedException(f"{self._what} holds text that is not UTF-8") from error
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        """Read what :meth:`Packer.offsets` wrote."""
+        values = {}
+        for _ in range(self.u32()):
+            partition = TopicPartition(self.text(), self.u32())
+            values[partition] = self.i64()
+        return values
+
+    def _short(self) -> StoreCorruptedException:
+        return StoreCorruptedException(f"{self._what} ends after {len(self._data)} bytes, in the middle of a field")

@@ -1,0 +1,119 @@
+"""A slot: one process's directory and identity, ``<state.dir>/<application.id>/<number>/``.
+
+Whoever lives as long as the process claims it with an OS file lock. Two instances on one host, or on one shared
+volume, thereby take different slots; a dead owner's slot, with its state, is taken over by the next. The lowest free
+number is tried first, so that a restarted instance finds its state again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Self
+
+from sparkrelay.errors import LockException, StateStoreException
+from sparkrelay.state.file_lock import FileLock
+from sparkrelay.types import ProcessId, TaskId
+
+__all__ = ["Slot"]
+
+log = logging.getLogger(__name__)
+
+_LOCK = ".lock"
+_IDENTITY = "process.json"
+
+
+class Slot:
+    """A claimed slot. Made by :meth:`claim` only."""
+
+    def __init__(self, path: Path, number: int, process_id: ProcessId, lock: FileLock) -> None:
+        self.path = path
+        self.number = number
+        self.process_id = process_id
+        self._lock = lock
+
+    @classmethod
+    def claim(cls, state_dir: Path, application_id: str, *, max_slots: int = 256) -> Self:
+        """Take the lowest slot that no living process holds.
+
+        Raises:
+            StateStoreException: ``state.dir`` cannot be written to.
+            LockException: all ``max_slots`` slots are held.
+        """
+        home = Path(state_dir) / application_id
+        holders: list[str] = []
+        for number in range(max_slots):
+            path = home / str(number)
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise _not_writable(state_dir, error) from error
+            lock = FileLock(path / _LOCK)
+            if not lock.acquire():
+                holders.append(str(lock.holder() or "unknown"))
+                continue
+            try:
+                return cls(path, number, _identity(path / _IDENTITY), lock)
+            except OSError as error:
+                lock.release()
+                raise _not_writable(state_dir, error) from error
+        raise LockException(
+            f"all {max_slots} slots of application {application_id!r} in state.dir={str(state_dir)!r} are held, by "
+            f"{', '.join(sorted(set(holders))[:5])}; stop some of them or give this instance a state.dir of its own"
+        )
+
+    @property
+    def held(self) -> bool:
+        """True until :meth:`release`."""
+        return self._lock.held
+
+    def task_dir(self, task: TaskId) -> Path:
+        """Return the directory of a task's state; opening its store makes it."""
+        return self.path / str(task)
+
+    def task_ids(self) -> list[TaskId]:
+        """Return the tasks that have local state here, in order."""
+        found = []
+        for entry in os.scandir(self.path):
+            try:
+                task = TaskId.parse(entry.name)
+            except ValueError:
+                continue
+            if entry.is_dir() and any(os.scandir(entry.path)):
+                found.append(task)
+        return sorted(found)
+
+    def release(self) -> None:
+        """Give the slot back; its state stays."""
+        self._lock.release()
+
+    def __repr__(self) -> str:
+        return f"Slot({str(self.path)!r}, process_id={self.process_id})"
+
+
+def _identity(path: Path) -> ProcessId:
+    """Return the identity that the slot carries, or give it one. Fields that we do not know are left in place."""
+    fields: dict[str, object] = {}
+    try:
+        fields = json.loads(path.read_bytes())
+        return ProcessId.parse(str(fields["processId"]))
+    except FileNotFoundError:
+        pass
+    except (ValueError, KeyError, TypeError) as error:
+        log.warning("%s is not readable (%s); this process gets a new identity", path, error)
+    process_id = ProcessId.random()
+    known = fields if isinstance(fields, dict) else {}
+    text = json.dumps({**known, "processId": str(process_id)})
+    temporary = path.with_suffix(".new")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+    return process_id
+
+
+def _not_writable(state_dir: Path, error: OSError) -> StateStoreException:
+    return StateStoreException(
+        f"state.dir={str(state_dir)!r} cannot be written to ({error.strerror}: {error.filename}); name a directory "
+        "on a local disk that this user may write to"
+    )

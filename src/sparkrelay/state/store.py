@@ -1,0 +1,457 @@
+"""One task's local state: its stores, journals and positions in one LMDB environment.
+
+Several processes may have it open: whoever writes compares, in the same transaction, what it was sent with what
+stands there, so a zombie is refused by whatever it missed. Each batch leaves a journal until it is known as
+committed; with it the batch can be emitted again without being applied, or taken back. So state survives a SIGKILL
+anywhere, and is never wiped for it, as Kafka Streams wipes its own under exactly-once (KIP-892 plans against that).
+
+A header holds the *committed* position; what lies beyond it is exactly what the journals hold. Undoing therefore
+never computes a position, and two legs that read one topic do not see each other's progress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import pyarrow as pa
+
+from sparkrelay.errors import StateStoreException, StoreOutOfStepException
+from sparkrelay.state import cleanliness, host, journal, rows, scan
+from sparkrelay.state.batch import Applied, BatchStamp, MergeResult
+from sparkrelay.state.environment import DATA_FILE, Environment
+from sparkrelay.state.file_lock import FileLock
+from sparkrelay.state.header import JournalEntry, TaskHeader
+from sparkrelay.state.packing import Packer, Unpacker
+from sparkrelay.state.rows import SortedKeys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from sparkrelay.state.changelog import Marker
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["TaskStore"]
+
+T = TypeVar("T")
+
+_META: Final = "#meta"
+_JOURNAL: Final = "#journal"
+_STORE_PREFIX: Final = "s:"
+_HEADER: Final = b"header"
+_SEQUENCES: Final = b"sequences"
+_CLEANLINESS_LOCK: Final = "boot.lock"
+_CLEANLINESS_SECONDS: Final = 60.0
+_DEFAULT_LIMIT: Final = 64 << 30
+
+
+class TaskStore:
+    """The open state of one task. Made by :meth:`open`; threads of a process take turns."""
+
+    def __init__(self, path: Path, environment: Environment) -> None:
+        self.path = path
+        self._environment = environment
+        self._meta = environment.database(_META)
+        self._journal = environment.database(_JOURNAL)
+        self._clean_lock = FileLock(path / _CLEANLINESS_LOCK)
+
+    @classmethod
+    def open(cls, path: Path, *, map_limit: int = _DEFAULT_LIMIT, create: bool = True) -> Self:
+        """Open a task's state, made if it is missing.
+
+        Args:
+            path: the task's directory.
+            map_limit: bound on its size, bytes (``store.max.bytes``).
+            create: False to refuse a task without state.
+
+        Raises:
+            StoreCorruptedException: written before the machine's last start and not closed cleanly, or damaged: wipe
+                it with :meth:`wipe` and restore it.
+            StateStoreException: the directory cannot be used, or the state is already open in this process.
+        """
+        try:
+            if (path / DATA_FILE).exists():
+                cleanliness.check(path)
+            elif not create:
+                raise StateStoreException(f"there is no state in {path}")
+            else:
+                path.mkdir(parents=True, exist_ok=True)
+                cleanliness.mark(path, clean=False, durable=False)
+        except OSError as error:
+            raise StateStoreException(
+                f"the state in {path} cannot be opened ({error.strerror}); state.dir must be a directory that this "
+                "user may write to"
+            ) from error
+        return cls(path, Environment(path, map_limit=map_limit))
+
+    @staticmethod
+    def wipe(path: Path) -> None:
+        """Remove a task's state, as before a rebuild. Processes that have it open are refused from now on."""
+        # The data goes first: without it, whatever else is left counts as no state.
+        (path / DATA_FILE).unlink(missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True)
+
+    def close(self, *, clean: bool) -> None:
+        """Close; ``clean`` syncs to the disk and marks the state as good for after a reboot."""
+        try:
+            if clean:
+                self._mark_clean()
+        finally:
+            self._environment.close()
+
+    @property
+    def header(self) -> TaskHeader:
+        """Where the store stands, as of now."""
+        return self._environment.read(self._load)
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def read(self, store: str, keys: pa.Array) -> pa.Array:
+        """Return the value of each key, null where there is none."""
+        table = self._table(store)
+        wanted = rows.as_binary(keys).to_pylist()
+        return pa.array(self._environment.read(lambda t: rows.get(t, table, wanted)), pa.binary())
+
+    def scan(
+        self, store: str, *, start: bytes | None = None, stop: bytes | None = None, limit: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield ``key, value`` batches of the keys in ``[start, stop)``, in the order of bytes.
+
+        Each batch is of one moment; between two of them the store may move on. Keys beyond 479 bytes that begin alike
+        come in no particular order among themselves.
+        """
+        return scan.scan(self._environment, self._table(store), start, stop, limit)
+
+    def rows(self, store: str) -> int:
+        """Return how many keys a store holds."""
+        table = self._table(store)
+        return int(self._environment.read(lambda t: t.stat(table))["entries"])
+
+    # -- batches --------------------------------------------------------------------------------------------------
+
+    def apply_batch(
+        self,
+        leg: str,
+        store: str,
+        keys: pa.Array,
+        *,
+        batch: BatchStamp,
+        merge: Callable[[pa.Array], MergeResult],
+    ) -> Applied:
+        """Merge a leg's share of a batch into a store, or read back what it did if it is already in.
+
+        All in one transaction: the stamp is checked, journals of committed batches are dropped, old values are read,
+        merged and replaced, and the leg's journal is written.
+
+        Args:
+            leg: the leg's id.
+            store: the store's name.
+            keys: distinct keys, none of them null.
+            batch: what the driver sent along.
+            merge: old values (null where missing, in the order of ``keys``) -> new values and rows to emit. Called
+                again if the map had to grow.
+
+        Raises:
+            StoreOutOfStepException: the store is not where the batch expects it; nothing changed.
+            StoreFullException: the disk or the map is full; nothing changed.
+        """
+        keys = rows.as_binary(keys)
+        ordered = SortedKeys.of(keys)
+        table = self._table(store)
+
+        def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, Applied]:
+            self._check_epoch(header, batch)
+            header = self._settle(transaction, header, batch.committed, batch.changelog_next)
+            entry = self._admit(header, leg, store, batch)
+            if entry is not None:
+                return header, self._read_back(transaction, table, entry)
+            old = pa.array(rows.get(transaction, table, ordered.keys), pa.binary()).take(ordered.back)
+            result = merge(old)
+            new = rows.as_binary(result.new)
+            if len(new) != len(keys):
+                raise StateStoreException(f"merging {len(keys)} keys of store {store!r} gave {len(new)} values")
+            self._put(transaction, table, ordered.keys, new.take(ordered.order).to_pylist())
+            entry = self._write_journal(
+                transaction,
+                JournalEntry(header.next_journal, leg, batch.number, store, dict(batch.ranges), len(keys)),
+                changes=pa.record_batch([keys, old], ["key", "old"]),
+                emitted=result.emitted,
+            )
+            header = replace(header, journals=(*header.journals, entry), next_journal=(entry.number + 1) & 0xFFFFFFFF)
+            return header, Applied(result.emitted, keys, new, replayed=False)
+
+        return self._change(change)
+
+    def undo(self, committed: int) -> list[tuple[str, int]]:
+        """Take back every batch after ``committed``; return the leg and number of each, last one first.
+
+        Journals up to ``committed`` are dropped: their batches stay.
+        """
+
+        def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, list[tuple[str, int]]]:
+            header = self._settle(transaction, header, committed, {})
+            undone = []
+            # Backwards, so that a key which two legs changed ends with its oldest value.
+            for entry in reversed(header.journals):
+                changes = journal.read(transaction, self._journal, entry, journal.CHANGES)
+                table = self._table_of(entry.store)
+                self._put(transaction, table, changes.column(0).to_pylist(), changes.column(1).to_pylist())
+                self._drop_journal(transaction, entry)
+                undone.append((entry.leg, entry.batch))
+            return replace(header, journals=()), undone
+
+        # Tables are opened outside of transactions.
+        for entry in self.header.journals:
+            self._table(entry.store)
+        return self._change(change)
+
+    def undo_all(self) -> list[tuple[str, int]]:
+        """Take back every batch that is not known here as committed."""
+        return self.undo(self.header.batch)
+
+    def commit_known(self, batch: int, changelog_next: Mapping[TopicPartition, int]) -> None:
+        """Drop the journals up to ``batch``, which is committed, where no next batch will say so."""
+
+        def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
+            return self._settle(transaction, header, batch, changelog_next), None
+
+        self._change(change)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let only batches of this opening change the store.
+
+        Openings are compared for equality only: their numbers come from producer ids, which a cluster of several
+        brokers does not hand out in order. An opening that comes late costs the owner another opening, no state.
+        """
+
+        def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
+            return replace(header, epoch=epoch), None
+
+        self._change(change)
+
+    # -- restoring ------------------------------------------------------------------------------------------------
+
+    def restore(  # noqa: PLR0917 - a slice has these six parts
+        self,
+        store: str,
+        changelog: TopicPartition,
+        keys: pa.Array,
+        values: pa.Array,
+        next_offset: int,
+        marker: Marker | None,
+    ) -> None:
+        """Apply a slice of a changelog, in one transaction; null values delete, of equal keys the last one counts.
+
+        The batch and the positions follow the slice's last marker.
+
+        Raises:
+            StoreOutOfStepException: a batch is unfinished here (undo it first), or the store is beyond this slice.
+        """
+        table = self._table(store)
+        latest = dict(zip(rows.as_binary(keys).to_pylist(), rows.as_binary(values).to_pylist(), strict=True))
+        ordered = sorted(latest)
+        new = [latest[key] for key in ordered]
+
+        def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
+            self._check_idle(header, changelog)
+            known = header.changelog.get(changelog, 0)
+            if next_offset < known:
+                raise StoreOutOfStepException(
+                    f"task {self.path.name}: a slice of {changelog} up to offset {next_offset} came after the store "
+                    f"had reached {known}"
+                )
+            self._put(transaction, table, ordered, new)
+            header = replace(header, changelog={**header.changelog, changelog: next_offset})
+            if marker is not None and marker.batch >= header.batch:
+                # With several stores, each changelog has markers of its own; the furthest one holds.
+                header = replace(header, batch=marker.batch, positions={**header.positions, **marker.positions})
+            return header, None
+
+        self._change(change)
+
+    def restore_reached(self, changelog: TopicPartition, end: int) -> None:
+        """Note that a changelog holds nothing more before ``end``, as when only control records are left."""
+
+        def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
+            self._check_idle(header, changelog)
+            reached = max(end, header.changelog.get(changelog, 0))
+            return replace(header, changelog={**header.changelog, changelog: reached}), None
+
+        self._change(change)
+
+    # -- sequences ------------------------------------------------------------------------------------------------
+
+    def next_sequences(self, batch: int, epoch: int) -> dict[TopicPartition, int]:
+        """Return the sequences that an earlier leg of this batch left behind; empty if there was none."""
+        data = self._environment.read(lambda t: t.get(_SEQUENCES, db=self._meta))
+        if data is None:
+            return {}
+        record = Unpacker(data, f"the sequences in {self.path}")
+        return record.offsets() if (record.i64(), record.i64()) == (epoch, batch) else {}
+
+    def record_sequences(self, batch: int, epoch: int, sequences: Mapping[TopicPartition, int]) -> None:
+        """Leave the next sequences of this batch to its next leg, beside those that are there."""
+        merged = {**self.next_sequences(batch, epoch), **sequences}
+        record = Packer(1)
+        record.i64(epoch)
+        record.i64(batch)
+        record.offsets(merged)
+        self._change(lambda t, header: (header, t.put(_SEQUENCES, record.data(), db=self._meta)))
+
+    # -- steps of a change ----------------------------------------------------------------------------------------
+
+    def _change(self, change: Callable[[Any, TaskHeader], tuple[TaskHeader, T]]) -> T:
+        """Run ``change`` in a write transaction that reads the header first and writes it last."""
+        with contextlib.ExitStack() as until_committed:
+
+            def run(transaction: Any) -> T:
+                header = self._load(transaction)
+                if header.clean:
+                    if not self._clean_lock.held:
+                        self._hold_clean_lock()
+                        until_committed.callback(self._clean_lock.release)
+                    cleanliness.mark(self.path, clean=False)
+                header, result = change(transaction, header)
+                self._save(transaction, replace(header, clean=False, boot_id=host.boot_id()))
+                return result
+
+            return self._environment.write(run)
+
+    def _load(self, transaction: Any) -> TaskHeader:
+        data = transaction.get(_HEADER, db=self._meta)
+        return TaskHeader() if data is None else TaskHeader.decode(data, f"the header of the state in {self.path}")
+
+    def _save(self, transaction: Any, header: TaskHeader) -> None:
+        transaction.put(_HEADER, header.encode(), db=self._meta)
+
+    def _put(self, transaction: Any, table: Any, keys: list[bytes], values: list[bytes | None]) -> None:
+        rows.put(transaction, table, keys, values)
+
+    def _settle(
+        self, transaction: Any, header: TaskHeader, committed: int, changelog_next: Mapping[TopicPartition, int]
+    ) -> TaskHeader:
+        """Drop the journals up to ``committed`` and move the committed position over them."""
+        positions = dict(header.positions)
+        left = []
+        for entry in header.journals:
+            if entry.batch <= committed:
+                positions.update(entry.positions_after)
+                self._drop_journal(transaction, entry)
+            else:
+                left.append(entry)
+        changelog = dict(header.changelog)
+        for partition, offset in changelog_next.items():
+            changelog[partition] = max(offset, changelog.get(partition, 0))
+        return replace(
+            header,
+            batch=max(header.batch, committed),
+            positions=positions,
+            changelog=changelog,
+            journals=tuple(left),
+        )
+
+    def _check_epoch(self, header: TaskHeader, batch: BatchStamp) -> None:
+        if batch.epoch != header.epoch:
+            raise self._out_of_step(
+                f"batch {batch.number} was sent under opening {batch.epoch} of the task, the store was opened under "
+                f"{header.epoch}"
+            )
+        if batch.committed < header.batch:
+            raise self._out_of_step(
+                f"batch {batch.number} was sent with {batch.committed} as the last committed one, the store knows "
+                f"{header.batch}"
+            )
+
+    def _admit(self, header: TaskHeader, leg: str, store: str, batch: BatchStamp) -> JournalEntry | None:
+        """Return the leg's journal if the batch is already in, None if it may be applied."""
+        if batch.number <= batch.committed:
+            raise self._out_of_step(f"batch {batch.number} was sent although {batch.committed} is committed")
+        for entry in header.journals:
+            if entry.batch != batch.number:
+                raise self._out_of_step(
+                    f"batch {batch.number} was sent after {batch.committed}, but the store holds batch {entry.batch} "
+                    f"of leg {entry.leg!r} unfinished"
+                )
+            if entry.leg == leg:
+                if dict(entry.ranges) != dict(batch.ranges) or entry.store != store:
+                    raise self._out_of_step(
+                        f"batch {batch.number} of leg {leg!r} was sent with {_ranges(batch.ranges)}, but was "
+                        f"applied to store {entry.store!r} with {_ranges(entry.ranges)}"
+                    )
+                return entry
+        starts = {partition: start for partition, (start, _) in batch.ranges.items()}
+        for partition, before in [*batch.positions_before.items(), *starts.items()]:
+            known = header.positions.get(partition, before)
+            if known != before:
+                raise self._out_of_step(
+                    f"batch {batch.number} of leg {leg!r} was sent for {partition} from offset {before}, the store is "
+                    f"at {known}"
+                )
+        return None
+
+    def _out_of_step(self, what: str) -> StoreOutOfStepException:
+        return StoreOutOfStepException(f"task {self.path.name}: {what}; the task must be opened again")
+
+    def _check_idle(self, header: TaskHeader, changelog: TopicPartition) -> None:
+        if header.journals:
+            entry = header.journals[0]
+            raise self._out_of_step(
+                f"{changelog} cannot be replayed over the unfinished batch {entry.batch} of leg {entry.leg!r}: undo it "
+                "first"
+            )
+
+    def _read_back(self, transaction: Any, table: Any, entry: JournalEntry) -> Applied:
+        emitted = journal.read(transaction, self._journal, entry, journal.EMITTED)
+        keys = journal.read(transaction, self._journal, entry, journal.CHANGES).column(0)
+        values = pa.array(rows.get(transaction, table, keys.to_pylist()), pa.binary())
+        return Applied(emitted, keys, values, replayed=True)
+
+    def _write_journal(
+        self, transaction: Any, entry: JournalEntry, *, changes: pa.RecordBatch, emitted: pa.RecordBatch
+    ) -> JournalEntry:
+        return replace(
+            entry,
+            emitted_parts=journal.write(transaction, self._journal, entry.number, journal.EMITTED, emitted),
+            change_parts=journal.write(transaction, self._journal, entry.number, journal.CHANGES, changes),
+        )
+
+    def _drop_journal(self, transaction: Any, entry: JournalEntry) -> None:
+        journal.drop(transaction, self._journal, entry)
+
+    def _table(self, store: str) -> Any:
+        return self._environment.database(_STORE_PREFIX + store)
+
+    def _table_of(self, store: str) -> Any:
+        return self._environment.opened(_STORE_PREFIX + store)
+
+    # -- clean close ----------------------------------------------------------------------------------------------
+
+    def _hold_clean_lock(self) -> None:
+        if not self._clean_lock.acquire(_CLEANLINESS_SECONDS):
+            raise StateStoreException(
+                f"{self._clean_lock.holder()} has been closing the state in {self.path} for more than "
+                f"{_CLEANLINESS_SECONDS:g} s"
+            )
+
+    def _mark_clean(self) -> None:
+        """Sync, and say so. A writer that comes meanwhile waits for the lock and then says dirty again."""
+        with self._environment.turn:
+            self._hold_clean_lock()
+            try:
+                # All data must be on the disk before anything that calls it clean.
+                self._environment.sync()
+                if not self.header.clean:
+                    self._environment.write(lambda t: self._save(t, replace(self._load(t), clean=True)))
+                    self._environment.sync()
+                cleanliness.mark(self.path, clean=True)
+            finally:
+                self._clean_lock.release()
+
+
+def _ranges(ranges: Mapping[TopicPartition, tuple[int, int]]) -> str:
+    return (
+        ", ".join(f"{partition} [{start}, {end})" for partition, (start, end) in sorted(ranges.items())) or "no input"
+    )
