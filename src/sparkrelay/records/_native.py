@@ -35,6 +35,8 @@ __all__ = [
     "read_varlong",
     "store8",
     "store64",
+    "store_double",
+    "strtod",
     "varint_size",
     "write_varint",
 ]
@@ -64,6 +66,10 @@ def kernel(*signatures: str) -> Callable[[F], F]:
 def inline(function: F) -> F:
     """Compile a small helper into each kernel that calls it."""
     return cast("F", numba.njit(nogil=True)(function))
+
+
+strtod = types.ExternalFunction("strtod", types.float64(types.int64, types.int64))
+"""C's strtod(text, 0), for numbers with a byte behind them that is no part of one. It obeys the process's locale."""
 
 
 @intrinsic
@@ -131,6 +137,18 @@ def store64(typing_context: Any, address: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def store_double(typing_context: Any, address: Any, value: Any) -> Any:
+    """Write a native float64 to an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.DoubleType().as_pointer())
+        builder.store(arguments[1], pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float64), generate
 
 
 @intrinsic

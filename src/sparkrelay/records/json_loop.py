@@ -207,7 +207,7 @@ def _write_float(position: int, source: int, size: int) -> int:
     for index in range(size):
         byte = load8(source + index)
         store8(position + index, byte)
-        if byte in {46, 101}:
+        if byte in (46, 101):
             whole = False
     position += size
     if whole:

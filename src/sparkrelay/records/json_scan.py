@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from sparkrelay.records._native import copy, inline, kernel, load8, load64, lowest_bit, store8
+from sparkrelay.records._native import copy, inline, kernel, load8, store8
+from sparkrelay.records.json_bytes import high_bits, is_space, only_space, special_in_string
 
 __all__ = ["MAX_DEPTH", "join_objects"]
 
@@ -40,19 +41,6 @@ _MEANING[[ord("N"), ord("I")]] = _REFUSED
 _MEANING[ord('"')] = _QUOTE
 _MEANING[ord("\\")] = _BACKSLASH
 
-_ONES: Final = 0x0101010101010101
-_HIGH_BITS: Final = -0x7F7F7F7F7F7F7F80  # 0x8080808080808080 as a signed number
-
-# Bytes that end a string or cannot stand in one.
-_IN_STRING = np.zeros(256, np.uint8)
-_IN_STRING[:32] = 1
-_IN_STRING[[ord('"'), ord("\\")]] = 1
-
-
-@inline
-def _is_space(byte: int) -> bool:
-    return byte in {32, 10, 13, 9}
-
 
 @inline
 def _object_end(position: int, end: int) -> int:
@@ -66,7 +54,7 @@ def _object_end(position: int, end: int) -> int:
             continue
         if meaning == _QUOTE:
             while True:
-                position = _special_in_string(position, end)
+                position = special_in_string(position, end)
                 if position >= end:
                     return -1
                 byte = load8(position)
@@ -86,52 +74,12 @@ def _object_end(position: int, end: int) -> int:
         elif meaning == _SHUT:
             depth -= 1
             if depth == 0:
-                return position if _only_space(position, end) else -1
+                return position if only_space(position, end) else -1
         elif meaning == _NEWLINE:
             store8(position - 1, 32)
         else:
             return -1
     return -1
-
-
-@inline
-def _special_in_string(position: int, end: int) -> int:
-    """Return where the next quote, backslash or control byte stands; ``end`` if there is none."""
-    while position + 8 <= end:
-        word = load64(position)
-        # Eight bytes at once: subtracting makes the high bit of a byte that was too small to take it.
-        quote = word ^ 0x2222222222222222
-        slash = word ^ 0x5C5C5C5C5C5C5C5C
-        found = (quote - _ONES) & ~quote | (slash - _ONES) & ~slash | (word - 0x2020202020202020) & ~word
-        found &= _HIGH_BITS
-        if found != 0:
-            first: int = lowest_bit(found) >> 3
-            return position + first
-        position += 8
-    while position < end and _IN_STRING[load8(position)] == 0:
-        position += 1
-    return position
-
-
-@inline
-def _only_space(position: int, end: int) -> bool:
-    while position < end:
-        if not _is_space(load8(position)):
-            return False
-        position += 1
-    return True
-
-
-@inline
-def _high_bits(position: int, end: int) -> int:
-    high = 0
-    while position + 8 <= end:
-        high |= load64(position)
-        position += 8
-    while position < end:
-        high |= load8(position)
-        position += 1
-    return high & _HIGH_BITS
 
 
 @kernel("int64(int64, int64[::1], uint8[::1], int64, int64[::1], uint8[::1])")
@@ -150,7 +98,7 @@ def join_objects(address: int, offsets: Any, valid: Any, target: int, starts: An
         if len(valid) == 0 or valid[row] != 0:
             begin = address + offsets[row]
             end = address + offsets[row + 1]
-            while begin < end and _is_space(load8(begin)):
+            while begin < end and is_space(load8(begin)):
                 begin += 1
             if begin < end and load8(begin) == 123:
                 copy(position, begin, end - begin)
@@ -158,7 +106,7 @@ def join_objects(address: int, offsets: Any, valid: Any, target: int, starts: An
             if after < 0:
                 suspect[row] = 1
             else:
-                high |= _high_bits(position, after)
+                high |= high_bits(position, after)
         if after < 0:
             store8(position, 123)
             store8(position + 1, 125)

@@ -17,7 +17,7 @@ from sparkrelay.records._native import inline, kernel, load8, store8
 if TYPE_CHECKING:
     from sparkrelay.records.arrow_buffers import BinaryColumn
 
-__all__ = ["parse_dates", "parse_timestamps", "write_date", "write_timestamp"]
+__all__ = ["parse_dates", "parse_one", "parse_timestamps", "write_date", "write_timestamp"]
 
 _MICROS_A_DAY = 86_400_000_000
 
@@ -65,7 +65,7 @@ def _digits(position: int, end: int, count: int) -> int:
 def _days_in_month(year: int, month: int) -> int:
     if month == 2:
         return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
-    return 30 if month in {4, 6, 9, 11} else 31
+    return 30 if month in (4, 6, 9, 11) else 31
 
 
 @inline
@@ -96,9 +96,9 @@ def _civil_from_days(days: int) -> tuple[int, int, int]:
 def _zone(position: int, end: int) -> int:
     """Return the minutes that a zone is ahead of UTC; 10,000 if it is none."""
     sign = load8(position)
-    if sign in {90, 122}:
+    if sign in (90, 122):
         return 0 if position + 1 == end else 10_000
-    if sign not in {43, 45}:
+    if sign not in (43, 45):
         return 10_000
     hours = _digits(position + 1, end, 2)
     position += 3
@@ -114,7 +114,8 @@ def _zone(position: int, end: int) -> int:
 
 
 @inline
-def _parse_one(position: int, end: int, zone_allowed: bool, date_only: bool) -> tuple[bool, int]:
+def parse_one(position: int, end: int, zone_allowed: bool, date_only: bool) -> tuple[bool, int]:
+    """Read one text; returns whether it could be read, and microseconds or, of a date, days since 1970."""
     year, month, day = _digits(position, end, 4), _digits(position + 5, end, 2), _digits(position + 8, end, 2)
     if year < 0 or month < 1 or month > 12 or day < 1 or day > _days_in_month(year, month):
         return False, 0
@@ -126,14 +127,14 @@ def _parse_one(position: int, end: int, zone_allowed: bool, date_only: bool) -> 
         return position == end, days
     if position == end:
         return True, days * _MICROS_A_DAY
-    if load8(position) not in {84, 116, 32} or end - position < 6 or load8(position + 3) != 58:
+    if load8(position) not in (84, 116, 32) or end - position < 6 or load8(position + 3) != 58:
         return False, 0
     hour, minute, second, micros = _digits(position + 1, end, 2), _digits(position + 4, end, 2), 0, 0
     position += 6
     if position < end and load8(position) == 58:
         second = _digits(position + 1, end, 2)
         position += 3
-        if position < end and load8(position) in {46, 44}:
+        if position < end and load8(position) in (46, 44):
             position += 1
             digits = 0
             while position < end and 48 <= load8(position) <= 57:
@@ -166,7 +167,7 @@ def _parse(
     for row in range(len(numbers)):
         if len(valid) > 0 and valid[row] == 0:
             continue
-        good, number = _parse_one(address + offsets[row], address + offsets[row + 1], zone_allowed, date_only)
+        good, number = parse_one(address + offsets[row], address + offsets[row + 1], zone_allowed, date_only)
         numbers[row] = number
         readable[row] = 1 if good else 0
 

@@ -1,8 +1,10 @@
 """JSON values to typed columns, in Arrow, before Spark sees them; ``json_text`` has the way back.
 
-The fast path parses all values in one call of ``pyarrow.json``; ``json_scan`` makes sure that rows cannot shift. Where
-that call refuses, the rows are halved until only small groups fail, and those are read one by one by the rules below,
-which accept more and can say what is wrong. So one bad record costs a few parses, not the batch.
+Three readers, each slower and knowing more than the one before it. Flat schemas are read by a compiled loop
+(``json_flat``), which declines the rows that it is not sure of. Those, and all rows of nested schemas, go to one call
+of ``pyarrow.json``; ``json_scan`` makes sure that rows cannot shift. Where that call refuses, the rows are halved until
+only small groups fail, and those are read one by one (``json_values``) by the rules below, which accept more and can
+say what is wrong. So one bad record costs a few parses, not the batch.
 
 What is read, after Spark's ``from_json``: extra fields are ignored, missing ones and ``null`` are null, the last of
 equal names counts, a string column takes any JSON as its text, a float column takes "NaN" and "Infinity". Decimals are
@@ -23,6 +25,7 @@ import pyarrow.json
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.arrow_buffers import BinaryColumn, flatten
 from sparkrelay.records.json_columns import finish_column, parsed_type
+from sparkrelay.records.json_flat import is_flat, read_flat
 from sparkrelay.records.json_scan import join_objects
 from sparkrelay.records.json_text import columns_to_json
 from sparkrelay.records.json_values import Misfit, row_from_json
@@ -65,6 +68,26 @@ def json_to_columns(values: pa.Array, schema: pa.Schema) -> tuple[pa.RecordBatch
     """
     values = flatten(values)
     parsed = _parsed_schema(schema)
+    try:
+        column = BinaryColumn.of(values)
+    except TypeError as error:
+        raise SerializationException(f"JSON is read from bytes: {error}") from error
+    if not is_flat(schema):
+        return _read_any(values, schema, parsed)
+    columns, declined = read_flat(column, len(values), schema)
+    if not len(declined):
+        return pa.RecordBatch.from_arrays(columns, schema=schema), []
+    rest, bad = _read_any(values.take(pa.array(declined)), schema, parsed)
+    place = np.arange(len(values))
+    place[declined] = len(values) + np.arange(len(declined))
+    arrays = [pa.concat_arrays([column, rest.column(i)]).take(pa.array(place)) for i, column in enumerate(columns)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema), [
+        BadRecord(int(declined[one.index]), one.reason) for one in bad
+    ]
+
+
+def _read_any(values: pa.Array, schema: pa.Schema, parsed: pa.Schema | None) -> tuple[pa.RecordBatch, list[BadRecord]]:
+    """Read objects of any schema with Arrow's parser, and what it refuses one by one."""
     joined = _Joined(values)
     pieces: list[tuple[int, pa.Table]] = []
     slow: set[int] = set(np.flatnonzero(joined.suspect).tolist())
@@ -84,11 +107,7 @@ class _Joined:
     """All values, one a line, and where each starts."""
 
     def __init__(self, values: pa.Array) -> None:
-        try:
-            column = BinaryColumn.of(values)
-        except TypeError as error:
-            raise SerializationException(f"JSON is read from bytes: {error}") from error
-        rows = len(values)
+        column, rows = BinaryColumn.of(values), len(values)
         self.starts, self.suspect = np.zeros(rows + 1, np.int64), np.zeros(rows, np.uint8)
         size = int(column.offsets[-1] - column.offsets[0]) + 3 * rows
         self._buffer = pa.allocate_buffer(size)

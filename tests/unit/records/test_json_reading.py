@@ -35,6 +35,8 @@ WIDE = pa.schema(
         ("n", pa.timestamp("us")),
     ]
 )
+FLAT_NAMES = {"s", "i", "l", "d", "b", "t", "day", "n"}
+FLAT = pa.schema([*(field for field in WIDE if field.name in FLAT_NAMES), ("i8", pa.int8()), ("f", pa.float32())])
 MAPS = pa.schema([*WIDE, ("m", pa.map_(pa.string(), pa.int64()))])
 
 
@@ -82,6 +84,8 @@ right = {
     "st": inner,
     "ls": st.lists(st.one_of(st.none(), inner), max_size=3),
     "n": local_moments.map(dt.datetime.isoformat),
+    "i8": st.integers(-128, 127),
+    "f": st.floats(width=32, allow_nan=False),
     "m": st.dictionaries(st.text(max_size=3), st.integers(0, 9), max_size=3),
 }
 good_objects = st.fixed_dictionaries(
@@ -118,7 +122,9 @@ def by_the_rules(value, schema):
 @settings(deadline=None, max_examples=400)
 @given(
     values=st.lists(st.one_of(st.none(), dumped, dumped, dumped, broken), max_size=80),
-    schema=st.sampled_from([WIDE, WIDE, FLIGHT, MAPS, pa.schema([("s", pa.string())]), pa.schema([])]),
+    schema=st.sampled_from(
+        [FLAT, FLAT, FLAT, WIDE, WIDE, FLIGHT, MAPS, pa.schema([("s", pa.string())]), pa.schema([])]
+    ),
 )
 def test_many_at_once_are_read_as_each_by_the_rules(values, schema):
     batch, bad = json_to_columns(pa.array(values, pa.binary()), schema)
@@ -307,3 +313,74 @@ def test_schemas_that_json_cannot_fill_are_refused():
         json_to_columns(pa.array([b"{}"]), pa.schema([("a", pa.int32()), ("a", pa.int32())]))
     with pytest.raises(SerializationException, match="JSON is read from bytes: .* got int64"):
         json_to_columns(pa.array([1]), FLIGHT)
+
+
+number_texts = st.from_regex(r"\A-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?\Z")
+
+
+@settings(deadline=None, max_examples=500)
+@given(texts=st.lists(st.one_of(number_texts, st.from_regex(r"\A[-+0-9.eE]{1,8}\Z")), min_size=1, max_size=20))
+def test_numbers_are_read_to_the_nearest_double(texts):
+    values = pa.array([b'{"d":%s,"l":%s}' % (text.encode(), text.encode()) for text in texts])
+    schema = pa.schema([("d", pa.float64())])
+    batch, bad = json_to_columns(values, schema)
+    wrong = {one.index for one in bad}
+    for row, text in enumerate(texts):
+        try:
+            expected = json.loads(text, parse_int=float)
+        except (ValueError, OverflowError):
+            expected = math.inf
+        if math.isinf(expected):
+            assert row in wrong
+        else:
+            assert repr(batch.column(0)[row].as_py()) == repr(expected)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    text=st.text(st.sampled_from('{}[]",:\\ntfu0123456789abcdefD8.-eE \n\ttrue'), max_size=25),
+    around=st.sampled_from(
+        ["%s", '{"x":%s}', '{"x":[%s],"s":"y"}', '{"s":"%s"}', '{"x":"%s","i":1}', "{%s}", '{"d":%s}']),
+)  # fmt: skip
+def test_whatever_looks_like_json_is_judged_as_python_judges_it(text, around):
+    value = (around % text).encode()
+    schema = pa.schema([("s", pa.string()), ("i", pa.int32()), ("d", pa.float64())])
+    batch, bad = json_to_columns(pa.array([value]), schema)
+    expected = by_the_rules(value, schema)
+    if isinstance(expected, Misfit):
+        assert bad == [BadRecord(0, str(expected))]
+    else:
+        assert repr(batch.to_pylist()) == repr(
+            [{**expected, "d": None if expected["d"] is None else float(expected["d"])}]
+        )
+
+
+def test_another_locale_changes_no_number(monkeypatch):
+    monkeypatch.setattr("sparkrelay.records.json_flat.loop.obeys_c_locale", lambda _: False)
+    rows, bad = read('{"dep_delay":1.5,"carrier":"x"}', None, "[]", '{"time":"2013-01-01"}')
+    assert [row["dep_delay"] for row in rows] == [1.5, None, None, None]
+    assert [one.index for one in bad] == [2]
+
+
+def test_most_rows_take_the_compiled_loop(monkeypatch):
+    monkeypatch.setattr(typed, "_read_any", lambda *_: pytest.fail("the loop declined a plain row"))
+    texts = [
+        '{"s":"a\\"\\u00fc\\ud83d\\ude00\\n","i":-5,"d":1.25e-3,"b":true,"t":"2013-01-01T00:00:00Z","day":"2013-01-01"}',
+        ' { "x" : { "y" : [ 1 , { } , [ ] , "}" , null ] } , "s" : "ü" , "d" : 12345678901234567890 , "b" : false } \r\n',
+        '{"d":0.30000000000000004,"i":null,"t":1357016400,"extra":-0.0}',
+        "{}",
+    ]
+    rows, bad = read(*texts, None, schema=FLAT)
+    assert bad == []
+    assert [row["s"] for row in rows] == ['a"ü\U0001f600\n', "ü", None, None, None]
+    assert [row["d"] for row in rows] == [0.00125, 12345678901234567890.0, 0.30000000000000004, None, None]
+    assert [row["b"] for row in rows] == [True, False, None, None, None]
+    assert [row["day"] for row in rows] == [dt.date(2013, 1, 1), None, None, None, None]
+
+
+@settings(deadline=None, max_examples=300)
+@given(raw=st.one_of(st.binary(max_size=8), st.text(max_size=4).map(str.encode)))
+def test_only_utf8_is_text(raw):
+    value = b'{"s":"' + raw + b'"}'
+    _, bad = json_to_columns(pa.array([value, b'{"s":"ok"}']), pa.schema([("s", pa.string())]))
+    assert bad == ([BadRecord(0, str(one))] if isinstance(one := by_the_rules(value, FLIGHT), Misfit) else [])
