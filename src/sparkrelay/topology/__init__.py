@@ -1,18 +1,21 @@
-"""Writing a pipeline down: ``StreamsBuilder``, ``KStream``, ``KTable``, ``Topology``. Plans, does not run."""
+"""The pipeline as a description: what a user chains, and what the runtime reads. It knows no Spark and runs nothing."""
+
+from __future__ import annotations
 
 from sparkrelay.topology.builder import StreamsBuilder
-from sparkrelay.topology.plan import Aggregation, CallSite, Leg, Sink, Source, Step, Subtopology
-from sparkrelay.topology.streams import GROUP_KEY_PREFIX, GroupedStream, KStream, KTable
+from sparkrelay.topology.call_site import CallSite
+from sparkrelay.topology.plan import Aggregation, Leg, RowCount, Sink, Source, Step, Subtopology
+from sparkrelay.topology.streams import GroupedStream, KStream, KTable
 from sparkrelay.topology.topology import Topology
 
 __all__ = [
-    "GROUP_KEY_PREFIX",
     "Aggregation",
     "CallSite",
     "GroupedStream",
     "KStream",
     "KTable",
     "Leg",
+    "RowCount",
     "Sink",
     "Source",
     "Step",

@@ -1,44 +1,229 @@
-"""Reading names out of what users pass as columns, without importing pyspark.
+"""What can be told about a user's column without importing pyspark.
 
-Whether grouping keys include the message key decides whether a repartition topic is needed, and that must be known
-when the topology is built, before any session runs it. A pyspark Column is recognised by its shape.
+A classic PySpark Column carries the JVM's object as ``_jc``; its node says what it is. Nothing here evaluates
+anything: a column is either plainly another column (possibly renamed), or an expression that only Catalyst understands.
+Whenever in doubt the answer is "an expression", which costs a repartition topic and is never wrong.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["describe", "plain_name"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+__all__ = [
+    "Path",
+    "argument_text",
+    "column_path",
+    "expression_path",
+    "is_column",
+    "is_star",
+    "output_name",
+    "parse_path",
+    "plain_column_name",
+    "quoted",
+    "stable_text",
+]
+
+#: A column, or a field of a struct column: ``kafka.key`` is ``("kafka", "key")``.
+Path = tuple[str, ...]
+
+_PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
+_IDENTIFIER: Final = re.compile(r"(?:`(?:[^`]|``)+`|[A-Za-z_]\w*)(?:\.(?:`(?:[^`]|``)+`|[A-Za-z_]\w*))*")
+_RENAMED: Final = re.compile(rf"({_IDENTIFIER.pattern})(?:\s+(?:[aA][sS]\s+)?(`(?:[^`]|``)+`|[A-Za-z_]\w*))?")
+_LITERAL_WORDS: Final = frozenset({"null", "true", "false"})
+_OPERATORS: Final = frozenset({"+", "-", "*", "/", "%", "=", "<", ">", "<=", ">=", "<=>"})
+#: Functions whose result Spark shows in another way than ``name(arguments)``.
+_SHOWN_OTHERWISE: Final = frozenset(
+    {"and", "or", "not", "isnull", "isnotnull", "in", "like", "rlike", "ilike", "between", "when", "case"}
+)
+_WINDOWS: Final = frozenset({"window", "session_window"})
+
+_SEED: Final = re.compile(r"\b(rand|randn|random|uuid|shuffle|randstr|uniform)\(([^()]*?)-?\d+L\)")
+_LONG_SEED: Final = re.compile(r"-?\d{15,}L\b")
+_UDF_ARGUMENT: Final = re.compile(
+    r"columnnodeexpression\(UnresolvedAttribute\(List\(([^()]*)\),None,(?:true|false),?\)\)"
+)
+_HASH: Final = re.compile(r"@[0-9a-f]+\b|\bat 0x[0-9a-f]+|#\d+L?\b")
+_LAMBDA_VARIABLE: Final = re.compile(r"\b([A-Za-z]\w*?)_\d+\b")
 
 
-def plain_name(column: Any) -> str | None:
-    """Return the name if ``column`` is nothing but a reference to a column, else None."""
-    if isinstance(column, str):
-        return column if _NAME.fullmatch(column) else None
-    java = getattr(column, "_jc", None)
-    if java is None:
+def is_column(value: object) -> bool:
+    """Return whether ``value`` is a Column of classic PySpark."""
+    # Not hasattr: a Column answers every attribute with another Column.
+    return "_jc" in getattr(value, "__dict__", {})
+
+
+def parse_path(name: str) -> Path | None:
+    """Read a column's name in Spark's syntax, ``a.b`` or ```a.b```; None if it is malformed."""
+    parts: list[str] = []
+    position = 0
+    while True:
+        match = _PART.match(name, position)
+        if match is None:
+            return None
+        parts.append(match[1].replace("``", "`") if match[1] is not None else match[2])
+        position = match.end()
+        if position == len(name):
+            return tuple(parts)
+        if name[position] != ".":
+            return None
+        position += 1
+
+
+def quoted(path: Path) -> str:
+    """Write a path so that Spark reads it as it is: the inverse of :func:`parse_path`."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in path)
+
+
+def column_path(value: object) -> Path | None:
+    """Return the column that ``value`` plainly names, its alias set aside; None for any other expression."""
+    if isinstance(value, str):
+        return None if is_star(value) else parse_path(value)
+    if not is_column(value):
         return None
-    node = java.node()
-    # A literal prints like a reference; only its node tells them apart.
-    if node.getClass().getSimpleName() != "UnresolvedAttribute":
+    node = _without_alias(_node(value))[0]
+    if _kind(node) == "UnresolvedAttribute":
+        return tuple(_items(node.nameParts()))
+    if _kind(node) == "SqlExpression":
+        path, name = expression_path(node.expression())
+        return path if path is not None and name == path[-1] else None
+    return None
+
+
+def plain_column_name(value: object) -> str | None:
+    """Return :func:`column_path` with dots, such as ``carrier`` or ``kafka.key``."""
+    path = column_path(value)
+    return None if path is None else ".".join(path)
+
+
+def output_name(value: object) -> str | None:
+    """Return the name of the column that ``value`` makes in a ``select``; None if only Spark can tell."""
+    if isinstance(value, str):
+        path = column_path(value)
+        return None if path is None else path[-1]
+    if not is_column(value):
         return None
-    return str(java.toString())
+    node, alias = _without_alias(_node(value))
+    if alias is not None:
+        return alias
+    if _kind(node) == "SqlExpression":
+        return expression_path(node.expression())[1]
+    if _kind(node) == "UnresolvedAttribute":
+        return str(_items(node.nameParts())[-1])
+    if _kind(node) == "UnresolvedFunction" and node.functionName() in _WINDOWS:
+        return str(node.functionName())
+    return _shown(node)
 
 
-def describe(column: Any) -> str:
-    """Return a column as text, stable between runs of the same script."""
-    if isinstance(column, str):
-        return column
-    java = getattr(column, "_jc", None)
-    if java is not None:
-        return str(java.toString())
-    if callable(column):
-        return f"{getattr(column, '__module__', '')}.{getattr(column, '__qualname__', type(column).__name__)}"
-    if isinstance(column, dict):
-        return "{" + ", ".join(f"{key}: {describe(value)}" for key, value in column.items()) + "}"
-    if isinstance(column, list | tuple):
-        return "[" + ", ".join(map(describe, column)) + "]"
-    return repr(column)
+def expression_path(text: str) -> tuple[Path | None, str | None]:
+    """Read one argument of ``selectExpr``: the column it plainly names and the name it gets; None where it does not."""
+    match = _RENAMED.fullmatch(text.strip())
+    if match is None or match[1].lower() in _LITERAL_WORDS:
+        return None, None
+    path = parse_path(match[1])
+    assert path is not None, "the expression for identifiers is narrower than parse_path"
+    alias = None if match[2] is None else parse_path(match[2])
+    return path, path[-1] if alias is None else alias[0]
+
+
+def is_star(value: object) -> bool:
+    """Return whether ``value`` stands for all columns."""
+    if isinstance(value, str):
+        return value.strip() == "*"
+    return is_column(value) and _kind(_node(value)) == "UnresolvedStar" and _text(value) == "*"
+
+
+def argument_text(value: object) -> str:
+    """Return an argument of a step as people read it, the same in every process."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if is_column(value):
+        return stable_text(_text(value))
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{argument_text(key)}: {argument_text(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(argument_text(item) for item in value) + "]"
+    if callable(value):
+        return str(getattr(value, "__qualname__", type(value).__qualname__)).rpartition("<locals>.")[2]
+    return stable_text(repr(value))
+
+
+def stable_text(text: str) -> str:
+    """Take out of an expression's text what differs from process to process: seeds, addresses, counters, lines."""
+    text = "".join(_without_origins(text))
+    text = _HASH.sub("", text)
+    text = _UDF_ARGUMENT.sub(r"\1", text)
+    text = _SEED.sub(r"\1(\2seed)", text)
+    text = _LONG_SEED.sub("seed", text)
+    if "->" in text:
+        text = _LAMBDA_VARIABLE.sub(r"\1", text)
+    return text
+
+
+def _without_origins(text: str) -> Iterator[str]:
+    """Drop ``Origin(...)``, which PySpark puts into the text of a UDF's arguments: it holds lines and addresses."""
+    while (start := text.find("Origin(")) >= 0:
+        yield text[:start]
+        depth, end = 0, start + len("Origin")
+        for end in range(end, len(text)):  # noqa: B020 - starts where the name ends
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            if depth == 0:
+                break
+        rest = text[end + 1 :]
+        # What follows in the same list says nothing either: the plan id and a flag, as ",None,None".
+        text = re.sub(r"^(?:,(?:None|true|false))*", "", rest)
+    yield text
+
+
+def _shown(node: Any) -> str | None:
+    """Return Spark's name for an expression without an alias, where that is certain."""
+    kind = _kind(node)
+    if kind == "UnresolvedAttribute":
+        return ".".join(_items(node.nameParts()))
+    if kind == "Literal":
+        value = node.value()
+        if isinstance(value, bool):
+            return str(value).lower()
+        return str(value) if isinstance(value, int | str) else None
+    if kind != "UnresolvedFunction" or node.isDistinct():
+        return None
+    arguments = [_shown(argument) for argument in _items(node.arguments())]
+    function = str(node.functionName())
+    if None in arguments:
+        return None
+    if function in _OPERATORS and len(arguments) == 2:
+        return f"({arguments[0]} {function} {arguments[1]})"
+    if not function.isidentifier() or function.lower() in _SHOWN_OTHERWISE:
+        return None
+    return f"{function}({', '.join(str(argument) for argument in arguments)})"
+
+
+def _without_alias(node: Any) -> tuple[Any, str | None]:
+    alias = None
+    while _kind(node) == "Alias":
+        names = _items(node.name())
+        if len(names) != 1:
+            break
+        alias = alias or str(names[0])
+        node = node.child()
+    return node, alias
+
+
+def _node(column: Any) -> Any:
+    return column._jc.node()
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _text(column: Any) -> str:
+    return str(column._jc.toString())
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(index) for index in range(sequence.size())]

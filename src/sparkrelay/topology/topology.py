@@ -1,75 +1,92 @@
-"""The finished topology: subtopologies, names, a description for people, a fingerprint for other instances."""
+"""Topology: a finished plan, as the runtime takes it and as people read it."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
+
+from sparkrelay.topology.columns import argument_text
+from sparkrelay.topology.describe import describe, format_text
 
 if TYPE_CHECKING:
-    from sparkrelay.topology.plan import Leg, Subtopology
+    from collections.abc import Iterable
+
+    from sparkrelay.topology.plan import Leg, Sink, Subtopology
 
 __all__ = ["Topology"]
 
 
-@dataclass(frozen=True)
 class Topology:
-    """What ``StreamsBuilder.build()`` returns; ``KafkaStreams`` runs it.
+    """What to run. Made by ``StreamsBuilder.build()``; immutable."""
 
-    Attributes:
-        subtopologies: in the order of their first source.
-    """
+    __slots__ = ("_subtopologies",)
 
-    subtopologies: tuple[Subtopology, ...]
+    def __init__(self, subtopologies: Iterable[Subtopology]) -> None:
+        self._subtopologies = tuple(subtopologies)
+
+    @property
+    def subtopologies(self) -> tuple[Subtopology, ...]:
+        """Subtopologies by number; one that writes a repartition topic comes before the one that reads it."""
+        return self._subtopologies
 
     @property
     def legs(self) -> tuple[Leg, ...]:
-        """Every leg, subtopology by subtopology."""
-        return tuple(leg for subtopology in self.subtopologies for leg in subtopology.legs)
+        """All legs, by subtopology."""
+        return tuple(leg for subtopology in self._subtopologies for leg in subtopology.legs)
 
     @property
-    def source_topics(self) -> tuple[str, ...]:
-        """Topics that must exist before the start."""
-        return tuple(dict.fromkeys(t for leg in self.legs if not leg.source.internal for t in leg.source.topics))
+    def source_topics(self) -> frozenset[str]:
+        """The user's topics that are read."""
+        return frozenset[str]().union(*(subtopology.source_topics for subtopology in self._subtopologies))
 
     @property
-    def internal_topics(self) -> tuple[str, ...]:
-        """Topics that the application makes, without the application id that their names start with."""
-        repartition = [leg.sink.topic for leg in self.legs if leg.sink is not None and leg.sink.internal]
-        changelogs = [f"{leg.aggregation.store}-changelog" for leg in self.legs if leg.aggregation is not None]
-        return tuple(dict.fromkeys(repartition + changelogs))
+    def sink_topics(self) -> frozenset[str]:
+        """The user's topics that are written."""
+        return frozenset[str]().union(*(subtopology.sink_topics for subtopology in self._subtopologies))
 
-    def describe(self) -> str:
-        """Return sub-topologies, sources, steps, stores and sinks, as Kafka Streams' ``Topology.describe()`` does."""
-        lines = ["Topologies:"]
-        for subtopology in self.subtopologies:
-            lines.append(f"   Sub-topology: {subtopology.id}")
-            for leg in subtopology.legs:
-                lines += _describe(leg)
-        return "\n".join(lines) + "\n"
+    @property
+    def internal_topics(self) -> frozenset[str]:
+        """Repartition and changelog topics, without the application id that comes before their names in Kafka."""
+        repartitions = frozenset[str]().union(*(part.repartition_sinks for part in self._subtopologies))
+        return repartitions | {f"{store}-changelog" for part in self._subtopologies for store in part.stores}
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all that instances of one application must agree on; where a step stands in a file is not."""
-        parts = [
-            f"{leg.id} {leg.subtopology} " + " ".join(line.strip() for line in _describe(leg)) for leg in self.legs
-        ]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+        """A digest of all that the instances of one application must agree on.
+
+        It covers numbers and names of subtopologies, legs, topics and stores, formats, and the steps' text. It does not
+        cover lines of code, seeds of ``rand()``, or what is inside a Python function.
+        """
+        parts = [_leg_parts(leg) for leg in self.legs]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def describe(self) -> str:
+        """Return the topology as text, laid out like Kafka Streams' ``TopologyDescription``."""
+        return describe(self._subtopologies)
+
+    def __repr__(self) -> str:
+        return f"<Topology of {len(self._subtopologies)} subtopologies reading {', '.join(sorted(self.source_topics))}>"
 
 
-def _describe(leg: Leg) -> list[str]:
-    source = leg.source
-    formats = "" if source.internal else f", key: {source.key}, value: {source.value}"
-    timestamp = f", timestamp: {source.timestamp}" if source.timestamp else ""
-    lines = [f"    Source: {source.name} (topics: [{', '.join(source.topics)}]{formats}{timestamp})"]
-    lines += [f"      --> {step.text}" for step in leg.before]
-    if leg.aggregation is not None:
-        lines.append(f"      --> {leg.aggregation.text} (store: {leg.aggregation.store})")
-    lines += [f"      --> {step.text}" for step in leg.after]
-    if leg.sink is not None:
-        sink = leg.sink
-        kind = "Repartition" if sink.internal else "Sink"
-        key = f", key: {', '.join(sink.key)}" if sink.key else ""
-        value = "" if sink.internal else f", value: {sink.value}"
-        lines.append(f"      --> {kind}: {sink.topic}{key}{value}")
-    return lines
+def _leg_parts(leg: Leg) -> dict[str, Any]:
+    source, aggregation = leg.source, leg.aggregation
+    return {
+        "id": leg.id,
+        "subtopology": leg.subtopology,
+        "topics": source.topics,
+        "internal": source.internal,
+        "formats": [format_text(source.key), format_text(source.value), source.timestamp],
+        "before": [step.text for step in leg.before],
+        "store": None if aggregation is None else aggregation.store,
+        "aggregation": None if aggregation is None else [aggregation.text, *map(argument_text, aggregation.keys)],
+        "after": [step.text for step in leg.after],
+        "sink": _sink_parts(leg.sink),
+    }
+
+
+def _sink_parts(sink: Sink | None) -> list[Any]:
+    if sink is None:
+        return []
+    key = list(sink.key) if isinstance(sink.key, tuple) else format_text(sink.key)
+    return [sink.topic, sink.internal, key, format_text(sink.value), sink.partitions]

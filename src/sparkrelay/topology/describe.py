@@ -1,0 +1,123 @@
+"""A topology as text, laid out like Kafka Streams' ``TopologyDescription``, so that tools which draw those read ours.
+
+Steps that several legs share stand once. There are no line numbers, so that a description can be kept in a test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sparkrelay.records.formats import Format
+    from sparkrelay.topology.plan import Source, Step, Subtopology
+
+__all__ = ["describe", "format_text"]
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """One paragraph: what it is called, what it says, where it leads."""
+
+    name: str
+    head: str
+    notes: list[str]
+    before: _Part | None = None
+    after: list[_Part] = field(default_factory=list)
+
+
+def describe(subtopologies: tuple[Subtopology, ...]) -> str:
+    """Return the text."""
+    lines = ["Topologies:"]
+    for subtopology in subtopologies:
+        lines.append(f"   Sub-topology: {subtopology.id}")
+        for part in _parts(subtopology):
+            lines.append(f"    {part.head}")
+            lines += [f"      {note}" for note in part.notes]
+            if not part.head.startswith("Sink"):
+                lines.append(f"      --> {', '.join(after.name for after in part.after) or 'none'}")
+            if part.before is not None:
+                lines.append(f"      <-- {part.before.name}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def format_text(form: Format | None) -> str | None:
+    """Return a format as it is written, ``String("carrier")``."""
+    if form is None:
+        return None
+    arguments = [getattr(form, name) for name in getattr(type(form), "__slots__", ())] or [
+        getattr(form, name) for name in form.__dataclass_fields__
+    ]
+    words = []
+    for argument in arguments:
+        if isinstance(argument, str):
+            words.append('"' + " ".join(argument.split()) + '"')
+        elif argument is not None:
+            # A StructType; its own short form is stable, which repr() of other objects may not be.
+            words.append(argument.simpleString() if hasattr(argument, "simpleString") else repr(argument))
+    return f"{type(form).__name__}({', '.join(words)})"
+
+
+def _parts(subtopology: Subtopology) -> Iterator[_Part]:
+    """Return the paragraphs of a subtopology: each source, and behind it depth first what follows."""
+    roots: dict[int, _Part] = {}
+    shared: dict[tuple[int, int], _Part] = {}
+    for leg in subtopology.legs:
+        at = roots.setdefault(id(leg.source), _source_part(leg.source))
+        for step in leg.before:
+            at = _follow(at, step, leg.source.name, shared)
+        if leg.aggregation is not None:
+            store = leg.aggregation.store
+            part = _Part(store, f"Processor: {store} (stores: [{store}])", [leg.aggregation.text])
+            at = _append(at, part)
+        for step in leg.after:
+            at = _follow(at, step, leg.source.name, shared)
+        if leg.sink is not None:
+            formats = ", ".join(
+                f"{place}: {', '.join(form) if isinstance(form, tuple) else format_text(form)}"
+                for place, form in (("key", leg.sink.key), ("value", leg.sink.value))
+                if form is not None
+            )
+            head = f"Sink: {leg.sink.name} (topic: {leg.sink.topic})"
+            _append(at, _Part(leg.sink.name, head, [formats] if formats else []))
+    for root in roots.values():
+        yield from _depth_first(root)
+
+
+def _follow(at: _Part, step: Step, source: str, shared: dict[tuple[int, int], _Part]) -> _Part:
+    """Return the paragraph of ``step`` behind ``at``: the one that is there already, or a new one."""
+    key = (id(at), id(step))
+    if key not in shared:
+        stem = f"{source}-{step.kind}-"
+        name = f"{stem}{1 + sum(part.name.startswith(stem) for part in shared.values())}"
+        shared[key] = _append(at, _Part(name, f"Processor: {name} (stores: [])", [step.text]))
+    return shared[key]
+
+
+def _append(at: _Part, part: _Part) -> _Part:
+    part.before = at
+    at.after.append(part)
+    return part
+
+
+def _source_part(source: Source) -> _Part:
+    formats = ", ".join(
+        f"{place}: {text}"
+        for place, text in (
+            ("key", format_text(source.key)),
+            ("value", format_text(source.value)),
+            ("timestamp", source.timestamp),
+        )
+        if text is not None
+    )
+    head = f"Source: {source.name} (topics: [{', '.join(source.topics)}])"
+    return _Part(source.name, head, [formats] if formats else [])
+
+
+def _depth_first(part: _Part) -> Iterator[_Part]:
+    yield part
+    for after in part.after:
+        yield from _depth_first(after)

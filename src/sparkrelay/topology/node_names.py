@@ -1,0 +1,85 @@
+"""Which name each node of a topology gets. See ``naming`` for why they look as they do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkrelay.topology.naming import NameRegister, speaking_name
+from sparkrelay.topology.nodes import AggregationNode, RepartitionNode, SinkNode, SourceNode, line_up
+
+if TYPE_CHECKING:
+    from sparkrelay.topology.nodes import AnyNode, Record
+
+__all__ = ["NodeNames"]
+
+
+class NodeNames:
+    """The names of streams, repartition topics, stores and sinks, by node.
+
+    Raises:
+        TopologyException: two names clash; names both lines.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self._of: dict[int, str] = {}
+        self._streams = NameRegister("stream")
+        self._repartitions = NameRegister("repartition topic")
+        self._stores = NameRegister("store")
+        self._sinks = NameRegister("sink")
+        # All chosen names first: which of two equal names is in the way must not depend on the order of writing.
+        for node in record.nodes:
+            self._choose(node, record)
+        for node in record.nodes:
+            if id(node) not in self._of:
+                self._find(node)
+
+    def __getitem__(self, node: AnyNode) -> str:
+        return self._of[id(node)]
+
+    def _choose(self, node: AnyNode, record: Record) -> None:
+        match node:
+            case SourceNode(name=str(name)):
+                self._of[id(node)] = self._streams.choose(name, node.call_site)
+            case AggregationNode(name=str(name)):
+                self._of[id(node)] = self._stores.choose(name, node.call_site)
+            case SinkNode(name=str(name)):
+                self._of[id(node)] = self._sinks.choose(name, node.call_site)
+            case RepartitionNode():
+                chosen = node.name or self._name_of_its_store(node, record)
+                if chosen is not None:
+                    self._of[id(node)] = self._repartitions.choose(chosen, node.call_site)
+            case _:
+                pass
+
+    def _name_of_its_store(self, repartition: RepartitionNode, record: Record) -> str | None:
+        """Return what the user called the first store behind a grouping's own repartition topic."""
+        if repartition.explicit:
+            return None
+        for node in record.nodes:
+            if isinstance(node, AggregationNode) and node.name and node.parent.parent is repartition:
+                return node.name
+        return None
+
+    def _find(self, node: AnyNode) -> None:
+        match node:
+            case SourceNode():
+                # Two streams of the same topic may share a name: nothing is stored under it.
+                self._of[id(node)] = speaking_name(node.topics)
+            case RepartitionNode():
+                name = speaking_name((self._base(node.parent), "by", *node.words))
+                self._of[id(node)] = self._repartitions.find(name, node.call_site)
+            case AggregationNode():
+                name = speaking_name((self._base(node.parent), "by", *node.parent.words))
+                self._of[id(node)] = self._stores.find(name, node.call_site)
+            case SinkNode():
+                name = speaking_name((self._base(node.parent), "to", node.topic))
+                self._of[id(node)] = self._sinks.find(name, node.call_site)
+            case _:
+                pass
+
+    def _base(self, node: AnyNode) -> str:
+        """Return the nearest name before ``node``; a grouping's own repartition topic is passed over."""
+        for at in line_up(node):
+            if isinstance(at, SourceNode | AggregationNode) or (isinstance(at, RepartitionNode) and at.explicit):
+                return self._of[id(at)]
+        raise AssertionError("every line of nodes begins with a source")

@@ -1,0 +1,137 @@
+"""What the fluent objects write down: a tree of nodes, each knowing its parent and its line.
+
+Nodes are private. A KStream is a handle on one of them, so using it twice forks the tree. ``planning`` turns the tree
+into legs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sparkrelay.records.formats import Format
+    from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.plan import Step
+
+__all__ = [
+    "AggregationNode",
+    "AnyNode",
+    "GroupingNode",
+    "Node",
+    "Record",
+    "RepartitionNode",
+    "SinkNode",
+    "SourceNode",
+    "StepNode",
+    "line_up",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SourceNode:
+    """``builder.stream(...)``."""
+
+    topics: tuple[str, ...]
+    key: Format | None
+    value: Format | None
+    timestamp: str | None
+    name: str | None
+    call_site: CallSite
+    parent: None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepNode:
+    """A row-wise step; ``step`` is None for ``to_stream()``, which changes no row."""
+
+    parent: Node
+    step: Step | None
+    call_site: CallSite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RepartitionNode:
+    """Rows written to a topic by another key, and read again.
+
+    Attributes:
+        columns: names of the columns that make the key.
+        name: what the user called it, or None.
+        words: what an automatic name is made of.
+        explicit: True for ``repartition(...)``, False for what a ``groupBy`` needs.
+    """
+
+    parent: Node
+    columns: tuple[str, ...]
+    name: str | None
+    words: tuple[str, ...]
+    partitions: int | None
+    explicit: bool
+    call_site: CallSite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupingNode:
+    """``groupBy(...)``."""
+
+    parent: Node
+    keys: tuple[Any, ...]
+    words: tuple[str, ...]
+    text: str
+    call_site: CallSite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AggregationNode:
+    """``groupBy(...).agg(...)``."""
+
+    parent: GroupingNode
+    aggregates: tuple[Any, ...]
+    name: str | None
+    text: str
+    call_site: CallSite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SinkNode:
+    """``to(...)``."""
+
+    parent: Node
+    topic: str
+    key: Format | None
+    value: Format | None
+    name: str | None
+    call_site: CallSite
+
+
+#: A place in the tree that rows flow out of.
+Node = SourceNode | StepNode | RepartitionNode | GroupingNode | AggregationNode
+AnyNode = Node | SinkNode
+NodeT = TypeVar("NodeT", bound=AnyNode)
+
+
+@dataclass(slots=True)
+class Record:
+    """Everything that was written with one builder, in order."""
+
+    nodes: list[AnyNode] = field(default_factory=list)
+
+    def add(self, node: NodeT) -> NodeT:
+        """Write ``node`` down and return it."""
+        self.nodes.append(node)
+        return node
+
+    def leaves(self) -> Iterator[AnyNode]:
+        """Yield the nodes that nothing follows."""
+        followed = {id(node.parent) for node in self.nodes}
+        return (node for node in self.nodes if id(node) not in followed)
+
+
+def line_up(node: AnyNode) -> Iterator[AnyNode]:
+    """Yield ``node`` and what is before it, up to the source."""
+    at: AnyNode | None = node
+    while at is not None:
+        yield at
+        at = at.parent

@@ -1,0 +1,87 @@
+"""What a stream cannot do, and what to write instead.
+
+An endless stream has no order, no end and no total; a DataFrame method that needs one would run, and be wrong. So
+everything that is not known to be right for one row at a time is refused, by name, where it is written.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+__all__ = ["remedy"]
+
+_NO_ORDER: Final = "an endless stream has no order; sort where the result is read"
+_REMEMBERS: Final = 'it would have to remember every row; group by those columns: groupBy("a").agg(F.min("b"))'
+_NOT_HERE: Final = (
+    "a topology is a description and holds no rows; use to(topic), or KafkaStreams.store(name) once it runs"
+)
+_ONE_TOPIC: Final = (
+    'read both topics as one stream, builder.stream(["a", "b"]), or write both to one topic and read that'
+)
+_CACHE: Final = "each micro-batch is read once; nothing is there to be kept"
+_GROUPED: Final = 'groupBy("a") and agg(...) with count, sum, avg, min or max are there'
+_NULLS: Final = 'say it per column, such as withColumn("a", F.coalesce("a", F.lit(0))) or where("a is not null")'
+
+_REMEDIES: Final = {
+    **dict.fromkeys(("orderBy", "sort", "sortWithinPartitions", "rank"), _NO_ORDER),
+    **dict.fromkeys(("distinct", "dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark"), _REMEMBERS),
+    **dict.fromkeys(("union", "unionAll", "unionByName", "merge"), _ONE_TOPIC),
+    **dict.fromkeys(
+        ("intersect", "intersectAll", "subtract", "exceptAll"), "it compares whole tables; a stream has no end"
+    ),
+    **dict.fromkeys(
+        (
+            "collect",
+            "show",
+            "head",
+            "first",
+            "take",
+            "tail",
+            "toPandas",
+            "toLocalIterator",
+            "isEmpty",
+            "write",
+            "writeTo",
+        ),
+        _NOT_HERE,
+    ),
+    **dict.fromkeys(
+        ("schema", "columns", "dtypes", "printSchema", "explain"), "columns are known when KafkaStreams is made"
+    ),
+    **dict.fromkeys(("cache", "persist", "unpersist", "checkpoint", "localCheckpoint"), _CACHE),
+    **dict.fromkeys(("rollup", "cube", "groupingSets", "pivot"), _GROUPED),
+    **dict.fromkeys(("fillna", "dropna", "na", "replace"), _NULLS),
+    **dict.fromkeys(("limit", "offset", "sample"), "a stream has no end to count from; use where(...)"),
+    **dict.fromkeys(("coalesce", "repartitionByRange"), 'use repartition("column", partitions=N)'),
+    **dict.fromkeys(
+        ("map", "mapValues", "flatMap", "mapInArrow", "mapInPandas", "rdd"), "use withColumn with a udf or pandas_udf"
+    ),
+    **dict.fromkeys(("writeStream", "foreach", "sink", "through"), "use to(topic)"),
+    **dict.fromkeys(("groupby", "groupByKey", "group_by"), "use groupBy(...)"),
+    "alias": "there is nothing to tell apart before joins are there",
+    "withWatermark": "windows are kept in the store; late rows still count",
+    "selectKey": 'use repartition("column"), or group by the column',
+    "toTable": 'use groupBy("key").agg(...)',
+    "count": 'group first: groupBy("a").count()',
+    "agg": 'group first: groupBy("a").agg(...)',
+    "toDF": "use withColumnRenamed(old, new)",
+    "colRegex": "name the columns in select(...)",
+    "withColumnsRenamed": "use withColumnRenamed(old, new) for each",
+}
+
+
+def remedy(name: str, supported: Collection[str]) -> str:
+    """Return what to write instead of ``name``."""
+    if name in supported:
+        return f"{name} is for another kind of object"
+    if name in _REMEDIES:
+        return _REMEDIES[name]
+    lowered = {word.lower(): word for word in supported}
+    near = difflib.get_close_matches(name.lower(), lowered, n=1)
+    if near:
+        return f"did you mean {lowered[near[0]]}?"
+    return f'a column is written F.col("{name}"); steps are {", ".join(sorted(supported))}'

@@ -1,0 +1,229 @@
+"""The row-wise steps that streams and tables share, under PySpark's names."""
+
+# ruff: noqa: N802, N803 - PySpark's names
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.records.formats import Format, Json
+from sparkrelay.topology.call_site import find_call_site
+from sparkrelay.topology.columns import argument_text, is_column
+from sparkrelay.topology.naming import check_name, check_topic
+from sparkrelay.topology.nodes import SinkNode, StepNode
+from sparkrelay.topology.plan import Step
+from sparkrelay.topology.refusals import remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.lineage import Lineage
+    from sparkrelay.topology.nodes import Node, Record
+
+__all__ = ["RowSteps", "flat", "make_step"]
+
+
+class RowSteps:
+    """A place in a topology whose rows can be changed one by one. Immutable: every step returns a new object."""
+
+    _kind: ClassVar[str]
+    _supported: ClassVar[frozenset[str]]
+
+    __slots__ = ("_lineage", "_node", "_record")
+
+    def __init__(self, record: Record, node: Node, lineage: Lineage) -> None:
+        self._record = record
+        self._node = node
+        self._lineage = lineage
+
+    def select(self, *cols: Any) -> Self:
+        """Keep these columns, as ``DataFrame.select``."""
+        call_site = find_call_site()
+        return self._step("select", _columns("select", flat(cols), call_site), call_site)
+
+    def selectExpr(self, *expr: Any) -> Self:
+        """Keep these SQL expressions, as ``DataFrame.selectExpr``."""
+        call_site = find_call_site()
+        return self._step("selectExpr", _texts("selectExpr", flat(expr), call_site), call_site)
+
+    def where(self, condition: Any) -> Self:
+        """Keep the rows for which ``condition`` (SQL text or a Column) holds, as ``DataFrame.where``."""
+        call_site = find_call_site()
+        return self._step("where", (_condition("where", condition, call_site),), call_site)
+
+    def filter(self, condition: Any) -> Self:
+        """Keep the rows for which ``condition`` holds; the same as :meth:`where`."""
+        call_site = find_call_site()
+        return self._step("filter", (_condition("filter", condition, call_site),), call_site)
+
+    def withColumn(self, colName: str, col: Any) -> Self:
+        """Add or replace a column, as ``DataFrame.withColumn``."""
+        call_site = find_call_site()
+        args = (_name("withColumn", colName, call_site), _column("withColumn", col, call_site))
+        return self._step("withColumn", args, call_site)
+
+    def withColumns(self, colsMap: dict[str, Any]) -> Self:
+        """Add or replace several columns at once, as ``DataFrame.withColumns``."""
+        call_site = find_call_site()
+        if not isinstance(colsMap, dict) or not colsMap:
+            raise TopologyException(f"{call_site}: withColumns() takes a dict of name to column, not {colsMap!r}")
+        columns = {
+            _name("withColumns", name, call_site): _column("withColumns", column, call_site)
+            for name, column in colsMap.items()
+        }
+        return self._step("withColumns", (columns,), call_site)
+
+    def withColumnRenamed(self, existing: str, new: str) -> Self:
+        """Rename a column, as ``DataFrame.withColumnRenamed``."""
+        call_site = find_call_site()
+        args = (_name("withColumnRenamed", existing, call_site), _name("withColumnRenamed", new, call_site))
+        return self._step("withColumnRenamed", args, call_site)
+
+    def drop(self, *cols: Any) -> Self:
+        """Leave columns out, as ``DataFrame.drop``."""
+        call_site = find_call_site()
+        return self._step("drop", _columns("drop", cols, call_site), call_site)
+
+    def transform(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Self:
+        """Apply a function from DataFrame to DataFrame that works row by row, as ``DataFrame.transform``.
+
+        What it does cannot be seen here, so a ``groupBy`` behind it always goes through a repartition topic.
+        """
+        call_site = find_call_site()
+        if not callable(func):
+            raise TopologyException(
+                f"{call_site}: transform() takes a function from DataFrame to DataFrame, not {func!r}"
+            )
+        return self._step("transform", (func, *args), call_site, kwargs)
+
+    def to(
+        self, topic: str, *, key: Format | None = None, value: Format | None = None, name: str | None = None
+    ) -> None:
+        """Write the rows to a topic, which must exist.
+
+        Args:
+            topic: its name.
+            key: format of the message key, such as ``String("carrier")``. Without it a table's rows are keyed by their
+                grouping columns, a stream's by the key they came with.
+            value: format of the message value. Without it the columns are written as JSON, and a stream that was read
+                without formats is passed on as it is.
+            name: the sink's name in ``describe()``.
+
+        Raises:
+            TopologyException: an argument is of the wrong kind.
+        """
+        call_site = find_call_site()
+        check_topic(topic, call_site)
+        given: tuple[tuple[str, Any], ...] = (("key", key), ("value", value))
+        for place, form in given:
+            if form is not None and not isinstance(form, Format):
+                hint = f'String("{form}")' if isinstance(form, str) else "String(...), Json(...) or Raw(...)"
+                raise TopologyException(
+                    f"{call_site}: {place}= of to({topic!r}) takes a format such as {hint}, not {form!r}"
+                )
+        if isinstance(key, Json):
+            raise TopologyException(
+                f"{call_site}: a JSON key has no fixed bytes, so equal keys could go to different partitions; use "
+                'String("column"), Integer, Long or Raw, or leave key= out'
+            )
+        self._record.add(SinkNode(self._node, topic, key, value, check_name(name, call_site), call_site))
+
+    def foreachBatch(self, func: Callable[..., Any]) -> NoReturn:
+        """Not there yet.
+
+        Raises:
+            TopologyException: always.
+        """
+        del func
+        raise TopologyException(
+            f"{find_call_site()}: foreachBatch() is not there yet; write to(topic) and read that topic"
+        )
+
+    def join(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Not there yet.
+
+        Raises:
+            TopologyException: always.
+        """
+        del args, kwargs
+        raise TopologyException(
+            f"{find_call_site()}: join() is not there yet; aggregate each side by the same key into topics of their own"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        # Python and notebooks probe for names with an underscore and expect AttributeError.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise TopologyException(f"{find_call_site()}: {self._kind} has no {name}(): {remedy(name, self._supported)}")
+
+    def __getitem__(self, name: Any) -> NoReturn:
+        raise TopologyException(
+            f'{find_call_site()}: columns of a {self._kind} are written F.col("name"), not [{name!r}]'
+        )
+
+    def __iter__(self) -> NoReturn:
+        raise TopologyException(f"{find_call_site()}: a {self._kind} is a description and holds no rows to go through")
+
+    def __repr__(self) -> str:
+        return f"<{self._kind} written at {self._node.call_site}>"
+
+    def _step(
+        self, kind: str, args: tuple[Any, ...], call_site: CallSite, kwargs: dict[str, Any] | None = None
+    ) -> Self:
+        step = make_step(kind, args, call_site, kwargs)
+        return type(self)(
+            self._record, self._record.add(StepNode(self._node, step, call_site)), self._lineage.after(step)
+        )
+
+
+def make_step(kind: str, args: tuple[Any, ...], call_site: CallSite, kwargs: dict[str, Any] | None = None) -> Step:
+    """Return a step with its text."""
+    kwargs = dict(kwargs or {})
+    words = [argument_text(arg) for arg in args]
+    words += [f"{name}={argument_text(value)}" for name, value in kwargs.items()]
+    return Step(kind, args, kwargs, call_site, f"{kind}({', '.join(words)})")
+
+
+def flat(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of a method that takes them one by one or as one list, as PySpark's do."""
+    return tuple(args[0]) if len(args) == 1 and isinstance(args[0], list | tuple) else args
+
+
+def _columns(method: str, cols: tuple[Any, ...], call_site: CallSite) -> tuple[Any, ...]:
+    if not cols:
+        raise TopologyException(f"{call_site}: {method}() names no columns")
+    for col in cols:
+        if not (is_column(col) or (isinstance(col, str) and col.strip())):
+            raise TopologyException(f"{call_site}: {method}() takes names and Columns, not {col!r}")
+    return cols
+
+
+def _texts(method: str, texts: tuple[Any, ...], call_site: CallSite) -> tuple[str, ...]:
+    if not texts:
+        raise TopologyException(f"{call_site}: {method}() has no expression")
+    for text in texts:
+        if not isinstance(text, str) or not text.strip():
+            raise TopologyException(f"{call_site}: {method}() takes SQL text, not {text!r}")
+    return texts
+
+
+def _condition(method: str, condition: Any, call_site: CallSite) -> Any:
+    if is_column(condition) or (isinstance(condition, str) and condition.strip()):
+        return condition
+    hint = "; for a Python function make a udf" if callable(condition) else ""
+    raise TopologyException(f"{call_site}: {method}() takes SQL text or a Column, not {condition!r}{hint}")
+
+
+def _column(method: str, column: Any, call_site: CallSite) -> Any:
+    if is_column(column):
+        return column
+    hint = f'F.col("{column}")' if isinstance(column, str) else "F.lit(...)"
+    raise TopologyException(f"{call_site}: {method}() takes a Column such as {hint}, not {column!r}")
+
+
+def _name(method: str, name: Any, call_site: CallSite) -> str:
+    if isinstance(name, str) and name:
+        return name
+    raise TopologyException(f"{call_site}: {method}() takes a column's name, not {name!r}")
