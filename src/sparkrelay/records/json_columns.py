@@ -69,7 +69,10 @@ def finish_column(array: pa.Array, kind: pa.DataType, rows: np.ndarray[Any, Any]
     """
     if pa.types.is_decimal128(kind):
         _check_decimals(array, rows, unreadable)
-    if array.type == kind and not _holds_decimals(kind):
+    elif pa.types.is_floating(kind):
+        # The scan lets no word for infinity pass, so these are numbers that are too large.
+        unreadable.update(rows[np.isinf(np.asarray(array.fill_null(0)))].tolist())
+    if array.type == kind and not _needs_checks(kind):
         return array
     if pa.types.is_struct(kind):
         children = [finish_column(array.field(i), kind.field(i).type, rows, unreadable) for i in range(kind.num_fields)]
@@ -96,10 +99,9 @@ def finish_column(array: pa.Array, kind: pa.DataType, rows: np.ndarray[Any, Any]
     return pa.Array.from_buffers(unit, len(array), [validity, pa.py_buffer(numbers)]).cast(kind, safe=False)
 
 
-def _holds_decimals(kind: pa.DataType) -> bool:
-    return any(
-        _holds_decimals(kind.field(i).type) or pa.types.is_decimal(kind.field(i).type) for i in range(kind.num_fields)
-    )
+def _needs_checks(kind: pa.DataType) -> bool:
+    inner = [kind.field(index).type for index in range(kind.num_fields)]
+    return any(pa.types.is_decimal(one) or pa.types.is_floating(one) or _needs_checks(one) for one in inner)
 
 
 def _check_decimals(array: pa.Array, rows: np.ndarray[Any, Any], unreadable: set[int]) -> None:

@@ -73,7 +73,8 @@ class _Field:
         name = [self._kind, self._name.ctypes.data, len(self._name)]
         if self._writer:
             return [*name, self._writer.address, self._writer.offsets.ctypes.data, self._valid.ctypes.data, 0]
-        return [*name, self._data.ctypes.data, 0, self._valid.ctypes.data, (1 << (width - 1)) - 1]
+        limit = int(pa.types.is_float32(self._type)) if self._kind == loop.DOUBLE else (1 << (width - 1)) - 1
+        return [*name, self._data.ctypes.data, 0, self._valid.ctypes.data, limit]
 
     def clear(self) -> None:
         """Make all rows null."""

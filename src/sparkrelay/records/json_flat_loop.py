@@ -31,7 +31,7 @@ LOCAL_TIMESTAMP: Final = 5
 DATE: Final = 6
 
 # Description of a wanted field: kind, address and size of its name, addresses of data, offsets and validity, and of an
-# integer the largest value.
+# integer the largest value, of a double 1 if it becomes a float.
 FIELDS: Final = 7
 _KIND: Final = 0
 _NAME: Final = 1
@@ -45,6 +45,8 @@ MAX_COLUMNS: Final = 62
 """A bit a field tells which were seen."""
 
 _QUOTE: Final = 34
+_INFINITE: Final = float("inf")
+_FLOAT32_BOUND: Final = 3.4028235677973366e38  # from here on a number is rounded to an infinite float
 _MAX_SECONDS: Final = 9_223_372_036_854
 
 
@@ -96,7 +98,7 @@ def _read_number(field: int, row: int, position: int, end: int) -> int:
     kind = load64(field + _KIND * 8)
     if kind == DOUBLE:
         value = double(position, digits, power)
-        if not abs(value) <= 1.7976931348623157e308:
+        if not abs(value) < (_FLOAT32_BOUND if load64(field + _LIMIT * 8) == 1 else _INFINITE):
             return -1
         store_double(load64(field + _DATA * 8) + row * 8, value)
         return after

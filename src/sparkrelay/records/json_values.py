@@ -22,6 +22,7 @@ __all__ = ["Misfit", "row_from_json"]
 
 _SHOWN: Final = 80
 _EPOCH_DATE: Final = dt.date(1970, 1, 1)
+_FLOAT32_BOUND: Final = 3.4028235677973366e38  # from here on a number is rounded to an infinite float
 _TEXT_FLOATS: Final = {
     "NaN": math.nan,
     "Infinity": math.inf,
@@ -117,7 +118,7 @@ def _integer(value: Any, kind: pa.DataType, where: str) -> int:
 def _float(value: Any, kind: pa.DataType, where: str) -> float:
     if isinstance(value, _Number):
         number = float(value)
-        if math.isinf(number):
+        if math.isinf(number) or (pa.types.is_float32(kind) and abs(number) >= _FLOAT32_BOUND):
             raise Misfit(f"field {where} does not fit into {kind}: {_shown(value)}")
         return number
     if isinstance(value, float):  # NaN, Infinity, -Infinity as bare words
