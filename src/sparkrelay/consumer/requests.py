@@ -1,0 +1,102 @@
+"""What request managers give to whoever drives them.
+
+A request manager is a state machine that is told the time. Its driver (the network thread, or a worker that has no
+threads) calls ``poll(now)``, sends what it returns, and reports each answer to the request's ``handle``. A manager
+does no I/O, never blocks, starts no thread and reads no clock; it is used by one thread only. That makes every failure
+a unit test. See the consumer threading refactor, "Request Manager".
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparkrelay.errors import KafkaException
+
+__all__ = ["NOTHING", "PollResult", "RequestManager", "RequestState", "Unsent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """A request to send.
+
+    Attributes:
+        request: the message.
+        handle: called with (message, error, now): exactly one of message and error is not None.
+        node: broker id; None for any.
+        lane: name of the connection to use, see ``KafkaClient``.
+        timeout: seconds until it is given up; None for ``request.timeout.ms``.
+    """
+
+    request: Any
+    handle: Callable[[Any, KafkaException | None, float], None]
+    node: int | None = None
+    lane: str = ""
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PollResult:
+    """What a manager wants now.
+
+    Attributes:
+        requests: to be sent.
+        wait: seconds after which to poll it again at the latest, if nothing else happens before.
+    """
+
+    requests: tuple[Unsent, ...] = ()
+    wait: float = math.inf
+
+
+NOTHING: Final = PollResult()
+
+
+class RequestManager(Protocol):
+    """One conversation with brokers. See the module for the rules."""
+
+    def poll(self, now: float) -> PollResult:
+        """Return requests to send now, and when to ask again. ``now`` is monotonic, in seconds."""
+
+
+class RequestState:
+    """Whether a request may be sent: at most one in flight, growing pauses after failures (KIP-580).
+
+    Args:
+        first: pause after the first failure, in seconds.
+        longest: bound on pauses.
+        jitter: pauses vary by this share both ways; 0 in tests.
+    """
+
+    __slots__ = ("_first", "_jitter", "_longest", "failures", "in_flight", "until")
+
+    def __init__(self, first: float, longest: float, *, jitter: float = 0.2) -> None:
+        self._first, self._longest, self._jitter = first, longest, jitter
+        self.failures = 0
+        self.in_flight = False
+        self.until = -math.inf
+
+    def wait(self, now: float) -> float:
+        """Return seconds until the next request may go: 0 for now, infinity while one is in flight."""
+        return math.inf if self.in_flight else max(0.0, self.until - now)
+
+    def sent(self) -> None:
+        """Note that a request went out."""
+        self.in_flight = True
+
+    def succeeded(self) -> None:
+        """Note an answer that is final."""
+        self.in_flight = False
+        self.failures = 0
+        self.until = -math.inf
+
+    def failed(self, now: float) -> None:
+        """Note a failure; the next request waits."""
+        self.in_flight = False
+        pause = min(self._longest, self._first * 2 ** min(self.failures, 16))
+        self.failures += 1
+        self.until = now + pause * random.uniform(1 - self._jitter, 1 + self._jitter)
