@@ -1,0 +1,197 @@
+"""The bytes of a group's state: one field a running value, packed, little-endian, vectorised both ways.
+
+Version 1, when no field is of variable length: version, null bitmap (bit *i* of byte *i/8* set: field *i* is there),
+and the fields behind one another without padding. All rows have one width, so a whole batch is one reshape. Version 2: the
+same with a 4-byte length in the place of each variable field, and their bytes at the end, in the order of fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sparkrelay.errors import StoreCorruptedException
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["Field", "Layout", "is_variable", "physical_dtype"]
+
+_FIXED: Final = 1
+_VARIABLE: Final = 2
+
+
+def is_variable(kind: pa.DataType) -> bool:
+    """True for strings and bytes, whose values differ in length."""
+    return any(
+        test(kind)
+        for test in (pa.types.is_binary, pa.types.is_string, pa.types.is_large_binary, pa.types.is_large_string)
+    )
+
+
+def physical_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
+    """Return the numbers that values of a fixed-width type are kept as, or None for any other type."""
+    if pa.types.is_boolean(kind):
+        return np.dtype("u1")
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype()).newbyteorder("<")
+        return dtype
+    if pa.types.is_temporal(kind) and kind.bit_width in {32, 64}:
+        return np.dtype(f"<i{kind.bit_width // 8}")
+    return None
+
+
+@dataclass(slots=True)
+class Field:
+    """One field of many rows.
+
+    Attributes:
+        values: numbers as kept, for a fixed-width field; anything where it is not there.
+        there: which rows have it; None where all have.
+        data: the bytes of a variable field, null where it is not there.
+    """
+
+    values: NDArray[Any]
+    there: NDArray[np.bool_]
+    data: pa.Array | None = None
+
+
+class Layout:
+    """Encodes and decodes the states of one set of fields."""
+
+    def __init__(self, kinds: Sequence[pa.DataType]) -> None:
+        self._kinds = tuple(kinds)
+        self._variable = [index for index, kind in enumerate(kinds) if is_variable(kind)]
+        self._bitmap = (len(kinds) + 7) // 8
+        fields: list[Any] = [("version", "u1"), ("there", "u1", (self._bitmap,))]
+        for index, kind in enumerate(kinds):
+            fields.append((f"f{index}", "<u4" if is_variable(kind) else physical_dtype(kind)))
+        self._dtype = np.dtype(fields)
+        self._version = _VARIABLE if self._variable else _FIXED
+
+    def decode(self, values: pa.Array) -> list[Field]:
+        """Return the fields of each value; a null value has none of them.
+
+        Raises:
+            StoreCorruptedException: a value is not of this layout.
+        """
+        count = len(values)
+        present = values.is_valid().to_numpy(zero_copy_only=False)
+        states = values.drop_null() if values.null_count else values
+        offsets, data = _buffers(states)
+        packed = np.zeros(count, dtype=self._dtype)
+        packed[present] = self._packed(offsets, data)
+        there = np.unpackbits(packed["there"], axis=1, bitorder="little", count=len(self._kinds)).astype(np.bool_)
+        fields = [
+            Field(np.ascontiguousarray(packed[f"f{index}"]), np.ascontiguousarray(there[:, index]))
+            for index in range(len(self._kinds))
+        ]
+        if self._variable:
+            starts = np.zeros(count, dtype=np.int64)
+            starts[present] = offsets[:-1] + self._dtype.itemsize
+            for index in self._variable:
+                field = fields[index]
+                lengths = field.values.astype(np.int64)
+                field.data = _binary(_gather(data, starts, lengths), lengths, field.there)
+                starts += lengths
+        return fields
+
+    def encode(self, fields: Sequence[Field], count: int) -> pa.Array:
+        """Return one value for each row."""
+        packed = np.zeros(count, dtype=self._dtype)
+        packed["version"] = self._version
+        there = np.zeros((count, len(self._kinds)), dtype=np.bool_)
+        for index, field in enumerate(fields):
+            there[:, index] = field.there
+            if field.data is None:
+                packed[f"f{index}"] = np.where(field.there, field.values, 0)
+        packed["there"] = np.packbits(there, axis=1, bitorder="little")
+        width = self._dtype.itemsize
+        if not self._variable:
+            return _array(np.arange(count + 1, dtype=np.int64) * width, packed.view(np.uint8))
+        pieces = []
+        total = np.full(count, width, dtype=np.int64)
+        for index in self._variable:
+            offsets, data = _buffers(fields[index].data)
+            lengths = np.diff(offsets)
+            packed[f"f{index}"] = lengths
+            pieces.append((total.copy(), offsets[:-1], lengths, data))
+            total += lengths
+        offsets = np.zeros(count + 1, dtype=np.int64)
+        np.cumsum(total, out=offsets[1:])
+        out = np.empty(int(offsets[-1]), dtype=np.uint8)
+        out[offsets[:-1, None] + np.arange(width)] = packed.view(np.uint8).reshape(count, width)
+        for within, sources, lengths, data in pieces:
+            out[_positions(offsets[:-1] + within, lengths)] = data[_positions(sources, lengths)]
+        return _array(offsets, out)
+
+    def _packed(self, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> NDArray[Any]:
+        width = self._dtype.itemsize
+        lengths = np.diff(offsets)
+        if self._variable:
+            if lengths.size and int(lengths.min()) < width:
+                raise self._corrupted(f"one is {int(lengths.min())} bytes long, less than {width}")
+            rows = data[offsets[:-1, None] + np.arange(width)] if lengths.size else np.empty((0, width), np.uint8)
+            packed = np.ascontiguousarray(rows).view(self._dtype).reshape(-1)
+            expected = width + sum(packed[f"f{index}"].astype(np.int64) for index in self._variable)
+        else:
+            if (lengths != width).any():
+                wrong = int(lengths[lengths != width][0])
+                raise self._corrupted(f"one is {wrong} bytes long, not {width}")
+            packed = data[int(offsets[0]) : int(offsets[-1])].view(self._dtype)
+            expected = lengths
+        if (packed["version"] != self._version).any():
+            wrong = int(packed["version"][packed["version"] != self._version][0])
+            raise self._corrupted(f"one has version {wrong}, not {self._version}")
+        if (lengths != expected).any():
+            raise self._corrupted("the lengths inside of one do not add up")
+        return packed
+
+    @staticmethod
+    def _corrupted(what: str) -> StoreCorruptedException:
+        return StoreCorruptedException(
+            f"values of a store do not have the form of its aggregates: {what}. If the aggregates of the pipeline were "
+            "changed, give the store another name, or start the application over (sparkrelay reset)"
+        )
+
+
+def _buffers(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return the offsets and bytes of a binary or string array; nulls have length 0."""
+    if array.null_count:
+        array = array.fill_null(b"" if pa.types.is_binary(array.type) else "")
+    _, offsets, data = array.buffers()
+    if not len(array) or offsets is None:
+        return np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.uint8)
+    ends = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    return ends, np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8)
+
+
+def _positions(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the index of every byte of the given spans, one span behind the other."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if ends.size else 0
+    positions: NDArray[np.int64] = np.arange(total, dtype=np.int64)
+    positions += np.repeat(starts - (ends - lengths), lengths)
+    return positions
+
+
+def _gather(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
+    return data[_positions(starts, lengths)]
+
+
+def _array(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:
+    return pa.Array.from_buffers(
+        pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+    )
+
+
+def _binary(data: NDArray[np.uint8], lengths: NDArray[np.int64], there: NDArray[np.bool_]) -> pa.Array:
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    bitmap = pa.py_buffer(np.packbits(there, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(), len(lengths), [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)])
