@@ -5,4 +5,59 @@ Importing this package does not import pyspark: names that need it are loaded wh
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from sparkrelay.errors import SparkRelayError
+from sparkrelay.types import ProcessId, TaskId, TopicPartition
+
+if TYPE_CHECKING:
+    from sparkrelay.records.formats import Integer, Json, Long, Raw, String
+    from sparkrelay.runtime.kafka_streams import KafkaStreams
+    from sparkrelay.runtime.session import spark_session
+    from sparkrelay.topology import KStream, KTable, StreamsBuilder, Topology
+
 __version__ = "0.1.0.dev0"
+
+__all__ = [
+    "Integer",
+    "Json",
+    "KStream",
+    "KTable",
+    "KafkaStreams",
+    "Long",
+    "ProcessId",
+    "Raw",
+    "SparkRelayError",
+    "StreamsBuilder",
+    "String",
+    "TaskId",
+    "TopicPartition",
+    "Topology",
+    "spark_session",
+]
+
+_HOMES = {
+    "Integer": "sparkrelay.records.formats",
+    "Json": "sparkrelay.records.formats",
+    "KStream": "sparkrelay.topology",
+    "KTable": "sparkrelay.topology",
+    "KafkaStreams": "sparkrelay.runtime.kafka_streams",
+    "Long": "sparkrelay.records.formats",
+    "Raw": "sparkrelay.records.formats",
+    "StreamsBuilder": "sparkrelay.topology",
+    "String": "sparkrelay.records.formats",
+    "Topology": "sparkrelay.topology",
+    "spark_session": "sparkrelay.runtime.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'sparkrelay' has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

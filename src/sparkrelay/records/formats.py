@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Format", "Integer", "Json", "Long", "Raw", "String"]
+__all__ = ["Format", "Integer", "Json", "Long", "OneColumn", "Raw", "String"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Format:
 
 
 @dataclass(frozen=True, slots=True)
-class _OneColumn(Format):
+class OneColumn(Format):
     """A format that fills one column.
 
     Attributes:
@@ -37,12 +37,12 @@ class _OneColumn(Format):
 
 
 @dataclass(frozen=True, slots=True)
-class Raw(_OneColumn):
+class Raw(OneColumn):
     """Bytes as they are, a binary column."""
 
 
 @dataclass(frozen=True, slots=True)
-class String(_OneColumn):
+class String(OneColumn):
     """UTF-8 text, a string column: Kafka's StringSerializer.
 
     Usage::
@@ -52,12 +52,12 @@ class String(_OneColumn):
 
 
 @dataclass(frozen=True, slots=True)
-class Integer(_OneColumn):
+class Integer(OneColumn):
     """Four bytes, big endian, an int column: Kafka's IntegerSerializer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Long(_OneColumn):
+class Long(OneColumn):
     """Eight bytes, big endian, a bigint column: Kafka's LongSerializer."""
 
 

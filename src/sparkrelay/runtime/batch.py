@@ -1,0 +1,204 @@
+"""One micro-batch: orders out, one Spark job a wave, reports in, then commit or abort, task by task.
+
+The driver is the one committer. Workers produce under lent producer ids; nothing they wrote is visible until the
+driver, having all legs' reports, sends offsets and EndTxn. So a task's state, repartition records, outputs and
+offsets become visible together or not at all (design: "exactly once, always, and one committer").
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sparkrelay.errors import (
+    KafkaException,
+    ProducerFencedException,
+    SparkRelayError,
+    StateStoreException,
+    StoreCorruptedException,
+    StoreFullException,
+    StreamsException,
+)
+from sparkrelay.runtime.orders import BatchOrder, LentTransaction, TaskOrder
+from sparkrelay.runtime.process import JobFailed
+from sparkrelay.runtime.task import share_out
+from sparkrelay.runtime.worker import faults
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
+    from sparkrelay.runtime.orders import LegReport
+    from sparkrelay.runtime.plans import Plans
+    from sparkrelay.runtime.process import Process
+    from sparkrelay.runtime.task import Task
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = ["BatchOutcome", "BatchRunner"]
+
+log = logging.getLogger(__name__)
+
+Ranges = dict["TopicPartition", tuple[int, int]]
+
+
+@dataclass(slots=True)
+class BatchOutcome:
+    """What became of a micro-batch.
+
+    Attributes:
+        committed: tasks whose batch is in.
+        reopen: tasks to open again (unknown outcome, fenced, store out of step), with the reason.
+        again: tasks whose batch was aborted and runs again with the same ranges, with the reason.
+        reports: what each leg did.
+        seconds: phase -> seconds.
+    """
+
+    committed: list[TaskId] = field(default_factory=list)
+    reopen: dict[TaskId, Exception] = field(default_factory=dict)
+    again: dict[TaskId, Exception] = field(default_factory=dict)
+    reports: list[LegReport] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class BatchRunner:
+    """Runs micro-batches of one process. One stream thread owns it."""
+
+    def __init__(self, process: Process, transactions: TransactionCoordinator, group_id: str, *, retries: int) -> None:
+        self._process = process
+        self._transactions = transactions
+        self._group_id = group_id
+        self._retries = retries
+        self._number = 0
+
+    def run(self, plans: Plans, work: Mapping[TaskId, tuple[Task, Ranges]]) -> BatchOutcome:
+        """Run one batch for the given tasks and ranges, and end every task's transaction.
+
+        Raises:
+            SparkRelayError: an error that running again cannot mend, such as a record that does not decode; all
+                transactions are aborted first.
+        """
+        self._number += 1
+        outcome = BatchOutcome()
+        started = time.perf_counter()
+        for task, ranges in work.values():
+            if task.unfinished is None:
+                task.batch += 1
+                task.tries = 0
+            task.unfinished = ranges
+            task.tries += 1
+        faults.reach("driver-before-job")
+        failed: Exception | None = None
+        try:
+            self._run_waves(plans, work, outcome)
+        except SparkRelayError as error:
+            failed = error
+        outcome.seconds["job"] = time.perf_counter() - started
+        broken = {report.task: report.error for report in outcome.reports if report.error is not None}
+        if failed is not None or broken:
+            self._abort(work, outcome, failed, broken)
+        else:
+            faults.reach("driver-before-commit")
+            self._commit(work, outcome)
+            faults.reach("driver-after-commit")
+        outcome.seconds["total"] = time.perf_counter() - started
+        return outcome
+
+    def _run_waves(self, plans: Plans, work: Mapping[TaskId, tuple[Task, Ranges]], outcome: BatchOutcome) -> None:
+        weights = {id_: sum(end - start for start, end in ranges.values()) for id_, (_, ranges) in work.items()}
+        shares = share_out(weights, self._process.slots)
+        sequences: dict[TaskId, dict[TopicPartition, int]] = defaultdict(dict)
+        topics = {partition.topic for _, ranges in work.values() for partition in ranges}
+        for wave in plans.waves({id_.subtopology for id_ in work}, topics):
+            order = BatchOrder(tuple(tuple(_order(*work[id_], sequences[id_]) for id_ in share) for share in shares))
+            description = f"batch {self._number} of {_names(work)}"
+            reports = self._process.run_batch(wave, order, description=description)
+            outcome.reports += reports
+            for report in reports:
+                sequences[report.task].update(report.next_sequences)
+            if any(report.error is not None for report in reports):
+                return
+
+    def _commit(self, work: Mapping[TaskId, tuple[Task, Ranges]], outcome: BatchOutcome) -> None:
+        started = time.perf_counter()
+        offsets: dict[ProducerIdentity, dict[TopicPartition, int]] = {}
+        for task, ranges in work.values():
+            assert task.identity is not None, f"task {task.id} runs without a transaction"
+            offsets[task.identity] = {partition: end for partition, (_, end) in ranges.items()}
+        answers = self._transactions.commit(offsets, self._group_id)
+        for id_, (task, ranges) in work.items():
+            assert task.identity is not None
+            answer = answers[task.identity.transactional_id]
+            if isinstance(answer, Exception):
+                # Whether it was committed is unknown: opening the task again finds out from its marker.
+                outcome.reopen[id_] = answer
+                continue
+            task.identity = answer
+            task.positions.update({partition: end for partition, (_, end) in ranges.items()})
+            task.committed = task.batch
+            task.unfinished = None
+            outcome.committed.append(id_)
+        outcome.seconds["commit"] = time.perf_counter() - started
+
+    def _abort(
+        self,
+        work: Mapping[TaskId, tuple[Task, Ranges]],
+        outcome: BatchOutcome,
+        failed: Exception | None,
+        broken: Mapping[TaskId, Exception],
+    ) -> None:
+        """Abort every transaction of the batch, then decide for each task: open again, run again, or give up."""
+        identities = [task.identity for task, _ in work.values() if task.identity is not None]
+        answers = self._transactions.abort(identities)
+        fatal = failed if failed is not None and not _worth_another_try(failed) else None
+        for id_, (task, _) in work.items():
+            assert task.identity is not None
+            answer = answers[task.identity.transactional_id]
+            reason = broken.get(id_) or failed or StreamsException("another task of the batch failed")
+            if isinstance(answer, Exception):
+                outcome.reopen[id_] = answer
+                continue
+            task.identity = answer
+            if isinstance(reason, StoreCorruptedException):
+                task.wipe = True
+                outcome.reopen[id_] = reason
+            elif isinstance(reason, StoreFullException):
+                fatal = reason
+            elif isinstance(reason, StateStoreException | ProducerFencedException):
+                outcome.reopen[id_] = reason
+            elif not _worth_another_try(reason) or task.tries > self._retries:
+                fatal = reason
+            else:
+                outcome.again[id_] = reason
+                log.warning("task %s: batch %d failed and runs again: %s", id_, task.batch, reason)
+        if fatal is not None:
+            raise fatal
+
+
+def _worth_another_try(error: Exception) -> bool:
+    if isinstance(error, KafkaException):
+        return error.retriable
+    return isinstance(error, JobFailed | StateStoreException) or type(error) is StreamsException
+
+
+def _order(task: Task, ranges: Ranges, sequences: Mapping[TopicPartition, int]) -> TaskOrder:
+    assert task.identity is not None
+    return TaskOrder(
+        task=task.id,
+        batch=task.batch,
+        committed=task.committed,
+        owner=task.opening,
+        directory=task.directory,
+        transaction=LentTransaction(task.identity.transactional_id, task.identity.producer_id, task.identity.epoch),
+        ranges=ranges,
+        positions=dict(task.positions),
+        changelog_next=dict(task.changelog_next),
+        sequences=dict(sequences),
+    )
+
+
+def _names(work: Mapping[TaskId, object]) -> str:
+    ids: Sequence[TaskId] = sorted(work)
+    return str(ids[0]) if len(ids) == 1 else f"{len(ids)} tasks, {ids[0]}..{ids[-1]}"

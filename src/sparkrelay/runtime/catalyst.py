@@ -1,0 +1,144 @@
+"""What we read out of Catalyst through py4j: grouping and aggregate expressions, and which columns a plan wants.
+
+Column expressions come from PySpark itself, so ``groupBy(F.window("ts", "10 minutes")).agg(F.sum(F.col("a") * 2))``
+means what it means there: grouping keys and aggregate arguments become an ordinary projection before the stateful
+step, and only the aggregate functions themselves are ours (design: "column expressions come from PySpark").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, functions as F
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.topology import RowCount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame
+
+__all__ = ["AggregateCall", "as_column", "must_rebuild", "read_aggregate", "wanted_columns"]
+
+#: Spark's name of an aggregate function -> ours.
+_FUNCTIONS = {"count": "count", "sum": "sum", "avg": "avg", "mean": "avg", "min": "min", "max": "max"}
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """One aggregate of ``agg(...)``: the function, its argument, and the name of the column it makes."""
+
+    function: str
+    argument: Column | None
+    alias: str | None
+
+
+def as_column(column: Any) -> Column:
+    """Return ``column`` as a Column; a string names one."""
+    return column if isinstance(column, Column) else F.col(column)
+
+
+def read_aggregate(column: Any, where: str) -> AggregateCall:
+    """Take one argument of ``agg(...)`` apart.
+
+    Args:
+        column: ``F.sum("a").alias("total")`` and the like.
+        where: the user's line, for messages.
+
+    Raises:
+        TopologyException: it is not one of count, sum, avg, min and max, or it says DISTINCT.
+    """
+    if isinstance(column, RowCount):
+        return AggregateCall("count_all", None, column.name)
+    if not isinstance(column, Column):
+        raise TopologyException(f'{where}: agg() takes columns such as F.sum("amount").alias("total"), not {column!r}')
+    node = _java(column).node()
+    alias = None
+    while _kind(node) == "Alias":
+        names = _items(node.name())
+        alias = alias or (names[0] if names else None)
+        node = node.child()
+    if _kind(node) != "UnresolvedFunction" or node.functionName().lower() not in _FUNCTIONS:
+        raise TopologyException(
+            f"{where}: {_text(column)} is not supported in agg(): use count, sum, avg, min or max directly (not inside "
+            "another expression), and compute with the results in a select() or withColumn() after agg()"
+        )
+    if node.isDistinct():
+        raise TopologyException(
+            f"{where}: {_text(column)}: DISTINCT aggregates would keep every value in state and are not supported; "
+            "group by that column first"
+        )
+    function = _FUNCTIONS[node.functionName().lower()]
+    arguments = _items(node.arguments())
+    if len(arguments) != 1:
+        raise TopologyException(f"{where}: {_text(column)} has {len(arguments)} arguments; exactly one is supported")
+    if function == "count" and _kind(arguments[0]) in {"UnresolvedStar", "Literal"}:
+        return AggregateCall("count_all", None, alias)
+    return AggregateCall(function, Column(_column_class()(arguments[0])), alias)
+
+
+def wanted_columns(plan: DataFrame, source: DataFrame) -> frozenset[str]:
+    """Return the columns of ``source`` that ``plan``, built on it, really reads after optimisation."""
+    leaf = source._jdf.queryExecution().analyzed()
+    names = {attribute.exprId().id(): attribute.name() for attribute in _items(leaf.output())}
+    optimized = plan._jdf.queryExecution().optimizedPlan()
+    read = {attribute.exprId().id() for node in _nodes(optimized) for attribute in _items(node.references().toSeq())}
+    # The leaf's own output counts when nothing stands above it.
+    top = {attribute.exprId().id() for attribute in _items(optimized.output())}
+    return frozenset(name for expression, name in names.items() if expression in read | top)
+
+
+def must_rebuild(plan: DataFrame) -> str | None:
+    """Return why ``plan`` may not be run twice as it is, or None.
+
+    A plan that holds an exchange or a cached relation would show stale data when it is run again; one with the
+    current time or anything nondeterministic would repeat its first answer.
+    """
+    analyzed = plan._jdf.queryExecution().analyzed()
+    for node in _nodes(plan._jdf.queryExecution().executedPlan()):
+        name = node.nodeName()
+        if "Exchange" in name or "InMemory" in name or "AdaptiveSparkPlan" in name:
+            return f"the plan holds {name}"
+    for node in _nodes(analyzed):
+        for expression in _items(node.expressions()):
+            if not expression.deterministic():
+                return f"{expression.sql()} is not deterministic"
+            text = expression.toString().lower()
+            if "current_timestamp" in text or "current_date" in text or "localtimestamp" in text or "now(" in text:
+                return f"{expression.sql()} depends on the time"
+    return None
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for child in _items(plan.children()):
+        yield from _nodes(child)
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(i) for i in range(sequence.size())]
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _java(column: Column) -> Any:
+    # PySpark types _jc as a Column of its own; it is the JVM's object.
+    java: Any = column._jc
+    return java
+
+
+def _text(column: Column) -> str:
+    return str(_java(column).toString())
+
+
+def _column_class() -> Any:
+    from pyspark import SparkContext  # noqa: PLC0415 - the live context's JVM, not an import-time one
+
+    context = SparkContext._active_spark_context
+    assert context is not None, "columns exist only while a SparkContext does"
+    jvm: Any = context._jvm
+    return jvm.org.apache.spark.sql.Column

@@ -1,0 +1,22 @@
+"""The columns that travel with every row and that users do not see.
+
+A row must know its task (its input partition) and its timestamp when it reaches the stateful step or the sink,
+whatever the user's steps selected in between. Flat columns, not a struct: Spark moves them more cheaply.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["KEY", "PARTITION", "PREFIX", "TIMESTAMP", "TOMBSTONE"]
+
+PREFIX: Final = "__sparkrelay_"
+
+#: int: the task's partition.
+PARTITION: Final = PREFIX + "partition"
+#: bigint: the record's timestamp, ms since the epoch.
+TIMESTAMP: Final = PREFIX + "timestamp"
+#: binary: the message key, or the grouping key after ``agg``.
+KEY: Final = PREFIX + "key"
+#: boolean: the message had a null value (a tombstone), which a stateless leg forwards as one.
+TOMBSTONE: Final = PREFIX + "tombstone"

@@ -1,0 +1,146 @@
+"""Tasks and internal topics of a topology, once the source topics' partition counts are known. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparkrelay.errors import StreamsException, UnknownTopicException
+from sparkrelay.types import TaskId, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.topology import Subtopology, Topology
+
+__all__ = ["InternalTopic", "Layout", "TaskShape", "TopicNames", "lay_out"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """Kafka's names of a topology's topics: internal ones carry the application id in front."""
+
+    application_id: str
+
+    def __call__(self, topic: str, internal: bool) -> str:
+        """Return Kafka's name of a topic of the topology."""
+        return f"{self.application_id}-{topic}" if internal else topic
+
+    def changelog(self, store: str) -> str:
+        """Return the changelog topic of a store."""
+        return self(f"{store}-changelog", internal=True)
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopic:
+    """A topic that belongs to the application: a repartition topic or a changelog."""
+
+    name: str
+    partitions: int
+    compacted: bool
+
+    @property
+    def configs(self) -> dict[str, str]:
+        """Topic settings: changelogs are compacted; repartition records never expire by time, they are purged."""
+        if self.compacted:
+            return {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.5"}
+        return {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "segment.bytes": "52428800"}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskShape:
+    """What one task reads and keeps.
+
+    Attributes:
+        inputs: input partitions, sorted.
+        changelogs: store -> changelog partition.
+        state_topics: input topics of legs with a store: of these the state itself says how far it has seen.
+    """
+
+    inputs: tuple[TopicPartition, ...]
+    changelogs: Mapping[str, TopicPartition]
+    state_topics: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Every task of the application and every topic it owns."""
+
+    tasks: Mapping[TaskId, TaskShape]
+    internal_topics: Mapping[str, InternalTopic]
+
+
+def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]) -> Layout:
+    """Work out tasks and internal topics.
+
+    Args:
+        topology: what to run.
+        names: Kafka's names of its topics.
+        partitions: partition count of every source topic that exists, and of internal topics that exist already.
+
+    Raises:
+        UnknownTopicException: a source topic does not exist.
+        StreamsException: an internal topic exists with another partition count: the source topic's has changed.
+    """
+    tasks: dict[TaskId, TaskShape] = {}
+    internal: dict[str, InternalTopic] = {}
+    for subtopology in topology.subtopologies:
+        sources = {
+            topic: _count(topic, names(topic, leg.source.internal), leg.source.internal, partitions, internal)
+            for leg in subtopology.legs
+            for topic in leg.source.topics
+        }
+        width = max(sources.values())
+        for leg in subtopology.legs:
+            if leg.sink is not None and leg.sink.internal:
+                _add(internal, InternalTopic(names(leg.sink.topic, internal=True), leg.sink.partitions or width, False))
+        stores = sorted(leg.aggregation.store for leg in subtopology.legs if leg.aggregation is not None)
+        for store in stores:
+            _add(internal, InternalTopic(names.changelog(store), width, True))
+        state_topics = frozenset(
+            names(topic, leg.source.internal)
+            for leg in subtopology.legs
+            if leg.aggregation is not None
+            for topic in leg.source.topics
+        )
+        by_name = {names(topic, _is_internal(subtopology, topic)): count for topic, count in sources.items()}
+        for number in range(width):
+            tasks[TaskId(subtopology.id, number)] = TaskShape(
+                inputs=tuple(sorted(TopicPartition(t, number) for t, count in by_name.items() if number < count)),
+                changelogs={store: TopicPartition(names.changelog(store), number) for store in stores},
+                state_topics=state_topics,
+            )
+    for topic in internal.values():
+        found = partitions.get(topic.name)
+        if found is not None and found != topic.partitions:
+            raise StreamsException(
+                f"internal topic {topic.name!r} has {found} partitions, but the source topics now ask for "
+                f"{topic.partitions}: a source topic's partition count was changed. Keys would move to other tasks "
+                "than their state. Recreate the source topic with the old partition count, or start over under a new "
+                "application.id."
+            )
+    return Layout(tasks, internal)
+
+
+def _count(
+    topic: str, name: str, internal: bool, partitions: Mapping[str, int], planned: Mapping[str, InternalTopic]
+) -> int:
+    if internal and name in planned:
+        return planned[name].partitions
+    found = partitions.get(name)
+    if not found:
+        raise UnknownTopicException(
+            f"source topic {topic!r} does not exist; create it (kafka-topics.sh --create --topic {topic} ...) and "
+            "start again"
+        )
+    return found
+
+
+def _is_internal(subtopology: Subtopology, topic: str) -> bool:
+    return any(topic in leg.source.topics and leg.source.internal for leg in subtopology.legs)
+
+
+def _add(topics: dict[str, InternalTopic], topic: InternalTopic) -> None:
+    known = topics.setdefault(topic.name, topic)
+    if known.partitions < topic.partitions:
+        topics[topic.name] = topic

@@ -1,0 +1,341 @@
+"""From a leg of the topology to one prepared DataFrame.
+
+    placed source -> fetch (Arrow) -> the user's steps (Catalyst) -> state (Arrow) -> steps after it -> publish (Arrow)
+
+Without steps after the stateful one, state and publish are one Python stage. A plan is made once for an assignment
+and run for every micro-batch; ranges, batch numbers and producer ids travel beside it (``orders``).
+
+The same code checks a topology before anything starts: building a leg's DataFrame makes Catalyst resolve every
+column, and an error is raised with the line of the user's step in front.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.records.formats import Json
+from sparkrelay.runtime import hidden
+from sparkrelay.runtime.catalyst import as_column, must_rebuild, read_aggregate, wanted_columns
+from sparkrelay.runtime.schemas import (
+    KAFKA_FIELDS,
+    aggregate_spec,
+    arrow_schema,
+    check_packable,
+    format_fields,
+    hidden_fields,
+    sink_format,
+    sink_key,
+)
+from sparkrelay.runtime.specs import FetchSpec, PublishSpec, StateSpec
+from sparkrelay.runtime.steps import apply_step, checked, visible
+from sparkrelay.runtime.worker.fetch import fetch_leg
+from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
+from sparkrelay.state.aggregate import AggregateSpec
+from sparkrelay.topology import RowCount
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.records.formats import Format
+    from sparkrelay.runtime.layout import TopicNames
+    from sparkrelay.topology import Aggregation, Leg
+
+__all__ = ["REPORT_SCHEMA", "LegCompiler", "LegPlan"]
+
+#: One row a slot: pickled LegReports.
+REPORT_SCHEMA = StructType([StructField("report", BinaryType(), False)])
+
+
+@dataclass(frozen=True, slots=True)
+class LegPlan:
+    """One leg, ready to run.
+
+    Attributes:
+        leg: the leg of the topology.
+        reports: the DataFrame whose rows are the leg's reports.
+        rebuild: why it must be built anew for each batch, or None.
+        output: Spark schema of the visible rows at the leg's end.
+    """
+
+    leg: Leg
+    reports: DataFrame
+    rebuild: str | None
+    output: StructType
+
+
+class LegCompiler:
+    """Builds the DataFrames of a topology's legs on one process."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: StreamsConfig,
+        legs: Sequence[Leg],
+        *,
+        slots: int,
+        names: TopicNames,
+        partitions: Mapping[str, int],
+        client: Mapping[str, Any],
+    ) -> None:
+        """Take what every leg shares.
+
+        Args:
+            spark: the session.
+            config: the instance's settings.
+            legs: every leg of the topology.
+            slots: Spark partitions of the process, one per core.
+            names: Kafka's names of the topology's topics.
+            partitions: Kafka's topic name -> partition count, for sinks.
+            client: settings of the workers' Kafka connections.
+        """
+        self._spark = spark
+        self._config = config
+        self._legs = tuple(legs)
+        self._slots = slots
+        self._names = names
+        self._partitions = partitions
+        self._client = dict(client)
+        self._compression = str(config.producer.get("compression.type", "none"))
+        #: store -> schema that Spark gives the aggregation, names and types
+        self._grouped: dict[str, StructType] = {}
+        #: internal topic (topology name) -> Spark schema of the rows shipped through it, known once its writer is built
+        self._shipped: dict[str, StructType] = {}
+
+    def source_topics(self, leg: Leg) -> frozenset[str]:
+        """Return Kafka's names of a leg's source topics."""
+        return frozenset(self._names(topic, leg.source.internal) for topic in leg.source.topics)
+
+    def build(self, leg: Leg) -> LegPlan:
+        """Build one leg; legs that read a repartition topic come after the one that writes it.
+
+        Raises:
+            TopologyException: a column does not exist or a step is not possible; names the user's line.
+        """
+        full = self._source_schema(leg)
+        # A first pass with every column tells which ones the plan reads; the second decodes only those.
+        wanted = self._wanted(leg, full)
+        names = [field.name for field in full if field.name in wanted or field.name.startswith(hidden.PREFIX)]
+        rows = self._before_state(leg, self._source(leg, StructType([full[name] for name in names])))
+        if leg.aggregation is None:
+            output = visible(rows) if not _repartitions(leg) else self._shipment(leg, rows)
+            reports = rows.mapInArrow(functools.partial(publish_leg, self._publish_spec(leg, output)), REPORT_SCHEMA)
+        else:
+            reports, output = self._stateful(leg, leg.aggregation, rows)
+        return LegPlan(leg, reports, must_rebuild(reports), output)
+
+    def _wanted(self, leg: Leg, schema: StructType) -> frozenset[str]:
+        """Return which columns of the leg's source anything reads, here or behind a repartition topic."""
+        source = self._source(leg, schema)
+        rows = self._before_state(leg, source)
+        if _repartitions(leg):
+            assert leg.sink is not None
+            names = [*self._shipment(leg, rows).names, *self._key_names(leg)]
+            rows = rows.select(*(f"`{name}`" for name in dict.fromkeys(names)))
+        return wanted_columns(rows, source)
+
+    def _shipment(self, leg: Leg, rows: DataFrame) -> StructType:
+        """Return the columns that must travel through the leg's repartition topic: those that are read behind it."""
+        assert leg.sink is not None
+        topic = leg.sink.topic
+        if topic not in self._shipped:
+            everything = visible(rows)
+            self._shipped[topic] = everything
+            needed: set[str] = set()
+            for reader in self._legs:
+                if reader.source.internal and topic in reader.source.topics:
+                    needed |= self._wanted(reader, self._source_schema(reader))
+            kept = [field for field in everything if field.name in needed] or everything.fields[:1]
+            self._shipped[topic] = StructType(kept)
+        return self._shipped[topic]
+
+    # -- source ---------------------------------------------------------------------------------------------------
+
+    def _source_schema(self, leg: Leg) -> StructType:
+        """Return every column the source can give, hidden ones last."""
+        source = leg.source
+        where = str(source.call_site)
+        if source.internal:
+            fields = list(self._shipped[source.topics[0]])
+        elif source.value is None and source.key is None:
+            fields = list(KAFKA_FIELDS)
+        else:
+            fields = [*_decoded_fields(source.key, source.value, where), StructField("kafka", StructType(KAFKA_FIELDS))]
+        if source.timestamp is not None and source.timestamp not in {field.name for field in fields}:
+            raise TopologyException(
+                f"{where}: stream(timestamp={source.timestamp!r}) is not one of its columns: "
+                f"{', '.join(field.name for field in fields)}"
+            )
+        return StructType([*fields, *hidden_fields(_carried(leg))])
+
+    def _source(self, leg: Leg, schema: StructType) -> DataFrame:
+        source = leg.source
+        topics = tuple(self._names(topic, source.internal) for topic in source.topics)
+        value_schema = None
+        if source.internal:
+            value_schema = arrow_schema(self._shipped[source.topics[0]])
+        elif isinstance(source.value, Json):
+            declared = StructType(format_fields(source.value, "value", str(source.call_site)))
+            needed = [field for field in declared if field.name in schema.names or field.name == source.timestamp]
+            value_schema = arrow_schema(StructType(needed))
+        spec = FetchSpec(
+            leg=leg.id,
+            subtopology=leg.subtopology,
+            topics=topics,
+            slots=self._slots,
+            client=self._client,
+            key=source.key,
+            value=source.value,
+            internal=source.internal,
+            value_schema=value_schema,
+            output=arrow_schema(schema),
+            event_time=source.timestamp,
+            skip_tombstones=leg.aggregation is not None,
+            skip_bad_records=self._config.deserialization_exception_handler == "log-and-continue",
+        )
+        placed = self._spark.range(0, self._slots, 1, self._slots)
+        return placed.mapInArrow(functools.partial(fetch_leg, spec), schema)
+
+    # -- the user's steps -----------------------------------------------------------------------------------------
+
+    def _before_state(self, leg: Leg, source: DataFrame) -> DataFrame:
+        """Apply the steps before the stateful one and, if there is one, its projection."""
+        rows = source
+        for step in leg.before:
+            rows = apply_step(step, rows, _carried(leg))
+        return rows if leg.aggregation is None else self._projection(leg.aggregation, rows)
+
+    def _projection(self, aggregation: Aggregation, rows: DataFrame) -> DataFrame:
+        """Return grouping keys and aggregate arguments as plain columns: Catalyst evaluates them, we only merge."""
+        where = str(aggregation.call_site)
+        calls = [read_aggregate(column, where) for column in aggregation.aggregates]
+        columns: list[Column] = [as_column(key) for key in aggregation.keys]
+        columns += [
+            call.argument.alias(_argument(index)) for index, call in enumerate(calls) if call.argument is not None
+        ]
+        # Spark checks the aggregates' types for us, on a plan that never runs.
+        grouped = checked(where, lambda: rows.groupBy(*aggregation.keys).agg(*_columns(aggregation)))
+        self._grouped[aggregation.store] = grouped.schema
+        return checked(where, lambda: rows.select(*columns, hidden.PARTITION, hidden.TIMESTAMP))
+
+    def _stateful(self, leg: Leg, aggregation: Aggregation, projected: DataFrame) -> tuple[DataFrame, StructType]:
+        spec, results = self._state_spec(leg, aggregation, projected)
+        if not leg.after:
+            publish = self._publish_spec(leg, results)
+            both = functools.partial(state_and_publish_leg, spec, publish)
+            return projected.mapInArrow(both, REPORT_SCHEMA), results
+        emitted = StructType([*results, *hidden_fields(_EMITTED)])
+        rows = projected.mapInArrow(functools.partial(state_leg, spec), emitted)
+        for after in leg.after:
+            rows = apply_step(after, rows, _EMITTED)
+        output = visible(rows)
+        step = functools.partial(publish_leg, self._publish_spec(leg, output))
+        return rows.mapInArrow(step, REPORT_SCHEMA), output
+
+    def _state_spec(self, leg: Leg, aggregation: Aggregation, projected: DataFrame) -> tuple[StateSpec, StructType]:
+        where = str(aggregation.call_site)
+        results = self._grouped[aggregation.store]
+        twice = [name for name in results.names if results.names.count(name) > 1]
+        if twice:
+            raise TopologyException(f"{where}: two columns of the result have the name {twice[0]!r}; use alias()")
+        width = len(aggregation.keys)
+        states = []
+        for index, (column, result) in enumerate(zip(aggregation.aggregates, results.fields[width:], strict=True)):
+            call = read_aggregate(column, where)
+            argument = None if call.argument is None else projected.schema[_argument(index)]
+            states.append(aggregate_spec(call.function, argument, result, where))
+        # The newest timestamp of a group is kept with its state and becomes the timestamp of what it emits.
+        states.append(AggregateSpec("max", hidden.TIMESTAMP, pa.int64(), pa.int64()))
+        spec = StateSpec(
+            leg=leg.id,
+            subtopology=leg.subtopology,
+            topics=tuple(self._names(topic, leg.source.internal) for topic in leg.source.topics),
+            slots=self._slots,
+            client=self._client,
+            store=aggregation.store,
+            changelog=self._names.changelog(aggregation.store),
+            keys=tuple(results.names[:width]),
+            aggregates=tuple(states),
+            input=arrow_schema(projected.schema),
+            output=arrow_schema(StructType([*results, *hidden_fields(_EMITTED)])),
+            compression=self._compression,
+            map_limit=self._config.store_max_bytes,
+        )
+        return spec, results
+
+    # -- sink -----------------------------------------------------------------------------------------------------
+
+    def _publish_spec(self, leg: Leg, output: StructType) -> PublishSpec:
+        sink = leg.sink
+        topic: str | None = None
+        form: Format = Json()
+        column: str | None = None
+        key_columns: tuple[str, ...] = ()
+        if sink is not None:
+            topic = self._names(sink.topic, sink.internal)
+            form, column = sink_format(leg, sink, output)
+            key_columns = self._key_names(leg)
+            if sink.internal:
+                check_packable(output, str(sink.call_site))
+        return PublishSpec(
+            leg=leg.id,
+            subtopology=leg.subtopology,
+            topics=tuple(self._names(t, leg.source.internal) for t in leg.source.topics),
+            slots=self._slots,
+            client=self._client,
+            topic=topic,
+            partitions=0 if topic is None else self._partitions.get(topic, 0),
+            internal=sink is not None and sink.internal,
+            columns=tuple(output.names),
+            key_columns=key_columns,
+            value=form,
+            value_column=column,
+            compression=self._compression,
+        )
+
+    def _key_names(self, leg: Leg) -> tuple[str, ...]:
+        return () if leg.sink is None else sink_key(leg.sink)
+
+
+_EMITTED = (hidden.PARTITION, hidden.TIMESTAMP, hidden.KEY)
+
+
+def _carried(leg: Leg) -> tuple[str, ...]:
+    """Return the hidden columns that a leg's source rows carry."""
+    if leg.aggregation is not None:
+        return hidden.PARTITION, hidden.TIMESTAMP
+    return hidden.PARTITION, hidden.TIMESTAMP, hidden.KEY, hidden.TOMBSTONE
+
+
+def _repartitions(leg: Leg) -> bool:
+    return leg.sink is not None and leg.sink.internal
+
+
+def _argument(index: int) -> str:
+    return f"{hidden.PREFIX}argument_{index}"
+
+
+def _columns(aggregation: Aggregation) -> list[Column]:
+    return [F.count("*").alias(a.name) if isinstance(a, RowCount) else a for a in aggregation.aggregates]
+
+
+def _decoded_fields(key: Format | None, value: Format | None, where: str) -> list[StructField]:
+    fields = {} if value is None else {field.name: field for field in format_fields(value, "value", where)}
+    if key is not None:
+        # The key's column wins over a field of the same name: it is what decides the partition.
+        fields |= {field.name: field for field in format_fields(key, "key", where)}
+    if "kafka" in fields:
+        raise TopologyException(f"{where}: a field named 'kafka' clashes with the struct of Kafka's own columns")
+    for name in fields:
+        if name.startswith(hidden.PREFIX):
+            raise TopologyException(f"{where}: the column name {name!r} is reserved")
+    return list(fields.values())

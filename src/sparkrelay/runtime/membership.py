@@ -1,0 +1,144 @@
+"""A stream thread's membership of the group: its consumer, what the leader told it, when to ask for a rebalance."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from sparkrelay.consumer import Consumer
+from sparkrelay.protocol import LONG_MAX
+from sparkrelay.runtime.group_assignor import StreamsGroupAssignor
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from sparkrelay.assignment import TaskAssignor
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.consumer.assignor import GroupMetadata
+    from sparkrelay.protocol import AssignmentInfo
+    from sparkrelay.runtime.task_set import TaskSet
+    from sparkrelay.runtime.topics import Topics
+    from sparkrelay.topology import Topology
+    from sparkrelay.types import ProcessId, TaskId, TopicPartition
+
+__all__ = ["Membership"]
+
+log = logging.getLogger(__name__)
+
+
+class Membership:
+    """One group member. The stream thread owns it; only :meth:`wakeup` may be called from elsewhere."""
+
+    def __init__(
+        self,
+        *,
+        config: StreamsConfig,
+        topology: Topology,
+        source_topics: Collection[str],
+        process_id: ProcessId,
+        topics: Topics,
+        assignor: TaskAssignor,
+        settings: Mapping[str, object],
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._source_topics = frozenset(source_topics)
+        self._tasks: TaskSet | None = None
+        self._assignor = StreamsGroupAssignor(
+            config=config,
+            topology=topology,
+            process_id=process_id,
+            topics=topics,
+            assignor=assignor,
+            offset_sums=self._offset_sums,
+            on_info=self._on_info,
+        )
+        self._consumer = Consumer(settings, assignors=(self._assignor,), fetching=False)
+        self._next_rebalance_ms = LONG_MAX
+        self._assigned_at = time.monotonic()
+        self._cold: set[TaskId] = set()
+        self._joined = False
+
+    @property
+    def stable(self) -> bool:
+        """True once the group has given us an assignment."""
+        return self._joined
+
+    def start(self, tasks: TaskSet) -> None:
+        """Join the group on behalf of ``tasks``."""
+        self._tasks = tasks
+        self._consumer.subscribe(
+            sorted(self._source_topics),
+            on_assigned=lambda _, __: None,
+            on_revoked=lambda _, partitions: tasks.revoke(partitions),
+            on_lost=lambda _, partitions: tasks.lose(partitions),
+        )
+
+    def poll(self, timeout: float) -> None:
+        """Serve the group; rebalance callbacks run in here.
+
+        Raises:
+            SparkRelayError: the group, its leader or our own part in leading failed.
+        """
+        self._consumer.poll(timeout)
+        failure, self._assignor.failure = self._assignor.failure, None
+        if failure is not None:
+            raise failure
+        if time.time() * 1000 >= self._next_rebalance_ms:
+            self._next_rebalance_ms = LONG_MAX
+            self._consumer.enforce_rebalance("the follow-up rebalance is due")
+
+    def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return read_committed end offsets, in one round trip."""
+        return dict(self._consumer.end_offsets(partitions))
+
+    def purge(self, before: Mapping[TopicPartition, int]) -> None:
+        """Delete repartition records that nobody needs any more."""
+        self._topics.purge(before)
+
+    def wakeup(self) -> None:
+        """End a waiting :meth:`poll`. May be called from any thread."""
+        self._consumer.wakeup()
+
+    def close(self) -> None:
+        """Leave the group and close the connections."""
+        self._consumer.close()
+
+    def consider_follow_up(self, tasks: TaskSet) -> None:
+        """Ask for a rebalance as soon as a copy that was cold is warm.
+
+        KIP-441 waits for ``probing.rebalance.interval.ms``, fearing storms. Here each copy that was beyond the
+        acceptable lag when it was assigned asks once, at half of that lag, and a group at most every
+        ``follow.up.min.interval.ms``.
+        """
+        if not self._config.follow_up_when_caught_up or not self._cold:
+            return
+        if time.monotonic() - self._assigned_at < self._config.follow_up_min_interval_ms / 1000:
+            return
+        lags = tasks.standby_lags()
+        warm = {task for task in self._cold if task in lags and lags[task] <= self._config.acceptable_recovery_lag // 2}
+        if warm:
+            self._cold -= warm
+            self._assigned_at = time.monotonic()
+            names = ", ".join(map(str, sorted(warm)))
+            log.info("copies of %s are warm: asking for the follow-up rebalance", names)
+            self._consumer.enforce_rebalance(f"copies of {names} are warm")
+
+    def _offset_sums(self) -> Mapping[TaskId, int]:
+        assert self._tasks is not None, "subscribe() comes after start()"
+        return self._tasks.offset_sums()
+
+    def _on_info(self, info: AssignmentInfo, metadata: GroupMetadata) -> None:
+        assert self._tasks is not None
+        active, standby = frozenset(info.active_tasks), frozenset(info.standby_tasks)
+        log.info(
+            "generation %s: active %s, standby %s",
+            metadata.generation,
+            ", ".join(map(str, sorted(active))) or "none",
+            ", ".join(map(str, sorted(standby))) or "none",
+        )
+        self._joined = True
+        self._assigned_at = time.monotonic()
+        self._next_rebalance_ms = info.next_rebalance_ms
+        self._cold = set(self._tasks.follow(active, standby))

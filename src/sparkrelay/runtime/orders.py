@@ -1,0 +1,198 @@
+"""What travels between driver and workers: orders one way, reports the other.
+
+A prepared DataFrame is run again and again; what changes from one micro-batch to the next - ranges, batch numbers,
+lent producer ids - travels beside it as a job-local property, so that nothing is analysed or planned anew. Reports
+come back as the rows of the job. Our own errors travel in them too: raising would end the Python worker with all its
+caches, and take down the other tasks of the batch. Only user code raises.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = [
+    "ORDER_PROPERTY",
+    "BatchOrder",
+    "LegReport",
+    "LentTransaction",
+    "ReplayOrder",
+    "ReplayReport",
+    "ReplayRound",
+    "StoreReplay",
+    "TaskOrder",
+    "decode",
+    "decode_bytes",
+    "encode",
+    "encode_bytes",
+]
+
+#: Name of the job-local property that carries the order.
+ORDER_PROPERTY: Final = "sparkrelay.order"
+
+
+@dataclass(frozen=True, slots=True)
+class LentTransaction:
+    """A task's transaction, opened by the driver and lent to the workers for one batch."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOrder:
+    """One task's share of a micro-batch.
+
+    Attributes:
+        task: which task.
+        batch: the batch's number within the task; it only grows.
+        committed: the last batch number that the driver knows as committed.
+        owner: number of this opening of the task; a store opened under another one refuses the batch.
+        directory: the task's directory, or None if no leg of it has a store.
+        transaction: what to produce under.
+        ranges: input partition -> offsets ``[from, to)``, of all legs.
+        positions: input partition -> offset before the batch, of all legs.
+        changelog_next: changelog partition -> offset where a replay would go on after the last committed batch.
+        sequences: output partition -> first sequence number, where an earlier leg of the batch wrote to it.
+    """
+
+    task: TaskId
+    batch: int
+    committed: int
+    owner: int
+    directory: str | None
+    transaction: LentTransaction
+    ranges: Mapping[TopicPartition, tuple[int, int]]
+    positions: Mapping[TopicPartition, int]
+    changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
+    sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def positions_after(self) -> dict[TopicPartition, int]:
+        """Input positions once the batch is in."""
+        return {**self.positions, **{partition: end for partition, (_, end) in self.ranges.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOrder:
+    """One micro-batch of one process: for each Spark partition ("slot"), the tasks it works on."""
+
+    slots: tuple[tuple[TaskOrder, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LegReport:
+    """What one leg of one task did in a batch.
+
+    Attributes:
+        rows_in: records that reached the stateful step or, without one, the sink.
+        rows_out: records written to the sink topic.
+        keys_changed: keys of the store that changed.
+        next_sequences: output partition -> next sequence number.
+        replayed: True if the rows came from the journal of an earlier try.
+        seconds: step -> seconds spent.
+        error: what went wrong, if anything did; then nothing else counts.
+    """
+
+    leg: str
+    task: TaskId
+    batch: int
+    rows_in: int = 0
+    rows_out: int = 0
+    keys_changed: int = 0
+    next_sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
+    replayed: bool = False
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReplay:
+    """One store to replay: its changelog partition up to an offset (exclusive)."""
+
+    store: str
+    changelog: TopicPartition
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOrder:
+    """Bring one task's stores forward.
+
+    Attributes:
+        stores: what to replay, and how far.
+        undo: True to take back unfinished batches first, as for a store that was not open before.
+        opening: number of this opening if a new owner opens the task, else None.
+        budget_seconds: stop after about this long; the next slice goes on.
+        wipe: True to throw the local copy away first.
+        settle: last committed batch, to drop the journals up to it, or None.
+        changelog_next: with ``settle``: changelog partition -> offset where a replay would go on.
+        close: True to sync and close the store afterwards, as its task leaves.
+    """
+
+    task: TaskId
+    directory: str
+    stores: tuple[StoreReplay, ...] = ()
+    undo: bool = False
+    opening: int | None = None
+    budget_seconds: float = 0.5
+    wipe: bool = False
+    settle: int | None = None
+    changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
+    close: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRound:
+    """One slice of replaying: for each Spark partition ("slot"), the tasks it brings forward."""
+
+    slots: tuple[tuple[ReplayOrder, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """Where one task's stores stand now.
+
+    Attributes:
+        positions: input positions that the state has seen, by the last marker; empty if there was none.
+        batch: number of the last committed batch in the state; 0 if none.
+        changelog_next: changelog partition -> offset where the replay goes on.
+        records: changelog records applied in this slice.
+        opening: the opening that the order was for, or None.
+    """
+
+    task: TaskId
+    positions: Mapping[TopicPartition, int]
+    batch: int
+    changelog_next: Mapping[TopicPartition, int]
+    records: int = 0
+    opening: int | None = None
+    error: Exception | None = None
+
+
+def encode_bytes(value: Any) -> bytes:
+    """Return ``value`` as bytes for a report row."""
+    return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def decode_bytes(data: bytes) -> Any:
+    """Read what :func:`encode_bytes` wrote; only ever from our own workers."""
+    return pickle.loads(data)  # noqa: S301 - both ends are ours, within one Spark application
+
+
+def encode(value: Any) -> str:
+    """Return ``value`` as text that a Spark property or an exception's message can carry."""
+    return base64.b64encode(encode_bytes(value)).decode("ascii")
+
+
+def decode(text: str) -> Any:
+    """Read what :func:`encode` wrote; only ever from our own driver or workers."""
+    return decode_bytes(base64.b64decode(text))

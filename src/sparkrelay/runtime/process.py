@@ -1,0 +1,106 @@
+"""One process: the place where a stream thread's jobs run (KIP-924's "KafkaStreams client").
+
+Runs prepared DataFrames with an order beside them and reads the reports. Knows where jobs go - ``local[N]`` is the
+driver's own JVM; executors of a cluster will be others - and which of Spark's FAIR pools they share.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from sparkrelay.errors import SparkRelayError, StreamsException
+from sparkrelay.runtime.orders import ORDER_PROPERTY, decode_bytes, encode
+from sparkrelay.runtime.worker.context import find_failure
+from sparkrelay.runtime.worker.replay import ReplaySpec, replay_slot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sparkrelay.runtime.orders import BatchOrder, LegReport, ReplayReport, ReplayRound
+
+__all__ = ["BATCH_POOL", "REPLAY_POOL", "JobFailed", "Process"]
+
+log = logging.getLogger(__name__)
+
+#: FAIR pools: replaying must not hold up running tasks.
+BATCH_POOL = "sparkrelay-batches"
+REPLAY_POOL = "sparkrelay-replay"
+
+_REPORTS = StructType([StructField("report", BinaryType(), False)])
+
+
+class JobFailed(StreamsException):
+    """A Spark job failed in user code or with its Python worker; the cause's first lines are the message."""
+
+
+class Process:
+    """Runs one process's jobs. Any driver thread may call it; Spark keeps the threads' jobs and properties apart."""
+
+    def __init__(self, spark: SparkSession, *, slots: int, replay: ReplaySpec, name: str) -> None:
+        self._spark = spark
+        self._context = spark.sparkContext
+        self.slots = slots
+        self._name = name
+        placed = spark.range(0, slots, 1, slots)
+        self._replay = placed.mapInArrow(functools.partial(replay_slot, replay), _REPORTS)
+
+    def run_batch(self, legs: DataFrame, order: BatchOrder, *, description: str) -> list[LegReport]:
+        """Run one micro-batch: the union of its legs.
+
+        Raises:
+            JobFailed: user code raised, or a Python worker died.
+            SparkRelayError: a worker's own error, such as a record that does not decode.
+        """
+        return self._collect(legs, order, pool=BATCH_POOL, description=description)
+
+    def replay(self, order: ReplayRound, *, description: str) -> list[ReplayReport]:
+        """Bring stores forward by one slice; raises as :meth:`run_batch` does."""
+        return self._collect(self._replay, order, pool=REPLAY_POOL, description=description)
+
+    def _collect(self, frame: DataFrame, order: object, *, pool: str, description: str) -> list[Any]:
+        context = self._context
+        context.setLocalProperty("spark.scheduler.pool", pool)
+        context.setLocalProperty(ORDER_PROPERTY, encode(order))
+        context.setJobDescription(f"{self._name}: {description}")
+        try:
+            # The Java DataFrame's own collect: no limit, no head, which would leave input unread and end the workers.
+            rows = frame._jdf.collect()
+        except Py4JJavaError as error:
+            raise _readable(error) from error
+        except (Py4JError, ConnectionError) as error:
+            raise StreamsException(f"the Spark session is gone: {error}") from error
+        return [report for row in rows for report in decode_bytes(row.get(0))]
+
+    @staticmethod
+    def union(frames: Sequence[DataFrame]) -> DataFrame:
+        """Return the legs of a batch as one job."""
+        return functools.reduce(lambda left, right: left.union(right), frames)
+
+
+def _readable(error: Py4JJavaError) -> SparkRelayError:
+    text = str(error.java_exception.toString()) if error.java_exception is not None else str(error)
+    cause = error.java_exception
+    while cause is not None:
+        text = f"{text}\n{cause.toString()}"
+        cause = cause.getCause()
+    ours = find_failure(text)
+    if ours is not None:
+        return ours
+    return JobFailed(_shorten(text))
+
+
+def _shorten(text: str) -> str:
+    """Return the part of Spark's report that a user can act on: the Python traceback's end if there is one."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    for index, line in enumerate(lines):
+        if line.startswith("Traceback (most recent call last)"):
+            end = next((i for i in range(index + 1, len(lines)) if not lines[i].startswith(" ")), len(lines) - 1)
+            return "\n".join(lines[index : end + 1])
+    return "\n".join(lines[:6])

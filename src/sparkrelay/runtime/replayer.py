@@ -1,0 +1,217 @@
+"""The replay thread: restores tasks that open and keeps standbys warm, slice by slice, beside running batches.
+
+Spark's FAIR pools do not preempt, so a slice bounds how long a batch may wait behind it. A slice covers all tasks
+that have something to replay; without any, no job runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparkrelay.errors import KafkaException, StoreCorruptedException, StoreOutOfStepException
+from sparkrelay.runtime.orders import ReplayOrder, ReplayRound, StoreReplay
+from sparkrelay.runtime.task import share_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sparkrelay.runtime.orders import ReplayReport
+    from sparkrelay.runtime.process import Process
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = ["ReplayWork", "Replayer"]
+
+log = logging.getLogger(__name__)
+
+Ends = dict["TopicPartition", int]
+
+
+@dataclass(slots=True)
+class ReplayWork:
+    """One task to replay.
+
+    Attributes:
+        changelogs: store -> changelog partition.
+        opening: number of the opening for a task that is being restored; None for a standby.
+        ends: where an opening task must get to; None for a standby, which follows the changelog for ever.
+        opened: True once the store was opened under ``opening``.
+    """
+
+    task: TaskId
+    directory: str
+    changelogs: Mapping[str, TopicPartition]
+    opening: int | None = None
+    ends: Ends | None = None
+    wipe: bool = False
+    opened: bool = False
+    changelog_next: Ends | None = None
+
+
+class Replayer:
+    """Owns the replay thread. The stream thread gives it work and collects what is done."""
+
+    def __init__(
+        self,
+        process: Process,
+        list_ends: Callable[[list[TopicPartition]], Ends],
+        *,
+        name: str,
+        slice_seconds: float,
+        idle_seconds: float = 0.2,
+    ) -> None:
+        """Prepare the thread; ``list_ends`` gives read_committed end offsets and is called on it."""
+        self._process = process
+        self._list_ends = list_ends
+        self._slice_seconds = slice_seconds
+        self._idle_seconds = idle_seconds
+        self._wake = threading.Condition()
+        self._work: dict[TaskId, ReplayWork] = {}
+        self._reports: dict[TaskId, tuple[ReplayReport, Ends]] = {}
+        self._restored: dict[TaskId, ReplayReport] = {}
+        self._busy = False
+        self._stopping = False
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after its current slice."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify_all()
+        self._thread.join()
+
+    def assign(self, works: list[ReplayWork]) -> None:
+        """Add or replace work."""
+        with self._wake:
+            for work in works:
+                self._work[work.task] = work
+                self._restored.pop(work.task, None)
+            self._wake.notify_all()
+
+    def release(self, tasks: list[TaskId]) -> None:
+        """Take tasks away; returns once no slice touches them any more."""
+        with self._wake:
+            for task in tasks:
+                self._work.pop(task, None)
+                self._restored.pop(task, None)
+                self._reports.pop(task, None)
+            self._wake.wait_for(lambda: not self._busy)
+
+    def take_restored(self) -> dict[TaskId, ReplayReport]:
+        """Return the tasks whose restore is complete since the last call.
+
+        Raises:
+            Exception: what ended the thread, if something did.
+        """
+        with self._wake:
+            if self._failure is not None:
+                raise self._failure
+            restored, self._restored = self._restored, {}
+            return restored
+
+    def progress(self) -> dict[TaskId, tuple[ReplayReport, Ends]]:
+        """Return the last report and known changelog ends of each task that is replayed."""
+        with self._wake:
+            return dict(self._reports)
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except Exception as error:  # noqa: BLE001 - the stream thread rethrows it
+            with self._wake:
+                self._failure = error
+                self._busy = False
+                self._wake.notify_all()
+
+    def _turn(self) -> bool:
+        with self._wake:
+            if self._stopping:
+                return False
+            works = list(self._work.values())
+            if not works:
+                self._wake.wait()
+                return True
+            self._busy = True
+        try:
+            idle = not self._slice(works)
+        finally:
+            with self._wake:
+                self._busy = False
+                self._wake.notify_all()
+        if idle:
+            with self._wake:
+                if not self._stopping and list(self._work.values()) == works:
+                    self._wake.wait(self._idle_seconds)
+        return True
+
+    def _slice(self, works: list[ReplayWork]) -> bool:
+        """Replay one slice of everything that lags; return False if there was nothing to do."""
+        partitions = [p for work in works if work.ends is None for p in work.changelogs.values()]
+        ends = self._list_ends(partitions) if partitions else {}
+        orders: dict[TaskId, ReplayOrder] = {}
+        weights: dict[TaskId, int] = {}
+        for work in works:
+            stores = self._stores(work, work.ends if work.ends is not None else ends)
+            if stores or not work.opened:
+                orders[work.task] = ReplayOrder(
+                    task=work.task,
+                    directory=work.directory,
+                    stores=stores,
+                    undo=not work.opened,
+                    opening=None if work.opened else work.opening,
+                    budget_seconds=self._slice_seconds,
+                    wipe=work.wipe,
+                )
+                known = work.changelog_next or {}
+                weights[work.task] = 1 + sum(store.end - known.get(store.changelog, 0) for store in stores)
+        if not orders:
+            return False
+        shares = share_out(weights, self._process.slots)
+        round_ = ReplayRound(tuple(tuple(orders[task] for task in share) for share in shares))
+        description = f"replay of {len(orders)} task{'s' if len(orders) > 1 else ''}"
+        reports = self._process.replay(round_, description=description)
+        with self._wake:
+            for report in reports:
+                current = self._work.get(report.task)
+                if current is not None:
+                    self._take(current, report, current.ends if current.ends is not None else ends)
+        return True
+
+    def _stores(self, work: ReplayWork, ends: Ends) -> tuple[StoreReplay, ...]:
+        known = work.changelog_next or {}
+        return tuple(
+            StoreReplay(store, partition, ends[partition])
+            for store, partition in sorted(work.changelogs.items())
+            if ends.get(partition, 0) > known.get(partition, 0)
+        )
+
+    def _take(self, work: ReplayWork, report: ReplayReport, ends: Ends) -> None:
+        if report.error is not None:
+            self._recover(work, report.error)
+            return
+        work.opened = True
+        work.wipe = False
+        work.changelog_next = dict(report.changelog_next)
+        self._reports[work.task] = report, {p: ends.get(p, 0) for p in work.changelogs.values()}
+        if work.ends is not None and not self._stores(work, work.ends):
+            self._restored[work.task] = dataclasses.replace(report, opening=work.opening)
+            del self._work[work.task]
+
+    def _recover(self, work: ReplayWork, error: Exception) -> None:
+        """Decide what a failed slice means: build the store anew, try again, or end the instance."""
+        if isinstance(error, StoreCorruptedException):
+            log.warning("task %s: its store is rebuilt from the changelog: %s", work.task, error)
+            work.wipe, work.opened, work.changelog_next = True, False, None
+        elif (isinstance(error, KafkaException) and error.retriable) or isinstance(error, StoreOutOfStepException):
+            log.warning("task %s: a slice of its replay failed and is tried again: %s", work.task, error)
+        else:
+            raise error

@@ -1,0 +1,174 @@
+"""Spark and Arrow types of what flows through a leg."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    AtomicType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    FractionalType,
+    IntegerType,
+    IntegralType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    _parse_datatype_string,
+)
+
+from sparkrelay.errors import SerializationException, TopologyException
+from sparkrelay.records.formats import Format, Integer, Json, Long, OneColumn, Raw, String
+from sparkrelay.records.keys import key_bytes
+from sparkrelay.runtime import hidden
+from sparkrelay.state.aggregate import AggregateSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.topology import Leg, Sink
+
+__all__ = [
+    "KAFKA_FIELDS",
+    "aggregate_spec",
+    "arrow_schema",
+    "check_packable",
+    "format_fields",
+    "hidden_fields",
+    "sink_format",
+    "sink_key",
+]
+
+KAFKA_FIELDS: Final = [
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
+]
+_HIDDEN_TYPES: Final = {
+    hidden.PARTITION: IntegerType(),
+    hidden.TIMESTAMP: LongType(),
+    hidden.KEY: BinaryType(),
+    hidden.TOMBSTONE: BooleanType(),
+}
+
+
+def hidden_fields(names: tuple[str, ...]) -> list[StructField]:
+    """Return the fields of hidden columns."""
+    return [StructField(name, _HIDDEN_TYPES[name], nullable=name in {hidden.KEY, hidden.TOMBSTONE}) for name in names]
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return a schema as Spark ships it to Python workers."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+_SPARK_TYPES: Mapping[type[Format], DataType] = {
+    Raw: BinaryType(),
+    String: StringType(),
+    Integer: IntegerType(),
+    Long: LongType(),
+}
+
+
+def format_fields(form: Format, place: str, where: str) -> list[StructField]:
+    """Return the Spark columns that a format decodes into."""
+    if isinstance(form, OneColumn):
+        return [StructField(form.column_name(place), _SPARK_TYPES[type(form)])]
+    assert isinstance(form, Json), form
+    if form.schema is None:
+        raise TopologyException(
+            f'{where}: Json() of a stream needs a schema, such as Json("user string, amount double")'
+        )
+    if isinstance(form.schema, StructType):
+        return list(form.schema)
+    try:
+        parsed = _parse_datatype_string(str(form.schema))
+    except PySparkException as error:
+        raise TopologyException(f"{where}: Json({form.schema!r}) is not a schema: {error}") from error
+    if not isinstance(parsed, StructType):
+        raise TopologyException(f"{where}: Json({form.schema!r}) names no fields")
+    return list(parsed)
+
+
+def aggregate_spec(function: str, argument: StructField | None, result: StructField, where: str) -> AggregateSpec:
+    """Return the state that one aggregate keeps.
+
+    Raises:
+        TopologyException: the function does not go with the argument's type.
+    """
+    result_type = arrow_schema(StructType([result])).field(0).type
+    if argument is None:
+        return AggregateSpec(function, None, pa.int64(), result_type)
+    kind = argument.dataType
+    summed = function in {"sum", "avg"}
+    if isinstance(kind, DecimalType) or (summed and not isinstance(kind, IntegralType | FractionalType)):
+        raise TopologyException(
+            f"{where}: {result.name} is a {function} of {kind.simpleString()}; only whole numbers and doubles can be "
+            'kept in state: cast the argument, such as F.col("x").cast("double")'
+        )
+    if not isinstance(kind, AtomicType):
+        raise TopologyException(f"{where}: {result.name} is a {function} of {kind.simpleString()}, which has no order")
+    input_type = arrow_schema(StructType([argument])).field(0).type
+    return AggregateSpec(function, argument.name, input_type, result_type)
+
+
+def sink_format(leg: Leg, sink: Sink, visible: StructType) -> tuple[Format, str | None]:
+    """Return the value's format and, for a plain one, its column.
+
+    Raises:
+        TopologyException: a plain format does not find its column.
+    """
+    where = str(sink.call_site)
+    for key in sink_key(sink):
+        if key not in visible.names and not key.startswith(hidden.PREFIX):
+            raise TopologyException(
+                f"{where}: to({sink.topic!r}) takes column {key!r} as the key, but the columns are "
+                f"{', '.join(visible.names)}"
+            )
+    form = sink.value
+    if form is None:
+        # Rows that never had a format stay what they are: Kafka's own value column.
+        unformatted = leg.source.value is None and leg.source.key is None and leg.aggregation is None
+        form = Raw() if unformatted and "value" in visible.names else Json()
+    if not isinstance(form, OneColumn):
+        return form, None
+    name = form.column_name("value")
+    if name not in visible.names:
+        raise TopologyException(
+            f"{where}: to({sink.topic!r}) writes column {name!r} as the value, but the columns are "
+            f"{', '.join(visible.names)}"
+        )
+    return form, name
+
+
+def sink_key(sink: Sink) -> tuple[str, ...]:
+    """Return the columns that make the key, if the sink names any."""
+    if sink.key is None:
+        return ()
+    if isinstance(sink.key, tuple):
+        return sink.key
+    assert isinstance(sink.key, OneColumn), sink.key
+    return (sink.key.column_name("key"),)
+
+
+def check_packable(visible: StructType, where: str) -> None:
+    """Raise TopologyException for a column that cannot travel through a repartition topic."""
+    for field, column in zip(visible, arrow_schema(visible), strict=True):
+        try:
+            key_bytes([pa.array([], column.type), pa.array([], pa.bool_())])
+        except SerializationException as error:
+            raise TopologyException(
+                f"{where}: column {field.name!r} ({field.dataType.simpleString()}) cannot go through a repartition "
+                "topic; select() the columns that are needed before this step"
+            ) from error

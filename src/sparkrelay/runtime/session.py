@@ -1,0 +1,96 @@
+"""The Spark session that the runtime wants, and a word about one that costs.
+
+``spark_session`` builds a session with the settings whose effect was measured (docs/internals.md, "Spark settings");
+``check_session`` looks at a user's own session, refuses what would be wrong and warns of what costs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from sparkrelay.errors import ConfigException, StreamsException
+from sparkrelay.java import require_java
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["RECOMMENDED", "check_session", "spark_session"]
+
+log = logging.getLogger(__name__)
+
+_MINIMUM_SPARK = (4, 3)
+
+#: Setting -> (value, what it costs to leave it out; empty where nobody needs to be told).
+RECOMMENDED: Mapping[str, tuple[str, str]] = {
+    "spark.python.unix.domain.socket.enabled": ("true", "40 ms more for each Python step of each micro-batch"),
+    "spark.scheduler.mode": ("FAIR", "restoring tasks hold up running ones"),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": ("1000000", ""),
+    "spark.sql.execution.arrow.maxBytesPerBatch": (str(256 << 20), ""),
+    "spark.locality.wait": ("10m", ""),
+    "spark.task.maxFailures": ("1", ""),
+    "spark.ui.showConsoleProgress": ("false", ""),
+    "spark.ui.retainedJobs": ("50", ""),
+    "spark.ui.retainedStages": ("50", ""),
+    "spark.sql.ui.retainedExecutions": ("20", ""),
+    "spark.sql.session.timeZone": ("UTC", ""),
+}
+
+
+def spark_session(app_name: str, **conf: Any) -> SparkSession:
+    """Return a session with the settings the runtime wants.
+
+    Args:
+        app_name: the application's name in Spark's UI.
+        **conf: more settings; write the dots as double underscores (``spark__master="local[2]"``), or pass a dict
+            with dotted keys by ``**{"spark.master": "local[2]"}``. They win over ours.
+
+    Raises:
+        StreamsException: Java or Spark is missing or too old; the message says which and what to do.
+    """
+    require_java()
+    builder = SparkSession.builder.appName(app_name)
+    settings = {key: value for key, (value, _) in RECOMMENDED.items()}
+    settings |= {key.replace("__", "."): str(value) for key, value in conf.items()}
+    # Workers import sparkrelay: where it runs from a checkout, they need the same path.
+    if "PYTHONPATH" in os.environ:
+        settings.setdefault("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def check_session(spark: SparkSession) -> None:
+    """Refuse a session the runtime cannot use; warn for each setting that costs.
+
+    Raises:
+        ConfigException: ``spark.speculation`` is on: two copies of one task would write the same state.
+        StreamsException: Spark is too old, or the session is a Spark Connect one.
+    """
+    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+    if version < _MINIMUM_SPARK:
+        raise StreamsException(
+            f"SparkRelay needs PySpark 4.3 or newer; this is {pyspark.__version__}. pip install 'pyspark>=4.3'"
+        )
+    if not hasattr(spark, "_jsparkSession"):
+        raise StreamsException(
+            "SparkRelay needs a classic Spark session: jobs are placed through the driver's JVM, which Spark Connect "
+            "hides. Build it with SparkSession.builder.master(...) instead of .remote(...)."
+        )
+    conf = spark.sparkContext.getConf()
+    if (conf.get("spark.speculation") or "false").lower() == "true":
+        raise ConfigException("spark.speculation=true would run one task's writes twice; set it to false")
+    for key, (wanted, cost) in RECOMMENDED.items():
+        found = conf.get(key)
+        if cost and (found or "").lower() != wanted.lower():
+            log.warning(
+                "Spark setting %s is %s, not %s: %s. sparkrelay.spark_session() builds a session with it.",
+                key,
+                found,
+                wanted,
+                cost,
+            )

@@ -1,0 +1,105 @@
+"""What a leg's worker steps need to know for as long as an assignment lasts; pickled with the prepared DataFrame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from sparkrelay.records.formats import Format
+    from sparkrelay.state.aggregate import AggregateSpec
+
+__all__ = ["FetchSpec", "PublishSpec", "StateSpec"]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSpec:
+    """How a leg's source turns records into rows.
+
+    Attributes:
+        leg: the leg's id.
+        subtopology: whose tasks it reads for.
+        topics: Kafka's names of the source topics.
+        slots: Spark partitions of the process.
+        client: settings of the worker's Kafka connection.
+        key: format of the message key, or None.
+        value: format of the value, or None; internal topics carry typed rows (``internal``).
+        value_schema: Arrow schema of the decoded value (typed sources).
+        output: Arrow schema of the rows that leave the step: only the wanted columns, then the hidden ones.
+        event_time: column whose value replaces the record's timestamp, or None.
+        skip_tombstones: True where null values end here, as in front of an aggregation.
+        skip_bad_records: True to log and drop what does not decode, False to fail.
+    """
+
+    leg: str
+    subtopology: int
+    topics: tuple[str, ...]
+    slots: int
+    client: Mapping[str, Any]
+    key: Format | None
+    value: Format | None
+    internal: bool
+    value_schema: pa.Schema | None
+    output: pa.Schema
+    event_time: str | None
+    skip_tombstones: bool
+    skip_bad_records: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """How a leg's stateful step aggregates.
+
+    Attributes:
+        keys: names of the grouping columns, in order.
+        aggregates: the states kept, in the order of the argument columns; the last is the timestamp.
+        input: Arrow schema of the rows that come in: keys, arguments, hidden columns.
+        output: Arrow schema of the emitted rows: keys, results, hidden columns.
+    """
+
+    leg: str
+    subtopology: int
+    topics: tuple[str, ...]
+    slots: int
+    client: Mapping[str, Any]
+    store: str
+    changelog: str
+    keys: tuple[str, ...]
+    aggregates: tuple[AggregateSpec, ...]
+    input: pa.Schema
+    output: pa.Schema
+    compression: str
+    map_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishSpec:
+    """How a leg's rows become records of its sink topic.
+
+    Attributes:
+        topic: Kafka's name of the sink topic, or None for a leg that only keeps a store.
+        partitions: its partition count when the plan was made.
+        internal: True for a repartition topic, which carries whole rows.
+        columns: names of the visible columns, in order.
+        key_columns: columns that make the key; empty: the key that travels with the rows.
+        value: format of the value.
+        value_column: the one column that a plain format writes.
+    """
+
+    leg: str
+    subtopology: int
+    topics: tuple[str, ...]
+    slots: int
+    client: Mapping[str, Any]
+    topic: str | None
+    partitions: int
+    internal: bool
+    columns: tuple[str, ...]
+    key_columns: tuple[str, ...]
+    value: Format
+    value_column: str | None
+    compression: str

@@ -1,0 +1,125 @@
+"""A task as its driver sees it: what it reads, who owns it, and where it stands. No I/O here."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sparkrelay.runtime.orders import StoreReplay
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.client.transactions import ProducerIdentity
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = ["Task", "TaskState", "plan_ranges", "share_out"]
+
+
+class TaskState(enum.Enum):
+    """Where a task stands on this process.
+
+    CREATED -> OPENING (transaction opened, ends listed) -> RESTORING -> RUNNING; STANDBY beside them. A task whose
+    outcome is unknown, or whose store lost step, goes back to CREATED and is opened again.
+    """
+
+    CREATED = "created"
+    RESTORING = "restoring"
+    RUNNING = "running"
+    STANDBY = "standby"
+
+
+@dataclass(slots=True)
+class Task:
+    """One task of this process. Only the stream thread changes it; the replay thread reads orders made from it.
+
+    Attributes:
+        inputs: input partitions, sorted.
+        changelogs: store -> changelog partition.
+        state_topics: input topics of which the state itself says how far it has seen.
+        directory: state directory, or None for a stateless task.
+        identity: the open transaction's producer, None unless RUNNING or RESTORING.
+        opening: number of this opening; the store refuses batches of any other.
+        positions: input partition -> next offset.
+        batch: number of the last batch that was tried.
+        committed: number of the last batch known as committed.
+        changelog_next: changelog partition -> offset where a replay would go on.
+        changelog_end: changelog partition -> where the restore must get to.
+        unfinished: ranges of a batch that must run again exactly so, or None.
+        tries: times the unfinished batch was tried.
+        wipe: True if the local copy cannot be trusted and is rebuilt.
+    """
+
+    id: TaskId
+    inputs: tuple[TopicPartition, ...]
+    changelogs: Mapping[str, TopicPartition]
+    directory: str | None
+    state_topics: frozenset[str] = frozenset()
+    state: TaskState = TaskState.CREATED
+    identity: ProducerIdentity | None = None
+    opening: int = 0
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    batch: int = 0
+    committed: int = 0
+    changelog_next: dict[TopicPartition, int] = field(default_factory=dict)
+    changelog_end: dict[TopicPartition, int] = field(default_factory=dict)
+    unfinished: dict[TopicPartition, tuple[int, int]] | None = None
+    tries: int = 0
+    wipe: bool = False
+
+    @property
+    def stateful(self) -> bool:
+        """True if any leg of the task has a store."""
+        return bool(self.changelogs)
+
+    @property
+    def lag(self) -> int:
+        """Changelog offsets still to replay, as far as the ends are known."""
+        return sum(max(0, end - self.changelog_next.get(p, 0)) for p, end in self.changelog_end.items())
+
+    @property
+    def offset_sum(self) -> int:
+        """Changelog offsets replayed or written so far, as a subscription reports them."""
+        return sum(self.changelog_next.get(partition, 0) for partition in self.changelogs.values())
+
+    def replays(self, ends: Mapping[TopicPartition, int]) -> tuple[StoreReplay, ...]:
+        """Return what is left to replay up to ``ends``."""
+        return tuple(
+            StoreReplay(store, partition, ends[partition])
+            for store, partition in sorted(self.changelogs.items())
+            if ends.get(partition, 0) > self.changelog_next.get(partition, 0)
+        )
+
+
+def plan_ranges(
+    positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Choose offsets ``[from, to)`` for one task, at most ``limit`` in all, fairly between its partitions.
+
+    Each partition may take an equal share; what one leaves over goes to the others, smallest backlog first.
+    """
+    backlog = {p: (start, ends[p]) for p, start in positions.items() if ends.get(p, 0) > start}
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    left = limit
+    for index, (partition, (start, end)) in enumerate(
+        sorted(backlog.items(), key=lambda item: item[1][1] - item[1][0])
+    ):
+        share = max(1, left // (len(backlog) - index)) if left > 0 else 0
+        if share == 0:
+            break
+        stop = min(end, start + share)
+        ranges[partition] = (start, stop)
+        left -= stop - start
+    return ranges
+
+
+def share_out(weights: Mapping[TaskId, int], slots: int) -> list[list[TaskId]]:
+    """Spread tasks over slots so that the heaviest slot is light: largest first, to the least loaded slot."""
+    shares: list[list[TaskId]] = [[] for _ in range(slots)]
+    loads = [0] * slots
+    for task, weight in sorted(weights.items(), key=lambda item: (-item[1], item[0])):
+        slot = loads.index(min(loads))
+        shares[slot].append(task)
+        loads[slot] += weight
+    return shares

@@ -1,0 +1,330 @@
+"""The tasks of one process: which it has, how they open, restore, run, stand by and leave."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from sparkrelay.client.admin import EARLIEST, LATEST
+from sparkrelay.errors import SparkRelayError, StreamsException
+from sparkrelay.protocol import LATEST_OFFSET
+from sparkrelay.runtime.orders import ReplayOrder, ReplayRound
+from sparkrelay.runtime.replayer import ReplayWork
+from sparkrelay.runtime.task import Task, TaskState, share_out
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from sparkrelay.client.transactions import TransactionCoordinator
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.layout import Layout
+    from sparkrelay.runtime.orders import ReplayReport
+    from sparkrelay.runtime.process import Process
+    from sparkrelay.runtime.replayer import Replayer
+    from sparkrelay.runtime.topics import Topics
+    from sparkrelay.state import Slot
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = ["TaskSet"]
+
+log = logging.getLogger(__name__)
+
+_NO_OFFSETS: Mapping[TopicPartition, int] = {}
+
+
+class TaskSet:
+    """Only the stream thread calls it."""
+
+    def __init__(
+        self,
+        *,
+        config: StreamsConfig,
+        slot: Slot,
+        process: Process,
+        replayer: Replayer,
+        transactions: TransactionCoordinator,
+        topics: Topics,
+    ) -> None:
+        self._config = config
+        self._slot = slot
+        self._process = process
+        self._replayer = replayer
+        self._transactions = transactions
+        self._topics = topics
+        self._layout: Layout | None = None
+        self._tasks: dict[TaskId, Task] = {}
+        #: Local copies of tasks we do not have: task -> sum of changelog offsets.
+        self._leftovers: dict[TaskId, int] = {}
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Look at what former runs left in the state directory, and start replaying."""
+        self._replayer.start()
+        self._leftovers = self._take_stock(self._slot.task_ids())
+
+    def close(self, *, clean: bool) -> None:
+        """Stop replaying and close every store; ``clean`` also settles what is known as committed."""
+        self._replayer.stop()
+        tasks, self._tasks = list(self._tasks.values()), {}
+        if clean:
+            self._settle(tasks)
+
+    # -- what the group says ----------------------------------------------------------------------------------------
+
+    def follow(self, active: Collection[TaskId], standby: Collection[TaskId]) -> list[TaskId]:
+        """Take a new assignment; return the standbys that are cold (beyond the acceptable lag)."""
+        self._layout = self._topics.layout()
+        unknown = (set(active) | set(standby)) - set(self._layout.tasks)
+        if unknown:
+            raise StreamsException(f"the leader assigned tasks that this topology does not have: {sorted(unknown)}")
+        gone = [task for id_, task in self._tasks.items() if id_ not in active and id_ not in standby]
+        demoted = [task for id_, task in self._tasks.items() if id_ in standby and task.state is not TaskState.STANDBY]
+        self._let_go(gone)
+        self._demote(demoted)
+        for id_ in active:
+            self._activate(id_)
+        fresh = [self._new(id_) for id_ in standby if id_ not in self._tasks]
+        self._stand_by(fresh)
+        lags = self.standby_lags()
+        limit = self._config.acceptable_recovery_lag
+        return [id_ for id_ in standby if lags.get(id_, limit + 1) > limit]
+
+    def revoke(self, partitions: Collection[TopicPartition]) -> None:
+        """Give up the tasks of revoked partitions, unless the assignment that revoked them did so already."""
+        self._let_go(self._running_on(partitions))
+
+    def lose(self, partitions: Collection[TopicPartition]) -> None:
+        """Drop the tasks of lost partitions: somebody else may run them already, so nothing is settled."""
+        lost = self._running_on(partitions)
+        for task in lost:
+            log.warning("task %s is lost: this member was expired from the group", task.id)
+        self._replayer.release([task.id for task in lost])
+        for task in lost:
+            del self._tasks[task.id]
+            self._leftovers[task.id] = task.offset_sum
+
+    def offset_sums(self) -> dict[TaskId, int]:
+        """Return what a subscription reports: LATEST_OFFSET for running tasks, else the sum of changelog offsets."""
+        self._note_replay_progress()
+        sums = dict(self._leftovers)
+        for id_, task in self._tasks.items():
+            if task.stateful:
+                sums[id_] = LATEST_OFFSET if task.state is TaskState.RUNNING else task.offset_sum
+        return sums
+
+    # -- bringing tasks up ------------------------------------------------------------------------------------------
+
+    def bring_up(self) -> None:
+        """Open created tasks and take restored ones into service."""
+        created = [task for task in self._tasks.values() if task.state is TaskState.CREATED]
+        if created:
+            self._open(created)
+        for id_, report in self._replayer.take_restored().items():
+            task = self._tasks.get(id_)
+            if task is not None and task.state is TaskState.RESTORING and task.opening == report.opening:
+                self._serve(task, report)
+
+    def reopen(self, id_: TaskId, reason: Exception) -> None:
+        """Open a task again: its outcome is unknown, its store is out of step, or it was fenced."""
+        log.warning("task %s is opened again: %s", id_, reason)
+        task = self._tasks[id_]
+        task.state = TaskState.CREATED
+        task.unfinished = None
+
+    def running(self) -> list[Task]:
+        """Return the tasks in service."""
+        return [task for task in self._tasks.values() if task.state is TaskState.RUNNING]
+
+    def all(self) -> list[Task]:
+        """Return every task of the process."""
+        return list(self._tasks.values())
+
+    @property
+    def all_up(self) -> bool:
+        """True if every active task is in service."""
+        return all(task.state in {TaskState.RUNNING, TaskState.STANDBY} for task in self._tasks.values())
+
+    @property
+    def internal_topics(self) -> Collection[str]:
+        """Names of the application's own topics."""
+        return () if self._layout is None else self._layout.internal_topics.keys()
+
+    def standby_lags(self) -> dict[TaskId, int]:
+        """Return each standby's lag in changelog offsets, where it is known."""
+        self._note_replay_progress()
+        return {
+            id_: task.lag for id_, task in self._tasks.items() if task.state is TaskState.STANDBY and task.changelog_end
+        }
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _new(self, id_: TaskId) -> Task:
+        assert self._layout is not None
+        shape = self._layout.tasks[id_]
+        directory = str(self._slot.task_dir(id_)) if shape.changelogs else None
+        task = Task(
+            id=id_,
+            inputs=shape.inputs,
+            changelogs=shape.changelogs,
+            directory=directory,
+            state_topics=shape.state_topics,
+        )
+        self._tasks[id_] = task
+        self._leftovers.pop(id_, None)
+        return task
+
+    def _activate(self, id_: TaskId) -> None:
+        task = self._tasks.get(id_)
+        if task is None:
+            self._new(id_)
+        elif task.state is TaskState.STANDBY:
+            self._replayer.release([id_])
+            task.state = TaskState.CREATED
+            task.changelog_end = {}
+
+    def _stand_by(self, tasks: list[Task]) -> None:
+        for task in tasks:
+            task.state = TaskState.STANDBY
+            task.changelog_end = {}
+        self._replayer.assign(
+            [
+                ReplayWork(task=task.id, directory=task.directory, changelogs=task.changelogs)
+                for task in tasks
+                if task.directory is not None
+            ]
+        )
+
+    def _demote(self, tasks: list[Task]) -> None:
+        self._replayer.release([task.id for task in tasks])
+        self._settle([task for task in tasks if task.state is TaskState.RUNNING], close=False)
+        for task in tasks:
+            task.identity, task.unfinished = None, None
+        self._stand_by(tasks)
+
+    def _let_go(self, tasks: list[Task]) -> None:
+        if not tasks:
+            return
+        self._replayer.release([task.id for task in tasks])
+        self._note_replay_progress()
+        self._settle(tasks)
+        for task in tasks:
+            self._tasks.pop(task.id, None)
+            if task.stateful:
+                self._leftovers[task.id] = task.offset_sum
+
+    def _settle(self, tasks: list[Task], *, close: bool = True) -> None:
+        """Drop the journals of committed batches and sync, so that the copy can be taken up where it stands."""
+        orders = [
+            ReplayOrder(
+                task=task.id,
+                directory=task.directory,
+                settle=task.committed if task.state is TaskState.RUNNING else None,
+                changelog_next=dict(task.changelog_next) if task.state is TaskState.RUNNING else _NO_OFFSETS,
+                close=close,
+            )
+            for task in tasks
+            if task.directory is not None and (task.state is TaskState.RUNNING or close)
+        ]
+        if not orders:
+            return
+        try:
+            self._run_round(orders, f"closing {len(orders)} tasks")
+        except SparkRelayError as error:
+            # Nothing is lost: whoever opens the copy next undoes and replays a little more.
+            log.warning("stores could not be closed cleanly: %s", error)
+
+    def _run_round(self, orders: list[ReplayOrder], description: str) -> list[ReplayReport]:
+        shares = share_out(dict.fromkeys((order.task for order in orders), 1), self._process.slots)
+        by_task = {order.task: order for order in orders}
+        round_ = ReplayRound(tuple(tuple(by_task[id_] for id_ in share) for share in shares))
+        return self._process.replay(round_, description=description)
+
+    def _take_stock(self, ids: Collection[TaskId]) -> dict[TaskId, int]:
+        if not ids:
+            return {}
+        orders = [
+            ReplayOrder(task=id_, directory=str(self._slot.task_dir(id_)), undo=True, budget_seconds=0.0, close=True)
+            for id_ in ids
+        ]
+        stock = {}
+        for report in self._run_round(orders, f"taking stock of {len(orders)} tasks"):
+            if report.error is None:
+                stock[report.task] = sum(report.changelog_next.values())
+            else:
+                log.warning("local copy of task %s cannot be used: %s", report.task, report.error)
+        return stock
+
+    def _open(self, tasks: list[Task]) -> None:
+        """Open transactions first - that fences and settles whatever a former owner left - and only then list ends."""
+        names = {self._transactional_id(task.id): task for task in tasks}
+        identities = self._transactions.init(list(names), transaction_timeout_ms=self._config.transaction_timeout_ms)
+        ends = self._topics.end_offsets({p for task in tasks for p in task.changelogs.values()})
+        works = []
+        for name, task in names.items():
+            identity = identities[name]
+            task.identity = identity
+            # Producer ids and epochs only grow, so the pair numbers the openings of a task.
+            task.opening = (identity.producer_id << 16) | identity.epoch
+            task.unfinished = None
+            task.state = TaskState.RESTORING
+            if task.directory is None:
+                self._serve(task, None)
+            else:
+                task.changelog_end = {p: ends[p] for p in task.changelogs.values()}
+                works.append(
+                    ReplayWork(
+                        task=task.id,
+                        directory=task.directory,
+                        changelogs=task.changelogs,
+                        opening=task.opening,
+                        ends=dict(task.changelog_end),
+                        wipe=task.wipe,
+                    )
+                )
+                task.wipe = False
+        self._replayer.assign(works)
+
+    def _serve(self, task: Task, report: ReplayReport | None) -> None:
+        """Decide where the task starts and take it into service."""
+        committed = self._topics.committed(task.inputs)
+        positions: dict[TopicPartition, int] = {}
+        if report is not None:
+            task.changelog_next = dict(report.changelog_next)
+            positions = {
+                p: offset for p, offset in report.positions.items() if p in task.inputs and p.topic in task.state_topics
+            }
+            for partition, offset in positions.items():
+                if committed.get(partition, offset) != offset:
+                    log.warning(
+                        "task %s: the group's offset of %s is %d, its state has seen %d; the state decides",
+                        task.id,
+                        partition,
+                        committed[partition],
+                        offset,
+                    )
+            task.batch = max(task.batch, report.batch)
+        task.committed = task.batch
+        positions = {**committed, **positions}
+        unknown = [partition for partition in task.inputs if partition not in positions]
+        if unknown:
+            reset = EARLIEST if self._config.auto_offset_reset == "earliest" else LATEST
+            positions.update(self._topics.offsets(dict.fromkeys(unknown, reset)))
+        task.positions = {partition: positions[partition] for partition in task.inputs}
+        task.state = TaskState.RUNNING
+        log.info("task %s is in service at %s", task.id, ", ".join(f"{p}@{o}" for p, o in task.positions.items()))
+
+    def _running_on(self, partitions: Collection[TopicPartition]) -> list[Task]:
+        wanted = set(partitions)
+        return [t for t in self._tasks.values() if t.state is not TaskState.STANDBY and wanted.intersection(t.inputs)]
+
+    def _note_replay_progress(self) -> None:
+        for id_, (report, ends) in self._replayer.progress().items():
+            task = self._tasks.get(id_)
+            if task is not None and task.state in {TaskState.STANDBY, TaskState.RESTORING}:
+                task.changelog_next = dict(report.changelog_next)
+                if task.state is TaskState.STANDBY:
+                    task.changelog_end = dict(ends)
+
+    def _transactional_id(self, id_: TaskId) -> str:
+        return f"{self._config.application_id}-{id_}"

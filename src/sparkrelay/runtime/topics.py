@@ -1,0 +1,129 @@
+"""The topics of an application, as far as the broker is asked: partition counts, creation, ends, purging."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from sparkrelay.client.admin import LATEST, Admin, TopicSpec
+from sparkrelay.errors import UnknownTopicException
+from sparkrelay.runtime.layout import lay_out
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.layout import Layout, TopicNames
+    from sparkrelay.topology import Topology
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["Topics"]
+
+log = logging.getLogger(__name__)
+
+
+class Topics:
+    """Asks and changes topics through one admin client, which one thread at a time may use."""
+
+    def __init__(self, admin: Admin, topology: Topology, names: TopicNames, config: StreamsConfig) -> None:
+        self._admin = admin
+        self._topology = topology
+        self._names = names
+        self._config = config
+        self._lock = threading.Lock()
+
+    def check_broker(self) -> None:
+        """Make sure that the broker's transactions are what exactly-once needs.
+
+        Raises:
+            UnsupportedVersionException: they are older; the message has the remedy.
+        """
+        with self._lock:
+            self._admin.require_transactions_v2()
+
+    def layout(self) -> Layout:
+        """Return tasks and internal topics by what the broker has now.
+
+        Raises:
+            UnknownTopicException: a source or sink topic does not exist.
+            StreamsException: a partition count changed under existing state.
+        """
+        return lay_out(self._topology, self._names, self._partitions())
+
+    def prepare(self) -> Layout:
+        """Return the layout, having created the internal topics that are missing. The group's leader does this."""
+        partitions = self._partitions()
+        layout = lay_out(self._topology, self._names, partitions)
+        missing = {
+            topic.name: TopicSpec(topic.partitions, self._config.replication_factor, topic.configs)
+            for topic in layout.internal_topics.values()
+            if topic.name not in partitions
+        }
+        if missing:
+            log.info("creating internal topics: %s", ", ".join(sorted(missing)))
+            with self._lock:
+                self._admin.create_topics(missing, exist_ok=True)
+        return layout
+
+    def sink_partitions(self) -> dict[str, int]:
+        """Return the partition count of every topic that the topology writes.
+
+        Raises:
+            UnknownTopicException: a sink topic does not exist.
+        """
+        found = self._partitions()
+        return {name: found[name] for name in self._sinks() if name in found}
+
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return read_committed end offsets."""
+        if not partitions:
+            return {}
+        with self._lock:
+            return self._admin.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=True)
+
+    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return offsets for EARLIEST or LATEST."""
+        if not wanted:
+            return {}
+        with self._lock:
+            return self._admin.list_offsets(dict(wanted), read_committed=True)
+
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the group's committed offsets; partitions without one are left out."""
+        if not partitions:
+            return {}
+        with self._lock:
+            found = self._admin.committed_offsets(self._config.application_id, list(partitions))
+        return {partition: offset for partition, offset in found.items() if offset is not None and offset >= 0}
+
+    def purge(self, before: Mapping[TopicPartition, int]) -> None:
+        """Delete records before the given offsets."""
+        if before:
+            with self._lock:
+                self._admin.delete_records(dict(before))
+
+    def _sinks(self) -> set[str]:
+        return {
+            self._names(leg.sink.topic, leg.sink.internal)
+            for subtopology in self._topology.subtopologies
+            for leg in subtopology.legs
+            if leg.sink is not None
+        }
+
+    def _partitions(self) -> dict[str, int]:
+        legs = [leg for subtopology in self._topology.subtopologies for leg in subtopology.legs]
+        wanted = {
+            self._names(topic, leg.source.internal) for leg in legs for topic in leg.source.topics
+        } | self._sinks()
+        wanted |= {self._names.changelog(leg.aggregation.store) for leg in legs if leg.aggregation is not None}
+        with self._lock:
+            described = self._admin.partitions(sorted(wanted))
+        found = {name: len(partitions) for name, partitions in described.items() if partitions is not None}
+        for leg in legs:
+            if leg.sink is not None and not leg.sink.internal and leg.sink.topic not in found:
+                raise UnknownTopicException(
+                    f"{leg.sink.call_site}: topic {leg.sink.topic!r} of to() does not exist; create it "
+                    f"(kafka-topics.sh --create --topic {leg.sink.topic} ...) and start again"
+                )
+        return found

@@ -1,0 +1,94 @@
+"""What a Python worker keeps from one micro-batch to the next: connections and open stores.
+
+Only an optimisation: an error, unread input or a minute's idleness ends a worker, and the next one opens them again.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparkrelay.client.config import ClientConfig
+from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.client.produce import Producer
+from sparkrelay.consumer.bounded import BoundedFetcher
+from sparkrelay.state import TaskStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["fetcher", "forget_fetcher", "forget_producer", "producer", "store"]
+
+log = logging.getLogger(__name__)
+
+#: Local TCP to a broker answers within this or not at all; retries have their own bounds.
+_BOOTSTRAP_SECONDS = 30.0
+
+_fetchers: dict[str, BoundedFetcher] = {}
+_producers: dict[str, tuple[KafkaClient, Producer]] = {}
+_stores: dict[str, tuple[int, TaskStore]] = {}
+
+
+def _key(settings: Mapping[str, Any]) -> str:
+    return repr(sorted(settings.items()))
+
+
+def fetcher(settings: Mapping[str, Any]) -> BoundedFetcher:
+    """Return this worker's fetcher for the cluster that ``settings`` name."""
+    key = _key(settings)
+    if key not in _fetchers:
+        _fetchers[key] = BoundedFetcher(settings)
+    return _fetchers[key]
+
+
+def forget_fetcher(settings: Mapping[str, Any]) -> None:
+    """Close the fetcher after an error; the next batch opens another."""
+    found = _fetchers.pop(_key(settings), None)
+    if found is not None:
+        found.close()
+
+
+def producer(settings: Mapping[str, Any]) -> Producer:
+    """Return this worker's producer for the cluster that ``settings`` name."""
+    key = _key(settings)
+    if key not in _producers:
+        client = KafkaClient(ClientConfig.from_dict(settings))
+        client.bootstrap(_BOOTSTRAP_SECONDS)
+        _producers[key] = client, Producer(client)
+    return _producers[key][1]
+
+
+def forget_producer(settings: Mapping[str, Any]) -> None:
+    """Close the producer after an error: what it still holds queued must not be sent under the next transaction."""
+    found = _producers.pop(_key(settings), None)
+    if found is not None:
+        found[0].close()
+
+
+def store(directory: str, *, map_limit: int) -> TaskStore:
+    """Return the open store of a task directory, opening it again if the directory was made anew since."""
+    inode = _inode(directory)
+    found = _stores.get(directory)
+    if found is not None:
+        if found[0] == inode:
+            return found[1]
+        del _stores[directory]
+        found[1].close(clean=False)
+    opened = TaskStore.open(Path(directory), map_limit=map_limit)
+    _stores[directory] = _inode(directory), opened
+    return opened
+
+
+def forget_store(directory: str, *, clean: bool = False) -> None:
+    """Close a store: before its directory is wiped, after it failed, or (``clean``) synced, as its task leaves."""
+    found = _stores.pop(directory, None)
+    if found is not None:
+        found[1].close(clean=clean)
+
+
+def _inode(directory: str) -> int:
+    try:
+        return Path(directory, "data.mdb").stat().st_ino
+    except FileNotFoundError:
+        return -1

@@ -1,0 +1,69 @@
+"""From a leg's last rows to the key and value bytes of its sink topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.errors import SerializationException
+from sparkrelay.records.formats import Json, Raw
+from sparkrelay.records.json_text import columns_to_json
+from sparkrelay.records.keys import key_bytes, key_columns
+from sparkrelay.runtime import hidden
+
+if TYPE_CHECKING:
+    from sparkrelay.records.formats import Format
+    from sparkrelay.runtime.specs import PublishSpec
+
+__all__ = ["pack_rows", "sink_keys", "sink_values", "unpack_rows"]
+
+#: Second column of a packed row that has only one: a lone column would be written plainly, and its null be a tombstone.
+_COMPANION = pa.field("companion", pa.bool_())
+
+
+def sink_keys(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
+    """Return the message keys: the named columns, else the key that travels with the rows."""
+    if spec.key_columns:
+        return key_bytes([rows.column(name) for name in spec.key_columns])
+    return rows.column(hidden.KEY)
+
+
+def sink_values(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
+    """Return the message values; a tombstone that came in goes out as one."""
+    visible = rows.select(list(spec.columns))
+    values = pack_rows(visible) if spec.internal else _formatted(spec.value, visible, spec.value_column)
+    if hidden.TOMBSTONE in rows.schema.names:
+        tombstones = rows.column(hidden.TOMBSTONE)
+        if tombstones.true_count:
+            values = pc.if_else(tombstones, pa.scalar(None, values.type), values)
+    return values
+
+
+def pack_rows(rows: pa.RecordBatch) -> pa.Array:
+    """Write whole rows as the values of a repartition topic."""
+    columns = list(rows.columns)
+    if len(columns) == 1:
+        columns.append(pa.repeat(pa.scalar(True), rows.num_rows))
+    return key_bytes(columns)
+
+
+def unpack_rows(values: pa.Array, schema: pa.Schema) -> list[pa.Array]:
+    """Read what :func:`pack_rows` wrote from rows of this schema."""
+    if len(schema) == 1:
+        return key_columns(values, schema.append(_COMPANION))[:1]
+    return key_columns(values, schema)
+
+
+def _formatted(value: Format, rows: pa.RecordBatch, column: str | None) -> pa.Array:
+    if isinstance(value, Json):
+        return columns_to_json(rows)
+    assert column is not None, "a format of one column names it"
+    array = rows.column(column)
+    if isinstance(value, Raw):
+        return array.cast(pa.binary())
+    try:
+        return key_bytes([array])
+    except SerializationException as error:
+        raise SerializationException(f"column {column!r} cannot be written as {value}: {error}") from error

@@ -1,0 +1,171 @@
+"""The first step of a leg: fetch the batch's ranges, decode them in Arrow, hand over only the wanted columns."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.errors import SerializationException, SparkRelayError
+from sparkrelay.records.formats import Integer, Json, Long, OneColumn, Raw, String
+from sparkrelay.records.keys import key_columns
+from sparkrelay.records.typed import json_to_columns
+from sparkrelay.runtime import hidden
+from sparkrelay.runtime.worker import connections
+from sparkrelay.runtime.worker.context import WorkerFailure, drain, leg_tasks, settle_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sparkrelay.records.typed import BadRecord
+    from sparkrelay.runtime.specs import FetchSpec
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["fetch_leg"]
+
+log = logging.getLogger(__name__)
+
+_PLAIN: Mapping[type[OneColumn], pa.DataType] = {
+    Raw: pa.binary(),
+    String: pa.string(),
+    Integer: pa.int32(),
+    Long: pa.int64(),
+}
+
+#: Spark's Kafka columns, as its own source names and types them.
+KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+
+def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the ranges that the order gives this slot."""
+    drain(batches)
+    settle_memory()
+    ranges = {
+        partition: span
+        for task in leg_tasks(spec)
+        for partition, span in task.ranges.items()
+        if partition.topic in spec.topics
+    }
+    if not ranges:
+        return
+    try:
+        for partition, batch in connections.fetcher(spec.client).fetch(ranges, columns=_raw_columns(spec)):
+            if batch.num_rows:
+                yield _rows(spec, partition, batch)
+    except SparkRelayError as error:
+        connections.forget_fetcher(spec.client)
+        raise WorkerFailure(error) from error
+
+
+def _raw_columns(spec: FetchSpec) -> frozenset[str]:
+    """Return which columns of the raw records anything here looks at."""
+    wanted = set(spec.output.names)
+    columns = {"offset", "timestamp"}
+    if spec.value is not None or spec.internal or "value" in wanted:
+        columns.add("value")
+    if spec.key is not None or hidden.KEY in wanted or "key" in wanted:
+        columns.add("key")
+    if "kafka" in wanted:
+        columns.update(field.name for field in spec.output.field("kafka").type if field.name in KAFKA_COLUMNS)
+    columns.update(wanted & {"timestampType", "headers"})
+    return frozenset(columns)
+
+
+def _rows(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch) -> pa.RecordBatch:
+    columns: dict[str, pa.Array] = {}
+    tombstones = pc.is_null(raw.column("value")) if "value" in raw.schema.names else None
+    if spec.skip_tombstones and tombstones is not None and raw.column("value").null_count:
+        raw = raw.filter(pc.invert(tombstones))
+        tombstones = pc.is_null(raw.column("value"))
+    if spec.internal:
+        assert spec.value_schema is not None
+        for field, column in zip(spec.value_schema, key_columns(raw.column("value"), spec.value_schema), strict=True):
+            columns[field.name] = column
+    elif isinstance(spec.value, Json):
+        assert spec.value_schema is not None
+        decoded, bad = json_to_columns(raw.column("value"), spec.value_schema)
+        if bad:
+            keep = _without_bad(spec, partition, raw, bad)
+            raw, decoded = raw.filter(keep), decoded.filter(keep)
+            tombstones = pc.is_null(raw.column("value"))
+        columns.update(zip(decoded.schema.names, decoded.columns, strict=True))
+    elif isinstance(spec.value, OneColumn):
+        columns[spec.value.column_name("value")] = _decode_plain(spec.value, raw.column("value"), partition)
+    if isinstance(spec.key, OneColumn):
+        columns[spec.key.column_name("key")] = _decode_plain(spec.key, raw.column("key"), partition)
+    return _project(spec, partition, raw, columns, tombstones)
+
+
+def _project(
+    spec: FetchSpec,
+    partition: TopicPartition,
+    raw: pa.RecordBatch,
+    columns: dict[str, pa.Array],
+    tombstones: pa.Array | None,
+) -> pa.RecordBatch:
+    """Lay the columns out as the step's output schema wants them."""
+    rows = raw.num_rows
+    arrays = []
+    for field in spec.output:
+        if field.name == hidden.PARTITION:
+            array = _constant(partition.partition, field.type, rows)
+        elif field.name == hidden.TIMESTAMP:
+            source = columns[spec.event_time] if spec.event_time else raw.column("timestamp")
+            array = pc.cast(source.cast(pa.timestamp("ms", "UTC"), safe=False), pa.int64())
+            if array.null_count:
+                array = pc.coalesce(array, pc.cast(raw.column("timestamp"), pa.int64()))
+        elif field.name == hidden.KEY:
+            array = raw.column("key")
+        elif field.name == hidden.TOMBSTONE:
+            array = tombstones if tombstones is not None else _constant(False, field.type, rows)
+        elif field.name == "kafka" and field.name not in columns:
+            array = pa.StructArray.from_arrays(
+                [_kafka_column(child, partition, raw) for child in field.type], fields=list(field.type)
+            )
+        elif field.name in columns:
+            array = columns[field.name]
+        else:
+            array = _kafka_column(field, partition, raw)
+        arrays.append(array if array.type == field.type else array.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=spec.output)
+
+
+def _kafka_column(field: pa.Field, partition: TopicPartition, raw: pa.RecordBatch) -> pa.Array:
+    if field.name == "topic":
+        return _constant(partition.topic, field.type, raw.num_rows)
+    if field.name == "partition":
+        return _constant(partition.partition, field.type, raw.num_rows)
+    array = raw.column(field.name)
+    return array if array.type == field.type else array.cast(field.type)
+
+
+def _constant(value: object, kind: pa.DataType, rows: int) -> pa.Array:
+    if pa.types.is_int32(kind):
+        return pa.array(np.full(rows, value, dtype=np.int32))
+    return pa.repeat(pa.scalar(value, kind), rows)
+
+
+def _decode_plain(form: OneColumn, values: pa.Array, partition: TopicPartition) -> pa.Array:
+    try:
+        return key_columns(values, pa.schema([pa.field("column", _PLAIN[type(form)])]))[0]
+    except SerializationException as error:
+        raise SerializationException(f"a record of {partition} does not decode as {form}: {error}") from error
+
+
+def _without_bad(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch, bad: list[BadRecord]) -> pa.Array:
+    """Return a mask without the records that do not decode, or raise, as the handler says."""
+    for record in bad[: 1 if not spec.skip_bad_records else 10]:
+        offset = raw.column("offset")[record.index].as_py()
+        message = f"record {partition.topic}-{partition.partition} at offset {offset} does not decode: {record.reason}"
+        if not spec.skip_bad_records:
+            raise SerializationException(
+                f"{message}. Mend the producer, or set deserialization.exception.handler=log-and-continue to skip such "
+                "records."
+            )
+        log.warning("skipped: %s", message)
+    keep = np.ones(raw.num_rows, dtype=bool)
+    keep[[record.index for record in bad]] = False
+    return pa.array(keep)

@@ -1,0 +1,198 @@
+"""The last step of a leg: outputs, repartition records and changelog, produced under the task's lent transaction.
+
+Every response is awaited before the report is written. Whether the records become visible is the driver's to decide:
+it ends the transaction once all legs of the batch are back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.errors import SparkRelayError
+from sparkrelay.records.encode import ProducerState, encode as encode_records, next_sequence
+from sparkrelay.records.partition import murmur2_partitions, split_by_partition
+from sparkrelay.runtime import hidden
+from sparkrelay.runtime.orders import LegReport, TaskOrder, encode_bytes
+from sparkrelay.runtime.worker import connections, faults
+from sparkrelay.runtime.worker.context import WorkerFailure, leg_tasks, settle_memory
+from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
+from sparkrelay.runtime.worker.state import TaskOutcome, apply_leg, collect_rows
+from sparkrelay.state.changelog import Marker, encode_changelog, encode_marker
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from sparkrelay.client.produce import Producer
+    from sparkrelay.runtime.specs import PublishSpec, StateSpec
+    from sparkrelay.state import Applied
+
+__all__ = ["publish_leg", "state_and_publish_leg", "state_leg"]
+
+_FLUSH_SECONDS = 120.0
+
+
+class _Transaction:
+    """Produces one task's records under its lent producer id, keeping count of sequences."""
+
+    def __init__(self, producer: Producer, order: TaskOrder, compression: str) -> None:
+        self._producer = producer
+        self._order = order
+        self._compression = compression
+        self.next_sequences = dict(order.sequences)
+
+    def send(self, partition: TopicPartition, keys: pa.Array, values: pa.Array, timestamps: pa.Array | int) -> None:
+        lent = self._order.transaction
+        sequence = self.next_sequences.get(partition, 0)
+        for batch in encode_records(
+            keys,
+            values,
+            timestamps=timestamps,
+            producer=ProducerState(lent.producer_id, lent.epoch, sequence),
+            transactional=True,
+            compression=self._compression,
+        ):
+            self._producer.send(partition, batch.data, transactional_id=lent.transactional_id)
+            sequence = next_sequence(sequence, batch.record_count)
+        self.next_sequences[partition] = sequence
+
+
+def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the rows of a leg to its sink topic; yield one report a task."""
+    tasks = leg_tasks(spec)
+    rows = collect_rows(tasks, batches)
+    settle_memory()
+
+    def publish(task: TaskOrder, transaction: _Transaction) -> LegReport:
+        parts = rows.pop(task.task.partition)
+        for part in parts:
+            _send_rows(transaction, spec, task, part)
+        count = sum(part.num_rows for part in parts)
+        return LegReport(
+            spec.leg,
+            task.task,
+            task.batch,
+            rows_in=count,
+            rows_out=0 if spec.topic is None else count,
+            next_sequences=transaction.next_sequences,
+        )
+
+    yield _publish(spec, ((task, functools.partial(publish, task)) for task in tasks))
+
+
+def state_and_publish_leg(
+    state: StateSpec, spec: PublishSpec, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Aggregate, then write changelog and updates in one Python stage; yield one report a task."""
+
+    def publish(outcome: TaskOutcome, transaction: _Transaction) -> LegReport:
+        applied = outcome.result()
+        _send_changelog(transaction, state, outcome.order, applied)
+        _send_rows(transaction, spec, outcome.order, applied.emitted)
+        return LegReport(
+            spec.leg,
+            outcome.order.task,
+            outcome.order.batch,
+            rows_in=outcome.rows_in,
+            rows_out=0 if spec.topic is None else applied.emitted.num_rows,
+            keys_changed=len(applied.keys),
+            next_sequences=transaction.next_sequences,
+            replayed=applied.replayed,
+            seconds={"state": outcome.seconds},
+        )
+
+    outcomes = apply_leg(state, batches)
+    yield _publish(spec, ((outcome.order, functools.partial(publish, outcome)) for outcome in outcomes))
+
+
+def state_leg(state: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Aggregate and write the changelog; yield the updates for the steps that follow."""
+    outcomes = list(apply_leg(state, batches))
+    try:
+        producer = connections.producer(state.client)
+        for outcome in outcomes:
+            transaction = _Transaction(producer, outcome.order, state.compression)
+            _send_changelog(transaction, state, outcome.order, outcome.result())
+        failed = producer.settle(_FLUSH_SECONDS).failed
+        if failed:
+            raise next(iter(failed.values()))
+    except SparkRelayError as error:
+        connections.forget_producer(state.client)
+        raise WorkerFailure(error) from error
+    for outcome in outcomes:
+        yield outcome.result().emitted
+
+
+def _publish(
+    spec: PublishSpec, work: Iterable[tuple[TaskOrder, Callable[[_Transaction], LegReport]]]
+) -> pa.RecordBatch:
+    """Send every task's records, wait for all answers, and return all reports as one row.
+
+    One row, because each costs the driver a round trip.
+    """
+    reports: list[LegReport] = []
+    started = time.perf_counter()
+    try:
+        producer = connections.producer(spec.client)
+    except SparkRelayError as error:
+        reports = [LegReport(spec.leg, task.task, task.batch, error=error) for task, _ in work]
+        return _row(reports)
+    transactional_ids: dict[str, int] = {}
+    for task, publish in work:
+        try:
+            report = publish(_Transaction(producer, task, spec.compression))
+        except SparkRelayError as error:
+            report = LegReport(spec.leg, task.task, task.batch, error=error)
+        transactional_ids[task.transaction.transactional_id] = len(reports)
+        reports.append(report)
+    faults.reach("publish-before-flush")
+    try:
+        failed = producer.settle(_FLUSH_SECONDS).failed
+    except SparkRelayError as error:
+        failed = {transactional_id: error for transactional_id in transactional_ids}  # noqa: C420 - typed so
+    faults.reach("publish-after-flush")
+    for transactional_id, reason in failed.items():
+        index = transactional_ids[str(transactional_id)]
+        if reports[index].error is None:
+            reports[index] = dataclasses.replace(reports[index], error=reason)
+    if any(report.error is not None for report in reports):
+        connections.forget_producer(spec.client)
+    seconds = time.perf_counter() - started
+    return _row([dataclasses.replace(r, seconds={**r.seconds, "publish": seconds}) for r in reports])
+
+
+def _send_changelog(transaction: _Transaction, state: StateSpec, order: TaskOrder, applied: Applied) -> None:
+    """Send the changed state, closed by a marker that says which input it has seen."""
+    partition = TopicPartition(state.changelog, order.task.partition)
+    now_ms = int(time.time() * 1000)
+    if len(applied.keys):
+        transaction.send(partition, *encode_changelog(applied.keys, applied.values), now_ms)
+    key, value = encode_marker(Marker(order.batch, order.positions_after))
+    transaction.send(partition, pa.array([key], pa.binary()), pa.array([value], pa.binary()), now_ms)
+
+
+def _send_rows(transaction: _Transaction, spec: PublishSpec, order: TaskOrder, rows: pa.RecordBatch) -> None:
+    if spec.topic is None or not rows.num_rows:
+        return
+    keys, values = sink_keys(spec, rows), sink_values(spec, rows)
+    timestamps = rows.column(hidden.TIMESTAMP)
+    targets = murmur2_partitions(keys, spec.partitions)
+    if keys.null_count:
+        # Records without a key go where their task's number points: deterministic, and spread over the tasks.
+        targets = np.where(targets < 0, order.task.partition % spec.partitions, targets).astype(np.int32)
+    for number, indices in enumerate(split_by_partition(targets, spec.partitions)):
+        if len(indices):
+            chosen = pa.array(indices)
+            partition = TopicPartition(spec.topic, number)
+            transaction.send(partition, pc.take(keys, chosen), pc.take(values, chosen), pc.take(timestamps, chosen))
+
+
+def _row(reports: list[LegReport]) -> pa.RecordBatch:
+    return pa.record_batch({"report": pa.array([encode_bytes(reports)], pa.binary())})

@@ -1,0 +1,91 @@
+"""Replay: bring a task's stores forward from their changelogs, one bounded slice a job.
+
+The same step restores a task that opens, keeps standbys warm, and settles a store when its task moves away.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sparkrelay.errors import SparkRelayError
+from sparkrelay.runtime.orders import ReplayOrder, ReplayReport, ReplayRound, encode_bytes
+from sparkrelay.runtime.worker import connections
+from sparkrelay.runtime.worker.context import current_order, current_slot, drain, settle_memory
+from sparkrelay.state import TaskStore
+from sparkrelay.state.changelog import split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["ReplaySpec", "replay_slot"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySpec:
+    """What replaying needs for as long as the process lives."""
+
+    slots: int
+    client: Mapping[str, Any]
+    map_limit: int
+
+
+def replay_slot(spec: ReplaySpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Replay this slot's share of the round; yield one row with all its reports."""
+    drain(batches)
+    settle_memory()
+    orders = current_order(ReplayRound).slots[current_slot(spec.slots)]
+    reports = [_replay(spec, order) for order in orders]
+    yield pa.record_batch({"report": pa.array([encode_bytes(reports)], pa.binary())})
+
+
+def _replay(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
+    try:
+        return _advance(spec, order)
+    except SparkRelayError as error:
+        connections.forget_store(order.directory)
+        connections.forget_fetcher(spec.client)
+        return ReplayReport(order.task, {}, 0, {}, error=error)
+
+
+def _advance(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
+    if order.wipe:
+        connections.forget_store(order.directory)
+        TaskStore.wipe(Path(order.directory))
+    store = connections.store(order.directory, map_limit=spec.map_limit)
+    if order.settle is not None:
+        store.commit_known(order.settle, order.changelog_next)
+    if order.undo:
+        # Whatever a former owner left unfinished is taken back; if it was committed after all, replaying its
+        # changelog records gives the same values again.
+        store.undo_all()
+    if order.opening is not None:
+        store.set_epoch(order.opening)
+    deadline = time.monotonic() + order.budget_seconds
+    records = 0
+    for target in order.stores:
+        start = store.header.changelog.get(target.changelog, 0)
+        if start >= target.end:
+            continue
+        for _, batch in connections.fetcher(spec.client).fetch(
+            {target.changelog: (start, target.end)}, columns=frozenset({"key", "value", "offset"})
+        ):
+            if batch.num_rows:
+                keys, values, marker = split(batch.column("key"), batch.column("value"))
+                following = batch.column("offset")[-1].as_py() + 1
+                store.restore(target.store, target.changelog, keys, values, following, marker)
+                records += batch.num_rows
+            if time.monotonic() > deadline:
+                break
+        else:
+            store.restore_reached(target.changelog, target.end)
+    header = store.header
+    if order.close:
+        connections.forget_store(order.directory, clean=True)
+    return ReplayReport(
+        order.task, dict(header.positions), header.batch, dict(header.changelog), records, opening=order.opening
+    )
