@@ -25,7 +25,7 @@ from sparkrelay.records.key_loop import BYTES, DECIMAL, FIELDS, FIXED, STRUCT, r
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["TUPLE_VERSION", "is_plain_key", "key_bytes", "key_columns"]
+__all__ = ["TUPLE_VERSION", "is_plain_key", "is_text", "key_bytes", "key_columns", "plain_misfit", "plain_misfits"]
 
 TUPLE_VERSION: Final = 1
 
@@ -156,32 +156,51 @@ def _plain(array: pa.Array) -> pa.Array:
     )
 
 
-def _read_plain(keys: pa.Array, kind: pa.DataType) -> pa.Array:
-    if kind not in _BIG_ENDIAN_WIDTH:
-        try:
-            return keys.cast(kind)
-        except pa.ArrowInvalid as error:
-            raise SerializationException(f"a key is not UTF-8 text: {error}; read it as binary") from error
-    width = _BIG_ENDIAN_WIDTH[kind]
+def plain_misfits(keys: pa.Array, kind: pa.DataType) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """Return the rows whose bytes are not what a plain column of this type is written as; nulls never are."""
     column = BinaryColumn.of(keys)
-    wrong = np.diff(column.offsets) != width
-    if len(column.valid):
-        wrong &= column.valid.astype(bool)
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise SerializationException(
-            f"the key of row {row} has {column.offsets[row + 1] - column.offsets[row]} bytes: {keys[row].as_py()!r}; "
-            f"{kind} keys have {width}, big endian"
-        )
-    if not len(column.valid):
-        size = len(keys) * width
-        data = keys.buffers()[2]
-        start = int(column.offsets[0])
-        values = np.frombuffer(data or b"", f">i{width}", len(keys), start) if size else np.empty(0, f">i{width}")
-        return pa.array(values.astype(f"=i{width}"))
-    return pa.array(
-        [None if key is None else int.from_bytes(key, "big", signed=True) for key in keys.to_pylist()], kind
-    )
+    if kind in _BIG_ENDIAN_WIDTH:
+        wrong = np.diff(column.offsets) != _BIG_ENDIAN_WIDTH[kind]
+        return np.flatnonzero(wrong & column.valid.astype(bool) if len(column.valid) else wrong)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return np.empty(0, np.intp)
+    try:
+        keys.cast(kind)
+    except pa.ArrowInvalid:
+        return np.flatnonzero([not is_text(key) for key in keys.to_pylist()])
+    return np.empty(0, np.intp)
+
+
+def is_text(value: bytes | str | None) -> bool:
+    """Tell whether bytes are UTF-8; null and str are."""
+    try:
+        return value is None or isinstance(value, str) or value.decode() is not None
+    except UnicodeDecodeError:
+        return False
+
+
+def plain_misfit(value: bytes, kind: pa.DataType) -> str:
+    """Say why bytes are not a plain column of this type."""
+    if kind in _BIG_ENDIAN_WIDTH:
+        return f"has {len(value)} bytes: {value[:40]!r}; {kind} is written as {_BIG_ENDIAN_WIDTH[kind]}, big endian"
+    return f"is not UTF-8 text: {value[:40]!r}; read it as binary"
+
+
+def _read_plain(keys: pa.Array, kind: pa.DataType) -> pa.Array:
+    wrong = plain_misfits(keys, kind)
+    if len(wrong):
+        row = int(wrong[0])
+        raise SerializationException(f"the key of row {row} {plain_misfit(keys[row].as_py(), kind)}")
+    if kind not in _BIG_ENDIAN_WIDTH:
+        return keys.cast(kind)
+    width = _BIG_ENDIAN_WIDTH[kind]
+    if keys.null_count:
+        numbers = [None if key is None else int.from_bytes(key, "big", signed=True) for key in keys.to_pylist()]
+        return pa.array(numbers, kind)
+    if not len(keys):
+        return pa.array([], kind)
+    start = int(BinaryColumn.of(keys).offsets[0])
+    return pa.array(np.frombuffer(keys.buffers()[2], f">i{width}", len(keys), start).astype(f"=i{width}"))
 
 
 def _add_column(array: pa.Array, leaves: list[list[int]], owners: list[Any]) -> int:

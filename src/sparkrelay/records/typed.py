@@ -29,11 +29,12 @@ from sparkrelay.records.json_flat import is_flat, read_flat
 from sparkrelay.records.json_scan import join_objects
 from sparkrelay.records.json_text import columns_to_json
 from sparkrelay.records.json_values import Misfit, row_from_json
+from sparkrelay.records.keys import is_text, key_columns, plain_misfit, plain_misfits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["BadRecord", "columns_to_json", "json_to_columns"]
+__all__ = ["BadRecord", "columns_to_json", "json_to_columns", "plain_to_column"]
 
 _BLOCK: Final = 1 << 20
 _SMALL_GROUP: Final = 32
@@ -86,6 +87,25 @@ def json_to_columns(values: pa.Array, schema: pa.Schema) -> tuple[pa.RecordBatch
     ]
 
 
+def plain_to_column(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[BadRecord]]:
+    """Read what Kafka's own serialisers of strings, bytes, ints and longs write.
+
+    Args:
+        values: keys or values of records; null stays null.
+        kind: string, binary, int32 or int64.
+
+    Returns:
+        The column, and the bad records in order, which are null in it.
+    """
+    values = flatten(values)
+    wrong = plain_misfits(values, kind)
+    bad = [BadRecord(int(row), plain_misfit(values[int(row)].as_py(), kind)) for row in wrong]
+    if bad:
+        place = np.arange(len(values))
+        values = values.take(pa.array(place, mask=np.isin(place, wrong)))
+    return key_columns(values, pa.schema([("plain", kind)]))[0], bad
+
+
 def _read_any(values: pa.Array, schema: pa.Schema, parsed: pa.Schema | None) -> tuple[pa.RecordBatch, list[BadRecord]]:
     """Read objects of any schema with Arrow's parser, and what it refuses one by one."""
     joined = _Joined(values)
@@ -114,7 +134,7 @@ class _Joined:
         arguments = (column.address, column.offsets, column.valid, self._buffer.address, self.starts, self.suspect)
         if join_objects(*arguments) and not self._is_utf8():
             # The parser would let such bytes through; take the rows out and join again.
-            invalid = [row for row in range(rows) if not _decodes(values[row].as_py())]
+            invalid = [row for row in range(rows) if not is_text(values[row].as_py())]
             values = pa.array(
                 [None if row in set(invalid) else values[row].as_py() for row in range(rows)], pa.binary()
             )
@@ -138,13 +158,6 @@ class _Joined:
         start, stop = int(self.starts[low]), int(self.starts[high])
         longest = int(np.diff(self.starts[low : high + 1]).max())
         return self._buffer.slice(start, stop - start), min(max(_BLOCK, 2 * longest + 64), (1 << 31) - 1)
-
-
-def _decodes(value: bytes | str | None) -> bool:
-    try:
-        return value is None or isinstance(value, str) or value.decode() is not None
-    except UnicodeDecodeError:
-        return False
 
 
 def _parsed_schema(schema: pa.Schema) -> pa.Schema | None:

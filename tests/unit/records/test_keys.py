@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.keys import key_bytes, key_columns
+from sparkrelay.records.typed import BadRecord, plain_to_column
 
 UTC = dt.UTC
 WINDOW = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])
@@ -148,7 +149,9 @@ def test_damaged_keys_are_named(columns, data):
 
 
 def test_errors_name_row_and_remedy():
-    with pytest.raises(SerializationException, match="key of row 1 has 3 bytes: b'abc'; int32 keys have 4"):
+    with pytest.raises(
+        SerializationException, match="key of row 1 has 3 bytes: b'abc'; int32 is written as 4, big endian"
+    ):
         key_columns(pa.array([b"1234", b"abc"]), pa.schema([("a", pa.int32())]))
     with pytest.raises(
         SerializationException,
@@ -157,7 +160,26 @@ def test_errors_name_row_and_remedy():
         key_columns(pa.array([b"x"]), pa.schema([("a", pa.string()), ("b", pa.int32())]))
     with pytest.raises(SerializationException, match="cannot have a column of type list<"):
         key_bytes([pa.array([[1]])])
-    with pytest.raises(SerializationException, match="not UTF-8"):
+    with pytest.raises(SerializationException, match="key of row 0 is not UTF-8"):
         key_columns(pa.array([b"\xff"]), pa.schema([("a", pa.string())]))
     with pytest.raises(ValueError, match="at least one column"):
         key_bytes([])
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected", "reason"),
+    [
+        (pa.string(), [b"a", b"\xff", None], ["a", None, None], "is not UTF-8 text: b'\\xff'; read it as binary"),
+        (pa.int32(), [b"\0\0\0\1", b"", None], [1, None, None], "has 0 bytes: b''; int32 is written as 4, big endian"),
+        (pa.int64(), [b"\xff" * 8, b"abc"], [-1, None], "has 3 bytes: b'abc'; int64 is written as 8, big endian"),
+    ],
+)
+def test_plain_values_that_do_not_fit_are_named_and_null(kind, values, expected, reason):
+    column, bad = plain_to_column(pa.array([b"cut off", *values], pa.binary()).slice(1), kind)
+    assert (column.type, column.to_pylist(), bad) == (kind, expected, [BadRecord(1, reason)])
+
+
+def test_plain_values_that_fit():
+    assert plain_to_column(pa.array([b"\xff", None]), pa.binary()) == (pa.array([b"\xff", None]), [])
+    assert plain_to_column(pa.array([], pa.binary()), pa.int64()) == (pa.array([], pa.int64()), [])
+    assert plain_to_column(pa.array([b"\0\0\0\2"]).slice(0), pa.int32()) == (pa.array([2], pa.int32()), [])
