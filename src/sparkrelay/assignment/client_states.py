@@ -66,11 +66,11 @@ def lag_of(offset_sum: int | None, end_offset_sum: int) -> int:
 
 
 def members_by_process(members: Iterable[GroupMember]) -> dict[ProcessId, list[GroupMember]]:
-    """Group members by process; processes and, in each, consumers are sorted."""
+    """Group members by process, in order of appearance; in each process, consumers are sorted."""
     groups: dict[ProcessId, list[GroupMember]] = {}
-    for member in sorted(members, key=lambda member: member.consumer_id):
+    for member in members:
         groups.setdefault(member.process_id, []).append(member)
-    return {process: groups[process] for process in sorted(groups)}
+    return {process: sorted(group, key=lambda member: member.consumer_id) for process, group in groups.items()}
 
 
 def client_states(

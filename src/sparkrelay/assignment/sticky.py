@@ -89,7 +89,7 @@ class _Plan:
         self._preserve = preserve
         self._legacy = legacy
         self._costs = self._rack_costs()
-        self._clients = process_hash_order(sorted(states))
+        self._clients = process_hash_order(states)
         self._tasks = [info.id for info in state.all_tasks]
         self._logged = [info.id for info in state.all_tasks if info.is_logged]
         self._replicas = state.assignment_configs.num_standby_replicas
