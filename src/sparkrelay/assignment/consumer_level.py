@@ -60,6 +60,7 @@ class ConsumerLevel:
         deadlines_ms: Follow-up rebalances by process, in ms of wall-clock time.
         version: Wire version to answer in.
         commonly_supported_version: Told to the members.
+        owned_by_others: Partitions of members that take no part but have yet to let go of them.
     """
 
     members: Sequence[GroupMember]
@@ -68,11 +69,12 @@ class ConsumerLevel:
     deadlines_ms: Mapping[ProcessId, int]
     version: int
     commonly_supported_version: int
+    owned_by_others: frozenset[TopicPartition] = frozenset()
 
     def assign(self) -> dict[str, MemberAssignment]:
         """Return what every consumer is sent."""
         infos = {info.id: info for info in self.state.all_tasks}
-        owned = frozenset(partition for member in self.members for partition in member.owned_partitions)
+        owned = self.owned_by_others.union(*(member.owned_partitions for member in self.members))
         hosts = host_maps(self.state, self.assignments)
         result: dict[str, MemberAssignment] = {}
         for process, consumers in members_by_process(self.members).items():

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.assignment.assignment_configs import AssignmentConfigs
     from sparkrelay.assignment.task_info import TaskInfo
-    from sparkrelay.types import ProcessId, TaskId
+    from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
 __all__ = ["GroupResult", "assign_group", "error_assignments"]
 
@@ -110,22 +110,18 @@ def assign_group(
         return GroupResult(members=error_assignments(members, ErrorCode.SHUTDOWN_REQUESTED))
     turned_away = refused or {}
     answers: dict[str, MemberAssignment] = {}
+    still_owned: set[TopicPartition] = set()
     for member in members:
         if member.consumer_id in turned_away:
             answers |= error_assignments([member], turned_away[member.consumer_id])
+            still_owned |= member.owned_partitions
     members = [member for member in members if member.consumer_id not in turned_away]
     if not members:
         return GroupResult(members=answers)
 
     version = min(LATEST_SUPPORTED_VERSION, *(member.subscription.version for member in members))
-    common = min(member.subscription.latest_supported_version for member in members)
     if version < _FIRST_PROBING_VERSION and any(member.subscription.is_future for member in members):
-        failure = TaskAssignmentException(
-            f"a member speaks version {version} of the assignment protocol and another a version newer than "
-            f"{LATEST_SUPPORTED_VERSION}: they cannot be in one group; upgrade the old one first"
-        )
-        return _failed(members, answers, failure)
-
+        return _failed(members, answers, _too_far_apart(version))
     known = frozenset(tasks)
     state = ApplicationState(
         all_tasks=known,
@@ -135,9 +131,7 @@ def assign_group(
     )
     kept: str | None = None
     try:
-        answer = assignor.assign(state)
-        if not isinstance(answer, TaskAssignment):
-            raise TypeError(f"assign() returned {answer!r} instead of a TaskAssignment")
+        answer = _ask(assignor, state)
     except TaskAssignmentException as reason:
         # KIP-924: the group keeps what it has and looks again at once. (Java 4.3 fails all members instead.)
         kept = str(reason)
@@ -157,7 +151,8 @@ def assign_group(
             assignments=placed,
             deadlines_ms=_deadlines(answer, leader, now_ms, configs.probing_rebalance_interval_ms),
             version=version,
-            commonly_supported_version=common,
+            commonly_supported_version=min(m.subscription.latest_supported_version for m in members),
+            owned_by_others=frozenset(still_owned),
         ).assign()
     try:
         assignor.on_assignment_computed(GroupAssignment(MappingProxyType(computed)), subscription, error)
@@ -173,6 +168,20 @@ def assign_group(
         state=state,
         probing_rebalance=answer.probing_rebalance,
         kept=kept,
+    )
+
+
+def _ask(assignor: TaskAssignor, state: ApplicationState) -> TaskAssignment:
+    answer: object = assignor.assign(state)
+    if not isinstance(answer, TaskAssignment):
+        raise TypeError(f"assign() returned {answer!r} instead of a TaskAssignment")
+    return answer
+
+
+def _too_far_apart(version: int) -> TaskAssignmentException:
+    return TaskAssignmentException(
+        f"a member speaks version {version} of the assignment protocol and another a version newer than "
+        f"{LATEST_SUPPORTED_VERSION}: they cannot be in one group; upgrade the old one first"
     )
 
 

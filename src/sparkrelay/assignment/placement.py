@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Placement"]
 
-#: May this client's task go to that client? (task, from, to)
-MovePredicate = "Callable[[int, int, int], bool]"
-
 
 class Placement:
     """Tasks on clients while they are being placed.

@@ -315,6 +315,13 @@ def test_refused_members_are_told_and_get_nothing():
     assert codes(assign([member(2)], tasks(2), refused=refused)) == {"02-0": ErrorCode.ASSIGNMENT_ERROR}
 
 
+def test_what_a_refused_member_owns_is_not_given_away_before_it_lets_go():
+    refused = {"02-0": ErrorCode.ASSIGNMENT_ERROR}
+    result = assign([member(1), member(2, owned=[1])], tasks(2), refused=refused)
+    sent = result.members["01-0"]
+    assert (sent.partitions, sent.info.next_rebalance_ms) == ((TopicPartition("in-0", 0),), 0)
+
+
 # Versions
 
 
