@@ -44,6 +44,10 @@ log = logging.getLogger(__name__)
 Ranges = dict["TopicPartition", tuple[int, int]]
 
 
+class AnotherTaskFailed(StreamsException):  # noqa: N818 - the reason a sound task's batch runs again
+    """A task's own work was fine, but the batch it ran in was aborted."""
+
+
 @dataclass(slots=True)
 class BatchOutcome:
     """What became of a micro-batch.
@@ -156,7 +160,7 @@ class BatchRunner:
         for id_, (task, _) in work.items():
             assert task.identity is not None
             answer = answers[task.identity.transactional_id]
-            reason = broken.get(id_) or failed or StreamsException("another task of the batch failed")
+            reason = broken.get(id_) or failed or AnotherTaskFailed("another task of the batch failed")
             if isinstance(answer, Exception):
                 outcome.reopen[id_] = answer
                 continue
@@ -180,7 +184,7 @@ class BatchRunner:
 def _worth_another_try(error: Exception) -> bool:
     if isinstance(error, KafkaException):
         return error.retriable
-    return isinstance(error, JobFailed | StateStoreException) or type(error) is StreamsException
+    return isinstance(error, JobFailed | StateStoreException | AnotherTaskFailed)
 
 
 def _order(task: Task, ranges: Ranges, sequences: Mapping[TopicPartition, int]) -> TaskOrder:

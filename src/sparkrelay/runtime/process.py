@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from sparkrelay.errors import SparkRelayError, StreamsException
@@ -72,8 +73,11 @@ class Process:
         try:
             # The Java DataFrame's own collect: no limit, no head, which would leave input unread and end the workers.
             rows = frame._jdf.collect()
+        except PySparkException as error:
+            # py4j's errors of user code arrive translated.
+            raise _readable(str(error)) from error
         except Py4JJavaError as error:
-            raise _readable(error) from error
+            raise _readable(_causes(error)) from error
         except (Py4JError, ConnectionError) as error:
             raise StreamsException(f"the Spark session is gone: {error}") from error
         return [report for row in rows for report in decode_bytes(row.get(0))]
@@ -84,15 +88,24 @@ class Process:
         return functools.reduce(lambda left, right: left.union(right), frames)
 
 
-def _readable(error: Py4JJavaError) -> SparkRelayError:
-    text = str(error.java_exception.toString()) if error.java_exception is not None else str(error)
+def _causes(error: Py4JJavaError) -> str:
+    texts = []
     cause = error.java_exception
     while cause is not None:
-        text = f"{text}\n{cause.toString()}"
+        texts.append(str(cause.toString()))
         cause = cause.getCause()
+    return "\n".join(texts) or str(error)
+
+
+def _readable(text: str) -> SparkRelayError:
     ours = find_failure(text)
     if ours is not None:
         return ours
+    if "No module named 'sparkrelay'" in text:
+        return StreamsException(
+            "Spark's Python workers cannot import sparkrelay: they run another Python than the driver. Set PYSPARK_PYTHON "
+            "to a Python that has it before the session is made; sparkrelay.spark_session() does so for local sessions"
+        )
     return JobFailed(_shorten(text))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -53,6 +54,8 @@ def spark_session(app_name: str, **conf: Any) -> SparkSession:
         StreamsException: Java or Spark is missing or too old; the message says which and what to do.
     """
     require_java()
+    # Workers must be able to import what the driver imports.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     settings = {key: value for key, (value, _) in RECOMMENDED.items()}
     settings |= {key.replace("__", "."): str(value) for key, value in conf.items()}
