@@ -1,0 +1,85 @@
+"""``python -m bench [drain] [latency] [steady] [--quick]``: figures as JSON lines, a table at the end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.children import BenchError
+from bench.drain import drain
+from bench.latency import latency
+from bench.machine import facts
+from bench.steady import steady
+from bench.tables import tables
+from bench.workload import Workload
+from sparkrelay.devkafka import DevKafka
+
+_PARTS = ("drain", "latency", "steady")
+_DEFAULT = ("drain", "latency")
+_BUSY = 0.5
+
+
+def main() -> int:
+    """Run what was asked for; exit code 1 if an output was not exact or an instance failed."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="SparkRelay beside Structured Streaming")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(_PARTS)}; default: drain latency")
+    parser.add_argument("--quick", action="store_true", help="small and once: to see that it works, not to quote")
+    parser.add_argument("--repeats", type=int, help="runs of each variant (3; 1 with --quick)")
+    parser.add_argument("--records", type=int, help="records of one drain pass (2,000,000; 200,000 with --quick)")
+    parser.add_argument("--minutes", type=float, help="length of the steady run (12; 1 with --quick)")
+    parser.add_argument("--json", metavar="FILE", help="write the JSON lines there too")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(_PARTS):
+        parser.error(f"unknown part {min(unknown)!r}; use {', '.join(_PARTS)}")
+    lines: list[dict[str, Any]] = []
+
+    def tell(line: dict[str, Any]) -> None:
+        lines.append(line)
+        print(json.dumps(line), flush=True)
+
+    machine = facts()
+    tell({"bench": "machine", "at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), **machine})
+    if machine["load_average"] > _BUSY * machine["cores"]:
+        print(f"load average {machine['load_average']}: others are at work here, figures will be low", file=sys.stderr)
+    try:
+        results = _run(options, tell)
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if options.json:
+            Path(options.json).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    print()
+    print(tables(machine, results))
+    return 0
+
+
+def _run(options: argparse.Namespace, tell: Any) -> list[dict[str, Any]]:
+    quick = options.quick
+    repeats = options.repeats or (1 if quick else 3)
+    results: list[dict[str, Any]] = []
+    for part in options.parts or _DEFAULT:
+        # A broker for each part: the next starts with an empty disk and an idle log cleaner.
+        with DevKafka() as kafka:
+            servers = kafka.bootstrap_servers
+            if part == "drain":
+                workload = Workload(records=options.records or (200_000 if quick else 2_000_000))
+                results += drain(servers, workload=workload, repeats=repeats, tell=tell)
+            elif part == "latency":
+                seconds = 5.0 if quick else 30.0
+                results += latency(servers, seconds=seconds, warm_up=seconds, repeats=repeats, tell=tell)
+            else:
+                last = options.minutes or (1.0 if quick else 12.0)
+                settle, idle = (2.0, 5.0) if quick else (30.0, 60.0)
+                results += steady(servers, marks=(min(2.0, last / 2), last), settle=settle, idle=idle, tell=tell)
+    for line in results:
+        tell({**line, "result": True})
+    return results
+
+
+if __name__ == "__main__":
+    sys.exit(main())

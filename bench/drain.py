@@ -1,0 +1,130 @@
+"""Drain: how fast a full topic is filtered, counted and summed by key, and the updates written.
+
+Every system reads the same topic, which holds the workload three times, and starts with empty state in a process of
+its own. The first pass is the cold one: JIT, first plans, an empty store. The passes after it are warm. A rate is
+records read over wall time, from the first batch's start to the commit of the pass's last; what the process needs
+before its first batch is told apart (``to_first_batch_s``). A run counts only if its output topic has exact totals.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.children import Instance
+from bench.machine import load_average
+from bench.results import check_totals, last_rows
+from bench.systems import RELAY, STRUCTURED, Variant
+from bench.workload import PARTITIONS, Workload, load
+from sparkrelay.devkafka.topics import create_topic, delete_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.workload import Totals
+
+__all__ = ["drain"]
+
+_TIMEOUT_S = 600.0
+_SOURCE = "drain"
+
+
+def drain(
+    bootstrap_servers: str, *, workload: Workload, repeats: int, tell: Callable[[dict[str, Any]], None]
+) -> list[dict[str, Any]]:
+    """Run each variant in turn, ``repeats`` times.
+
+    Args:
+        bootstrap_servers: the broker.
+        workload: what to drain.
+        repeats: rounds; each round runs every variant once, so that a slow minute hits all alike.
+        tell: called with each run's figures.
+
+    Returns:
+        A line of medians for each variant, with its ratios to Structured Streaming in one batch.
+
+    Raises:
+        BenchError: an instance failed, or its output is not exact.
+    """
+    one_batch = workload.records
+    variants = [
+        Variant(RELAY, one_batch),
+        Variant(RELAY, one_batch // 5),
+        peer := Variant(STRUCTURED, one_batch),
+        Variant(STRUCTURED, one_batch // 10),
+    ]
+    tell({"bench": "drain", "loaded": dict(load(bootstrap_servers, _SOURCE, workload)), "keys": workload.keys})
+    expected = workload.expected()
+    runs: dict[Variant, list[dict[str, Any]]] = {variant: [] for variant in variants}
+    for number in range(1, repeats + 1):
+        for variant in variants:
+            figures = _run(bootstrap_servers, variant, workload, expected, sink=f"{_SOURCE}-out")
+            runs[variant].append(figures)
+            tell({"bench": "drain", "variant": variant.name, "run": number, **figures})
+    delete_topic(bootstrap_servers, _SOURCE)
+    medians = {variant: _median(figures) for variant, figures in runs.items()}
+    base = medians[peer]
+    return [
+        {
+            "bench": "drain",
+            "variant": variant.name,
+            "runs": repeats,
+            **figures,
+            "cold_ratio": round(figures["cold_rps"] / base["cold_rps"], 2),
+            "warm_ratio": round(figures["warm_rps"] / base["warm_rps"], 2),
+            "warm_to_one_cold_batch": round(figures["warm_rps"] / base["cold_rps"], 2),
+        }
+        for variant, figures in medians.items()
+    ]
+
+
+def _run(
+    bootstrap_servers: str, variant: Variant, workload: Workload, expected: Totals, *, sink: str
+) -> dict[str, Any]:
+    """Start an instance on an empty state, let it drain the topic, check what it wrote."""
+    load_before = load_average()
+    create_topic(bootstrap_servers, sink, partitions=PARTITIONS)
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-state-") as folder:
+            orders = variant.orders(
+                bootstrap_servers=bootstrap_servers, source=_SOURCE, sink=sink, folder=Path(folder), look_s=0.01
+            )
+            with Instance(variant.system.module, orders) as instance:
+                batches = instance.batches_until(workload.records * workload.passes, _TIMEOUT_S)
+                instance.stop()
+        rows, written = last_rows(bootstrap_servers, sink)
+        check_totals(variant.name, expected, rows)
+    finally:
+        delete_topic(bootstrap_servers, sink)
+    return {
+        **rates(batches, workload.records),
+        "to_first_batch_s": round(batches[0]["began"] - instance.started, 2),
+        "rows_written": written,
+        "exact": True,
+        "load_average_before": load_before,
+    }
+
+
+def rates(batches: list[dict[str, Any]], cold_records: int) -> dict[str, Any]:
+    """Return the rates of the first pass and of the later ones, from an instance's reports of its batches."""
+    taken = cold = 0
+    for number, batch in enumerate(batches):
+        taken += batch["rows"]
+        if taken >= cold_records:
+            cold = number
+            break
+    warm = batches[cold + 1 :]
+    cold_seconds = batches[cold]["ended"] - batches[0]["began"]
+    figures = {"cold_rps": round(taken / cold_seconds), "cold_s": round(cold_seconds, 2), "batches": len(batches)}
+    if warm:
+        warm_rows = sum(batch["rows"] for batch in warm)
+        warm_seconds = warm[-1]["ended"] - batches[cold]["ended"]
+        figures |= {"warm_rps": round(warm_rows / warm_seconds), "warm_s": round(warm_seconds, 2)}
+    return figures
+
+
+def _median(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    names = ("cold_rps", "warm_rps", "cold_s", "warm_s", "to_first_batch_s", "batches")
+    return {name: round(statistics.median(run[name] for run in runs), 2) for name in names}

@@ -1,0 +1,112 @@
+"""A steady producer for latency and steady runs: so many records a second, each one remembered.
+
+The n-th record of a user that the query keeps is inside the first output row of that user with ``orders >= n``: counts
+say for every single record when its effect became visible, without a mark in the records.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from typing import Any, Self
+
+from confluent_kafka import Producer
+
+from bench.children import BenchError
+
+__all__ = ["Feed", "Sent"]
+
+_PERIOD_S = 0.005
+_ACTIONS = ("buy", "view", "sell", "return")
+_NOTE = "." * 32
+
+Sent = dict[str, deque[tuple[int, float]]]
+"""User -> (its count with this record, when it was handed to the producer), for records that nobody has seen yet."""
+
+
+class Feed:
+    """Produces from a thread of its own while the context is open.
+
+    Args:
+        bootstrap_servers: the broker.
+        topic: where to.
+        rate: records a second.
+        keys: distinct users.
+
+    Attributes:
+        unseen: records the query keeps, by user, oldest first; the reader takes them out.
+        counts: user -> how many of its records the query keeps.
+        sums: user -> what their amounts add up to.
+    """
+
+    def __init__(self, bootstrap_servers: str, topic: str, *, rate: int, keys: int) -> None:
+        # Each record goes out at once: what is measured is the query, not the producer's patience.
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap_servers, "linger.ms": 0, "partitioner": "murmur2_random"}
+        )
+        self._topic = topic
+        self._rate = rate
+        self._keys = keys
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bench-feed", daemon=True)
+        self._failed: list[str] = []
+        self._remember = False
+        self.sent = 0
+        self.unseen: Sent = {}
+        self.counts: dict[str, int] = {}
+        self.sums: dict[str, float] = {}
+
+    def remember(self) -> None:
+        """From now on note when each record is sent."""
+        self._remember = True
+
+    def stop(self) -> None:
+        """Stop producing and wait until all is acknowledged.
+
+        Raises:
+            BenchError: a record was not.
+        """
+        self._stopping.set()
+        self._thread.join()
+        left = self._producer.flush(30)
+        if left or self._failed:
+            raise BenchError(f"{left} records were not acknowledged within 30 s; errors: {self._failed[:3]}")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        began = time.perf_counter()
+        while not self._stopping.wait(_PERIOD_S):
+            due = int((time.perf_counter() - began) * self._rate)
+            while self.sent < due:
+                self._send(self.sent)
+                self.sent += 1
+            self._producer.poll(0)
+
+    def _send(self, number: int) -> None:
+        # A stride that has no factor in common with the keys visits all of them in an order that looks random.
+        user = f"u{number * 7919 % self._keys:06d}"
+        action = _ACTIONS[number // self._keys * 3 + number & 3]
+        amount = (number % 400 + 1) / 4
+        value = json.dumps(
+            {"user": user, "amount": amount, "action": action, "n": number, "note": _NOTE}, separators=(",", ":")
+        )
+        if action != "view":
+            count = self.counts[user] = self.counts.get(user, 0) + 1
+            self.sums[user] = self.sums.get(user, 0.0) + amount
+            if self._remember:
+                self.unseen.setdefault(user, deque()).append((count, time.perf_counter()))
+        self._producer.produce(self._topic, key=user, value=value, on_delivery=self._delivered)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        del message
+        if error is not None:
+            self._failed.append(str(error))

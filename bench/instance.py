@@ -1,0 +1,79 @@
+"""What both systems' processes have in common: how they report, and when they end.
+
+An instance is a process of its own (``python -m bench.relay_instance`` or ``bench.structured_instance``) that gets its
+orders as one JSON argument, writes reports as JSON lines to standard output, and ends when its standard input does:
+also when the bench itself is killed. Reports, times in seconds since 1970:
+
+    spark   the Spark session is up: at, version
+    live    the query takes input: at
+    batch   a micro-batch was committed: id, rows, began, ended, and where its time went: millis
+    jobs    how many Spark jobs there have been, when a line came in: count
+    failed  what ended it: text
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["Reporter", "Stopping", "run_instance"]
+
+
+class Reporter:
+    """Writes reports, whole lines."""
+
+    def __init__(self) -> None:
+        # What libraries print must not end up between reports.
+        self._out = os.fdopen(os.dup(1), "wb", buffering=0)
+        os.dup2(2, 1)
+
+    def __call__(self, event: str, **what: Any) -> None:
+        """Write one report."""
+        self._out.write(json.dumps({"event": event, **what}).encode() + b"\n")
+
+
+class Stopping:
+    """Says when the bench wants the instance to end, or asks for a count of jobs."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._asked = threading.Event()
+        threading.Thread(target=self._watch, name="bench-stdin", daemon=True).start()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait that long at most; True once the instance should end."""
+        return self._event.wait(seconds)
+
+    def answer(self, spark: SparkSession, report: Reporter) -> None:
+        """Report how many jobs Spark was given, if the bench has asked."""
+        if self._asked.is_set():
+            self._asked.clear()
+            scheduler = spark.sparkContext._jsc.sc().dagScheduler()  # noqa: SLF001 - no public count of all jobs
+            report("jobs", count=scheduler.numTotalJobs())
+
+    def _watch(self) -> None:
+        while os.read(0, 4096):
+            self._asked.set()
+        self._event.set()
+
+
+def run_instance(body: Callable[[dict[str, Any], Reporter, Stopping], None]) -> int:
+    """Run an instance with the orders of the command line; return the exit code."""
+    report, stopping = Reporter(), Stopping()
+    try:
+        body(json.loads(sys.argv[1]), report, stopping)
+    except Exception as error:  # noqa: BLE001 - the bench tells it, with the log
+        traceback.print_exc()
+        report("failed", at=time.time(), text=f"{type(error).__name__}: {error}")
+        return 1
+    return 0

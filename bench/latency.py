@@ -1,0 +1,136 @@
+"""Latency: from handing a record to the producer until a ``read_committed`` reader has its effect in hand.
+
+1,000 records a second with 10,000 keys, after a warm-up at the same rate. Every record that the query keeps is
+measured, whichever row it came out with: rows of one user that share a micro-batch share a row.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.children import BenchError, Instance
+from bench.feed import Feed
+from bench.machine import load_average
+from bench.results import check_totals, committed_reader, last_rows
+from bench.systems import RELAY, STRUCTURED, Variant
+from bench.workload import PARTITIONS
+from sparkrelay.devkafka.topics import create_topic, delete_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.feed import Sent
+
+__all__ = ["latency"]
+
+_RATE = 1000
+_KEYS = 10_000
+_START_TIMEOUT_S = 180.0
+_TAIL_S = 60.0
+
+
+def latency(
+    bootstrap_servers: str, *, seconds: float, warm_up: float, repeats: int, tell: Callable[[dict[str, Any]], None]
+) -> list[dict[str, Any]]:
+    """Measure each system in turn, ``repeats`` times; returns a line of medians for each.
+
+    Raises:
+        BenchError: an instance failed, a record never came out, or the output is not exact.
+    """
+    results = []
+    for system in (RELAY, STRUCTURED):
+        variant = Variant(system)
+        runs = []
+        for number in range(1, repeats + 1):
+            runs.append(_run(bootstrap_servers, variant, seconds=seconds, warm_up=warm_up))
+            tell({"bench": "latency", "variant": variant.name, "run": number, **runs[-1]})
+        medians = {name: round(float(np.median([run[name] for run in runs])), 1) for name in runs[0] if "_ms" in name}
+        results.append({"bench": "latency", "variant": variant.name, "runs": repeats, **medians})
+    return results
+
+
+def _run(bootstrap_servers: str, variant: Variant, *, seconds: float, warm_up: float) -> dict[str, Any]:
+    source, sink = "latency", "latency-out"
+    load_before = load_average()
+    for topic in (source, sink):
+        create_topic(bootstrap_servers, topic, partitions=PARTITIONS)
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-state-") as folder:
+            orders = variant.orders(bootstrap_servers=bootstrap_servers, source=source, sink=sink, folder=Path(folder))
+            with (
+                Instance(variant.system.module, orders) as instance,
+                Feed(bootstrap_servers, source, rate=_RATE, keys=_KEYS) as feed,
+            ):
+                # The first batch is committed: what comes now is how the query goes on.
+                instance.wait_for("batch", _START_TIMEOUT_S)
+                waits, batches = _measure(bootstrap_servers, sink, feed, instance, seconds=seconds, warm_up=warm_up)
+                instance.stop()
+        rows, _ = last_rows(bootstrap_servers, sink)
+        check_totals(variant.name, {user: (feed.counts[user], feed.sums[user]) for user in feed.counts}, rows)
+    finally:
+        for topic in (source, sink):
+            delete_topic(bootstrap_servers, topic)
+    millis = np.array(waits) * 1000
+    p50, p99, worst = (round(float(value), 1) for value in np.percentile(millis, (50, 99, 100)))
+    took = [batch["millis"]["triggerExecution"] for batch in batches] or [0]
+    return {
+        "p50_ms": p50,
+        "p99_ms": p99,
+        "max_ms": worst,
+        "batch_p50_ms": round(float(np.median(took)), 1),
+        "records": len(waits),
+        "batches": len(batches),
+        "exact": True,
+        "load_average_before": load_before,
+    }
+
+
+def _measure(
+    bootstrap_servers: str, sink: str, feed: Feed, instance: Instance, *, seconds: float, warm_up: float
+) -> tuple[list[float], list[dict[str, Any]]]:
+    """Read the sink while the feed runs; returns each record's wait in seconds, and the batches meanwhile."""
+    consumer = committed_reader(bootstrap_servers, sink)
+    waits: list[float] = []
+    batches: list[dict[str, Any]] = []
+    try:
+        until = time.perf_counter() + warm_up
+        while time.perf_counter() < until:
+            _seen(consumer, {})
+        instance.batches_so_far()
+        feed.remember()
+        until = time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            waits += _seen(consumer, feed.unseen)
+        batches = instance.batches_so_far()
+        feed.stop()
+        until = time.perf_counter() + _TAIL_S
+        while any(feed.unseen.values()):
+            if time.perf_counter() > until:
+                left = sum(map(len, feed.unseen.values()))
+                raise BenchError(f"{left} records have no effect in {sink} {_TAIL_S:g} s after the last was sent")
+            waits += _seen(consumer, feed.unseen)
+    finally:
+        consumer.close()
+    return waits, batches
+
+
+def _seen(consumer: Any, unseen: Sent) -> list[float]:
+    """Take what arrives next; returns the waits of the records whose effect it shows."""
+    waits = []
+    # poll() wakes up with the first row, where consume() would wait for more.
+    first = consumer.poll(0.1)
+    for message in [first, *consumer.consume(1000, 0.0)] if first is not None else ():
+        if message.error() is not None:
+            continue  # the end of a partition, again and again
+        now = time.perf_counter()
+        row = json.loads(message.value())
+        sent = unseen.get(row["user"], ())
+        while sent and sent[0][0] <= row["orders"]:
+            waits.append(now - sent.popleft()[1])
+    return waits

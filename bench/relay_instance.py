@@ -1,0 +1,60 @@
+"""One instance of SparkRelay running the bench's query. See ``bench.instance`` for how it reports."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - everybody writes it so
+
+from bench.instance import Reporter, Stopping, run_instance
+from bench.workload import CONDITION, SCHEMA
+from sparkrelay.records.formats import Json, String
+from sparkrelay.runtime.kafka_streams import KafkaStreams
+from sparkrelay.runtime.session import spark_session
+from sparkrelay.topology import StreamsBuilder
+
+if TYPE_CHECKING:
+    from sparkrelay.topology import Topology
+
+
+def build_topology(source: str, sink: str) -> Topology:
+    """Return the query: filter, count and sum by user, write updates."""
+    builder = StreamsBuilder()
+    records = builder.stream(source, key=String("user"), value=Json(SCHEMA.removeprefix("user string, ")))
+    totals = records.where(CONDITION).groupBy("user").agg(F.count("*").alias("orders"), F.sum("amount").alias("total"))
+    totals.to(sink, value=Json())
+    return builder.build()
+
+
+def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
+    """Run until told to stop."""
+    spark = spark_session("bench", **orders["spark"])
+    report("spark", at=time.time(), version=spark.version)
+    streams = KafkaStreams(build_topology(orders["source"], orders["sink"]), orders["config"], spark=spark)
+    streams.start()
+    seen = -1
+    live = False
+    while streams.isActive and not stopping.wait(orders["look_s"]):
+        stopping.answer(spark, report)
+        if not live and streams.state == "RUNNING":
+            live = True
+            report("live", at=time.time())
+        last = streams.lastProgress
+        if last is None or last["batchId"] == seen:
+            continue
+        now = time.time()
+        for batch in streams.recentProgress:
+            if batch["batchId"] > seen:
+                seen = batch["batchId"]
+                began = now - batch["durationMs"]["triggerExecution"] / 1000
+                report("batch", id=seen, rows=batch["numInputRows"], began=began, ended=now, millis=batch["durationMs"])
+    if not streams.stop(60.0):
+        raise TimeoutError("the instance did not stop within 60 s")
+    streams.awaitTermination()  # raises what ended it
+    spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(run_instance(run))

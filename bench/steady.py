@@ -1,0 +1,150 @@
+"""Steady: what an instance costs when there is nothing to do, and whether it grows when there is, minute after minute.
+
+First the idle minute: all its processes together, as a share of one core, and whether Spark was given a job. Then
+1,000 records a second; memory of the driver, the JVM and the workers is the median of half a minute before minute 2 and
+before the last minute's end.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.children import BenchError, Instance
+from bench.feed import Feed
+from bench.machine import load_average
+from bench.processes import ROLES, cpu_seconds, heap_mb, memory_mb
+from bench.results import check_totals, last_rows
+from bench.systems import RELAY, Variant
+from bench.workload import PARTITIONS
+from sparkrelay.devkafka.topics import create_topic, delete_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["steady"]
+
+_RATE = 1000
+_KEYS = 10_000
+_START_TIMEOUT_S = 180.0
+_SAMPLE_S = 5.0
+_WINDOW = 6
+_CATCH_UP_S = 60.0
+
+Sample = dict[str, tuple[float, float]]
+
+
+def steady(
+    bootstrap_servers: str,
+    *,
+    marks: tuple[float, float],
+    settle: float,
+    idle: float,
+    tell: Callable[[dict[str, Any]], None],
+) -> list[dict[str, Any]]:
+    """Run one instance of SparkRelay: a little work, idleness, then steady work.
+
+    Args:
+        bootstrap_servers: the broker.
+        marks: minutes of the steady run whose memory is compared.
+        settle: seconds between the first work and the idle measurement.
+        idle: seconds of the idle measurement.
+        tell: called with each minute's figures.
+
+    Raises:
+        BenchError: the instance failed, or the output is not exact.
+    """
+    source, sink = "steady", "steady-out"
+    for topic in (source, sink):
+        create_topic(bootstrap_servers, topic, partitions=PARTITIONS)
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-state-") as folder:
+            orders = Variant(RELAY).orders(
+                bootstrap_servers=bootstrap_servers, source=source, sink=sink, folder=Path(folder)
+            )
+            with Instance(RELAY.module, orders) as instance:
+                instance.wait_for("live", _START_TIMEOUT_S)
+                idle_cold = _idle(instance, settle, idle) | {"when": "before any record"}
+                tell({"bench": "steady", **idle_cold})
+                with Feed(bootstrap_servers, source, rate=_RATE, keys=_KEYS) as feed:
+                    instance.wait_for("batch", _START_TIMEOUT_S)
+                    grown = _work(instance, marks, tell)
+                    feed.stop()
+                _wait_until_taken(instance)
+                idle_warm = _idle(instance, settle, idle) | {"when": "after the work"}
+                tell({"bench": "steady", **idle_warm})
+                instance.stop()
+        rows, _ = last_rows(bootstrap_servers, sink)
+        check_totals("steady", {user: (feed.counts[user], feed.sums[user]) for user in feed.counts}, rows)
+    finally:
+        for topic in (source, sink):
+            delete_topic(bootstrap_servers, topic)
+    return [{"bench": "steady", "variant": RELAY.name, "exact": True, "idle": [idle_cold, idle_warm], **grown}]
+
+
+def _idle(instance: Instance, settle: float, seconds: float) -> dict[str, Any]:
+    """Measure a time without input."""
+    time.sleep(settle)
+    jobs, busy, began = instance.jobs(), cpu_seconds(instance.pid), time.perf_counter()
+    time.sleep(seconds)
+    share = (cpu_seconds(instance.pid) - busy) / (time.perf_counter() - began)
+    return {
+        "idle_core_percent": round(share * 100, 2),
+        "idle_seconds": seconds,
+        "idle_jobs": instance.jobs() - jobs,
+        "load_average": load_average(),
+    }
+
+
+def _work(instance: Instance, marks: tuple[float, float], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Sample memory while the feed runs; returns what is compared."""
+    began, busy = time.perf_counter(), cpu_seconds(instance.pid)
+    samples: list[tuple[float, Sample]] = []
+    heaps: dict[float, dict[str, float] | None] = {}
+    told, batches = 0, []
+    while (passed := time.perf_counter() - began) < marks[1] * 60:
+        time.sleep(min(_SAMPLE_S, max(0.05, marks[1] * 60 - passed)))
+        batches += instance.batches_so_far()
+        samples.append((time.perf_counter() - began, memory_mb(instance.pid)))
+        for mark in marks:
+            if samples[-1][0] >= mark * 60 and mark not in heaps:
+                heaps[mark] = heap_mb(instance.pid)
+        minute = int(samples[-1][0] // 60)
+        if minute > told:
+            told = minute
+            tell({"bench": "steady", "minute": minute, "memory_mb": _figures(samples, samples[-1][0])})
+    elapsed = time.perf_counter() - began
+    first, last = (_figures(samples, mark * 60) for mark in marks)
+    return {
+        "minutes": list(marks),
+        "memory_mb": [first, last],
+        "growth_mb": {kind: round(last[kind] - first[kind], 1) for kind in first},
+        "heap_mb": [heaps.get(mark) for mark in marks],
+        "busy_core_percent": round((cpu_seconds(instance.pid) - busy) / elapsed * 100, 1),
+        "batches": len(batches),
+        "batch_p50_ms": statistics.median([batch["millis"]["triggerExecution"] for batch in batches]),
+        "records_per_second": round(sum(batch["rows"] for batch in batches) / elapsed),
+    }
+
+
+def _figures(samples: list[tuple[float, Sample]], until: float) -> dict[str, float]:
+    """Return medians of the last half minute before a moment, by role and kind."""
+    window = [sample for at, sample in samples if at <= until + _SAMPLE_S][-_WINDOW:]
+    return {
+        f"{role}_{kind}": round(statistics.median(sample[role][place] for sample in window), 1)
+        for role in ROLES
+        for place, kind in enumerate(("rss", "pss"))
+    }
+
+
+def _wait_until_taken(instance: Instance) -> None:
+    """Wait until no new batch has come for a second."""
+    deadline = time.monotonic() + _CATCH_UP_S
+    while time.monotonic() < deadline:
+        report = instance.next_report(1.0)
+        if report is None:
+            return
+    raise BenchError(f"the instance was still running batches {_CATCH_UP_S:g} s after the last record")

@@ -1,0 +1,96 @@
+"""The figures as tables for people."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["tables"]
+
+_WIDTH = 118
+
+
+def tables(machine: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> str:
+    """Return all results, and what they were measured on, as text."""
+    out = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
+    for name, make in (("drain", _drain), ("latency", _latency), ("steady", _steady)):
+        if lines := [line for line in results if line["bench"] == name]:
+            for table in make(lines):
+                out.print(table)
+    out.print(
+        "{cores} cores ({cpu}), {memory_gb} GB, load average {load_average} at the start; SparkRelay {sparkrelay}, "
+        "Spark {spark}, its Kafka connector {spark_kafka_connector}, Kafka {kafka}, Python {python}, Java {java}, "
+        "pyarrow {pyarrow}".format(**machine),
+        soft_wrap=True,
+        highlight=False,
+    )
+    assert isinstance(out.file, io.StringIO)
+    return out.file.getvalue()
+
+
+def _table(title: str, first: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column(first)
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _drain(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
+    runs = lines[0]["runs"]
+    table = _table(
+        f"Drain, thousands of records/s, median of {runs} (x: beside Structured Streaming, same column, one batch)",
+        "system", "cold", "x", "warm", "x", "warm / its cold", "start to first batch, s",
+    )  # fmt: skip
+    for line in lines:
+        table.add_row(
+            line["variant"],
+            f"{line['cold_rps'] / 1000:.0f}",
+            f"{line['cold_ratio']:.1f}",
+            f"{line['warm_rps'] / 1000:.0f}",
+            f"{line['warm_ratio']:.1f}",
+            f"{line['warm_to_one_cold_batch']:.1f}",
+            f"{line['to_first_batch_s']:.1f}",
+        )
+    return [table]
+
+
+def _latency(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
+    table = _table(
+        f"Latency at 1,000 records/s, ms, median of {lines[0]['runs']}", "system", "p50", "p99", "max", "batch p50"
+    )
+    for line in lines:
+        table.add_row(
+            line["variant"], *(f"{line[name]:.0f}" for name in ("p50_ms", "p99_ms", "max_ms", "batch_p50_ms"))
+        )
+    return [table]
+
+
+def _steady(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
+    line = lines[0]
+    first, last = line["minutes"]
+    memory = _table("Memory at 1,000 records/s, MB", "process", f"minute {first:g}", f"minute {last:g}", "growth")
+    for kind, growth in line["growth_mb"].items():
+        role, _, unit = kind.partition("_")
+        memory.add_row(
+            f"{role}, {unit.upper()}", *(f"{sizes[kind]:.0f}" for sizes in line["memory_mb"]), f"{growth:+.1f}"
+        )
+    for size in ("used", "committed"):
+        if all(line["heap_mb"]):
+            before, after = (heap[size] for heap in line["heap_mb"])
+            memory.add_row(f"jvm, heap {size}", f"{before:.0f}", f"{after:.0f}", f"{after - before:+.1f}")
+    idle = _table("Idle", "when", "% of a core", "Spark jobs", "seconds")
+    for measured in line["idle"]:
+        idle.add_row(
+            measured["when"],
+            f"{measured['idle_core_percent']:.1f}",
+            str(measured["idle_jobs"]),
+            f"{measured['idle_seconds']:.0f}",
+        )
+    return [memory, idle]
