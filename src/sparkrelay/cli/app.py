@@ -27,6 +27,8 @@ app = App(
     version=lambda: version("sparkrelay"),
 )
 app.command("sparkrelay.cli.broker:broker", name="broker")
+app.command("sparkrelay.cli.assign:assign", name="assign")
+app.command("sparkrelay.cli.demo:demo", name="demo")
 
 _INTERRUPTED = 130
 

@@ -1,0 +1,133 @@
+"""``sparkrelay demo``: two instances share a real Kafka stream, one is killed, and the result is exact."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+
+from sparkrelay.errors import ConfigException
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from rich.console import RenderableType
+
+    from sparkrelay.cli.demo_story import Result
+
+__all__ = ["demo"]
+
+
+def demo(
+    *,
+    quick: Annotated[bool, Parameter(negative="", help="Half the time.")] = False,
+    json_file: Annotated[Path | None, Parameter(name="--json", help="Write what was measured to this file.")] = None,
+    executors: Annotated[int, Parameter(help="Spark executors per instance; 0: the driver's own JVM.")] = 0,
+    assignor: Annotated[str | None, Parameter(help="Who assigns the tasks: package.module:Class.")] = None,
+) -> int:
+    """Show what SparkRelay is for, in about a minute.
+
+    A PySpark pipeline counts a year of real flights from a real Kafka. A second instance joins, warms up and takes its
+    share. The first is killed with SIGKILL. The second finishes alone, and a plain Spark batch checks the result.
+
+    Exit codes: 0 the result is exact, 1 it is not or the demo failed.
+    """
+    if executors:
+        raise ConfigException(
+            f"--executors {executors}: instances with executors of their own are not supported yet. Leave the option "
+            "out: each instance then runs in its driver's own JVM (local[2])."
+        )
+    if assignor is not None:
+        _check_assignor(assignor)
+    if json_file is not None:
+        _check_writable(json_file)
+    # Late, because all of it takes a second to import, and `sparkrelay --help` need not wait for that.
+    from sparkrelay.cli.demo_screen import open_screen  # noqa: PLC0415
+    from sparkrelay.cli.demo_story import Pacing, Story  # noqa: PLC0415
+
+    console = Console()
+    pacing = Pacing.quick() if quick else Pacing()
+    screen = open_screen(console)
+    with _terminable(), Story(screen, pacing=pacing, assignor=assignor) as story:
+        with screen:
+            result = story.run()
+        if json_file is not None:
+            json_file.write_text(json.dumps(dataclasses.asdict(result), indent=2) + "\n")
+        console.print(_summary(result))
+        if not result.exact:
+            story.keep_logs = True
+            console.print(f"The logs are in {story.logs}", soft_wrap=True)
+            return 1
+    return 0
+
+
+def _check_assignor(path: str) -> None:
+    """Fail before anything is started if the assignor cannot be used."""
+    import sys  # noqa: PLC0415
+
+    from sparkrelay.config import StreamsConfig  # noqa: PLC0415
+    from sparkrelay.runtime.kafka_streams import load_assignor  # noqa: PLC0415
+
+    if "" not in sys.path:
+        sys.path.append("")  # an installed command does not look in the current folder
+    load_assignor(
+        StreamsConfig.from_dict(
+            {"application.id": "demo", "bootstrap.servers": "localhost:1", "task.assignor.class": path}
+        )
+    )
+
+
+def _check_writable(path: Path) -> None:
+    try:
+        path.touch()
+    except OSError as error:
+        raise ConfigException(f"--json {path}: {error.strerror}. Name a file that can be written.") from error
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Have SIGTERM and a closed terminal end us as Ctrl-C does: by an exception, so that every child is ended."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _summary(result: Result) -> RenderableType:
+    figures = Table(box=None, show_header=False, padding=(0, 1))
+    bound = result.session_timeout_ms / 1000
+    for words, figure in (
+        ("flights", f"{result.records:,}, at {result.records_per_second:,.0f} a second"),
+        ("lost", f"{result.lost:,}"),
+        ("counted twice", f"{result.overcounted:,}"),
+        ("B joined", f"owned active tasks {result.joined_s:.1f} s after its Spark session was up"),
+        (
+            "A killed",
+            f"B's first row for a task of A came after {result.takeover_s:.1f} s (session timeout {bound:g} s)",
+        ),
+        ("versions", f"Kafka {result.kafka_version}, Spark {result.spark_version}"),
+        ("whole demo", f"{result.seconds:.0f} s"),
+    ):
+        figures.add_row(words, figure)
+    if result.exact:
+        title = "[bold green]EXACT: one instance was killed, and every flight was counted once"
+    else:
+        title = "[bold red]NOT EXACT: the result differs from a plain batch over the same file"
+        for line in result.differences:
+            figures.add_row("differs", line)
+    return Panel(figures, title=title, border_style="green" if result.exact else "red")
