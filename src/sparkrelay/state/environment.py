@@ -31,7 +31,8 @@ DATA_FILE: Final = "data.mdb"
 _FIRST_MAP: Final = 16 << 20
 _MAX_DATABASES: Final = 256
 _MAX_READERS: Final = 512
-_FULL_DISK: Final = ("No space left", "File too large", "Disk quota exceeded")
+# LMDB reports a write that stopped half way, which is how most disks fill up, as an input/output error.
+_FULL_DISK: Final = ("No space left", "File too large", "Disk quota exceeded", "Input/output error")
 
 
 class Environment:
@@ -168,8 +169,8 @@ class Environment:
         text = str(error)
         if any(reason in text for reason in _FULL_DISK) or isinstance(error, lmdb.DiskError):
             return StoreFullException(
-                f"the disk below {self._path} has no room for a transaction ({text}); nothing was changed; free some "
-                "space or move state.dir"
+                f"the disk below {self._path} did not take a transaction ({text}): it is full, or failing; nothing was "
+                "changed; free some space or move state.dir"
             )
         damaged = (
             lmdb.CorruptedError,

@@ -1,8 +1,8 @@
 """The bytes of a group's state: one field a running value, packed, little-endian, vectorised both ways.
 
 Version 1, when no field is of variable length: version, null bitmap (bit *i* of byte *i/8* set: field *i* is there),
-and the fields behind one another without padding. All rows have one width, so a whole batch is one reshape. Version 2: the
-same with a 4-byte length in the place of each variable field, and their bytes at the end, in the order of fields.
+and the fields behind one another without padding. All rows have one width, so a whole batch is one reshape. Version 2:
+the same with a 4-byte length in the place of each variable field, and their bytes at the end, in the order of fields.
 """
 
 from __future__ import annotations

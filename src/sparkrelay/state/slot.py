@@ -35,7 +35,7 @@ class Slot:
         self._lock = lock
 
     @classmethod
-    def claim(cls, state_dir: Path, application_id: str, *, max_slots: int = 256) -> Self:
+    def claim(cls, state_dir: Path | str, application_id: str, *, max_slots: int = 256) -> Self:
         """Take the lowest slot that no living process holds.
 
         Raises:
@@ -112,7 +112,7 @@ def _identity(path: Path) -> ProcessId:
     return process_id
 
 
-def _not_writable(state_dir: Path, error: OSError) -> StateStoreException:
+def _not_writable(state_dir: Path | str, error: OSError) -> StateStoreException:
     return StateStoreException(
         f"state.dir={str(state_dir)!r} cannot be written to ({error.strerror}: {error.filename}); name a directory "
         "on a local disk that this user may write to"

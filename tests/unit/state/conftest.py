@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pyarrow as pa
+import pytest
+
+from sparkrelay.state import BatchStamp, MergeResult, TaskStore
+from sparkrelay.types import TopicPartition
+
+INPUT = TopicPartition("input", 0)
+
+
+def contents(store, name="s"):
+    """A store's keys and values as a dict, and the keys in the order they came."""
+    return {
+        key: value
+        for batch in store.scan(name)
+        for key, value in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+    }
+
+
+class Driver:
+    """Sends batches to one store as a driver would, one range after the other."""
+
+    def __init__(self, store, *, epoch=1, leg="leg", name="s"):
+        self.store, self.epoch, self.leg, self.name = store, epoch, leg, name
+        self.number = store.header.batch
+        self.committed = self.number
+        self.position = store.header.positions.get(INPUT, 0)
+        store.set_epoch(epoch)
+
+    def stamp(self, **changes):
+        fields = {
+            "epoch": self.epoch,
+            "number": self.committed + 1,
+            "committed": self.committed,
+            "ranges": {INPUT: (self.position, self.position + 10)},
+            "positions_before": {INPUT: self.position},
+        }
+        return BatchStamp(**{**fields, **changes})
+
+    def apply(self, rows, *, commit=True, **changes):
+        """Set each key to its value (None deletes); emit the old values."""
+        keys, values = list(rows), list(rows.values())
+
+        def merge(old):
+            emitted = pa.record_batch({"old": old})
+            return MergeResult(new=pa.array(values, pa.binary()), emitted=emitted)
+
+        applied = self.store.apply_batch(
+            self.leg, self.name, pa.array(keys, pa.binary()), batch=self.stamp(**changes), merge=merge
+        )
+        if commit:
+            self.committed += 1
+            self.position += 10
+        return applied
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "0_1"
+
+
+@pytest.fixture
+def store(path):
+    opened = TaskStore.open(path)
+    yield opened
+    opened.close(clean=False)
+
+
+@pytest.fixture
+def driver(store):
+    return Driver(store)
+
+
+@pytest.fixture
+def make_driver():
+    return Driver
+
+
+@pytest.fixture
+def read_all():
+    return contents
+
+
+@pytest.fixture
+def run_child():
+    """Run code in a Python process of its own; returns what it printed, and fails with what it complained about."""
+
+    def run(code, *arguments):
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return run

@@ -1,0 +1,442 @@
+"""One task's store: what the state machine does not reach - growth, full disks, other processes, other boots."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from sparkrelay.errors import (
+    StateStoreException,
+    StoreCorruptedException,
+    StoreFullException,
+    StoreOutOfStepException,
+)
+from sparkrelay.state import Marker, MergeResult, TaskStore, environment, host
+from sparkrelay.state.changelog import MARKER_KEY
+from sparkrelay.state.header import JournalEntry, TaskHeader
+from sparkrelay.types import TopicPartition
+
+INPUT = TopicPartition("input", 0)
+CHANGELOG = TopicPartition("s-changelog", 0)
+
+# A driver in another process: opens the store, applies one batch of rows that argv names, prints what it emitted.
+OTHER_PROCESS = """
+import sys
+from pathlib import Path
+import pyarrow as pa
+from sparkrelay.state import BatchStamp, MergeResult, TaskStore
+from sparkrelay.types import TopicPartition
+path, epoch, number, count, size = Path(sys.argv[1]), *map(int, sys.argv[2:])
+store = TaskStore.open(path)
+at = TopicPartition("input", 0)
+start = (number - 1) * 10
+stamp = BatchStamp(epoch, number, number - 1, {at: (start, start + 10)}, {at: start})
+keys = [b"key%05d" % i for i in range(count)]
+merge = lambda old: MergeResult(pa.array([b"v" * size] * count, pa.binary()), pa.record_batch({"old": old}))
+try:
+    applied = store.apply_batch("leg", "s", pa.array(keys, pa.binary()), batch=stamp, merge=merge)
+except Exception as error:
+    print(type(error).__name__, error)
+else:
+    print(applied.emitted.column(0).null_count)
+store.close(clean=False)
+"""
+
+CLOSE_CLEANLY = """
+import sys, pathlib
+from sparkrelay.state import TaskStore
+TaskStore.open(pathlib.Path(sys.argv[1])).close(clean=True)
+"""
+
+
+def test_a_new_store_knows_nothing(store):
+    header = store.header
+    assert (header.epoch, header.batch, header.positions, header.changelog) == (0, 0, {}, {})
+    assert store.rows("s") == 0
+    assert list(store.scan("s")) == []
+    assert store.read("s", pa.array([b"k"], pa.binary())).to_pylist() == [None]
+
+
+def test_a_store_that_must_exist_is_not_made(path):
+    with pytest.raises(StateStoreException, match="there is no state in"):
+        TaskStore.open(path, create=False)
+    assert not path.exists()
+
+
+def test_opening_twice_in_one_process_is_an_error(store, path):
+    with pytest.raises(StateStoreException, match="already open"):
+        TaskStore.open(path)
+
+
+def test_read_keeps_order_and_repeats(driver):
+    driver.apply({b"a": b"1", b"b": b"2", b"": b"3"})
+    asked = pa.array([b"b", b"x", b"a", b"b", b""], pa.binary())
+    assert driver.store.read("s", asked).to_pylist() == [b"2", None, b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()])
+def test_keys_may_be_strings(driver, kind):
+    merge = lambda old: MergeResult(pa.array([b"1", b"2"]), pa.record_batch({"old": old}))  # noqa: E731
+    keys = pa.chunked_array([pa.array(["ü"], pa.string()).cast(kind), pa.array(["a"], pa.string()).cast(kind)])
+    driver.store.apply_batch("leg", "s", keys, batch=driver.stamp(), merge=merge)
+    assert driver.store.read("s", pa.array(["a", "ü"])).to_pylist() == [b"2", b"1"]
+
+
+def test_null_and_repeated_keys_are_refused(driver):
+    with pytest.raises(StateStoreException, match="1 keys of a batch are null"):
+        driver.apply({None: b"1"})
+    twice = pa.array([b"b", b"a", b"b"], pa.binary())
+    with pytest.raises(StateStoreException, match=r"key b'b' comes twice"):
+        driver.store.apply_batch("leg", "s", twice, batch=driver.stamp(), merge=pytest.fail)
+
+
+def test_a_merge_that_fails_or_miscounts_changes_nothing(driver, read_all):
+    driver.apply({b"a": b"1"})
+    before = driver.store.header
+
+    def fail(_):
+        raise ZeroDivisionError
+
+    keys = pa.array([b"a"], pa.binary())
+    with pytest.raises(ZeroDivisionError):
+        driver.store.apply_batch("leg", "s", keys, batch=driver.stamp(), merge=fail)
+    short = lambda _: MergeResult(pa.array([], pa.binary()), pa.record_batch({"x": [1]}))  # noqa: E731
+    with pytest.raises(StateStoreException, match="merging 1 keys of store 's' gave 0 values"):
+        driver.store.apply_batch("leg", "s", keys, batch=driver.stamp(), merge=short)
+    assert driver.store.header == before
+    assert read_all(driver.store) == {b"a": b"1"}
+
+
+def test_a_batch_without_keys_moves_the_position(driver):
+    driver.apply({})
+    driver.apply({b"a": b"1"})
+    assert driver.store.header.positions == {INPUT: 10}
+
+
+def test_changelog_offsets_only_move_forward(driver):
+    driver.apply({b"a": b"1"}, changelog_next={CHANGELOG: 7})
+    driver.apply({b"a": b"2"}, changelog_next={CHANGELOG: 5})
+    assert driver.store.header.changelog == {CHANGELOG: 7}
+    driver.store.commit_known(2, {CHANGELOG: 12})
+    assert driver.store.header.changelog == {CHANGELOG: 12}
+    assert driver.store.header.positions == {INPUT: 20}
+
+
+def test_errors_say_both_sides(driver):
+    driver.apply({b"a": b"1"}, commit=False)
+    with pytest.raises(StoreOutOfStepException, match=r"batch 1 was sent under opening 9 .* opened under 1"):
+        driver.apply({b"a": b"2"}, epoch=9)
+    with pytest.raises(StoreOutOfStepException, match=r"with input-0 \[0, 11\), but was applied .* input-0 \[0, 10\)"):
+        driver.apply({b"a": b"2"}, ranges={INPUT: (0, 11)})
+    with pytest.raises(StoreOutOfStepException, match=r"batch 2 was sent after 0, .* holds batch 1 of leg 'leg'"):
+        driver.apply({b"a": b"2"}, number=2)
+    with pytest.raises(StoreOutOfStepException, match=r"for input-0 from offset 11, the store is at 10"):
+        driver.apply({b"a": b"2"}, number=2, committed=1, ranges={INPUT: (11, 20)}, positions_before={INPUT: 11})
+
+
+# -- restoring --------------------------------------------------------------------------------------------------------
+
+
+def test_a_slice_that_was_overtaken_is_refused(store):
+    one = pa.array([b"k"], pa.binary())
+    store.restore("s", CHANGELOG, one, one, 10, None)
+    with pytest.raises(StoreOutOfStepException, match="up to offset 5 came after the store had reached 10"):
+        store.restore("s", CHANGELOG, one, one, 5, None)
+    store.restore_reached(CHANGELOG, 8)
+    assert store.header.changelog == {CHANGELOG: 10}
+    store.restore_reached(CHANGELOG, 12)
+    assert store.header.changelog == {CHANGELOG: 12}
+
+
+def test_of_two_changelogs_the_furthest_marker_counts(store):
+    none = pa.array([], pa.binary())
+    store.restore("s", CHANGELOG, none, none, 3, Marker(7, {INPUT: 70}))
+    store.restore("r", TopicPartition("r-changelog", 0), none, none, 3, Marker(6, {INPUT: 60}))
+    assert store.header.batch == 7
+    assert store.header.positions == {INPUT: 70}
+
+
+# -- sequences --------------------------------------------------------------------------------------------------------
+
+
+def test_legs_of_a_batch_find_each_others_sequences(store):
+    out, other = TopicPartition("out", 0), TopicPartition("out", 1)
+    assert store.next_sequences(1, 5) == {}
+    store.record_sequences(1, 5, {out: 10})
+    store.record_sequences(1, 5, {other: 3, out: 12})
+    assert store.next_sequences(1, 5) == {out: 12, other: 3}
+    assert store.next_sequences(2, 5) == {}
+    assert store.next_sequences(1, 6) == {}
+
+
+# -- scanning ---------------------------------------------------------------------------------------------------------
+
+EDGES = st.sampled_from([b"", b"\x00", b"a", b"a" * 478, b"a" * 479, b"a" * 480, b"a" * 510, b"a" * 511, b"a" * 512])
+SOME_KEYS = EDGES | st.tuples(EDGES, st.binary(max_size=2)).map(b"".join) | st.binary(max_size=3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    keys=st.sets(SOME_KEYS, max_size=12),
+    bounds=st.lists(st.tuples(st.none() | SOME_KEYS, st.none() | SOME_KEYS), min_size=1, max_size=5),
+    limit=st.none() | st.integers(0, 5),
+    page=st.integers(1, 4),
+)
+def test_scan_gives_the_keys_between_its_bounds(tmp_path_factory, keys, bounds, limit, page):
+    path = tmp_path_factory.mktemp("scan")
+    store = TaskStore.open(path / "0_0")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sparkrelay.state.scan._BATCH_ROWS", page)
+        ordered = pa.array(sorted(keys), pa.binary())
+        store.restore("s", CHANGELOG, ordered, ordered, 1, None)
+        for start, stop in bounds:
+            between = sorted(k for k in keys if k >= (start or b"") and (stop is None or k < stop))
+            batches = list(store.scan("s", start=start, stop=stop, limit=limit))
+            found = [key for batch in batches for key in batch.column(0).to_pylist()]
+            assert found == [value for batch in batches for value in batch.column(1).to_pylist()]
+            if limit is None:
+                assert sorted(found) == between
+            else:
+                assert len(found) == min(limit, len(between))
+                assert set(found) <= set(between)
+            short = [key for key in found if len(key) < 480]
+            assert short == sorted(short)
+    store.close(clean=False)
+    shutil.rmtree(path)
+
+
+# -- growth and full disks --------------------------------------------------------------------------------------------
+
+
+def test_the_map_grows_up_to_its_limit_and_then_says_so(path, make_driver, read_all, monkeypatch):
+    monkeypatch.setattr(environment, "_FIRST_MAP", 1 << 20)
+    store = TaskStore.open(path, map_limit=8 << 20)
+    driver = make_driver(store)
+    kept = {}
+
+    def fill():
+        for number in range(1000):
+            rows = {b"%d-%d" % (number, i): b"x" * 1000 for i in range(200)}
+            driver.apply(rows)
+            kept.update(rows)
+
+    with pytest.raises(StoreFullException, match=r"store.max.bytes=8388608; raise store.max.bytes"):
+        fill()
+    assert len(kept) > 2000
+    assert read_all(store) == kept
+    assert store.header.batch == driver.committed - 1
+    driver.apply({b"0-0": None})
+    store.close(clean=False)
+
+
+def test_a_full_disk_changes_nothing(path, run_child, make_driver, read_all):
+    store = TaskStore.open(path)
+    make_driver(store).apply({b"key00000": b"before"})
+    store.close(clean=False)
+    limited = """
+    import resource, signal
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+    """.replace("\n    ", "\n")
+    answer = run_child(limited + OTHER_PROCESS, path, 1, 2, 5000, 100)
+    assert answer.startswith("StoreFullException the disk below"), answer
+    assert "nothing was changed; free some space or move state.dir" in answer
+    store = TaskStore.open(path)
+    assert read_all(store) == {b"key00000": b"before"}
+    assert [entry.batch for entry in store.header.journals] == [1]
+    store.close(clean=False)
+    assert run_child(OTHER_PROCESS, path, 1, 2, 5000, 100) == "4999"
+
+
+# -- other processes --------------------------------------------------------------------------------------------------
+
+
+def test_two_processes_take_turns(path, driver, run_child, read_all):
+    driver.apply({b"key00000": b"mine"})
+    assert run_child(OTHER_PROCESS, path, 1, 2, 3, 1) == "2"
+    assert read_all(driver.store) == {b"key00000": b"v", b"key00001": b"v", b"key00002": b"v"}
+    driver.committed, driver.position = 2, 20
+    assert driver.apply({b"key00001": b"mine again"}).emitted.column(0).to_pylist() == [b"v"]
+
+
+def test_a_process_follows_when_another_has_grown_the_map(path, driver, run_child):
+    driver.apply({b"key00000": b"mine"})
+    assert run_child(OTHER_PROCESS, path, 1, 2, 60_000, 1000) == "59999"
+    assert driver.store.rows("s") == 60_000
+    assert driver.store._environment.map_size > environment._FIRST_MAP
+    driver.committed, driver.position = 2, 20
+    driver.apply({b"key00000": b"mine again"})
+
+
+def test_a_process_in_an_old_epoch_is_refused(path, driver, run_child, read_all):
+    driver.apply({b"key00000": b"mine"})
+    driver.store.set_epoch(2)
+    answer = run_child(OTHER_PROCESS, path, 1, 2, 3, 1)
+    assert answer.startswith("StoreOutOfStepException"), answer
+    assert "sent under opening 1 of the task, the store was opened under 2" in answer
+    assert read_all(driver.store) == {b"key00000": b"mine"}
+
+
+def test_who_has_a_wiped_store_open_is_refused(driver, path):
+    driver.apply({b"a": b"1"})
+    TaskStore.wipe(path)
+    assert not path.exists()
+    with pytest.raises(StoreOutOfStepException, match="was wiped by another process"):
+        driver.apply({b"a": b"2"})
+    again = None
+    driver.store.close(clean=False)
+    again = TaskStore.open(path)
+    assert again.rows("s") == 0
+    again.close(clean=False)
+
+
+def test_a_forked_child_is_told_to_open_its_own(store):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            store.rows("s")
+        except StateStoreException as error:
+            os.write(writer, str(error).encode())
+        finally:
+            store.close(clean=False)
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert b"is used by its forked child" in os.read(reader, 1000)
+    os.close(reader)
+    os.close(writer)
+    assert store.rows("s") == 0
+
+
+# -- boots ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reboot(monkeypatch):
+    """Makes the machine look as if it had been started anew."""
+    return lambda name="next": monkeypatch.setattr(host, "boot_id", lambda: f"boot-{name}")
+
+
+def test_an_unclean_store_of_another_boot_must_be_rebuilt(path, make_driver, reboot):
+    store = TaskStore.open(path)
+    make_driver(store).apply({b"a": b"1"})
+    store.close(clean=False)
+    TaskStore.open(path).close(clean=False)
+    reboot()
+    with pytest.raises(
+        StoreCorruptedException, match=r"before this machine's last start .* rebuilt from its changelog"
+    ):
+        TaskStore.open(path)
+    TaskStore.wipe(path)
+    TaskStore.open(path).close(clean=False)
+
+
+def test_a_clean_store_survives_boots_until_it_is_written(path, make_driver, reboot, read_all):
+    store = TaskStore.open(path)
+    make_driver(store).apply({b"a": b"1"}, commit=False)
+    store.close(clean=True)
+    reboot("second")
+    store = TaskStore.open(path)
+    assert read_all(store) == {b"a": b"1"}
+    assert store.header.clean
+    store.close(clean=False)
+    reboot("third")
+    store = TaskStore.open(path)
+    store.undo_all()
+    assert (store.header.clean, store.header.boot_id) == (False, "boot-third")
+    store.close(clean=False)
+    reboot("fourth")
+    with pytest.raises(StoreCorruptedException):
+        TaskStore.open(path)
+
+
+def test_closing_cleanly_twice_is_clean(path, make_driver, reboot):
+    store = TaskStore.open(path)
+    make_driver(store).apply({b"a": b"1"})
+    store.close(clean=True)
+    TaskStore.open(path).close(clean=True)
+    reboot()
+    TaskStore.open(path).close(clean=True)
+
+
+def test_who_goes_on_writing_after_anothers_clean_close_is_noticed(path, driver, run_child, reboot):
+    driver.apply({b"a": b"1"})
+    run_child(CLOSE_CLEANLY, path)
+    assert driver.store.header.clean
+    driver.apply({b"a": b"2"})
+    driver.store.close(clean=False)
+    reboot()
+    with pytest.raises(StoreCorruptedException):
+        TaskStore.open(path)
+
+
+def test_a_write_that_fails_leaves_a_clean_store_clean_or_says_less(path, make_driver, reboot):
+    store = TaskStore.open(path)
+    driver = make_driver(store)
+    driver.apply({b"a": b"1"})
+    store.close(clean=True)
+    store = driver.store = TaskStore.open(path)
+    with pytest.raises(StoreOutOfStepException):
+        driver.apply({b"a": b"1"}, epoch=9)
+    store.close(clean=True)
+    reboot()
+    TaskStore.open(path).close(clean=False)
+
+
+def test_a_store_that_does_not_name_its_boot_must_be_rebuilt(path):
+    TaskStore.open(path).close(clean=True)
+    (path / "boot").write_text("")
+    with pytest.raises(StoreCorruptedException, match="does not say under which boot"):
+        TaskStore.open(path)
+
+
+def test_a_file_that_is_no_store_must_be_rebuilt(path):
+    TaskStore.open(path).close(clean=False)
+    (path / "data.mdb").write_bytes(b"\xff" * 16384)
+    with pytest.raises(StoreCorruptedException, match="must be rebuilt from its changelog"):
+        TaskStore.open(path)
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StateStoreException, match=r"0_1 cannot be opened .* state.dir must be a directory"):
+        TaskStore.open(tmp_path / "file" / "0_1")
+
+
+# -- the header's bytes -----------------------------------------------------------------------------------------------
+
+
+def test_the_header_keeps_everything():
+    entry = JournalEntry(3, "leg", 8, "s", {INPUT: (70, 80), TopicPartition("ü", 2): (-1, 0)}, 5, 1, 2)
+    header = TaskHeader(1 << 60, 7, {INPUT: 70}, {CHANGELOG: 9}, "boot", True, (entry,), 4)
+    assert TaskHeader.decode(header.encode(), "it") == header
+
+
+def test_the_header_has_the_documented_bytes():
+    header = TaskHeader(epoch=1, batch=2, positions={TopicPartition("t", 3): 4}, boot_id="b", clean=True)
+    assert header.encode().hex(" ") == (
+        "01 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 62 01 "
+        "01 00 00 00 01 00 74 03 00 00 00 04 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"
+    )
+
+
+@settings(max_examples=50)
+@given(cut=st.integers(0, 60), version=st.sampled_from([1, 2]))
+def test_a_damaged_header_is_named(cut, version):
+    data = TaskHeader(1, 2, {INPUT: 4}, {CHANGELOG: 5}, "boot").encode()
+    cut = min(cut, len(data) - 1)
+    damaged = bytes([version]) + data[1:cut] if cut else b""
+    with pytest.raises(StoreCorruptedException, match=r"^it "):
+        TaskHeader.decode(damaged, "it")
+
+
+def test_a_long_key_is_spelt_and_a_reserved_one_is_nothing_special(driver, read_all):
+    rows = {b"x" * 600: b"1", b"x" * 600 + b"y": b"2", MARKER_KEY: b"3"}
+    driver.apply(rows, commit=False)
+    assert read_all(driver.store) == rows
+    driver.store.undo_all()
+    assert read_all(driver.store) == {}

@@ -1,0 +1,233 @@
+"""A task's store against a model, through every order of batches, retries, undoing, restoring and reopening."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from sparkrelay.errors import StoreOutOfStepException
+from sparkrelay.state import BatchStamp, Marker, MergeResult, TaskStore
+from sparkrelay.state.changelog import MARKER_KEY
+from sparkrelay.types import TopicPartition
+
+# Leg -> store and topic: a and b read one topic, a and c write one store.
+LEGS = {"a": ("one", "t"), "b": ("two", "t"), "c": ("one", "u")}
+STORES = ("one", "two")
+KEYS = [b"", b"\x00", b"k", b"l", MARKER_KEY, b"x" * 510, b"x" * 511, b"x" * 600, b"x" * 599 + b"y", b"\xff" * 512]
+ROWS = st.dictionaries(st.sampled_from(KEYS), st.none() | st.binary(max_size=3), max_size=5)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    @initialize()
+    def start(self):
+        self.home = Path(tempfile.mkdtemp(prefix="sparkrelay-store-"))
+        self.path = self.home / "0_0"
+        self.store = TaskStore.open(self.path)
+        self.epoch = 1
+        self.store.set_epoch(self.epoch)
+        #: What the store holds now, and held after the last batch that it knows as committed.
+        self.now = {name: {} for name in STORES}
+        self.base = {name: {} for name in STORES}
+        self.batch = 0
+        self.positions = {}
+        #: The driver's view: what is committed, and what the unfinished batch did, leg by leg.
+        self.committed = 0
+        self.at = {"t": 0, "u": 0}
+        self.pending = {}
+        self.changelog = dict.fromkeys(STORES, 0)
+
+    def teardown(self):
+        if hasattr(self, "store"):
+            self.store.close(clean=False)
+            shutil.rmtree(self.home)
+
+    def stamp(self, leg, **changes):
+        topic = TopicPartition(LEGS[leg][1], 0)
+        start = self.at[topic.topic]
+        fields = {
+            "epoch": self.epoch,
+            "number": self.committed + 1,
+            "committed": self.committed,
+            "ranges": {topic: (start, start + 5)},
+            "positions_before": {topic: start},
+        }
+        return BatchStamp(**{**fields, **changes})
+
+    def settle_model(self):
+        """The store learns what is committed: its base moves on."""
+        if self.batch < self.committed:
+            self.batch = self.committed
+            self.positions.update(self.known)
+            self.base = self.saved
+
+    @precondition(lambda self: len(self.pending) < len(LEGS))
+    @rule(data=st.data(), rows=ROWS)
+    def apply(self, data, rows):
+        leg = data.draw(st.sampled_from([leg for leg in LEGS if leg not in self.pending]))
+        if not self.pending:
+            self.settle_model()
+        name = LEGS[leg][0]
+        before = dict(self.now[name])
+        seen = []
+
+        def merge(old):
+            seen.extend(old.to_pylist())
+            return MergeResult(pa.array(list(rows.values()), pa.binary()), pa.record_batch({"old": old}))
+
+        applied = self.store.apply_batch(
+            leg, name, pa.array(list(rows), pa.binary()), batch=self.stamp(leg), merge=merge
+        )
+        assert not applied.replayed
+        assert seen == [before.get(key) for key in rows]
+        for key, value in rows.items():
+            self.now[name].pop(key, None) if value is None else self.now[name].__setitem__(key, value)
+        self.pending[leg] = rows, seen
+
+    @precondition(lambda self: self.pending)
+    @rule(data=st.data())
+    def try_again(self, data):
+        leg = data.draw(st.sampled_from(sorted(self.pending)))
+        rows, seen = self.pending[leg]
+        keys = pa.array([b"anything"], pa.binary())
+        applied = self.store.apply_batch(leg, LEGS[leg][0], keys, batch=self.stamp(leg), merge=pytest.fail)
+        assert applied.replayed
+        assert applied.emitted.column(0).to_pylist() == seen
+        assert applied.keys.to_pylist() == list(rows)
+        assert applied.values.to_pylist() == [self.now[LEGS[leg][0]].get(key) for key in rows]
+
+    @precondition(lambda self: self.pending)
+    @rule()
+    def commit(self):
+        self.known = {}
+        for leg in self.pending:
+            topic = LEGS[leg][1]
+            self.known[TopicPartition(topic, 0)] = self.at[topic] + 5
+        for partition, end in self.known.items():
+            self.at[partition.topic] = end
+        self.committed += 1
+        self.saved = {name: dict(rows) for name, rows in self.now.items()}
+        self.pending = {}
+
+    @precondition(lambda self: self.batch < self.committed)
+    @rule()
+    def commit_known(self):
+        self.store.commit_known(self.committed, {})
+        self.settle_model()
+
+    @rule()
+    def undo(self):
+        undone = self.store.undo(self.committed)
+        self.settle_model()
+        assert sorted(leg for leg, _ in undone) == sorted(self.pending)
+        self.now = {name: dict(rows) for name, rows in self.base.items()}
+        self.pending = {}
+
+    @precondition(lambda self: self.batch == self.committed)
+    @rule()
+    def undo_all(self):
+        self.store.undo_all()
+        self.now = {name: dict(rows) for name, rows in self.base.items()}
+        self.pending = {}
+
+    @precondition(lambda self: self.batch == self.committed and not self.pending)
+    @rule(
+        name=st.sampled_from(STORES),
+        rows=st.lists(st.tuples(st.sampled_from(KEYS), st.none() | st.binary(max_size=3)), max_size=6),
+        marked=st.booleans(),
+    )
+    def restore(self, name, rows, marked):
+        marker = None
+        if marked:
+            self.committed += 1
+            self.batch = self.committed
+            self.at = {topic: at + 7 for topic, at in self.at.items()}
+            self.positions = {TopicPartition(topic, 0): at for topic, at in self.at.items()}
+            marker = Marker(self.batch, self.positions)
+        self.changelog[name] += len(rows) + 2
+        partition = TopicPartition(f"{name}-changelog", 0)
+        self.store.restore(
+            name,
+            partition,
+            pa.array([key for key, _ in rows], pa.binary()),
+            pa.array([value for _, value in rows], pa.binary()),
+            self.changelog[name],
+            marker,
+        )
+        for key, value in rows:
+            self.now[name].pop(key, None) if value is None else self.now[name].__setitem__(key, value)
+        self.base = {store: dict(held) for store, held in self.now.items()}
+
+    @precondition(lambda self: self.pending)
+    @rule()
+    def restoring_over_a_batch_is_refused(self):
+        with pytest.raises(StoreOutOfStepException, match="undo it first"):
+            self.store.restore("one", TopicPartition("one-changelog", 0), pa.array([b"k"]), pa.array([b"v"]), 999, None)
+
+    @rule(
+        leg=st.sampled_from(sorted(LEGS)),
+        change=st.sampled_from(["epoch", "later", "earlier", "range", "position", "stale"]),
+    )
+    def what_does_not_fit_is_refused(self, leg, change):
+        topic = TopicPartition(LEGS[leg][1], 0)
+        at = self.at[topic.topic]
+        changes = {
+            "epoch": {"epoch": self.epoch - 1},
+            "later": {"number": self.committed + 2},
+            "earlier": {"number": self.committed},
+            "range": {"ranges": {topic: (at, at + 6)}},
+            "position": {"ranges": {topic: (at + 1, at + 6)}, "positions_before": {topic: at + 1}},
+            "stale": {"committed": self.batch - 1, "number": self.batch},
+        }[change]
+        if change == "later" and not self.pending:
+            return  # a batch without stateful legs may have come between
+        if change == "range" and leg not in self.pending:
+            return
+        known = self.known if self.batch < self.committed else {}
+        if change == "position" and leg not in self.pending and topic not in {**self.positions, **known}:
+            return  # a store that has seen nothing takes any position
+        with pytest.raises(StoreOutOfStepException, match="0_0"):
+            self.store.apply_batch(
+                leg, LEGS[leg][0], pa.array([b"k"]), batch=self.stamp(leg, **changes), merge=pytest.fail
+            )
+
+    @rule(clean=st.booleans())
+    def reopen(self, clean):
+        self.store.close(clean=clean)
+        self.store = TaskStore.open(self.path)
+
+    @rule()
+    def open_under_another_epoch(self):
+        self.epoch += 1
+        self.store.set_epoch(self.epoch)
+
+    @invariant()
+    def agrees_with_the_model(self):
+        if not hasattr(self, "store"):
+            return
+        for name in STORES:
+            held = {
+                key: value
+                for rows in self.store.scan(name)
+                for key, value in zip(rows.column(0).to_pylist(), rows.column(1).to_pylist(), strict=True)
+            }
+            assert held == self.now[name]
+            assert self.store.rows(name) == len(self.now[name])
+            assert self.store.read(name, pa.array(KEYS, pa.binary())).to_pylist() == [
+                self.now[name].get(key) for key in KEYS
+            ]
+        header = self.store.header
+        assert header.batch == self.batch
+        assert dict(header.positions) == self.positions
+        assert header.epoch == self.epoch
+        if self.batch == self.committed:
+            assert [entry.leg for entry in header.journals] == list(self.pending)
+
+
+TestStoreMachine = StoreMachine.TestCase
+TestStoreMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
