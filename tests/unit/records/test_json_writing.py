@@ -97,7 +97,7 @@ def expected(value, kind):
     return [expected(item, kind.value_type) for item in value]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(items=rows, cut=st.integers(0, 3))
 def test_python_reads_what_is_written(items, cut):
     batch = pa.RecordBatch.from_pylist(items, schema=SCHEMA).slice(cut)
@@ -154,7 +154,7 @@ def test_doubles(number, text):
     assert columns_to_json(pa.RecordBatch.from_pydict({"a": [number]}))[0].as_py().decode() == f'{{"a":{text}}}'
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=150)
 @given(
     numbers=st.lists(st.one_of(finite, st.integers(-(10**17), 10**17).map(lambda n: n / 1000)), min_size=1, max_size=30)
 )

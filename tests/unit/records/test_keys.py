@@ -50,7 +50,7 @@ def schema_of(columns):
     return pa.schema([(f"c{index}", column.type) for index, column in enumerate(columns)])
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 @given(columns=tables())
 def test_keys_are_read_as_written(columns):
     keys = key_bytes(columns)
@@ -75,7 +75,7 @@ def order(value):
     return (1, value.encode() if isinstance(value, str) else value)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(columns=tables())
 def test_tuple_bytes_sort_as_their_columns(columns):
     if len(columns) == 1:
@@ -125,7 +125,7 @@ def test_decimals_keep_their_128_bits():
     assert key_columns(key_bytes([column]), pa.schema([("d", column.type)]))[0].equals(column)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(columns=tables(), data=st.data())
 def test_damaged_keys_are_named(columns, data):
     if len(columns) == 1:

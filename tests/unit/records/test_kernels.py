@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from sparkrelay.records import _native, compile_kernels
+
+
+def test_all_compiled_loops_are_loaded():
+    code = (
+        "import sys, sparkrelay.records as r; r.compile_kernels(); print(*(m for m in sys.modules if 'records.' in m))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for name in (
+        "record_loop",
+        "write_loop",
+        "partition",
+        "key_loop",
+        "json_flat_loop",
+        "json_scan",
+        "json_loop",
+        "times",
+    ):
+        assert f"sparkrelay.records.{name}" in loaded
+    compile_kernels()
+
+
+def test_where_nothing_can_be_kept_kernels_are_compiled_all_the_same(monkeypatch):
+    real = _native.numba.njit
+
+    def njit(*args, cache=False, **settings):
+        if cache:
+            raise RuntimeError("cannot cache function 'f': no locator available for file 'f.py'")
+        return real(*args, **settings)
+
+    monkeypatch.setattr(_native.numba, "njit", njit)
+    assert _native.kernel("int64(int64)")(lambda value: value + 1)(41) == 42
+
+
+def test_other_failures_of_the_compiler_are_not_hidden(monkeypatch):
+    def njit(*_, **__):
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(_native.numba, "njit", njit)
+    with pytest.raises(RuntimeError, match="something else"):
+        _native.kernel("int64(int64)")(lambda value: value)
