@@ -13,7 +13,6 @@ from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import AggregationNode, GroupingNode, RepartitionNode, StepNode
 from sparkrelay.topology.plan import RowCount
-from sparkrelay.topology.refusals import remedy
 from sparkrelay.topology.row_steps import RowSteps, flat, make_step
 
 if TYPE_CHECKING:
@@ -195,7 +194,7 @@ class GroupedStream:
         if name in {"sum", "avg", "mean", "min", "max"}:
             hint = f'use agg(F.{name}("column"))'
         else:
-            hint = remedy(name, {"agg", "count"})
+            hint = "agg(...) and count() are there"
         raise TopologyException(f"{find_call_site()}: GroupedStream has no {name}(): {hint}")
 
     def __repr__(self) -> str:

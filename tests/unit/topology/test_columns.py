@@ -1,0 +1,141 @@
+# ruff: noqa: N803 - everybody writes F
+
+import functools
+
+import pytest
+from hypothesis import given, strategies as st
+
+from sparkrelay.topology.columns import (
+    argument_text,
+    column_path,
+    expression_path,
+    is_column,
+    is_star,
+    output_name,
+    parse_path,
+    plain_column_name,
+    quoted,
+    stable_text,
+)
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=4))
+def test_a_quoted_path_reads_as_itself(parts):
+    assert parse_path(quoted(tuple(parts))) == tuple(parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("carrier", ("carrier",)),
+        ("my column", ("my column",)),
+        ("kafka.key", ("kafka", "key")),
+        ("`a.b`", ("a.b",)),
+        ("a.`b.c`", ("a", "b.c")),
+        ("", None),
+        (".a", None),
+        ("a.", None),
+        ("a..b", None),
+        ("`a", None),
+        ("a`b`", None),
+    ],
+)
+def test_names_are_read_as_spark_reads_them(text, path):
+    assert parse_path(text) == path
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("carrier", (("carrier",), "carrier")),
+        (" carrier AS c ", (("carrier",), "c")),
+        ("carrier c", (("carrier",), "c")),
+        ("kafka.key", (("kafka", "key"), "key")),
+        ("`a b` as `c d`", (("a b",), "c d")),
+        ("upper(carrier)", (None, None)),
+        ("carrier + 1", (None, None)),
+        ("null as carrier", (None, None)),
+        ("1", (None, None)),
+        ("'carrier'", (None, None)),
+    ],
+)
+def test_sql_text_that_names_a_column_is_recognised(text, expected):
+    assert expression_path(text) == expected
+
+
+def test_only_columns_are_columns(F):
+    assert is_column(F.col("a"))
+    assert not any(is_column(value) for value in ("a", 1, None, object(), dict, lambda row: row))
+
+
+def test_a_column_is_plain_or_an_expression(F):
+    assert column_path(F.col("a")) == ("a",)
+    assert column_path(F.col("kafka.key")) == ("kafka", "key")
+    assert column_path(F.col("a").alias("b")) == ("a",)
+    assert column_path(F.expr("a")) == ("a",)
+    assert column_path(F.expr("a as b")) is None
+    assert column_path(F.expr("a + 1")) is None
+    assert column_path(F.upper("a")) is None
+    assert column_path(F.lit("a")) is None
+    assert column_path(F.col("a").field) is None
+    assert column_path(F.col("*")) is None
+    assert column_path("*") is None
+    assert column_path(3) is None
+    assert plain_column_name("kafka.key") == "kafka.key"
+    assert plain_column_name(F.upper("a")) is None
+
+
+def test_names_of_results_are_sparks(F):
+    assert output_name("kafka.key") == "key"
+    assert output_name(F.col("a").alias("b")) == "b"
+    assert output_name(F.upper("a")) == "upper(a)"
+    assert output_name(F.function("+")("a", F.lit(1))) == "(a + 1)"
+    assert output_name(F.window("time", "1 day")) == "window"
+    assert output_name(F.function("concat")("a", F.lit("b c"))) == "concat(a, b c)"
+    assert output_name(F.isNull("a")) is None
+    assert output_name(F.upper(F.isNull("a"))) is None
+    assert output_name(F.expr("a + 1")) is None
+    assert output_name(F.function("f")(F.lit(1.5))) is None
+    assert output_name(F.function("f")(F.lit(True))) == "f(true)"
+    assert output_name(3) is None
+
+
+def test_stars(F):
+    assert is_star("*")
+    assert is_star(F.col("*"))
+    assert not is_star("kafka.*")
+    assert not is_star(F.col("a"))
+
+
+def test_what_differs_between_processes_is_not_in_the_text():
+    assert stable_text("rand(2528231429131301907L)") == stable_text("rand(-12L)") == "rand(seed)"
+    assert stable_text("shuffle(split(a), 2915496114871525745L)") == "shuffle(split(a), seed)"
+    assert stable_text("transform(arr, x_17 -> +(x_17, 1))") == "transform(arr, x -> +(x, 1))"
+    assert stable_text("amount_17") == "amount_17"
+    argument = (
+        "columnnodeexpression(UnresolvedAttribute(List(x),None,false,Origin(None,None,Some(a.py:{line}),None,None,"
+        "None,None,Some([Ljava.lang.StackTraceElement;@{hash}),Some((col,b.py:3)),None)))"
+    )
+    first, second = (
+        stable_text(f"half({argument.format(line=line, hash=hash_)})")
+        for line, hash_ in ((1, "6357981c"), (2, "5b73f462"))
+    )
+    assert first == second == "half(x)"
+
+
+def test_arguments_as_people_read_them(F):
+    def on_time(rows):
+        return rows
+
+    class Callable:
+        def __call__(self, rows):
+            return rows
+
+    assert argument_text('say "hé"') == '"say \\"hé\\""'
+    assert argument_text(["a", F.col("b")]) == '["a", b]'
+    assert argument_text({"a": F.upper("b")}) == '{"a": upper(b)}'
+    assert argument_text(on_time) == "on_time"
+    assert argument_text(len) == "len"
+    assert argument_text(Callable()) == "Callable"
+    assert argument_text(functools.partial(on_time)) == "partial"
+    assert argument_text(7) == "7"

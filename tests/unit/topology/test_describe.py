@@ -1,0 +1,77 @@
+# ruff: noqa: N803 - everybody writes F
+
+import textwrap
+
+from sparkrelay.records.formats import Json, Long, Raw, String
+from sparkrelay.topology.describe import format_text
+
+
+def test_a_description_reads_as_kafka_streams_does(builder, F):
+    flights = builder.stream(
+        "flights", key=String("carrier"), value=Json("origin string,\n   delay double"), timestamp="time", name="planes"
+    )
+    late = flights.where("delay > 0").withColumn("minutes", F.col("delay"))
+    late.to("late")
+    late.groupBy("carrier", F.window("time", "1 day")).agg(F.sum("minutes").alias("total")).where("total > 5").to(
+        "by-carrier", key=String("carrier"), value=Json()
+    )
+    late.groupBy("origin").count(name="airports")
+    text = """
+    Topologies:
+       Sub-topology: 0
+        Source: planes (topics: [flights])
+          key: String("carrier"), value: Json("origin string, delay double"), timestamp: time
+          --> planes-where-1
+        Processor: planes-where-1 (stores: [])
+          where("delay > 0")
+          --> planes-withColumn-1
+          <-- planes
+        Processor: planes-withColumn-1 (stores: [])
+          withColumn("minutes", delay)
+          --> planes-to-late, planes-where-2, planes-where-4
+          <-- planes-where-1
+        Sink: planes-to-late (topic: late)
+          <-- planes-withColumn-1
+        Processor: planes-where-2 (stores: [])
+          where("`carrier` is not null")
+          --> planes-by-carrier-window
+          <-- planes-withColumn-1
+        Processor: planes-by-carrier-window (stores: [planes-by-carrier-window])
+          groupBy("carrier", window(time, '1 day')).agg(sum(minutes) AS total)
+          --> planes-where-3
+          <-- planes-where-2
+        Processor: planes-where-3 (stores: [])
+          where("total > 5")
+          --> planes-by-carrier-window-to-by-carrier
+          <-- planes-by-carrier-window
+        Sink: planes-by-carrier-window-to-by-carrier (topic: by-carrier)
+          key: String("carrier"), value: Json()
+          <-- planes-where-3
+        Processor: planes-where-4 (stores: [])
+          where("`origin` is not null")
+          --> airports-repartition
+          <-- planes-withColumn-1
+        Sink: airports-repartition (topic: airports-repartition)
+          key: origin
+          <-- planes-where-4
+
+       Sub-topology: 1
+        Source: airports-repartition (topics: [airports-repartition])
+          --> airports
+        Processor: airports (stores: [airports])
+          groupBy("origin").count()
+          --> none
+          <-- airports-repartition
+    """
+    assert builder.build().describe().strip() == textwrap.dedent(text).strip()
+
+
+def test_formats_are_shown_as_they_are_written():
+    class StructType:
+        def simpleString(self):
+            return "struct<a:int>"
+
+    assert format_text(None) is None
+    assert format_text(Raw()) == "Raw()"
+    assert format_text(Long("n")) == 'Long("n")'
+    assert format_text(Json(StructType())) == "Json(struct<a:int>)"
