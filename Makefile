@@ -17,6 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
+	$(BIN)/python -c 'from sparkrelay.records import compile_kernels; compile_kernels()'
 	touch $@
 
 demo: venv  ## two instances, one SIGKILL, one exact answer

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 Ranges = dict["TopicPartition", tuple[int, int]]
 
 
-class AnotherTaskFailed(StreamsException):  # noqa: N818 - the reason a sound task's batch runs again
+class AnotherTaskFailed(StreamsException):
     """A task's own work was fine, but the batch it ran in was aborted."""
 
 

@@ -16,7 +16,13 @@ from sparkrelay.assignment import AssignmentConfigs, GroupMember, TaskInfo
 from sparkrelay.assignment.client_states import end_offset_sums
 from sparkrelay.assignment.group import assign_group
 from sparkrelay.consumer.assignor import MemberAssignment
-from sparkrelay.errors import IncompatibleTopologyException, KafkaException, StreamsException, TaskAssignmentException
+from sparkrelay.errors import (
+    IncompatibleTopologyException,
+    KafkaException,
+    SparkRelayError,
+    StreamsException,
+    TaskAssignmentException,
+)
 from sparkrelay.protocol import TOPOLOGY_TAG, AssignmentInfo, ErrorCode, SubscriptionInfo
 from sparkrelay.runtime.story import tell
 
@@ -99,17 +105,16 @@ class StreamsGroupAssignor:
     def assign(self, cluster: ClusterView, members: Mapping[str, MemberSubscription]) -> dict[str, MemberAssignment]:
         """Assign all tasks to the members of the group; every member gets an answer, whatever goes wrong."""
         del cluster  # its view may be older than the topics just created
-        decoded = [
-            GroupMember(
-                consumer_id=member_id,
-                subscription=SubscriptionInfo.decode(member.user_data),
-                owned_partitions=frozenset(member.owned_partitions),
-                rack_id=member.rack or None,
-            )
-            for member_id, member in members.items()
-        ]
-        reasons: dict[str, str] = {}
         try:
+            decoded = [
+                GroupMember(
+                    consumer_id=member_id,
+                    subscription=SubscriptionInfo.decode(member.user_data),
+                    owned_partitions=frozenset(member.owned_partitions),
+                    rack_id=member.rack or None,
+                )
+                for member_id, member in members.items()
+            ]
             reasons = self._foreign_topologies(decoded)
             layout = self._topics.prepare()
             tasks = [
@@ -117,7 +122,7 @@ class StreamsGroupAssignor:
                 for id_, shape in layout.tasks.items()
             ]
             ends = self._ends(tasks)
-        except (StreamsException, KafkaException) as error:
+        except (SparkRelayError, ValueError) as error:
             self.failure = error
             failed = AssignmentInfo(err_code=ErrorCode.ASSIGNMENT_ERROR).encode() + _REASON + str(error).encode()
             return {member_id: MemberAssignment(partitions=(), user_data=failed) for member_id in members}

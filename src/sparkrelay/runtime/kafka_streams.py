@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import threading
 import time
@@ -10,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from sparkrelay.assignment import HighAvailabilityTaskAssignor, TaskAssignor
+from sparkrelay.assignment import load_assignor
 from sparkrelay.client.admin import Admin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.config import StreamsConfig
-from sparkrelay.errors import ConfigException, SparkRelayError, StreamsException
+from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.batch import BatchRunner
 from sparkrelay.runtime.layout import TopicNames
 from sparkrelay.runtime.legs import LegCompiler
@@ -106,7 +105,7 @@ class KafkaStreams:
 
     def __init__(self, topology: Topology, config: Mapping[str, Any], *, spark: SparkSession) -> None:
         self._config = StreamsConfig.from_dict(config)
-        self._assignor = load_assignor(self._config)
+        self._assignor = load_assignor(self._config.task_assignor_class, config)
         check_session(spark)
         self._spark = spark
         self._topology = topology
@@ -421,34 +420,3 @@ class KafkaStreams:
         with self._changed:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             return self._changed.wait_for(lambda: self._state in {NOT_RUNNING, ERROR}, left)
-
-
-def load_assignor(config: StreamsConfig) -> TaskAssignor:
-    """Return the instance of ``task.assignor.class``, configured.
-
-    Raises:
-        ConfigException: it cannot be imported, or is not a TaskAssignor.
-    """
-    wanted = config.task_assignor_class or HighAvailabilityTaskAssignor
-    if isinstance(wanted, str):
-        wanted = _import_class(wanted)
-    if not (isinstance(wanted, type) and issubclass(wanted, TaskAssignor)):
-        raise ConfigException(f"setting 'task.assignor.class' is {wanted!r}, which is not a subclass of TaskAssignor")
-    try:
-        assignor = wanted()
-        assignor.configure({})
-    except SparkRelayError:
-        raise
-    except Exception as error:
-        raise ConfigException(f"setting 'task.assignor.class': {wanted.__qualname__}() failed: {error}") from error
-    return assignor
-
-
-def _import_class(path: str) -> Any:
-    module_name, separator, name = path.partition(":") if ":" in path else path.rpartition(".")
-    if not separator or not module_name or not name:
-        raise ConfigException(f"setting 'task.assignor.class' is {path!r}; write package.module:Class")
-    try:
-        return getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigException(f"setting 'task.assignor.class': {path!r} cannot be imported: {error}") from error

@@ -103,8 +103,9 @@ def _readable(text: str) -> SparkRelayError:
         return ours
     if "No module named 'sparkrelay'" in text:
         return StreamsException(
-            "Spark's Python workers cannot import sparkrelay: they run another Python than the driver. Set PYSPARK_PYTHON "
-            "to a Python that has it before the session is made; sparkrelay.spark_session() does so for local sessions"
+            "Spark's Python workers cannot import sparkrelay: they run another Python than the driver. Set "
+            "PYSPARK_PYTHON to a Python that has it before the session is made; sparkrelay.spark_session() does so for "
+            "local sessions"
         )
     return JobFailed(_shorten(text))
 

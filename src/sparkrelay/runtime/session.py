@@ -29,6 +29,7 @@ _MINIMUM_SPARK = (4, 3)
 #: Setting -> (value, what it costs to leave it out; empty where nobody needs to be told).
 RECOMMENDED: Mapping[str, tuple[str, str]] = {
     "spark.python.unix.domain.socket.enabled": ("true", "40 ms more for each Python step of each micro-batch"),
+    "spark.python.daemon.module": ("sparkrelay.runtime.worker.daemon", "seconds more until the first micro-batch"),
     "spark.scheduler.mode": ("FAIR", "restoring tasks hold up running ones"),
     "spark.sql.execution.arrow.maxRecordsPerBatch": ("1000000", ""),
     "spark.sql.execution.arrow.maxBytesPerBatch": (str(256 << 20), ""),

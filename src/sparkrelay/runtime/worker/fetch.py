@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException, SparkRelayError
 from sparkrelay.records.formats import Integer, Json, Long, OneColumn, Raw, String
-from sparkrelay.records.keys import key_columns
-from sparkrelay.records.typed import json_to_columns
+from sparkrelay.records.typed import json_to_columns, plain_to_column
 from sparkrelay.runtime import hidden
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import WorkerFailure, drain, leg_tasks, settle_memory
+from sparkrelay.runtime.worker.encoding import unpack_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -66,7 +66,7 @@ def _raw_columns(spec: FetchSpec) -> frozenset[str]:
     columns = {"offset", "timestamp"}
     if spec.value is not None or spec.internal or "value" in wanted:
         columns.add("value")
-    if spec.key is not None or hidden.KEY in wanted or "key" in wanted:
+    if _key_wanted(spec) or hidden.KEY in wanted or "key" in wanted:
         columns.add("key")
     if "kafka" in wanted:
         columns.update(field.name for field in spec.output.field("kafka").type if field.name in KAFKA_COLUMNS)
@@ -74,29 +74,41 @@ def _raw_columns(spec: FetchSpec) -> frozenset[str]:
     return frozenset(columns)
 
 
+def _key_wanted(spec: FetchSpec) -> bool:
+    return isinstance(spec.key, OneColumn) and spec.key.column_name("key") in spec.output.names
+
+
 def _rows(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch) -> pa.RecordBatch:
+    if spec.skip_tombstones and "value" in raw.schema.names and raw.column("value").null_count:
+        raw = raw.filter(pc.is_valid(raw.column("value")))
+    columns, bad = _decoded(spec, raw)
+    if bad:
+        keep = _without_bad(spec, partition, raw, bad)
+        raw = raw.filter(keep)
+        columns = {name: column.filter(keep) for name, column in columns.items()}
+    return _project(spec, partition, raw, columns)
+
+
+def _decoded(spec: FetchSpec, raw: pa.RecordBatch) -> tuple[dict[str, pa.Array], list[BadRecord]]:
+    """Return the columns that the formats decode, and the records that do not decode."""
     columns: dict[str, pa.Array] = {}
-    tombstones = pc.is_null(raw.column("value")) if "value" in raw.schema.names else None
-    if spec.skip_tombstones and tombstones is not None and raw.column("value").null_count:
-        raw = raw.filter(pc.invert(tombstones))
-        tombstones = pc.is_null(raw.column("value"))
+    bad: list[BadRecord] = []
     if spec.internal:
         assert spec.value_schema is not None
-        for field, column in zip(spec.value_schema, key_columns(raw.column("value"), spec.value_schema), strict=True):
-            columns[field.name] = column
+        unpacked = unpack_rows(raw.column("value"), spec.value_schema)
+        columns.update(zip(spec.value_schema.names, unpacked, strict=True))
     elif isinstance(spec.value, Json):
         assert spec.value_schema is not None
         decoded, bad = json_to_columns(raw.column("value"), spec.value_schema)
-        if bad:
-            keep = _without_bad(spec, partition, raw, bad)
-            raw, decoded = raw.filter(keep), decoded.filter(keep)
-            tombstones = pc.is_null(raw.column("value"))
         columns.update(zip(decoded.schema.names, decoded.columns, strict=True))
     elif isinstance(spec.value, OneColumn):
-        columns[spec.value.column_name("value")] = _decode_plain(spec.value, raw.column("value"), partition)
-    if isinstance(spec.key, OneColumn):
-        columns[spec.key.column_name("key")] = _decode_plain(spec.key, raw.column("key"), partition)
-    return _project(spec, partition, raw, columns, tombstones)
+        columns[spec.value.column_name("value")], bad = plain_to_column(raw.column("value"), _PLAIN[type(spec.value)])
+    if _key_wanted(spec):
+        assert isinstance(spec.key, OneColumn)
+        column, bad_keys = plain_to_column(raw.column("key"), _PLAIN[type(spec.key)])
+        columns[spec.key.column_name("key")] = column
+        bad = sorted([*bad, *bad_keys], key=lambda record: record.index)
+    return columns, bad
 
 
 def _project(
@@ -104,7 +116,6 @@ def _project(
     partition: TopicPartition,
     raw: pa.RecordBatch,
     columns: dict[str, pa.Array],
-    tombstones: pa.Array | None,
 ) -> pa.RecordBatch:
     """Lay the columns out as the step's output schema wants them."""
     rows = raw.num_rows
@@ -120,7 +131,8 @@ def _project(
         elif field.name == hidden.KEY:
             array = raw.column("key")
         elif field.name == hidden.TOMBSTONE:
-            array = tombstones if tombstones is not None else _constant(False, field.type, rows)
+            known = "value" in raw.schema.names
+            array = pc.is_null(raw.column("value")) if known else _constant(False, field.type, rows)
         elif field.name == "kafka" and field.name not in columns:
             array = pa.StructArray.from_arrays(
                 [_kafka_column(child, partition, raw) for child in field.type], fields=list(field.type)
@@ -146,13 +158,6 @@ def _constant(value: object, kind: pa.DataType, rows: int) -> pa.Array:
     if pa.types.is_int32(kind):
         return pa.array(np.full(rows, value, dtype=np.int32))
     return pa.repeat(pa.scalar(value, kind), rows)
-
-
-def _decode_plain(form: OneColumn, values: pa.Array, partition: TopicPartition) -> pa.Array:
-    try:
-        return key_columns(values, pa.schema([pa.field("column", _PLAIN[type(form)])]))[0]
-    except SerializationException as error:
-        raise SerializationException(f"a record of {partition} does not decode as {form}: {error}") from error
 
 
 def _without_bad(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch, bad: list[BadRecord]) -> pa.Array:

@@ -1,0 +1,22 @@
+"""Spark's Python worker daemon with our modules already loaded.
+
+Spark forks its Python workers from one daemon process. Each would import Arrow, numba and the Kafka client anew, which
+costs about three seconds of a core; a first micro-batch of several legs starts a dozen workers. Forked from here they
+have everything, and share its memory. ``spark.python.daemon.module`` names this module; it must be importable where
+executors run.
+"""
+
+import gc
+
+from pyspark import daemon
+
+import sparkrelay.runtime.worker.publish
+import sparkrelay.runtime.worker.replay  # noqa: F401 - loaded for the workers to come
+from sparkrelay.records import compile_kernels
+
+if __name__ == "__main__":
+    compile_kernels()
+    gc.collect()
+    # What is loaded now stays: collections in the workers need not look at it, nor copy its pages.
+    gc.freeze()
+    daemon.manager()
