@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import StoreCorruptedException
+from sparkrelay.state.byte_arrays import drop_first
 from sparkrelay.state.packing import Packer, Unpacker
 
 if TYPE_CHECKING:
@@ -61,9 +62,7 @@ def encode_changelog(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Arr
     """Return the keys and values of changelog records; null values are tombstones."""
     reserved = pc.starts_with(keys, MARKER_KEY)
     if pc.any(reserved).as_py():
-        rest = pc.binary_slice(keys, len(MARKER_KEY))
-        escaped = pc.binary_join_element_wise(_scalar(_ESCAPED, keys), rest, _scalar(b"", keys))
-        keys = pc.if_else(reserved, escaped, keys)
+        keys = pa.array([_escape(key) for key in keys.to_pylist()], pa.binary())
     prefixed = pc.binary_join_element_wise(_scalar(_VALUE_VERSION, values), values, _scalar(b"", values))
     return keys, prefixed
 
@@ -85,17 +84,23 @@ def split(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array, Marker 
         kept = pc.invert(is_marker)
         keys, values, reserved = keys.filter(kept), values.filter(kept), reserved.filter(kept)
         if pc.any(reserved).as_py():
-            rest = pc.binary_slice(keys, len(_ESCAPED))
-            plain = pc.binary_join_element_wise(_scalar(MARKER_KEY, keys), rest, _scalar(b"", keys))
-            keys = pc.if_else(reserved, plain, keys)
-    known = pc.starts_with(values, _VALUE_VERSION)
-    if not pc.all(known).as_py():
+            keys = pa.array([_unescape(key) for key in keys.to_pylist()], pa.binary())
+    known = pc.fill_null(pc.starts_with(values, _VALUE_VERSION), True)
+    if not pc.all(known, min_count=0).as_py():
         index = pc.index(known, value=False).as_py()
         raise StoreCorruptedException(
             f"a changelog value of key {keys[index].as_py()!r} begins with {values[index].as_py()[:1]!r}; this "
             f"SparkRelay reads version {_VALUE_VERSION!r}: it was written by a newer release, or by something else"
         )
-    return keys, pc.binary_slice(values, 1), marker
+    return keys, drop_first(values), marker
+
+
+def _escape(key: bytes) -> bytes:
+    return _ESCAPED + key[len(MARKER_KEY) :] if key.startswith(MARKER_KEY) else key
+
+
+def _unescape(key: bytes) -> bytes:
+    return MARKER_KEY + key[len(_ESCAPED) :] if key.startswith(MARKER_KEY) else key
 
 
 def _flat(array: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.errors import StoreCorruptedException
+from sparkrelay.state.byte_arrays import buffers, from_lengths, from_spans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +84,7 @@ class Layout:
         count = len(values)
         present = values.is_valid().to_numpy(zero_copy_only=False)
         states = values.drop_null() if values.null_count else values
-        offsets, data = _buffers(states)
+        offsets, data = buffers(states)
         packed = np.zeros(count, dtype=self._dtype)
         packed[present] = self._packed(offsets, data)
         there = np.unpackbits(packed["there"], axis=1, bitorder="little", count=len(self._kinds)).astype(np.bool_)
@@ -97,7 +98,7 @@ class Layout:
             for index in self._variable:
                 field = fields[index]
                 lengths = field.values.astype(np.int64)
-                field.data = _binary(_gather(data, starts, lengths), lengths, field.there)
+                field.data = from_lengths(_gather(data, starts, lengths), lengths, field.there)
                 starts += lengths
         return fields
 
@@ -113,11 +114,11 @@ class Layout:
         packed["there"] = np.packbits(there, axis=1, bitorder="little")
         width = self._dtype.itemsize
         if not self._variable:
-            return _array(np.arange(count + 1, dtype=np.int64) * width, packed.view(np.uint8))
+            return from_spans(np.arange(count + 1, dtype=np.int64) * width, packed.view(np.uint8))
         pieces = []
         total = np.full(count, width, dtype=np.int64)
         for index in self._variable:
-            offsets, data = _buffers(fields[index].data)
+            offsets, data = buffers(fields[index].data)
             lengths = np.diff(offsets)
             packed[f"f{index}"] = lengths
             pieces.append((total.copy(), offsets[:-1], lengths, data))
@@ -128,7 +129,7 @@ class Layout:
         out[offsets[:-1, None] + np.arange(width)] = packed.view(np.uint8).reshape(count, width)
         for within, sources, lengths, data in pieces:
             out[_positions(offsets[:-1] + within, lengths)] = data[_positions(sources, lengths)]
-        return _array(offsets, out)
+        return from_spans(offsets, out)
 
     def _packed(self, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> NDArray[Any]:
         width = self._dtype.itemsize
@@ -160,17 +161,6 @@ class Layout:
         )
 
 
-def _buffers(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return the offsets and bytes of a binary or string array; nulls have length 0."""
-    if array.null_count:
-        array = array.fill_null(b"" if pa.types.is_binary(array.type) else "")
-    _, offsets, data = array.buffers()
-    if not len(array) or offsets is None:
-        return np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.uint8)
-    ends = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
-    return ends, np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8)
-
-
 def _positions(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the index of every byte of the given spans, one span behind the other."""
     ends = np.cumsum(lengths)
@@ -182,16 +172,3 @@ def _positions(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray
 
 def _gather(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
     return data[_positions(starts, lengths)]
-
-
-def _array(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:
-    return pa.Array.from_buffers(
-        pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
-    )
-
-
-def _binary(data: NDArray[np.uint8], lengths: NDArray[np.int64], there: NDArray[np.bool_]) -> pa.Array:
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    bitmap = pa.py_buffer(np.packbits(there, bitorder="little"))
-    return pa.Array.from_buffers(pa.binary(), len(lengths), [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)])

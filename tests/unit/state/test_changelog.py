@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, strategies as st
+
+from sparkrelay.errors import StoreCorruptedException
+from sparkrelay.state.changelog import (
+    MARKER_KEY,
+    Marker,
+    decode_marker,
+    encode_changelog,
+    encode_marker,
+    split,
+)
+from sparkrelay.types import TopicPartition
+
+AWKWARD = st.sampled_from(
+    [MARKER_KEY, MARKER_KEY + b"\x00", MARKER_KEY + b"\x00\x00", MARKER_KEY[:-1], MARKER_KEY + b"x"]
+)
+KEYS = st.binary(max_size=4) | AWKWARD
+MARKERS = st.builds(
+    Marker,
+    st.integers(0, 1 << 62),
+    st.dictionaries(
+        st.builds(TopicPartition, st.text(max_size=5), st.integers(0, 1 << 31)), st.integers(-1, 1 << 62), max_size=3
+    ),
+)
+
+
+def binary(values):
+    return pa.array(values, pa.binary())
+
+
+@given(rows=st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=4)) | MARKERS, max_size=10))
+def test_what_is_written_is_read_whatever_the_keys(rows):
+    keys, values = [], []
+    for row in rows:
+        if isinstance(row, Marker):
+            key, value = encode_marker(row)
+            keys.append(key)
+            values.append(value)
+        else:
+            one_key, one_value = encode_changelog(binary([row[0]]), binary([row[1]]))
+            keys += one_key.to_pylist()
+            values += one_value.to_pylist()
+    found_keys, found_values, marker = split(binary(keys), binary(values))
+    state = [row for row in rows if not isinstance(row, Marker)]
+    assert list(zip(found_keys.to_pylist(), found_values.to_pylist(), strict=True)) == state
+    assert marker == next((row for row in reversed(rows) if isinstance(row, Marker)), None)
+
+
+@given(rows=st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=4)), max_size=10))
+def test_encoding_at_once_is_encoding_one_by_one(rows):
+    keys, values = encode_changelog(binary([key for key, _ in rows]), binary([value for _, value in rows]))
+    one_by_one = [encode_changelog(binary([key]), binary([value])) for key, value in rows]
+    assert keys.to_pylist() == [key[0].as_py() for key, _ in one_by_one]
+    assert values.to_pylist() == [value[0].as_py() for _, value in one_by_one]
+    assert len(set(keys.to_pylist())) == len({key for key, _ in rows})
+    assert MARKER_KEY not in keys.to_pylist()
+
+
+def test_slices_and_chunks_are_read():
+    keys, values = encode_changelog(binary([b"a", b"b", MARKER_KEY]).slice(1), binary([b"1", None, b"3"]).slice(1))
+    keys = pa.chunked_array([keys.slice(0, 1), keys.slice(1)])
+    found_keys, found_values, marker = split(keys, pa.chunked_array([values]))
+    assert (found_keys.to_pylist(), found_values.to_pylist(), marker) == ([b"b", MARKER_KEY], [None, b"3"], None)
+
+
+def test_records_have_the_documented_bytes():
+    assert encode_changelog(binary([b"k"]), binary([b"v"]))[1].to_pylist() == [b"\x01v"]
+    key, value = encode_marker(Marker(5, {TopicPartition("t", 1): 9}))
+    assert key == b"\x00\xffsparkrelay.marker"
+    assert value.hex(" ") == ("01 05 00 00 00 00 00 00 00 01 00 00 00 01 00 74 01 00 00 00 09 00 00 00 00 00 00 00")
+
+
+def test_a_deleted_marker_is_no_marker():
+    _, _, marker = split(binary([MARKER_KEY]), binary([None]))
+    assert marker is None
+
+
+@pytest.mark.parametrize("value", [b"\x02v", b""])
+def test_a_value_of_another_version_is_named(value):
+    with pytest.raises(StoreCorruptedException, match=r"changelog value of key b'k' begins with .* newer release"):
+        split(binary([b"a", b"k"]), binary([None, value]))
+
+
+@pytest.mark.parametrize("value", [b"\x09", b"", encode_marker(Marker(5, {TopicPartition("t", 1): 9}))[1][:-1]])
+def test_a_damaged_marker_is_named(value):
+    with pytest.raises(StoreCorruptedException, match="a marker record of a changelog"):
+        decode_marker(value)

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from sparkrelay.errors import LockException, StateStoreException
+from sparkrelay.state import Slot, TaskLock, TaskStore
+from sparkrelay.state.file_lock import FileLock, Holder
+from sparkrelay.state.host import process_start
+from sparkrelay.types import TaskId
+
+CLAIM = """
+import sys
+from sparkrelay.state import Slot
+slot = Slot.claim(sys.argv[1], "app")
+print(slot.number, slot.process_id, flush=True)
+sys.stdin.read()
+"""
+HOLD = """
+import sys, pathlib
+from sparkrelay.state import TaskLock
+lock = TaskLock(pathlib.Path(sys.argv[1]))
+lock.acquire(1)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def start():
+    """Start code in a process of its own and wait for its first line; it ends with its input, or by force."""
+    children = []
+
+    def run(code, *arguments):
+        child = subprocess.Popen(
+            [sys.executable, "-c", code, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        children.append(child)
+        return child, child.stdout.readline().split()
+
+    yield run
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+def test_slots_are_taken_lowest_first(tmp_path):
+    first = Slot.claim(tmp_path, "app")
+    second = Slot.claim(str(tmp_path), "app")
+    other = Slot.claim(tmp_path, "other")
+    assert (first.number, second.number, other.number) == (0, 1, 0)
+    assert first.path == tmp_path / "app" / "0"
+    assert len({first.process_id, second.process_id, other.process_id}) == 3
+    first.release()
+    assert not first.held
+    again = Slot.claim(tmp_path, "app")
+    assert (again.number, again.process_id) == (0, first.process_id)
+    for slot in (again, second, other):
+        slot.release()
+        slot.release()
+
+
+def test_a_dead_owners_slot_is_taken_over_with_its_identity(tmp_path, start):
+    child, (number, process_id) = start(CLAIM, tmp_path)
+    mine = Slot.claim(tmp_path, "app")
+    assert (int(number), mine.number) == (0, 1)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    taken = Slot.claim(tmp_path, "app")
+    assert (taken.number, str(taken.process_id)) == (0, process_id)
+    taken.release()
+    mine.release()
+
+
+def test_a_forked_child_does_not_hold_the_slot(tmp_path):
+    slot = Slot.claim(tmp_path, "app")
+    (reader, writer), (ready, tell_ready) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writer)
+        os.write(tell_ready, b".")
+        os.read(reader, 1)
+        os._exit(0)
+    os.read(ready, 1)
+    # Closed without unlocking, as when the process dies: only the child could still hold it.
+    os.close(slot._lock._file)
+    slot._lock._file = -1
+    again = Slot.claim(tmp_path, "app")
+    assert again.number == 0
+    again.release()
+    os.close(writer)
+    os.waitpid(child, 0)
+    for descriptor in (reader, ready, tell_ready):
+        os.close(descriptor)
+
+
+def test_too_many_owners_are_named(tmp_path):
+    held = [Slot.claim(tmp_path, "app", max_slots=2) for _ in range(2)]
+    with pytest.raises(LockException, match=rf"all 2 slots of application 'app' .* by process {os.getpid()} on host"):
+        Slot.claim(tmp_path, "app", max_slots=2)
+    for slot in held:
+        slot.release()
+
+
+def test_unknown_fields_of_the_identity_stay(tmp_path):
+    slot = Slot.claim(tmp_path, "app")
+    file = slot.path / "process.json"
+    file.write_text(json.dumps({"processId": str(slot.process_id), "later": 1}))
+    slot.release()
+    again = Slot.claim(tmp_path, "app")
+    assert again.process_id == slot.process_id
+    assert json.loads(file.read_text())["later"] == 1
+    again.release()
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '"x"', '{"processId": 5}', '{"other": 1}', '{"processId": "no-uuid"}']
+)
+def test_an_unreadable_identity_is_replaced_and_logged(tmp_path, content, caplog):
+    slot = Slot.claim(tmp_path, "app")
+    slot.release()
+    (slot.path / "process.json").write_text(content)
+    again = Slot.claim(tmp_path, "app")
+    assert again.process_id != slot.process_id
+    assert "gets a new identity" in caplog.text
+    again.release()
+    third = Slot.claim(tmp_path, "app")
+    assert third.process_id == again.process_id
+    third.release()
+
+
+def test_a_state_dir_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StateStoreException, match=r"state\.dir='.*file' cannot be written to \(Not a directory"):
+        Slot.claim(tmp_path / "file", "app")
+    with pytest.raises(StateStoreException, match=r"state\.dir='/proc/nowhere' cannot be written to"):
+        Slot.claim("/proc/nowhere", "app")
+
+
+def test_tasks_with_state_are_listed(tmp_path):
+    slot = Slot.claim(tmp_path, "app")
+    TaskStore.open(slot.task_dir(TaskId(1, 10))).close(clean=False)
+    TaskStore.open(slot.task_dir(TaskId(1, 2))).close(clean=False)
+    slot.task_dir(TaskId(0, 0)).mkdir()
+    TaskLock(slot.task_dir(TaskId(0, 1))).acquire(0)
+    (slot.path / "0_3").write_text("")
+    assert slot.task_ids() == [TaskId(1, 2), TaskId(1, 10)]
+    TaskStore.wipe(slot.task_dir(TaskId(1, 2)))
+    assert slot.task_ids() == [TaskId(1, 10)]
+    slot.release()
+
+
+# -- task locks -------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_lock_is_held_by_one(tmp_path):
+    lock, other = TaskLock(tmp_path / "0_1"), TaskLock(tmp_path / "0_1")
+    lock.acquire(0)
+    with lock, pytest.raises(LockException, match=rf"task 0_1: process {os.getpid()} on host .* for more than 0.05 s"):
+        other.acquire(0.05)
+    assert not lock.held
+    other.acquire(0)
+    other.release()
+    other.release()
+
+
+def test_a_free_lock_is_not_broken_but_taken(tmp_path):
+    lock = TaskLock(tmp_path / "0_1")
+    lock.break_after(0)
+    assert lock.held
+    with pytest.raises(LockException, match="this process itself holds"):
+        TaskLock(tmp_path / "0_1").break_after(0)
+    lock.release()
+
+
+def test_a_stuck_holder_is_ended(tmp_path, start, caplog):
+    child, _ = start(HOLD, tmp_path / "0_1")
+    os.kill(child.pid, signal.SIGSTOP)
+    lock = TaskLock(tmp_path / "0_1")
+    with pytest.raises(LockException, match=f"process {child.pid} on host"):
+        lock.acquire(0)
+    lock.break_after(0)
+    assert lock.held
+    assert child.wait() == -signal.SIGKILL
+    assert f"process {child.pid} on host" in caplog.text
+    lock.release()
+
+
+def test_a_pid_that_is_used_again_is_not_ended(tmp_path, start, monkeypatch):
+    bystander, _ = start(CLAIM, tmp_path)
+    held = TaskLock(tmp_path / "0_1")
+    held.acquire(0)
+    record = Holder(bystander.pid, "another start", Holder.this_process().boot, "here")
+    (tmp_path / "0_1.lock").write_text(json.dumps({f: getattr(record, f) for f in ("pid", "start", "boot", "host")}))
+    monkeypatch.setattr("sparkrelay.state.task_lock._DEATH_SECONDS", 0.0)
+    with pytest.raises(LockException, match=rf"process {bystander.pid} on host here still holds"):
+        TaskLock(tmp_path / "0_1").break_after(0)
+    assert bystander.poll() is None
+    held.release()
+
+
+def test_a_lock_waits_for_its_holder(tmp_path, start):
+    child, _ = start(HOLD, tmp_path / "0_1")
+    child.stdin.close()
+    child.stdin = None
+    lock = TaskLock(tmp_path / "0_1")
+    lock.acquire(30)
+    lock.release()
+
+
+def test_an_unreadable_record_names_nobody(tmp_path):
+    lock = FileLock(tmp_path / "lock")
+    assert lock.acquire()
+    (tmp_path / "lock").write_text("?")
+    assert lock.holder() is None
+    lock.release()
+
+
+def test_process_start_names_a_process():
+    assert process_start(os.getpid()) == process_start(os.getpid())
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    while process_start(child) is not None:  # a zombie counts as ended
+        time.sleep(0.001)
+    os.waitpid(child, 0)
+    assert process_start(child) is None
+    assert not Holder(child, "1", "boot", "here").running
