@@ -14,6 +14,7 @@ from bench.drain import drain
 from bench.latency import latency
 from bench.machine import facts
 from bench.steady import steady
+from bench.systems import SYSTEMS
 from bench.tables import tables
 from bench.workload import Workload
 from sparkrelay.devkafka import DevKafka
@@ -28,6 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="SparkRelay beside Structured Streaming")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(_PARTS)}; default: drain latency")
     parser.add_argument("--quick", action="store_true", help="small and once: to see that it works, not to quote")
+    parser.add_argument("--only", choices=SYSTEMS, help="leave the other system out of drain and latency")
     parser.add_argument("--repeats", type=int, help="runs of each variant (3; 1 with --quick)")
     parser.add_argument("--records", type=int, help="records of one drain pass (2,000,000; 200,000 with --quick)")
     parser.add_argument("--minutes", type=float, help="length of the steady run (12; 1 with --quick)")
@@ -61,6 +63,7 @@ def main() -> int:
 def _run(options: argparse.Namespace, tell: Any) -> list[dict[str, Any]]:
     quick = options.quick
     repeats = options.repeats or (1 if quick else 3)
+    systems = [SYSTEMS[options.only]] if options.only else list(SYSTEMS.values())
     results: list[dict[str, Any]] = []
     for part in options.parts or _DEFAULT:
         # A broker for each part: the next starts with an empty disk and an idle log cleaner.
@@ -68,10 +71,12 @@ def _run(options: argparse.Namespace, tell: Any) -> list[dict[str, Any]]:
             servers = kafka.bootstrap_servers
             if part == "drain":
                 workload = Workload(records=options.records or (200_000 if quick else 2_000_000))
-                results += drain(servers, workload=workload, repeats=repeats, tell=tell)
+                results += drain(servers, workload=workload, systems=systems, repeats=repeats, tell=tell)
             elif part == "latency":
                 seconds = 5.0 if quick else 30.0
-                results += latency(servers, seconds=seconds, warm_up=seconds, repeats=repeats, tell=tell)
+                results += latency(
+                    servers, systems=systems, seconds=seconds, warm_up=seconds, repeats=repeats, tell=tell
+                )
             else:
                 last = options.minutes or (1.0 if quick else 12.0)
                 settle, idle = (2.0, 5.0) if quick else (30.0, 60.0)

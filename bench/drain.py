@@ -21,40 +21,49 @@ from bench.workload import PARTITIONS, Workload, load
 from sparkrelay.devkafka.topics import create_topic, delete_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
+    from bench.systems import System
     from bench.workload import Totals
 
-__all__ = ["drain"]
+__all__ = ["drain", "rates", "ratios"]
 
 _TIMEOUT_S = 600.0
 _SOURCE = "drain"
 
 
 def drain(
-    bootstrap_servers: str, *, workload: Workload, repeats: int, tell: Callable[[dict[str, Any]], None]
+    bootstrap_servers: str,
+    *,
+    workload: Workload,
+    systems: Collection[System],
+    repeats: int,
+    tell: Callable[[dict[str, Any]], None],
 ) -> list[dict[str, Any]]:
     """Run each variant in turn, ``repeats`` times.
 
     Args:
         bootstrap_servers: the broker.
         workload: what to drain.
+        systems: which ones to run.
         repeats: rounds; each round runs every variant once, so that a slow minute hits all alike.
         tell: called with each run's figures.
 
     Returns:
-        A line of medians for each variant, with its ratios to Structured Streaming in one batch.
+        A line of medians for each variant, with its ratios to Structured Streaming that takes a pass in one batch.
 
     Raises:
         BenchError: an instance failed, or its output is not exact.
     """
     one_batch = workload.records
-    variants = [
+    peer = Variant(STRUCTURED, one_batch)
+    every = (
         Variant(RELAY, one_batch),
         Variant(RELAY, one_batch // 5),
-        peer := Variant(STRUCTURED, one_batch),
+        peer,
         Variant(STRUCTURED, one_batch // 10),
-    ]
+    )
+    variants = [variant for variant in every if variant.system in systems]
     tell({"bench": "drain", "loaded": dict(load(bootstrap_servers, _SOURCE, workload)), "keys": workload.keys})
     expected = workload.expected()
     runs: dict[Variant, list[dict[str, Any]]] = {variant: [] for variant in variants}
@@ -65,17 +74,8 @@ def drain(
             tell({"bench": "drain", "variant": variant.name, "run": number, **figures})
     delete_topic(bootstrap_servers, _SOURCE)
     medians = {variant: _median(figures) for variant, figures in runs.items()}
-    base = medians[peer]
     return [
-        {
-            "bench": "drain",
-            "variant": variant.name,
-            "runs": repeats,
-            **figures,
-            "cold_ratio": round(figures["cold_rps"] / base["cold_rps"], 2),
-            "warm_ratio": round(figures["warm_rps"] / base["warm_rps"], 2),
-            "warm_to_one_cold_batch": round(figures["warm_rps"] / base["cold_rps"], 2),
-        }
+        {"bench": "drain", "variant": variant.name, "runs": repeats, **figures, **ratios(figures, medians.get(peer))}
         for variant, figures in medians.items()
     ]
 
@@ -105,6 +105,13 @@ def _run(
         "exact": True,
         "load_average_before": load_before,
     }
+
+
+def ratios(figures: dict[str, Any], base: dict[str, Any] | None) -> dict[str, float | None]:
+    """Return how many times a base's rates these are: cold to cold, warm to warm, and warm to the base's cold one."""
+    pairs = {"cold_ratio": ("cold_rps",) * 2, "warm_ratio": ("warm_rps",) * 2}
+    pairs["warm_to_cold_ratio"] = ("warm_rps", "cold_rps")
+    return {name: round(figures[of] / base[to], 2) if base else None for name, (of, to) in pairs.items()}
 
 
 def rates(batches: list[dict[str, Any]], cold_records: int) -> dict[str, Any]:

@@ -18,14 +18,15 @@ from bench.children import BenchError, Instance
 from bench.feed import Feed
 from bench.machine import load_average
 from bench.results import check_totals, committed_reader, last_rows
-from bench.systems import RELAY, STRUCTURED, Variant
+from bench.systems import Variant
 from bench.workload import PARTITIONS
 from sparkrelay.devkafka.topics import create_topic, delete_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from bench.feed import Sent
+    from bench.systems import System
 
 __all__ = ["latency"]
 
@@ -36,7 +37,13 @@ _TAIL_S = 60.0
 
 
 def latency(
-    bootstrap_servers: str, *, seconds: float, warm_up: float, repeats: int, tell: Callable[[dict[str, Any]], None]
+    bootstrap_servers: str,
+    *,
+    systems: Collection[System],
+    seconds: float,
+    warm_up: float,
+    repeats: int,
+    tell: Callable[[dict[str, Any]], None],
 ) -> list[dict[str, Any]]:
     """Measure each system in turn, ``repeats`` times; returns a line of medians for each.
 
@@ -44,7 +51,7 @@ def latency(
         BenchError: an instance failed, a record never came out, or the output is not exact.
     """
     results = []
-    for system in (RELAY, STRUCTURED):
+    for system in systems:
         variant = Variant(system)
         runs = []
         for number in range(1, repeats + 1):

@@ -10,7 +10,7 @@ from bench.workload import PARTITIONS
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["RELAY", "STRUCTURED", "System", "Variant"]
+__all__ = ["RELAY", "STRUCTURED", "SYSTEMS", "System", "Variant"]
 
 _CORES = 2
 #: The same for both: cores, and no web page.
@@ -27,6 +27,7 @@ class System:
 
 RELAY = System("SparkRelay", "bench.relay_instance")
 STRUCTURED = System("Structured Streaming", "bench.structured_instance")
+SYSTEMS = {"relay": RELAY, "structured": STRUCTURED}
 
 
 @dataclass(frozen=True, slots=True)

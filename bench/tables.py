@@ -42,6 +42,10 @@ def _table(title: str, first: str, *columns: str) -> Table:
     return table
 
 
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
 def _drain(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
     runs = lines[0]["runs"]
     table = _table(
@@ -52,10 +56,10 @@ def _drain(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
         table.add_row(
             line["variant"],
             f"{line['cold_rps'] / 1000:.0f}",
-            f"{line['cold_ratio']:.1f}",
+            _ratio(line["cold_ratio"]),
             f"{line['warm_rps'] / 1000:.0f}",
-            f"{line['warm_ratio']:.1f}",
-            f"{line['warm_to_one_cold_batch']:.1f}",
+            _ratio(line["warm_ratio"]),
+            _ratio(line["warm_to_cold_ratio"]),
             f"{line['to_first_batch_s']:.1f}",
         )
     return [table]

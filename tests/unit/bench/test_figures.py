@@ -1,0 +1,57 @@
+import pytest
+from bench.drain import rates, ratios
+from bench.tables import tables
+
+MACHINE = dict.fromkeys(
+    ("cores", "cpu", "memory_gb", "load_average", "sparkrelay", "spark", "spark_kafka_connector", "kafka", "python",
+     "java", "pyarrow"), "?",
+)  # fmt: skip
+
+
+def batch(rows, began, ended):
+    return {"rows": rows, "began": began, "ended": ended}
+
+
+def test_first_pass_is_cold_and_the_rest_is_warm_gaps_included():
+    batches = [batch(100, 10.0, 14.0), batch(100, 15.0, 16.0), batch(100, 16.5, 17.0)]
+    got = rates(batches, 100)
+    assert (got["cold_rps"], got["cold_s"]) == (25, 4.0)
+    assert (got["warm_rps"], got["warm_s"]) == (round(200 / 3), 3.0)
+
+
+def test_cold_pass_of_several_batches_ends_with_the_batch_that_completes_it():
+    batches = [batch(40, 0.0, 2.0), batch(60, 2.0, 4.0), batch(50, 4.0, 5.0), batch(50, 5.0, 6.0)]
+    got = rates(batches, 100)
+    assert (got["cold_rps"], got["warm_rps"], got["batches"]) == (25, 50, 4)
+
+
+def test_one_pass_has_no_warm_rate():
+    assert "warm_rps" not in rates([batch(100, 0.0, 1.0)], 100)
+
+
+def test_ratios_compare_like_with_like_and_warm_with_cold():
+    got = ratios({"cold_rps": 300, "warm_rps": 900}, {"cold_rps": 100, "warm_rps": 150})
+    assert got == {"cold_ratio": 3.0, "warm_ratio": 6.0, "warm_to_cold_ratio": 9.0}
+
+
+def test_ratios_without_a_peer_are_left_out():
+    assert set(ratios({"cold_rps": 1, "warm_rps": 1}, None).values()) == {None}
+
+
+@pytest.mark.parametrize("ratio", [None, 2.04])
+def test_tables_show_each_part_that_ran(ratio):
+    drained = {
+        "bench": "drain", "variant": "SparkRelay, 2 M a batch", "runs": 3, "cold_rps": 300_000, "warm_rps": 900_000,
+        "cold_ratio": ratio, "warm_ratio": ratio, "warm_to_cold_ratio": ratio, "to_first_batch_s": 4.2,
+    }  # fmt: skip
+    late = {"bench": "latency", "variant": "SparkRelay", "runs": 1}
+    late |= {"p50_ms": 40.0, "p99_ms": 80.0, "max_ms": 91.0, "batch_p50_ms": 30.0}
+    idle = {"when": "after the work", "idle_core_percent": 2.5, "idle_jobs": 0, "idle_seconds": 60.0}
+    steady = {
+        "bench": "steady", "minutes": [2.0, 12.0], "memory_mb": [{"jvm_rss": 500.0}, {"jvm_rss": 510.0}],
+        "growth_mb": {"jvm_rss": 10.0}, "heap_mb": [None, None], "idle": [idle],
+    }  # fmt: skip
+    shown = tables(MACHINE, [drained, late, steady])
+    for expected in ("900", "SparkRelay, 2 M a batch", "80", "+10.0", "after the work", "minute 12"):
+        assert expected in shown
+    assert ("2.0" in shown) == (ratio is not None)

@@ -1,0 +1,24 @@
+import subprocess
+import sys
+
+from bench.processes import ROLES, cpu_seconds, memory_mb
+
+CHILD = "import sys; data = bytearray(64 << 20); print('ready', flush=True); sys.stdin.read()"
+PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}])"
+
+
+def test_memory_is_told_apart_by_role_and_cpu_is_of_the_whole_tree():
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        memory = memory_mb(process.pid)
+        busy = cpu_seconds(process.pid)
+        process.stdin.close()
+        process.wait()
+    assert set(memory) == set(ROLES)
+    assert memory["workers"][0] > 64
+    assert memory["driver"][0] > 1
+    assert memory["jvm"] == (0.0, 0.0)
+    assert memory["workers"][1] <= memory["workers"][0]
+    assert busy > 0
