@@ -1,0 +1,120 @@
+"""The command's own checks, before anything is started."""
+
+import io
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from sparkrelay.cli import app as command_line, demo as command
+from sparkrelay.cli.demo_story import Pacing, Result, Story
+from sparkrelay.errors import SparkRelayError
+
+
+@pytest.fixture(autouse=True)
+def no_story(monkeypatch):
+    def refuse(self):
+        raise AssertionError("a story was started")
+
+    monkeypatch.setattr(Story, "run", refuse)
+
+
+def fails_with(capsys, arguments, *words):
+    assert command_line.run(["demo", *arguments]) == 1
+    message = capsys.readouterr().err
+    assert message.startswith("sparkrelay: ")
+    for word in words:
+        assert word in message
+
+
+def test_executors_are_refused_for_now(capsys):
+    fails_with(capsys, ["--executors", "2"], "--executors 2", "not supported yet")
+
+
+def test_a_file_that_cannot_be_written_is_told_first(capsys, tmp_path):
+    fails_with(capsys, ["--json", str(tmp_path / "no" / "x.json")], "No such file", "x.json")
+
+
+@pytest.mark.parametrize("path", ["no.such.module:Thing", "json:JSONDecoder", "nothing"])
+def test_an_assignor_that_cannot_be_used_is_told_first(capsys, path):
+    fails_with(capsys, ["--assignor", path], "task.assignor.class", path.rpartition(":")[2])
+
+
+RESULT = Result(
+    records=336_776,
+    exact=True,
+    lost=0,
+    overcounted=0,
+    records_per_second=5000.0,
+    joined_s=4.0,
+    spark_start_s=6.0,
+    takeover_s=7.0,
+    instances=2,
+    session_timeout_ms=6000,
+    kafka_version="4.3.1",
+    spark_version="4.3.0",
+    rows_written=1,
+    tasks_moved=4,
+    tasks_taken_over=4,
+    seconds=60.0,
+    differences=(),
+)
+
+
+def shown(result):
+    console = Console(file=io.StringIO(), width=110)
+    console.print(command._summary(result))
+    return console.file.getvalue()
+
+
+def test_the_verdict_in_plain_words():
+    import dataclasses
+
+    assert "EXACT: one instance was killed, and every flight was counted once" in shown(RESULT)
+    wrong = dataclasses.replace(RESULT, exact=False, lost=3, differences=("delays-by-origin EWR: batch 4, stream 1",))
+    assert "NOT EXACT" in shown(wrong)
+    assert "delays-by-origin EWR" in shown(wrong)
+
+
+def test_the_outcome_is_written_and_decides_the_exit_code(monkeypatch, capsys, tmp_path):
+    import dataclasses
+    import json
+
+    for exact in (True, False):
+        monkeypatch.setattr(Story, "run", lambda self, exact=exact: dataclasses.replace(RESULT, exact=exact))
+        assert command_line.run(["demo", "--quick", "--json", str(tmp_path / "x.json")]) == (0 if exact else 1)
+        assert json.loads((tmp_path / "x.json").read_text())["exact"] is exact
+    assert "The logs are in" in capsys.readouterr().out
+
+
+def test_a_stage_that_takes_too_long_says_what_it_waited_for(monkeypatch):
+    from sparkrelay.cli.demo_screen import PlainLines
+
+    with Story(PlainLines(Console(file=io.StringIO())), pacing=Pacing.quick()) as story:
+        story.board.add("A")
+        with pytest.raises(SparkRelayError, match=r"waited 0 s for this, in vain: the moon\. \(A: starting Spark\)"):
+            story._until("the moon", 0.2, lambda: False)
+        logs = story.logs
+        assert logs.is_dir()
+    assert not logs.exists()
+
+
+def test_logs_are_kept_when_the_story_fails():
+    import shutil
+
+    from sparkrelay.cli.demo_screen import PlainLines
+
+    with pytest.raises(SparkRelayError), Story(PlainLines(Console(file=io.StringIO())), pacing=Pacing()) as story:
+        raise SparkRelayError("no")
+    assert story.logs.is_dir()
+    shutil.rmtree(story.logs)
+
+
+def test_help_needs_nothing_heavy():
+    script = (
+        "import sys, sparkrelay.cli.demo\n"
+        "print([name for name in ('pyspark', 'pyarrow', 'numba', 'kafka', 'pandas') if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
