@@ -1,4 +1,4 @@
-"""A topology as text, laid out like Kafka Streams' ``TopologyDescription``, so that tools which draw those read ours.
+"""A topology as text, laid out like Kafka Streams' ``TopologyDescription``, with steps and formats as extra lines.
 
 Steps that several legs share stand once. There are no line numbers, so that a description can be kept in a test.
 """
