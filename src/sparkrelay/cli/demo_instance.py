@@ -131,6 +131,7 @@ def _run(options: dict[str, Any], report: _Reporter, stopping: threading.Event) 
     streams.set_state_listener(lambda state, _: report("state", state=state))
     streams.start()
     counter = _Counter()
+    _report_tasks(streams, counter, report)  # tells our process id before the leader names it
     while not stopping.wait(_TICK_S) and streams.isActive:
         _report_tasks(streams, counter, report)
     if not streams.stop(_STOP_S):

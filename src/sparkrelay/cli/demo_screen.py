@@ -32,10 +32,10 @@ _FACES: Final = {
     Share.WARMING: ("◐", "yellow"),
 }
 _WORDS: Final = {
-    Share.ACTIVE: "active: does the work",
-    Share.STANDBY: "standby: a warm copy",
-    Share.WARMING: "warming: a copy that catches up",
-    Share.RESTORING: "restoring: about to work",
+    Share.ACTIVE: "active",
+    Share.STANDBY: "standby (warm copy)",
+    Share.WARMING: "warming (copy catching up)",
+    Share.RESTORING: "restoring",
 }
 
 
@@ -177,7 +177,7 @@ def _legend() -> Text:
     for share, words in _WORDS.items():
         symbol, style = _FACES[share]
         legend.append(symbol, style=style)
-        legend.append(f" {words}   ")
+        legend.append(f" {words}  ")
     return legend
 
 
