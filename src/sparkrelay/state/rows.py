@@ -13,7 +13,7 @@ from sparkrelay.errors import StateStoreException
 from sparkrelay.state.long_keys import SPELT_BYTES, read_spelt, spell, spelt_value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["SortedKeys", "as_binary", "get", "put"]
 
@@ -55,7 +55,8 @@ class SortedKeys:
 
 
 def _spelt(keys: Sequence[bytes]) -> bool:
-    return any(not 0 < len(key) < SPELT_BYTES for key in keys)
+    lengths = set(map(len, keys))
+    return bool(lengths) and not 0 < min(lengths) <= max(lengths) < SPELT_BYTES
 
 
 def get(transaction: Any, table: Any, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -83,11 +84,14 @@ def put(transaction: Any, table: Any, keys: Sequence[bytes], values: Sequence[by
             for key, value in zip(keys, values, strict=True)
         ]
         keys = [spell(key) for key in keys]
-    items = list(zip(keys, values, strict=True))
+    items: Iterable[tuple[bytes, bytes | None]]
     if None in values:
-        for key, value in items:
-            if value is None:
-                transaction.delete(key, db=table)
-        items = [item for item in items if item[1] is not None]
+        gone = [key for key, value in zip(keys, values, strict=True) if value is None]
+        for key in gone:
+            transaction.delete(key, db=table)
+        items = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+    else:
+        # Not made into a list: zip uses its pair again and again, and the garbage collector has nothing to look at.
+        items = zip(keys, values, strict=True)
     with transaction.cursor(db=table) as cursor:
         cursor.putmulti(items)
