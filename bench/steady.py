@@ -1,8 +1,8 @@
 """Steady: what an instance costs when there is nothing to do, and whether it grows when there is, minute after minute.
 
-First the idle minute: all its processes together, as a share of one core, and whether Spark was given a job. Then
-1,000 records a second; memory of the driver, the JVM and the workers is the median of half a minute before minute 2 and
-before the last minute's end.
+Idle, before any record and after the work: all its processes together, as a share of one core, and whether Spark was
+given a job. In between, 1,000 records a second; memory of the driver, the JVM and the workers is the median of half a
+minute before minute 2 and before the last minute's end.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from bench.feed import Feed
 from bench.machine import load_average
 from bench.processes import ROLES, cpu_seconds, heap_mb, memory_mb
 from bench.results import check_totals, last_rows
-from bench.systems import RELAY, Variant
+from bench.systems import Variant
 from bench.workload import PARTITIONS
 from sparkrelay.devkafka.topics import create_topic, delete_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from bench.systems import System
 
 __all__ = ["steady"]
 
@@ -40,17 +42,19 @@ Sample = dict[str, tuple[float, float]]
 def steady(
     bootstrap_servers: str,
     *,
+    system: System,
     marks: tuple[float, float],
     settle: float,
     idle: float,
     tell: Callable[[dict[str, Any]], None],
 ) -> list[dict[str, Any]]:
-    """Run one instance of SparkRelay: a little work, idleness, then steady work.
+    """Run one instance: idleness, steady work, idleness again.
 
     Args:
         bootstrap_servers: the broker.
+        system: whose instance.
         marks: minutes of the steady run whose memory is compared.
-        settle: seconds between the first work and the idle measurement.
+        settle: seconds before an idle measurement.
         idle: seconds of the idle measurement.
         tell: called with each minute's figures.
 
@@ -62,10 +66,10 @@ def steady(
         create_topic(bootstrap_servers, topic, partitions=PARTITIONS)
     try:
         with tempfile.TemporaryDirectory(prefix="bench-state-") as folder:
-            orders = Variant(RELAY).orders(
+            orders = Variant(system).orders(
                 bootstrap_servers=bootstrap_servers, source=source, sink=sink, folder=Path(folder)
             )
-            with Instance(RELAY.module, orders) as instance:
+            with Instance(system.module, orders) as instance:
                 instance.wait_for("live", _START_TIMEOUT_S)
                 idle_cold = _idle(instance, settle, idle) | {"when": "before any record"}
                 tell({"bench": "steady", **idle_cold})
@@ -82,7 +86,7 @@ def steady(
     finally:
         for topic in (source, sink):
             delete_topic(bootstrap_servers, topic)
-    return [{"bench": "steady", "variant": RELAY.name, "exact": True, "idle": [idle_cold, idle_warm], **grown}]
+    return [{"bench": "steady", "variant": system.name, "exact": True, "idle": [idle_cold, idle_warm], **grown}]
 
 
 def _idle(instance: Instance, settle: float, seconds: float) -> dict[str, Any]:

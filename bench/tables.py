@@ -79,7 +79,13 @@ def _latency(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
 def _steady(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
     line = lines[0]
     first, last = line["minutes"]
-    memory = _table("Memory at 1,000 records/s, MB", "process", f"minute {first:g}", f"minute {last:g}", "growth")
+    memory = _table(
+        f"Memory at 1,000 records/s, MB: {line['variant']}",
+        "process",
+        f"minute {first:g}",
+        f"minute {last:g}",
+        "growth",
+    )
     for kind, growth in line["growth_mb"].items():
         role, _, unit = kind.partition("_")
         memory.add_row(
@@ -89,7 +95,7 @@ def _steady(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
         if all(line["heap_mb"]):
             before, after = (heap[size] for heap in line["heap_mb"])
             memory.add_row(f"jvm, heap {size}", f"{before:.0f}", f"{after:.0f}", f"{after - before:+.1f}")
-    idle = _table("Idle", "when", "% of a core", "Spark jobs", "seconds")
+    idle = _table(f"Idle: {line['variant']}", "when", "% of a core", "Spark jobs", "seconds")
     for measured in line["idle"]:
         idle.add_row(
             measured["when"],

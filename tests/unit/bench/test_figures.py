@@ -48,7 +48,8 @@ def test_tables_show_each_part_that_ran(ratio):
     late |= {"p50_ms": 40.0, "p99_ms": 80.0, "max_ms": 91.0, "batch_p50_ms": 30.0}
     idle = {"when": "after the work", "idle_core_percent": 2.5, "idle_jobs": 0, "idle_seconds": 60.0}
     steady = {
-        "bench": "steady", "minutes": [2.0, 12.0], "memory_mb": [{"jvm_rss": 500.0}, {"jvm_rss": 510.0}],
+        "bench": "steady", "variant": "SparkRelay", "minutes": [2.0, 12.0],
+        "memory_mb": [{"jvm_rss": 500.0}, {"jvm_rss": 510.0}],
         "growth_mb": {"jvm_rss": 10.0}, "heap_mb": [None, None], "idle": [idle],
     }  # fmt: skip
     shown = tables(MACHINE, [drained, late, steady])
