@@ -124,6 +124,7 @@ class BatchRunner:
                 sequences[report.task].update(report.next_sequences)
             if any(report.error is not None for report in reports):
                 return
+            faults.reach("driver-between-waves")
 
     def _commit(self, work: Mapping[TaskId, tuple[Task, Ranges]], outcome: BatchOutcome) -> None:
         started = time.perf_counter()

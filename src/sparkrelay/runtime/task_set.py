@@ -11,6 +11,7 @@ from sparkrelay.protocol import LATEST_OFFSET
 from sparkrelay.runtime.orders import ReplayOrder, ReplayRound
 from sparkrelay.runtime.replayer import ReplayWork
 from sparkrelay.runtime.task import Task, TaskState, share_out
+from sparkrelay.runtime.worker import faults
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -259,6 +260,7 @@ class TaskSet:
         """Open transactions first - that fences and settles whatever a former owner left - and only then list ends."""
         names = {self._transactional_id(task.id): task for task in tasks}
         identities = self._transactions.init(list(names), transaction_timeout_ms=self._config.transaction_timeout_ms)
+        faults.reach("open-after-init")
         ends = self._topics.end_offsets({p for task in tasks for p in task.changelogs.values()})
         works = []
         for name, task in names.items():

@@ -1,12 +1,15 @@
 """Fault points: places between two writes where a test can kill the process, on purpose instead of by luck.
 
-``SPARKRELAY_FAULT=<point>:<count>:<file>`` makes the process kill itself with SIGKILL when it reaches the point for
-the count-th time; the file keeps the count over all workers, so that the fault strikes once and not again after the
-restart. Unset, which is always outside of tests, a point costs one comparison.
+``SPARKRELAY_FAULTS`` names a file that a test writes while the instance runs. Its one line ``<id> <point> <count>
+<whom>`` says: whoever reaches the point for the count-th time, counted over all processes under this id, kills
+``instance`` (every process of this session: driver, JVM, Python workers) or ``worker`` (only itself). Without the
+file nothing happens, so one instance can first recover and then be armed. Unset, which is always outside of tests,
+a point costs one comparison.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -14,34 +17,57 @@ from typing import Final
 
 __all__ = ["POINTS", "reach"]
 
-#: Every point, in the order in which a micro-batch passes them.
+#: Every point, in the order in which a task passes them: opening, restoring, then one micro-batch.
 POINTS: Final = (
+    "open-after-init",
+    "replay-before-undo",
+    "replay-after-undo",
+    "replay-after-slice",
     "driver-before-job",
+    "fetch-first-rows",
     "state-before-apply",
     "state-after-apply",
+    "changelog-before-flush",
+    "changelog-after-flush",
+    "publish-after-send",
     "publish-before-flush",
     "publish-after-flush",
+    "driver-between-waves",
     "driver-before-commit",
     "driver-after-commit",
 )
 
-_FAULT: Final = os.environ.get("SPARKRELAY_FAULT")
+_ARMED: Final = os.environ.get("SPARKRELAY_FAULTS")
 
 
 def reach(point: str) -> None:
     """Die here if a test asked for it."""
-    if _FAULT is None:
+    if _ARMED is None:
         return
-    wanted, count, counter = _FAULT.split(":", 2)
+    try:
+        id_, wanted, count, whom = Path(_ARMED).read_text(encoding="utf-8").split()
+    except (FileNotFoundError, ValueError):
+        return
     if point != wanted:
         return
-    path = Path(counter)
-    with path.open("ab") as file:
-        file.write(b".")
-    if path.stat().st_size == int(count):
-        os.kill(os.getpid() if point.startswith("driver") else _driver(), signal.SIGKILL)
+    counter = Path(f"{_ARMED}.{id_}")
+    # One byte a time: appending is atomic, so two workers never count as one.
+    descriptor = os.open(counter, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(descriptor, b".")
+    reached = os.lseek(descriptor, 0, os.SEEK_CUR)
+    os.close(descriptor)
+    if reached != int(count):
+        return
+    if whom == "instance":
+        _kill_session()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _driver() -> int:
-    """Return the pid to kill for a fault in a worker: the whole instance, which the test named."""
-    return int(os.environ.get("SPARKRELAY_FAULT_PID", os.getpid()))
+def _kill_session() -> None:
+    """Kill every process of this session but the caller: the workers have a process group of their own."""
+    session = os.getsid(0)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(ProcessLookupError):
+                if os.getsid(int(entry.name)) == session:
+                    os.kill(int(entry.name), signal.SIGKILL)

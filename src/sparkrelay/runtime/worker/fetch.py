@@ -13,7 +13,7 @@ from sparkrelay.errors import SerializationException, SparkRelayError
 from sparkrelay.records.formats import Integer, Json, Long, OneColumn, Raw, String
 from sparkrelay.records.typed import json_to_columns, plain_to_column
 from sparkrelay.runtime import hidden
-from sparkrelay.runtime.worker import connections
+from sparkrelay.runtime.worker import connections, faults
 from sparkrelay.runtime.worker.context import WorkerFailure, drain, leg_tasks, settle_memory
 from sparkrelay.runtime.worker.encoding import unpack_rows
 
@@ -54,6 +54,7 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
     try:
         for partition, batch in connections.fetcher(spec.client).fetch(ranges, columns=_raw_columns(spec)):
             if batch.num_rows:
+                faults.reach("fetch-first-rows")
                 yield _rows(spec, partition, batch)
     except SparkRelayError as error:
         connections.forget_fetcher(spec.client)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.runtime.orders import ReplayOrder, ReplayReport, ReplayRound, encode_bytes
-from sparkrelay.runtime.worker import connections
+from sparkrelay.runtime.worker import connections, faults
 from sparkrelay.runtime.worker.context import current_order, current_slot, drain, settle_memory
 from sparkrelay.state import TaskStore
 from sparkrelay.state.changelog import split
@@ -60,9 +60,11 @@ def _advance(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
     if order.settle is not None:
         store.commit_known(order.settle, order.changelog_next)
     if order.undo:
+        faults.reach("replay-before-undo")
         # Whatever a former owner left unfinished is taken back; if it was committed after all, replaying its
         # changelog records gives the same values again.
         store.undo_all()
+        faults.reach("replay-after-undo")
     if order.opening is not None:
         store.set_epoch(order.opening)
     deadline = time.monotonic() + order.budget_seconds
@@ -79,6 +81,7 @@ def _advance(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
                 following = batch.column("offset")[-1].as_py() + 1
                 store.restore(target.store, target.changelog, keys, values, following, marker)
                 records += batch.num_rows
+                faults.reach("replay-after-slice")
             if time.monotonic() > deadline:
                 break
         else:
