@@ -25,13 +25,13 @@ from sparkrelay.runtime import hidden
 from sparkrelay.runtime.catalyst import as_column, must_rebuild, read_aggregate, wanted_columns
 from sparkrelay.runtime.schemas import (
     KAFKA_FIELDS,
+    SinkPlan,
     aggregate_spec,
     arrow_schema,
     check_packable,
     format_fields,
     hidden_fields,
-    sink_format,
-    sink_key,
+    plan_sink,
 )
 from sparkrelay.runtime.specs import FetchSpec, PublishSpec, StateSpec
 from sparkrelay.runtime.steps import apply_step, checked, visible
@@ -127,7 +127,7 @@ class LegCompiler:
         names = [field.name for field in full if field.name in wanted or field.name.startswith(hidden.PREFIX)]
         rows = self._before_state(leg, self._source(leg, StructType([full[name] for name in names])))
         if leg.aggregation is None:
-            output = visible(rows) if not _repartitions(leg) else self._shipment(leg, rows)
+            output = visible(rows) if not _repartitions(leg) else self._shipment(leg, visible(rows))
             reports = rows.mapInArrow(functools.partial(publish_leg, self._publish_spec(leg, output)), REPORT_SCHEMA)
         else:
             reports, output = self._stateful(leg, leg.aggregation, rows)
@@ -137,18 +137,18 @@ class LegCompiler:
         """Return which columns of the leg's source anything reads, here or behind a repartition topic."""
         source = self._source(leg, schema)
         rows = self._before_state(leg, source)
-        if _repartitions(leg):
-            assert leg.sink is not None
-            names = [*self._shipment(leg, rows).names, *self._key_names(leg)]
+        if leg.sink is not None and leg.aggregation is None:
+            columns = visible(rows)
+            plan = plan_sink(leg, leg.sink, columns)
+            names = plan.names if not _repartitions(leg) else (*self._shipment(leg, columns).names, *plan.key)
             rows = rows.select(*(f"`{name}`" for name in dict.fromkeys(names)))
         return wanted_columns(rows, source)
 
-    def _shipment(self, leg: Leg, rows: DataFrame) -> StructType:
+    def _shipment(self, leg: Leg, everything: StructType) -> StructType:
         """Return the columns that must travel through the leg's repartition topic: those that are read behind it."""
         assert leg.sink is not None
         topic = leg.sink.topic
         if topic not in self._shipped:
-            everything = visible(rows)
             self._shipped[topic] = everything
             needed: set[str] = set()
             for reader in self._legs:
@@ -230,6 +230,8 @@ class LegCompiler:
     def _stateful(self, leg: Leg, aggregation: Aggregation, projected: DataFrame) -> tuple[DataFrame, StructType]:
         spec, results = self._state_spec(leg, aggregation, projected)
         if not leg.after:
+            if _repartitions(leg):
+                results = self._shipment(leg, results)
             publish = self._publish_spec(leg, results)
             both = functools.partial(state_and_publish_leg, spec, publish)
             return projected.mapInArrow(both, REPORT_SCHEMA), results
@@ -237,7 +239,7 @@ class LegCompiler:
         rows = projected.mapInArrow(functools.partial(state_leg, spec), emitted)
         for after in leg.after:
             rows = apply_step(after, rows, _EMITTED)
-        output = visible(rows)
+        output = self._shipment(leg, visible(rows)) if _repartitions(leg) else visible(rows)
         step = functools.partial(publish_leg, self._publish_spec(leg, output))
         return rows.mapInArrow(step, REPORT_SCHEMA), output
 
@@ -277,13 +279,10 @@ class LegCompiler:
     def _publish_spec(self, leg: Leg, output: StructType) -> PublishSpec:
         sink = leg.sink
         topic: str | None = None
-        form: Format = Json()
-        column: str | None = None
-        key_columns: tuple[str, ...] = ()
+        plan = SinkPlan(Json(), StructType(), (), headers=False)
         if sink is not None:
             topic = self._names(sink.topic, sink.internal)
-            form, column = sink_format(leg, sink, output)
-            key_columns = self._key_names(leg)
+            plan = plan_sink(leg, sink, output)
             if sink.internal:
                 check_packable(output, str(sink.call_site))
         return PublishSpec(
@@ -294,16 +293,12 @@ class LegCompiler:
             client=self._client,
             topic=topic,
             partitions=0 if topic is None else self._partitions.get(topic, 0),
-            internal=sink is not None and sink.internal,
-            columns=tuple(output.names),
-            key_columns=key_columns,
-            value=form,
-            value_column=column,
+            columns=tuple(output.names if sink is not None and sink.internal else plan.columns.names),
+            key_columns=plan.key,
+            value=None if sink is not None and sink.internal else plan.format,
+            headers=plan.headers,
             compression=self._compression,
         )
-
-    def _key_names(self, leg: Leg) -> tuple[str, ...]:
-        return () if leg.sink is None else sink_key(leg.sink)
 
 
 _EMITTED = (hidden.PARTITION, hidden.TIMESTAMP, hidden.KEY)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    ArrayType,
     AtomicType,
     BinaryType,
     BooleanType,
@@ -36,15 +38,18 @@ if TYPE_CHECKING:
     from sparkrelay.topology import Leg, Sink
 
 __all__ = [
+    "HEADERS",
     "KAFKA_FIELDS",
+    "SinkPlan",
     "aggregate_spec",
     "arrow_schema",
     "check_packable",
     "format_fields",
     "hidden_fields",
-    "sink_format",
-    "sink_key",
+    "plan_sink",
 ]
+
+HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 KAFKA_FIELDS: Final = [
     StructField("key", BinaryType()),
@@ -54,6 +59,7 @@ KAFKA_FIELDS: Final = [
     StructField("offset", LongType()),
     StructField("timestamp", TimestampType()),
     StructField("timestampType", IntegerType()),
+    StructField("headers", HEADERS),
 ]
 _HIDDEN_TYPES: Final = {
     hidden.PARTITION: IntegerType(),
@@ -123,37 +129,59 @@ def aggregate_spec(function: str, argument: StructField | None, result: StructFi
     return AggregateSpec(function, argument.name, input_type, result_type)
 
 
-def sink_format(leg: Leg, sink: Sink, visible: StructType) -> tuple[Format, str | None]:
-    """Return the value's format and, for a plain one, its column.
+@dataclass(frozen=True, slots=True)
+class SinkPlan:
+    """What of a leg's last rows goes where in the records it writes.
+
+    Attributes:
+        format: format of the value.
+        columns: columns that the value is made of; for a plain format, its one column.
+        key: columns that make the key; empty: the key that travels with the rows.
+        headers: True if the rows bring a column of headers.
+    """
+
+    format: Format
+    columns: StructType
+    key: tuple[str, ...]
+    headers: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every visible column that is read."""
+        wanted = [*self.columns.names, *self.key, *(["headers"] if self.headers else [])]
+        return tuple(dict.fromkeys(wanted))
+
+
+def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
+    """Decide how rows become records.
+
+    Rows of a stream without formats stay what they are, Kafka's own columns: ``key``, ``value``, ``headers``.
 
     Raises:
-        TopologyException: a plain format does not find its column.
+        TopologyException: the key, or the column of a plain format, is not among the columns.
     """
-    where = str(sink.call_site)
-    for key in sink_key(sink):
-        if key not in visible.names and not key.startswith(hidden.PREFIX):
+    raw = leg.aggregation is None and not leg.source.internal and leg.source.value is None and leg.source.key is None
+    key = _sink_key(sink)
+    if not key and raw and "key" in rows.names:
+        key = ("key",)
+    form = sink.value or (Raw() if raw and "value" in rows.names else Json())
+    for name in (*key, *([form.column_name("value")] if isinstance(form, OneColumn) else [])):
+        if name not in rows.names and not name.startswith(hidden.PREFIX):
             raise TopologyException(
-                f"{where}: to({sink.topic!r}) takes column {key!r} as the key, but the columns are "
-                f"{', '.join(visible.names)}"
+                f"{sink.call_site}: to({sink.topic!r}) writes column {name!r}, but the columns are "
+                f"{', '.join(rows.names)}"
             )
-    form = sink.value
-    if form is None:
-        # Rows that never had a format stay what they are: Kafka's own value column.
-        unformatted = leg.source.value is None and leg.source.key is None and leg.aggregation is None
-        form = Raw() if unformatted and "value" in visible.names else Json()
-    if not isinstance(form, OneColumn):
-        return form, None
-    name = form.column_name("value")
-    if name not in visible.names:
-        raise TopologyException(
-            f"{where}: to({sink.topic!r}) writes column {name!r} as the value, but the columns are "
-            f"{', '.join(visible.names)}"
-        )
-    return form, name
+    if isinstance(form, OneColumn):
+        columns = StructType([rows[form.column_name("value")]])
+    else:
+        # The struct of Kafka's own columns is for the steps, not for the value, unless it was remade.
+        kafka = StructType(KAFKA_FIELDS)
+        columns = StructType([f for f in rows if not (f.name == "kafka" and f.dataType == kafka)])
+    headers = raw and "headers" in rows.names and rows["headers"].dataType == HEADERS
+    return SinkPlan(form, columns, key, headers)
 
 
-def sink_key(sink: Sink) -> tuple[str, ...]:
-    """Return the columns that make the key, if the sink names any."""
+def _sink_key(sink: Sink) -> tuple[str, ...]:
     if sink.key is None:
         return ()
     if isinstance(sink.key, tuple):

@@ -83,11 +83,10 @@ class PublishSpec:
     Attributes:
         topic: Kafka's name of the sink topic, or None for a leg that only keeps a store.
         partitions: its partition count when the plan was made.
-        internal: True for a repartition topic, which carries whole rows.
-        columns: names of the visible columns, in order.
+        columns: names of the columns that the value is made of, in order.
         key_columns: columns that make the key; empty: the key that travels with the rows.
-        value: format of the value.
-        value_column: the one column that a plain format writes.
+        value: format of the value; None for a repartition topic, which carries whole rows.
+        headers: True to write the column ``headers`` as the records' headers.
     """
 
     leg: str
@@ -97,9 +96,8 @@ class PublishSpec:
     client: Mapping[str, Any]
     topic: str | None
     partitions: int
-    internal: bool
     columns: tuple[str, ...]
     key_columns: tuple[str, ...]
-    value: Format
-    value_column: str | None
+    value: Format | None
+    headers: bool
     compression: str

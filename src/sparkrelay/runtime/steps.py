@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
@@ -11,7 +13,7 @@ from sparkrelay.errors import SparkRelayError, TopologyException
 from sparkrelay.runtime import hidden
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame
 
@@ -55,6 +57,20 @@ def _visible_star(arguments: Any, rows: DataFrame) -> list[Any]:
     return expanded
 
 
+@contextlib.contextmanager
+def _quiet_spark() -> Iterator[None]:
+    """Keep Spark from logging a stack trace beside our one sentence."""
+    loggers = [logging.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
 def visible(rows: DataFrame) -> StructType:
     """Return the columns that users see."""
     return StructType([field for field in rows.schema if not field.name.startswith(hidden.PREFIX)])
@@ -63,8 +79,9 @@ def visible(rows: DataFrame) -> StructType:
 def checked(where: str, build: Callable[[], DataFrame]) -> DataFrame:
     """Run a step on DataFrames, putting the user's line in front of Spark's own complaint."""
     try:
-        after = build()
-        _ = after.schema
+        with _quiet_spark():
+            after = build()
+            _ = after.schema
     except PySparkException as error:
         message = str(error.getMessage() if hasattr(error, "getMessage") else error).splitlines()[0]
         raise TopologyException(f"{where}: {message}") from error

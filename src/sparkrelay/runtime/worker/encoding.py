@@ -33,7 +33,7 @@ def sink_keys(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
 def sink_values(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
     """Return the message values; a tombstone that came in goes out as one."""
     visible = rows.select(list(spec.columns))
-    values = pack_rows(visible) if spec.internal else _formatted(spec.value, visible, spec.value_column)
+    values = pack_rows(visible) if spec.value is None else _formatted(spec.value, visible)
     if hidden.TOMBSTONE in rows.schema.names:
         tombstones = rows.column(hidden.TOMBSTONE)
         if tombstones.true_count:
@@ -56,14 +56,13 @@ def unpack_rows(values: pa.Array, schema: pa.Schema) -> list[pa.Array]:
     return key_columns(values, schema)
 
 
-def _formatted(value: Format, rows: pa.RecordBatch, column: str | None) -> pa.Array:
+def _formatted(value: Format, rows: pa.RecordBatch) -> pa.Array:
     if isinstance(value, Json):
         return columns_to_json(rows)
-    assert column is not None, "a format of one column names it"
-    array = rows.column(column)
+    name = rows.schema.names[0]
     if isinstance(value, Raw):
-        return array.cast(pa.binary())
+        return rows.column(0).cast(pa.binary())
     try:
-        return key_bytes([array])
+        return key_bytes([rows.column(0)])
     except SerializationException as error:
-        raise SerializationException(f"column {column!r} cannot be written as {value}: {error}") from error
+        raise SerializationException(f"column {name!r} cannot be written as {value}: {error}") from error

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.encode import ProducerState, encode as encode_records, next_sequence
@@ -48,18 +47,27 @@ class _Transaction:
         self._compression = compression
         self.next_sequences = dict(order.sequences)
 
-    def send(self, partition: TopicPartition, keys: pa.Array, values: pa.Array, timestamps: pa.Array | int) -> None:
+    def send(
+        self,
+        partition: TopicPartition,
+        keys: pa.Array,
+        values: pa.Array,
+        timestamps: pa.Array | int,
+        headers: pa.Array | None = None,
+    ) -> None:
         lent = self._order.transaction
         sequence = self.next_sequences.get(partition, 0)
         for batch in encode_records(
             keys,
             values,
             timestamps=timestamps,
+            headers=headers,
             producer=ProducerState(lent.producer_id, lent.epoch, sequence),
             transactional=True,
             compression=self._compression,
         ):
             self._producer.send(partition, batch.data, transactional_id=lent.transactional_id)
+            faults.reach("publish-after-send")
             sequence = next_sequence(sequence, batch.record_count)
         self.next_sequences[partition] = sequence
 
@@ -120,9 +128,11 @@ def state_leg(state: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[p
         for outcome in outcomes:
             transaction = _Transaction(producer, outcome.order, state.compression)
             _send_changelog(transaction, state, outcome.order, outcome.result())
+        faults.reach("changelog-before-flush")
         failed = producer.settle(_FLUSH_SECONDS).failed
         if failed:
             raise next(iter(failed.values()))
+        faults.reach("changelog-after-flush")
     except SparkRelayError as error:
         connections.forget_producer(state.client)
         raise WorkerFailure(error) from error
@@ -183,6 +193,7 @@ def _send_rows(transaction: _Transaction, spec: PublishSpec, order: TaskOrder, r
         return
     keys, values = sink_keys(spec, rows), sink_values(spec, rows)
     timestamps = rows.column(hidden.TIMESTAMP)
+    headers = rows.column("headers") if spec.headers else None
     targets = murmur2_partitions(keys, spec.partitions)
     if keys.null_count:
         # Records without a key go where their task's number points: deterministic, and spread over the tasks.
@@ -191,7 +202,13 @@ def _send_rows(transaction: _Transaction, spec: PublishSpec, order: TaskOrder, r
         if len(indices):
             chosen = pa.array(indices)
             partition = TopicPartition(spec.topic, number)
-            transaction.send(partition, pc.take(keys, chosen), pc.take(values, chosen), pc.take(timestamps, chosen))
+            transaction.send(
+                partition,
+                keys.take(chosen),
+                values.take(chosen),
+                timestamps.take(chosen),
+                None if headers is None else headers.take(chosen),
+            )
 
 
 def _row(reports: list[LegReport]) -> pa.RecordBatch:
