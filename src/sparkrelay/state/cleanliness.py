@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.errors import StoreCorruptedException
+from sparkrelay.errors import StoreCorruptedException, StoreFullException
 from sparkrelay.state import host
 
 if TYPE_CHECKING:
@@ -45,10 +45,23 @@ def check(path: Path) -> None:
 
 
 def mark(path: Path, *, clean: bool, durable: bool = True) -> None:
-    """Say that the store below ``path`` is synced, or may be about to change."""
+    """Say that the store below ``path`` is synced, or may be about to change.
+
+    Raises:
+        StoreFullException: the disk does not take it.
+    """
+    try:
+        _write(path, "clean" if clean else "dirty", durable=durable)
+    except OSError as error:
+        raise StoreFullException(
+            f"the disk below {path} did not take {BOOT_FILE!r} ({error.strerror}); free some space or move state.dir"
+        ) from error
+
+
+def _write(path: Path, condition: str, *, durable: bool) -> None:
     temporary = path / f"{BOOT_FILE}.{os.getpid()}"
     with temporary.open("w", encoding="ascii") as file:
-        file.write(f"{host.boot_id()} {'clean' if clean else 'dirty'}\n")
+        file.write(f"{host.boot_id()} {condition}\n")
         if durable:
             file.flush()
             os.fsync(file.fileno())

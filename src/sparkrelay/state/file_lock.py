@@ -88,6 +88,11 @@ class FileLock:
             record = json.dumps(asdict(Holder.this_process())).encode()
             os.ftruncate(file, 0)
             os.pwrite(file, record, 0)
+        except OSError as error:
+            os.close(file)
+            raise StateStoreException(
+                f"cannot write to the lock file {self.path}: {error.strerror}; free some space or move state.dir"
+            ) from error
         except BaseException:
             os.close(file)
             raise

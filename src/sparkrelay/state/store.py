@@ -89,9 +89,18 @@ class TaskStore:
 
     @staticmethod
     def wipe(path: Path) -> None:
-        """Remove a task's state, as before a rebuild. Processes that have it open are refused from now on."""
+        """Remove a task's state, as before a rebuild. Processes that have it open are refused from now on.
+
+        Raises:
+            StateStoreException: it cannot be removed.
+        """
         # The data goes first: without it, whatever else is left counts as no state.
-        (path / DATA_FILE).unlink(missing_ok=True)
+        try:
+            (path / DATA_FILE).unlink(missing_ok=True)
+        except OSError as error:
+            raise StateStoreException(
+                f"the state in {path} cannot be removed ({error.strerror}); remove it by hand"
+            ) from error
         shutil.rmtree(path, ignore_errors=True)
 
     def close(self, *, clean: bool) -> None:

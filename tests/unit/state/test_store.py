@@ -440,3 +440,24 @@ def test_a_long_key_is_spelt_and_a_reserved_one_is_nothing_special(driver, read_
     assert read_all(driver.store) == rows
     driver.store.undo_all()
     assert read_all(driver.store) == {}
+
+
+def test_a_full_disk_while_a_clean_store_is_marked_is_named(path, make_driver, run_child, read_all):
+    store = TaskStore.open(path)
+    make_driver(store).apply({b"a": b"1"})
+    store.close(clean=True)
+    limited = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+"""
+    assert run_child(limited + OTHER_PROCESS, path, 1, 2, 5, 1).startswith(("StoreFull", "StateStore"))
+    store = TaskStore.open(path)
+    assert read_all(store) == {b"a": b"1"}
+    store.close(clean=False)
+
+
+def test_a_state_that_cannot_be_removed_is_named(path):
+    (path / "data.mdb").mkdir(parents=True)
+    with pytest.raises(StateStoreException, match="cannot be removed"):
+        TaskStore.wipe(path)
