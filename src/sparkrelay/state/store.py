@@ -24,7 +24,6 @@ from sparkrelay.state.batch import Applied, BatchStamp, MergeResult
 from sparkrelay.state.environment import DATA_FILE, Environment
 from sparkrelay.state.file_lock import FileLock
 from sparkrelay.state.header import JournalEntry, TaskHeader
-from sparkrelay.state.packing import Packer, Unpacker
 from sparkrelay.state.rows import SortedKeys
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ _META: Final = "#meta"
 _JOURNAL: Final = "#journal"
 _STORE_PREFIX: Final = "s:"
 _HEADER: Final = b"header"
-_SEQUENCES: Final = b"sequences"
 _CLEANLINESS_LOCK: Final = "boot.lock"
 _CLEANLINESS_SECONDS: Final = 60.0
 _DEFAULT_LIMIT: Final = 64 << 30
@@ -290,25 +288,6 @@ class TaskStore:
             return replace(header, changelog={**header.changelog, changelog: reached}), None
 
         self._change(change)
-
-    # -- sequences ------------------------------------------------------------------------------------------------
-
-    def next_sequences(self, batch: int, epoch: int) -> dict[TopicPartition, int]:
-        """Return the sequences that an earlier leg of this batch left behind; empty if there was none."""
-        data = self._environment.read(lambda t: t.get(_SEQUENCES, db=self._meta))
-        if data is None:
-            return {}
-        record = Unpacker(data, f"the sequences in {self.path}")
-        return record.offsets() if (record.i64(), record.i64()) == (epoch, batch) else {}
-
-    def record_sequences(self, batch: int, epoch: int, sequences: Mapping[TopicPartition, int]) -> None:
-        """Leave the next sequences of this batch to its next leg, beside those that are there."""
-        merged = {**self.next_sequences(batch, epoch), **sequences}
-        record = Packer(1)
-        record.i64(epoch)
-        record.i64(batch)
-        record.offsets(merged)
-        self._change(lambda t, header: (header, t.put(_SEQUENCES, record.data(), db=self._meta)))
 
     # -- steps of a change ----------------------------------------------------------------------------------------
 

@@ -160,19 +160,6 @@ def test_of_two_changelogs_the_furthest_marker_counts(store):
     assert store.header.positions == {INPUT: 70}
 
 
-# -- sequences --------------------------------------------------------------------------------------------------------
-
-
-def test_legs_of_a_batch_find_each_others_sequences(store):
-    out, other = TopicPartition("out", 0), TopicPartition("out", 1)
-    assert store.next_sequences(1, 5) == {}
-    store.record_sequences(1, 5, {out: 10})
-    store.record_sequences(1, 5, {other: 3, out: 12})
-    assert store.next_sequences(1, 5) == {out: 12, other: 3}
-    assert store.next_sequences(2, 5) == {}
-    assert store.next_sequences(1, 6) == {}
-
-
 # -- scanning ---------------------------------------------------------------------------------------------------------
 
 EDGES = st.sampled_from([b"", b"\x00", b"a", b"a" * 478, b"a" * 479, b"a" * 480, b"a" * 510, b"a" * 511, b"a" * 512])
