@@ -1,0 +1,256 @@
+"""Committing offsets, and asking for committed ones. See the consumer threading refactor, "CommitRequestManager".
+
+Commits go out one after another, in the order in which they were asked for: a repeated older commit must not overwrite
+a newer one. What to commit was decided by the application thread, from what ``poll`` had returned to it (KAFKA-18641).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.client.broker_errors import ErrorCode, broker_error
+from sparkrelay.client.messages import OffsetCommitRequest, OffsetFetchRequest
+from sparkrelay.consumer.coordinator import GROUP_LANE
+from sparkrelay.consumer.heartbeats import COORDINATOR_MOVED
+from sparkrelay.consumer.requests import NOTHING, PollResult, RequestState, Unsent
+from sparkrelay.errors import CommitFailedException, KafkaException
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparkrelay.consumer.assignor import GroupMetadata
+    from sparkrelay.consumer.coordinator import CoordinatorManager
+    from sparkrelay.consumer.events import Call, Commit
+
+__all__ = ["CommitManager", "Committed"]
+
+#: Newer versions name topics by id only.
+_LAST_VERSION_WITH_NAMES: Final = 9
+_FENCED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+_WORTH_REPEATING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+#: Committed offsets: (offset, leader epoch, metadata); partitions without one are missing.
+Committed = dict[TopicPartition, tuple[int, int, str]]
+
+
+class CommitManager:
+    """Talks to the coordinator about offsets.
+
+    Args:
+        group_id: whose offsets.
+        coordinator: where to.
+        place: returns the member's place in the group, None for a consumer that assigns by hand.
+        fenced: called with the code that says that the group goes on without us.
+        make_state: returns pauses for one conversation.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        *,
+        coordinator: CoordinatorManager,
+        place: Callable[[], GroupMetadata | None],
+        fenced: Callable[[int], None],
+        make_state: Callable[[], RequestState],
+    ) -> None:
+        self._group_id = group_id
+        self._coordinator = coordinator
+        self._place = place
+        self._fenced = fenced
+        self._make_state = make_state
+        self._commits: deque[Commit] = deque()
+        self._commit_state = make_state()
+        self._fetches: list[tuple[Call, frozenset[TopicPartition], RequestState]] = []
+
+    def commit(self, commit: Commit) -> None:
+        """Commit offsets; the call is settled with None."""
+        if not commit.offsets:
+            commit.call.settle(None)
+        else:
+            self._commits.append(commit)
+
+    def fetch(self, call: Call, partitions: frozenset[TopicPartition]) -> None:
+        """Ask for committed offsets; the call is settled with ``Committed``."""
+        if not partitions:
+            call.settle({})
+        else:
+            self._fetches.append((call, partitions, self._make_state()))
+
+    def poll(self, now: float) -> PollResult:
+        """Return the next commit and all fetches that are not under way."""
+        while self._commits and self._commits[0].call.done and not self._commit_state.in_flight:
+            self._commits.popleft()
+        self._fetches = [one for one in self._fetches if not one[0].done]
+        if not self._commits and not self._fetches:
+            return NOTHING
+        node = self._coordinator.need()
+        if node is None:
+            self._explain()
+            return NOTHING
+        requests, wait = [], math.inf
+        for call, partitions, state in self._fetches:
+            wait = min(wait, pause := state.wait(now))
+            if pause <= 0:
+                requests.append(self._fetch(node, call, partitions, state))
+        if self._commits:
+            wait = min(wait, pause := self._commit_state.wait(now))
+            if pause <= 0 and (request := self._commit(node, self._commits[0])) is not None:
+                requests.append(request)
+        return PollResult(tuple(requests), wait if not requests else math.inf)
+
+    def _explain(self) -> None:
+        """Let calls that may run out of time say that there is no coordinator."""
+        error = self._coordinator.last_error
+        if error is not None:
+            for call in [c.call for c in self._commits] + [one[0] for one in self._fetches]:
+                call.last_error = error
+
+    # -- committing --------------------------------------------------------------------------------------------------
+
+    def _commit(self, node: int, commit: Commit) -> Unsent | None:
+        place = self._place()
+        if place is not None and place.generation < 0:
+            self._commits.popleft()
+            commit.call.fail(
+                CommitFailedException(
+                    f"{commit.call.what}: this consumer is not in group {self._group_id!r} at present, so its "
+                    "partitions may be others' already; poll() joins again"
+                )
+            )
+            return None
+        topics: dict[str, list[Any]] = {}
+        make = OffsetCommitRequest.OffsetCommitRequestTopic
+        for partition, (offset, epoch, text) in commit.offsets.items():
+            topics.setdefault(partition.topic, []).append(
+                make.OffsetCommitRequestPartition(
+                    partition_index=partition.partition,
+                    committed_offset=offset,
+                    committed_leader_epoch=epoch,
+                    committed_metadata=text,
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=self._group_id,
+            generation_id_or_member_epoch=-1 if place is None else place.generation,
+            member_id="" if place is None else place.member_id,
+            group_instance_id=None if place is None else place.group_instance_id,
+            topics=[make(name=name, partitions=parts) for name, parts in topics.items()],
+            min_version=7,
+            max_version=_LAST_VERSION_WITH_NAMES,
+        )
+        self._commit_state.sent()
+
+        def handle(message: Any, error: KafkaException | None, now: float) -> None:
+            self._committed(commit, place, message, error, now)
+
+        return Unsent(request, handle, node, GROUP_LANE)
+
+    def _committed(
+        self, commit: Commit, place: GroupMetadata | None, message: Any, error: KafkaException | None, now: float
+    ) -> None:
+        if error is None:
+            error = self._first_error(commit, place, message)
+        else:
+            self._coordinator.lost(error)
+        if error is not None and error.retriable and commit.retry and not commit.call.done:
+            commit.call.last_error = error
+            self._commit_state.failed(now)
+            return
+        self._commit_state.succeeded()
+        self._commits.popleft()
+        if error is None:
+            commit.call.settle(None)
+        else:
+            commit.call.fail(error)
+
+    def _first_error(self, commit: Commit, place: GroupMetadata | None, message: Any) -> KafkaException | None:
+        for topic in message.topics:
+            for answer in topic.partitions:
+                code = answer.error_code
+                if not code:
+                    continue
+                if code in COORDINATOR_MOVED:
+                    self._coordinator.lost(ErrorCode(code).name)
+                elif code in _FENCED:
+                    if place is not None and place == self._place():
+                        self._fenced(code)
+                    return CommitFailedException(
+                        f"{commit.call.what}: group {self._group_id!r} does not count this consumer as a member "
+                        f"({ErrorCode(code).name}): it was silent or did not poll for too long, and its partitions "
+                        "are others' now. Poll more often, take fewer records a time, or raise max.poll.interval.ms"
+                    )
+                elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+                    return CommitFailedException(
+                        f"{commit.call.what}: group {self._group_id!r} is rebalancing; call poll() and commit again"
+                    )
+                where = f"{commit.call.what}: {TopicPartition(topic.name, answer.partition_index)}"
+                error = broker_error(code, where)
+                error.retriable = error.retriable or code in _WORTH_REPEATING
+                return error
+        return None
+
+    # -- asking for committed offsets ----------------------------------------------------------------------------------
+
+    def _fetch(self, node: int, call: Call, partitions: frozenset[TopicPartition], state: RequestState) -> Unsent:
+        topics: dict[str, list[int]] = {}
+        for partition in sorted(partitions):
+            topics.setdefault(partition.topic, []).append(partition.partition)
+        group = OffsetFetchRequest.OffsetFetchRequestGroup
+        request = OffsetFetchRequest(
+            groups=[
+                group(
+                    group_id=self._group_id,
+                    topics=[
+                        group.OffsetFetchRequestTopics(name=name, partition_indexes=parts)
+                        for name, parts in topics.items()
+                    ],
+                )
+            ],
+            # Offsets of a transaction that is not decided yet are waited for (KIP-447).
+            require_stable=True,
+            min_version=8,
+            max_version=_LAST_VERSION_WITH_NAMES,
+        )
+        state.sent()
+
+        def handle(message: Any, error: KafkaException | None, now: float) -> None:
+            self._fetched((call, partitions, state), message, error, now)
+
+        return Unsent(request, handle, node, GROUP_LANE)
+
+    def _fetched(
+        self,
+        fetch: tuple[Call, frozenset[TopicPartition], RequestState],
+        message: Any,
+        error: KafkaException | None,
+        now: float,
+    ) -> None:
+        call, partitions, state = fetch
+        found: Committed = {}
+        if error is not None:
+            self._coordinator.lost(error)
+        else:
+            group = message.groups[0]
+            code = group.error_code
+            for topic in group.topics:
+                for answer in topic.partitions:
+                    code = code or answer.error_code
+                    if answer.committed_offset >= 0:
+                        partition = TopicPartition(topic.name, answer.partition_index)
+                        text = answer.metadata or ""
+                        found[partition] = answer.committed_offset, answer.committed_leader_epoch, text
+            if code in COORDINATOR_MOVED:
+                self._coordinator.lost(ErrorCode(code).name)
+            if code:
+                error = broker_error(code, call.what)
+        if error is None:
+            state.succeeded()
+            call.settle({p: found[p] for p in partitions if p in found})
+        elif error.retriable:
+            call.last_error = error
+            state.failed(now)
+        else:
+            call.fail(error)

@@ -1,0 +1,249 @@
+"""All request managers of one consumer, wired together, and which event goes to whom.
+
+It lives in the network thread. It is apart from the loop so that several consumers of one process can share a thread
+later, and so that a test can drive it with a clock of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from sparkrelay.consumer.commits import CommitManager
+from sparkrelay.consumer.coordinator import CoordinatorManager
+from sparkrelay.consumer.events import (
+    Adopted,
+    Assigned,
+    Commit,
+    ErrorRaised,
+    FetchCommitted,
+    Leave,
+    ListOffsets,
+    PartitionsChanged,
+    Polled,
+    Prepared,
+    Rejoin,
+    Subscribe,
+    TopicsAsked,
+)
+from sparkrelay.consumer.fetching import FetchManager, FetchSettings
+from sparkrelay.consumer.group_requests import MemberSettings
+from sparkrelay.consumer.heartbeats import HeartbeatManager
+from sparkrelay.consumer.membership import ClassicMembership, State
+from sparkrelay.consumer.offsets import OffsetsManager
+from sparkrelay.consumer.positions import RESETS, PositionsManager
+from sparkrelay.consumer.requests import RequestState
+from sparkrelay.consumer.topic_metadata import TopicMetadataManager
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparkrelay.client.metadata import Metadata
+    from sparkrelay.consumer.assignor import GroupMetadata, PartitionAssignor
+    from sparkrelay.consumer.config import ConsumerConfig
+    from sparkrelay.consumer.events import ApplicationEvent, Mailbox
+    from sparkrelay.consumer.fetch_buffer import FetchBuffer
+    from sparkrelay.consumer.requests import RequestManager
+    from sparkrelay.consumer.subscription import SubscriptionState
+
+__all__ = ["ConsumerCore"]
+
+_log = logging.getLogger(__name__)
+
+
+class ConsumerCore:
+    """The managers, in the order in which they are polled.
+
+    Those that find something missing stand before those that fetch it: coordinator and metadata come last.
+
+    Args:
+        config: the consumer's settings.
+        metadata: the cluster.
+        mailbox: takes background events.
+        subscription: what both threads know of partitions.
+        assignors: what the member offers to its group.
+        buffer: takes fetched data; None for a consumer that does not fetch.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        metadata: Metadata,
+        *,
+        mailbox: Mailbox,
+        subscription: SubscriptionState,
+        assignors: Sequence[PartitionAssignor],
+        buffer: FetchBuffer | None,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._mailbox = mailbox
+        self._subscription = subscription
+        self._topics = TopicMetadataManager(
+            metadata, max_age=config.metadata_max_age_ms / 1000, state=self._make_state(), fail=self.fail
+        )
+        self._offsets = OffsetsManager(
+            metadata,
+            stale=self._topics.stale,
+            make_state=self._make_state,
+            timeout_ms=config.client.request_timeout_ms,
+        )
+        self.coordinator: CoordinatorManager | None = None
+        self.membership: ClassicMembership | None = None
+        self._commits: CommitManager | None = None
+        managers = [] if config.group_id is None else self._make_group(config.group_id, assignors)
+        self._fetches: FetchManager | None = None
+        if buffer is not None:
+            managers.insert(0, self._make_positions(buffer))
+            self._fetches = self._make_fetches(buffer)
+            managers.append(self._fetches)
+        managers.append(self._offsets)
+        if self.coordinator is not None:
+            managers.append(self.coordinator)
+        managers.append(self._topics)
+        self.managers: tuple[RequestManager, ...] = tuple(managers)
+
+    @property
+    def group_metadata(self) -> GroupMetadata | None:
+        """The member's place in its group; None without a group."""
+        return None if self.membership is None else self.membership.metadata
+
+    @property
+    def awaits_poll(self) -> bool:
+        """Whether the member has left and joins again when polled."""
+        return self.membership is not None and self.membership.state is State.STALE
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the member will not join again."""
+        return self.membership is not None and self.membership.state is State.FATAL
+
+    def partitions(self, topic: str) -> tuple[int, ...]:
+        """Return a topic's partition numbers, as far as they are known."""
+        return self._metadata.partitions(topic) or ()
+
+    def fail(self, error: Exception) -> None:
+        """Have the next ``poll`` raise ``error``."""
+        self._mailbox.put(ErrorRaised(error))
+
+    def process(self, event: ApplicationEvent, now: float) -> None:
+        """Take an event of the application to its manager."""
+        match event:
+            case Polled():
+                if self.membership is not None:
+                    self.membership.polled(now)
+            case Prepared() | Assigned() | Adopted():
+                if self.membership is not None:
+                    self.membership.answered(event, now)
+                self._want_topics()
+            case Subscribe(topics):
+                assert self.membership is not None, "the consumer checks group.id"
+                self.membership.subscribe(topics, now)
+                self._want_topics()
+            case PartitionsChanged(topics):
+                for topic in topics:
+                    if self._fetches is not None:
+                        self._fetches.forget_topic(topic)
+                self._want_topics()
+            case Rejoin(reason):
+                if self.membership is not None:
+                    self.membership.rejoin(reason)
+            case Leave(call, reason):
+                self._want_topics()
+                if self.membership is None:
+                    call.settle(None)
+                else:
+                    self.membership.leave(call, reason)
+            case Commit(call=call):
+                assert self._commits is not None, "the consumer checks group.id"
+                self._commits.commit(event)
+            case FetchCommitted(call, partitions):
+                assert self._commits is not None, "the consumer checks group.id"
+                self._commits.fetch(call, partitions)
+            case ListOffsets(call, wanted, read_committed):
+                self._offsets.ask(call, wanted, read_committed=read_committed)
+            case TopicsAsked(call, topics):
+                self._topics.ask(topics, lambda: call.settle(None))
+
+    def _want_topics(self) -> None:
+        held = {partition.topic for partition in self._subscription.assigned}
+        self._topics.want(held | self._subscription.topics)
+
+    # -- wiring ------------------------------------------------------------------------------------------------------
+
+    def _make_state(self) -> RequestState:
+        client = self._config.client
+        return RequestState(client.retry_backoff_ms / 1000, client.retry_backoff_max_ms / 1000)
+
+    def _make_group(self, group_id: str, assignors: Sequence[PartitionAssignor]) -> list[RequestManager]:
+        config = self._config
+        self.coordinator = CoordinatorManager(
+            group_id, metadata=self._metadata, topics=self._topics, fail=self._group_failed, state=self._make_state()
+        )
+        self.membership = ClassicMembership(
+            MemberSettings(
+                group_id=group_id,
+                assignors=tuple((assignor.name, assignor.supports_cooperative) for assignor in assignors),
+                group_instance_id=config.group_instance_id,
+                rack=config.client_rack or None,
+                session_timeout=config.session_timeout_ms / 1000,
+                max_poll_interval=config.max_poll_interval_ms / 1000,
+            ),
+            coordinator=self.coordinator,
+            topics=self._topics,
+            metadata=self._metadata,
+            tell=self._mailbox.put,
+            fail=self.fail,
+            state=self._make_state(),
+        )
+        heartbeats = HeartbeatManager(
+            self.membership,
+            self.coordinator,
+            interval=config.heartbeat_interval_ms / 1000,
+            session_timeout=config.session_timeout_ms / 1000,
+            state=self._make_state(),
+        )
+        self._commits = CommitManager(
+            group_id,
+            coordinator=self.coordinator,
+            place=self._place,
+            fenced=self.membership.fenced,
+            make_state=self._make_state,
+        )
+        return [self.membership, heartbeats, self._commits]
+
+    def _place(self) -> GroupMetadata | None:
+        """Return what commits are fenced with: nothing for partitions assigned by hand."""
+        return self.group_metadata if self.membership is not None and self._subscription.topics else None
+
+    def _group_failed(self, error: Exception) -> None:
+        if self.membership is not None and self.membership.active:
+            self.membership.refused(error)
+        else:
+            self.fail(error)
+
+    def _make_positions(self, buffer: FetchBuffer) -> PositionsManager:
+        return PositionsManager(
+            self._subscription,
+            commits=self._commits,
+            offsets=self._offsets,
+            reset=RESETS.get(self._config.auto_offset_reset),
+            read_committed=self._config.read_committed,
+            fail=self.fail,
+            notify=buffer.notify,
+        )
+
+    def _make_fetches(self, buffer: FetchBuffer) -> FetchManager:
+        config = self._config
+        settings = FetchSettings(
+            min_bytes=config.fetch_min_bytes,
+            max_wait_ms=config.fetch_max_wait_ms,
+            max_bytes=config.fetch_max_bytes,
+            max_partition_bytes=config.max_partition_fetch_bytes,
+            read_committed=config.read_committed,
+            rack="",  # reading from followers (KIP-392) comes with preferred replicas
+            request_timeout_ms=config.client.request_timeout_ms,
+            retry_backoff_ms=config.client.retry_backoff_ms,
+            retry_backoff_max_ms=config.client.retry_backoff_max_ms,
+        )
+        return FetchManager(self._metadata, settings, buffer, self._topics.stale)

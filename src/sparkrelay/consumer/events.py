@@ -1,0 +1,334 @@
+"""What the two threads of a consumer tell each other, and where the application thread waits.
+
+The application thread (whoever calls the consumer) puts *application events* into the network thread's queue; the
+network thread puts *background events* into the ``Mailbox``. Each event that is answered carries a ``Call`` with a
+deadline. See the consumer threading refactor, "Events and EventHandler".
+
+Steps of a rebalance that are the application's work (callbacks, client-side assignors) are background events with a
+number; the answer repeats it. A step that was overtaken by events is cancelled: the application skips it, and the
+membership ignores its answer.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from sparkrelay.errors import TimeoutException, WakeupException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sparkrelay.consumer.assignor import ClusterView, GroupMetadata, MemberAssignment, MemberSubscription
+    from sparkrelay.types import TopicPartition
+
+__all__ = [
+    "AdoptNeeded",
+    "Adopted",
+    "ApplicationEvent",
+    "AssignNeeded",
+    "Assigned",
+    "BackgroundEvent",
+    "Call",
+    "Commit",
+    "ErrorRaised",
+    "FetchCommitted",
+    "Hold",
+    "JoinNeeded",
+    "Leave",
+    "ListOffsets",
+    "Mailbox",
+    "PartitionsChanged",
+    "Polled",
+    "Prepared",
+    "Rejoin",
+    "Step",
+    "Subscribe",
+    "TopicsAsked",
+]
+
+
+class Call:
+    """An operation that somebody waits for. It is settled once, by its result, an error, or its deadline.
+
+    Attributes:
+        what: says what is being done, for messages.
+        deadline: monotonic time after which it fails with a TimeoutException.
+        last_error: why it was not done yet; named if time runs out.
+    """
+
+    __slots__ = ("deadline", "future", "last_error", "what")
+
+    def __init__(self, what: str, deadline: float) -> None:
+        self.what = what
+        self.deadline = deadline
+        self.last_error: Exception | None = None
+        self.future: Future[Any] = Future()
+
+    @property
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self.future.done()
+
+    def settle(self, result: Any) -> None:
+        """Give the result, unless there is an outcome already."""
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        """Give an error, unless there is an outcome already."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def expire(self, now: float) -> bool:
+        """Fail if the deadline has passed; return whether the outcome is known."""
+        if now >= self.deadline and not self.future.done():
+            self.fail(self.timed_out())
+        return self.future.done()
+
+    def timed_out(self) -> TimeoutException:
+        """Return the error for time running out."""
+        because = f"; last error: {self.last_error}" if self.last_error is not None else ""
+        return TimeoutException(f"{self.what} was not done in time{because}")
+
+
+# -- application events: the application thread to the network thread -------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """``poll`` was called: the application is alive, and positions may be needed. At most one is under way."""
+
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """The topics to be a member for."""
+
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsChanged:
+    """Partitions were assigned, sought, paused or resumed by the application; the subscription state has them."""
+
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejoin:
+    """Ask for a rebalance."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Leave the group. Answered when the broker knows, or cannot be told."""
+
+    call: Call
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Commit offsets: (offset, leader epoch, metadata) by partition."""
+
+    call: Call
+    offsets: Mapping[TopicPartition, tuple[int, int, str]]
+    retry: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FetchCommitted:
+    """Ask for committed offsets."""
+
+    call: Call
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsets:
+    """Ask for offsets by timestamp, -1 (end) or -2 (start)."""
+
+    call: Call
+    wanted: Mapping[TopicPartition, int]
+    read_committed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsAsked:
+    """Ask for the metadata of topics; None for all of them."""
+
+    call: Call
+    topics: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Answer to ``JoinNeeded``: what the member holds now, and each assignor's user data."""
+
+    number: int
+    owned: frozenset[TopicPartition] = frozenset()
+    user_data: Mapping[str, bytes] = field(default_factory=dict)
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Answer to ``AssignNeeded``."""
+
+    number: int
+    assignments: Mapping[str, MemberAssignment] = field(default_factory=dict)
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """Answer to ``AdoptNeeded``: the callbacks ran. ``revoked`` tells whether anything was given up."""
+
+    number: int
+    revoked: bool = False
+
+
+ApplicationEvent: TypeAlias = (
+    Polled
+    | Subscribe
+    | PartitionsChanged
+    | Rejoin
+    | Leave
+    | Commit
+    | FetchCommitted
+    | ListOffsets
+    | TopicsAsked
+    | Prepared
+    | Assigned
+    | Adopted
+)
+
+
+# -- background events: the network thread to the application thread --------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRaised:
+    """Something went wrong that the next ``poll`` must raise."""
+
+    error: Exception
+
+
+class Hold(enum.Enum):
+    """What becomes of a member's partitions before it joins."""
+
+    KEEP = "keep"  # cooperative: all but those of topics it no longer wants
+    REVOKE = "revoke"  # eager: all are given up in good order
+    LOSE = "lose"  # the group gave them to others already
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """Work of the application thread in a rebalance. ``cancelled`` may be set by the network thread at any time."""
+
+    number: int
+    cancelled: bool = field(default=False, init=False)
+
+
+@dataclass(slots=True, eq=False)
+class JoinNeeded(Step):
+    """CALLBACK_NEEDED: run ``on_revoked`` or ``on_lost`` as ``hold`` says, and ask the assignors for user data."""
+
+    hold: Hold
+    topics: frozenset[str]
+    dropped: frozenset[str]
+
+
+@dataclass(slots=True, eq=False)
+class AssignNeeded(Step):
+    """ASSIGN_NEEDED: this member leads; run the assignor."""
+
+    assignor: str
+    cluster: ClusterView
+    members: Mapping[str, MemberSubscription]
+
+
+@dataclass(slots=True, eq=False)
+class AdoptNeeded(Step):
+    """CALLBACK_NEEDED: take the assignment: ``on_assignment``, ``on_revoked``, ``on_assigned``."""
+
+    assignor: str
+    assignment: MemberAssignment
+    metadata: GroupMetadata
+
+
+BackgroundEvent: TypeAlias = ErrorRaised | JoinNeeded | AssignNeeded | AdoptNeeded
+
+
+class Mailbox:
+    """Background events, and the one place where the application thread waits for anything at all.
+
+    ``put``, ``notify`` and ``wakeup`` may be called from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._events: deque[BackgroundEvent] = deque()
+        self._woken = False
+
+    def put(self, event: BackgroundEvent) -> None:
+        """Add an event and end the wait for it."""
+        with self._condition:
+            self._events.append(event)
+            self._condition.notify_all()
+
+    def take(self) -> BackgroundEvent | None:
+        """Return the oldest event, None if there is none; cancelled steps are dropped."""
+        with self._condition:
+            while self._events:
+                event = self._events.popleft()
+                if not (isinstance(event, Step) and event.cancelled):
+                    return event
+            return None
+
+    def discard_steps(self) -> None:
+        """Forget the steps of rebalances that have become pointless; errors stay."""
+        with self._condition:
+            self._events = deque(event for event in self._events if isinstance(event, ErrorRaised))
+
+    def notify(self, _: object = None) -> None:
+        """Have whoever waits look again."""
+        with self._condition:
+            self._condition.notify_all()
+
+    def wakeup(self) -> None:
+        """End the present wait, or the next one."""
+        with self._condition:
+            self._woken = True
+            self._condition.notify_all()
+
+    def take_wakeup(self) -> bool:
+        """Return whether ``wakeup`` was called since the last time."""
+        with self._condition:
+            woken, self._woken = self._woken, False
+            return woken
+
+    def raise_if_woken(self) -> None:
+        """Raise WakeupException if ``wakeup`` was called since the last time."""
+        if self.take_wakeup():
+            raise WakeupException("wakeup() was called")
+
+    def wait(
+        self, ready: Callable[[], object], deadline: float, *, for_events: bool = True, for_wakeup: bool = True
+    ) -> None:
+        """Wait until ``ready()``, an event, a wakeup, or the deadline (monotonic); the middle two only if asked for."""
+        with self._condition:
+            while not (ready() or (for_wakeup and self._woken) or (for_events and self._events)):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return
+                self._condition.wait(min(left, threading.TIMEOUT_MAX))

@@ -1,0 +1,152 @@
+"""Where to start in a newly assigned partition: at the committed offset, else as ``auto.offset.reset`` says.
+
+Uses the commit and the offsets manager for its questions, and only sequences them. Pure, see ``requests``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.client.broker_errors import ErrorCode
+from sparkrelay.consumer.events import Call
+from sparkrelay.consumer.offsets import EARLIEST, LATEST
+from sparkrelay.consumer.requests import NOTHING, PollResult
+from sparkrelay.errors import OffsetOutOfRangeException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
+
+    from sparkrelay.consumer.commits import CommitManager
+    from sparkrelay.consumer.offsets import OffsetsManager
+    from sparkrelay.consumer.subscription import SubscriptionState
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["LOST_POSITION", "RESETS", "PositionsManager"]
+
+#: ``auto.offset.reset`` as the timestamp that ListOffsets takes.
+RESETS: Final = {"earliest": EARLIEST, "latest": LATEST}
+#: Codes of a Fetch answer after which the position is looked up again.
+LOST_POSITION: Final = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.POSITION_OUT_OF_RANGE})
+#: After an error that was raised, before the same is asked again.
+_PAUSE_SECONDS: Final = 1.0
+
+
+class PositionsManager:
+    """Finds positions that are not known.
+
+    Args:
+        subscription: the partitions.
+        commits: asks for committed offsets; None for a consumer without a group.
+        offsets: asks for starts and ends.
+        reset: timestamp to start at without a committed offset; None if that is an error.
+        read_committed: whether the end is the last stable offset.
+        fail: takes errors that the next ``poll`` raises.
+        notify: called when positions became known.
+    """
+
+    def __init__(
+        self,
+        subscription: SubscriptionState,
+        *,
+        commits: CommitManager | None,
+        offsets: OffsetsManager,
+        reset: int | None,
+        read_committed: bool,
+        fail: Callable[[Exception], None],
+        notify: Callable[[], None],
+    ) -> None:
+        self._subscription = subscription
+        self._commits = commits
+        self._offsets = offsets
+        self._reset = reset
+        self._read_committed = read_committed
+        self._fail = fail
+        self._notify = notify
+        self._failed = False
+        self._not_before = -math.inf
+
+    def poll(self, now: float) -> PollResult:
+        """Begin to look up what is not known; the managers that it asks are polled after it."""
+        if self._failed:
+            self._failed, self._not_before = False, now + _PAUSE_SECONDS
+        if now < self._not_before:
+            return PollResult(wait=self._not_before - now)
+        unknown = self._subscription.take_unknown()
+        if not unknown:
+            return NOTHING
+        resets = {p: timestamp for p, timestamp in unknown.items() if timestamp is not None}
+        fresh = frozenset(unknown) - resets.keys()
+        if fresh and self._commits is not None:
+            call = Call("fetching committed offsets", math.inf)
+            call.future.add_done_callback(lambda done: self._take_committed(fresh, done))
+            self._commits.fetch(call, fresh)
+        elif fresh:
+            self._without_offset(fresh)
+        if resets:
+            self._ask(resets)
+        return NOTHING
+
+    def out_of_range(self, partition: TopicPartition, offset: int) -> None:
+        """Start again as ``auto.offset.reset`` says: the log does not have ``offset``."""
+        if self._reset is None:
+            self._fail(
+                OffsetOutOfRangeException(
+                    f"{partition}: the log does not have offset {offset}, and auto.offset.reset=none; seek() to one "
+                    "that it has"
+                )
+            )
+            return
+        self._subscription.seek_to(partition, self._reset)
+
+    def _take_committed(self, asked: frozenset[TopicPartition], done: Future[object]) -> None:
+        error = done.exception()
+        if error is not None:
+            self._give_back(asked, error)
+            return
+        committed = done.result()
+        assert isinstance(committed, dict)
+        for partition, (offset, epoch, _) in committed.items():
+            self._subscription.found(partition, offset, epoch)
+        self._without_offset(asked - committed.keys())
+        self._notify()
+
+    def _without_offset(self, partitions: frozenset[TopicPartition]) -> None:
+        if not partitions:
+            return
+        if self._reset is not None:
+            self._ask(dict.fromkeys(partitions, self._reset))
+            return
+        names = ", ".join(map(str, sorted(partitions)[:5]))
+        # They stay as they are until somebody seeks: asking again and again would raise again and again.
+        self._fail(
+            OffsetOutOfRangeException(
+                f"no committed offset for {names}, and auto.offset.reset=none; seek(), commit offsets, or set it to "
+                "earliest or latest"
+            )
+        )
+
+    def _ask(self, wanted: Mapping[TopicPartition, int]) -> None:
+        call = Call("looking up positions", math.inf)
+
+        def take(done: Future[object]) -> None:
+            error = done.exception()
+            if error is not None:
+                self._give_back(frozenset(wanted), error)
+                return
+            found = done.result()
+            assert isinstance(found, dict)
+            for partition, offset in found.items():
+                self._subscription.found(partition, offset)
+            self._notify()
+
+        call.future.add_done_callback(take)
+        self._offsets.ask(call, wanted, read_committed=self._read_committed)
+
+    def _give_back(self, partitions: frozenset[TopicPartition], error: BaseException) -> None:
+        for partition in partitions:
+            self._subscription.not_found(partition)
+        self._failed = True
+        if isinstance(error, Exception):
+            self._fail(error)

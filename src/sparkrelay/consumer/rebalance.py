@@ -1,0 +1,182 @@
+"""The application's part in a rebalance: callbacks and client-side assignors, run in the thread that polls.
+
+Whatever they raise, the membership gets its answer, so that the group goes on; the error then comes out of ``poll``
+(KAFKA-18160, KAFKA-16933). Steps that were overtaken meanwhile are not run.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.consumer.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
+from sparkrelay.errors import KafkaException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from sparkrelay.consumer.assignor import MemberAssignment, MemberSubscription, PartitionAssignor
+    from sparkrelay.consumer.subscription import SubscriptionState
+    from sparkrelay.types import TopicPartition
+
+    Callback = Callable[[Any, list[TopicPartition]], object]
+
+__all__ = ["RebalanceSteps"]
+
+_log = logging.getLogger(__name__)
+
+
+class RebalanceSteps:
+    """Runs the steps of one consumer's rebalances.
+
+    Args:
+        consumer: first argument of callbacks.
+        subscription: what the consumer holds.
+        assignors: what it offers to its group.
+        before_revoking: called before partitions are given up in good order: the automatic commit.
+    """
+
+    def __init__(
+        self,
+        consumer: object,
+        subscription: SubscriptionState,
+        assignors: Sequence[PartitionAssignor],
+        *,
+        before_revoking: Callable[[], None],
+    ) -> None:
+        self._consumer = consumer
+        self._subscription = subscription
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._cooperative = all(assignor.supports_cooperative for assignor in assignors)
+        self._before_revoking = before_revoking
+        self._on_assigned: Callback | None = None
+        self._on_revoked: Callback | None = None
+        self._on_lost: Callback | None = None
+
+    def set_callbacks(
+        self, on_assigned: Callback | None, on_revoked: Callback | None, on_lost: Callback | None
+    ) -> None:
+        """Set what is called; without ``on_lost`` lost partitions go to ``on_revoked``, as in Kafka."""
+        self._on_assigned = on_assigned
+        self._on_revoked = on_revoked
+        self._on_lost = on_lost if on_lost is not None else on_revoked
+
+    def prepare(self, step: JoinNeeded, answer: Callable[[Prepared], None]) -> Exception | None:
+        """Give up what must be given up before joining, and gather user data; return the first error."""
+        failures: list[Exception] = []
+        prepared = Prepared(step.number, error=_INTERRUPTED)
+        try:
+            if step.hold is Hold.LOSE:
+                self.lose(failures)
+            else:
+                held = self._subscription.assigned
+                gone = held if step.hold is Hold.REVOKE else {p for p in held if p.topic in step.dropped}
+                self.revoke(gone, failures)
+            user_data, error = self._user_data(step.topics)
+            prepared = Prepared(step.number, self._subscription.assigned, user_data, error)
+            if error is not None:
+                failures.append(error)
+        finally:
+            answer(prepared)
+        return failures[0] if failures else None
+
+    def assign(self, step: AssignNeeded, answer: Callable[[Assigned], None]) -> Exception | None:
+        """Run the leader's assignor; return its error."""
+        assigned = Assigned(step.number, error=_INTERRUPTED)
+        try:
+            assignor = self._assignors[step.assignor]
+            assignments = dict(assignor.assign(step.cluster, step.members))
+            if assignor.supports_cooperative:
+                _check_cooperative(step.assignor, assignments, step.members)
+            assigned = Assigned(step.number, assignments)
+        except Exception as error:  # noqa: BLE001 - the assignor is the user's; poll raises it
+            assigned = Assigned(step.number, error=error)
+            return error
+        finally:
+            answer(assigned)
+        return None
+
+    def adopt(self, step: AdoptNeeded, answer: Callable[[Adopted], None]) -> Exception | None:
+        """Take an assignment: the assignor hears of it, then ``on_revoked``, then ``on_assigned``."""
+        failures: list[Exception] = []
+        held = self._subscription.assigned
+        given = dict.fromkeys(step.assignment.partitions)
+        gone = {p for p in held if p not in given}
+        try:
+            assignor = self._assignors[step.assignor]
+            _attempt(failures, lambda: assignor.on_assignment(step.assignment, step.metadata))
+            if gone:
+                self.revoke(gone, failures)
+            self._subscription.assign_from_group(list(given))
+            new = [p for p in sorted(given) if p not in held]
+            if self._on_assigned is not None:
+                self._call(self._on_assigned, new, failures)
+        finally:
+            self._subscription.release()
+            answer(Adopted(step.number, revoked=bool(gone) and self._cooperative))
+        return failures[0] if failures else None
+
+    def revoke(self, partitions: Iterable[TopicPartition], failures: list[Exception]) -> None:
+        """Give partitions up in good order; their positions can be read and committed in the callback."""
+        gone = sorted(partitions)
+        if not gone:
+            return
+        self._subscription.hold_back(gone)
+        _attempt(failures, self._before_revoking)
+        if self._on_revoked is not None:
+            self._call(self._on_revoked, gone, failures)
+        self._drop(gone)
+
+    def lose(self, failures: list[Exception]) -> None:
+        """Drop all partitions: others have them already."""
+        gone = sorted(self._subscription.assigned)
+        if not gone:
+            return
+        self._subscription.hold_back(gone)
+        if self._on_lost is not None:
+            self._call(self._on_lost, gone, failures)
+        self._drop(gone)
+
+    def _drop(self, gone: list[TopicPartition]) -> None:
+        dropped = set(gone)
+        self._subscription.keep([p for p in self._subscription.assigned if p not in dropped])
+
+    def _call(self, callback: Callback, partitions: list[TopicPartition], failures: list[Exception]) -> None:
+        _attempt(failures, lambda: callback(self._consumer, partitions))
+
+    def _user_data(self, topics: frozenset[str]) -> tuple[Mapping[str, bytes], Exception | None]:
+        try:
+            return {a.name: a.subscription_user_data(topics) for a in self._assignors.values()}, None
+        except Exception as error:  # noqa: BLE001 - the assignor is the user's; poll raises it
+            return {}, error
+
+
+#: What the membership hears if a step ended by something that is no error, such as KeyboardInterrupt.
+_INTERRUPTED: Final = KafkaException("the step was interrupted")
+
+
+def _attempt(failures: list[Exception], action: Callable[[], object]) -> None:
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001 - the rest of the step must happen all the same
+        _log.log(logging.ERROR if failures else logging.DEBUG, "a rebalance callback failed", exc_info=True)
+        failures.append(error)
+
+
+def _check_cooperative(
+    name: str, assignments: Mapping[str, MemberAssignment], members: Mapping[str, MemberSubscription]
+) -> None:
+    """Refuse an assignment that gives a partition to one member while it takes it from another (KIP-429)."""
+    added: dict[TopicPartition, str] = {}
+    for member, assignment in assignments.items():
+        for partition in assignment.partitions:
+            if partition not in members[member].owned_partitions:
+                added[partition] = member
+    for member, subscription in members.items():
+        kept = set(assignments[member].partitions) if member in assignments else set()
+        for partition in subscription.owned_partitions - kept:
+            if partition in added:
+                raise KafkaException(
+                    f"assignor {name!r} gives {partition} to {added[partition]} while {member} still holds it; a "
+                    "cooperative assignor must wait for the next rebalance"
+                )

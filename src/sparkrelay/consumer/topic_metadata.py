@@ -1,0 +1,133 @@
+"""When to ask for the metadata of which topics.
+
+Three reasons to ask: somebody found a leader stale or missing, somebody waits for an answer (a group's leader, the
+application), or what we know is old. Topics that are wanted but absent are looked for more often, because whoever
+subscribed to them waits for them to be created. The answer itself goes into ``client.metadata`` before ``handle``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.consumer.requests import NOTHING, PollResult, RequestState, Unsent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from sparkrelay.client.metadata import Metadata
+    from sparkrelay.errors import KafkaException
+
+__all__ = ["TopicMetadataManager", "TopicsWanted"]
+
+_ABSENT_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsWanted:
+    """A metadata request: topics by name (none: brokers only), or None for all."""
+
+    topics: frozenset[str] | None
+
+
+@dataclass(slots=True, eq=False)
+class _Ask:
+    topics: frozenset[str] | None
+    done: Callable[[], None]
+
+
+class TopicMetadataManager:
+    """Keeps the topics that matter known.
+
+    Args:
+        metadata: what is known; the client fills it.
+        max_age: seconds after which topics are looked at again.
+        state: pauses between attempts.
+        fail: called with errors that asking again does not change.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        *,
+        max_age: float,
+        state: RequestState,
+        fail: Callable[[KafkaException], None],
+    ) -> None:
+        self._metadata = metadata
+        self._max_age = max_age
+        self._state = state
+        self._fail = fail
+        self._wanted: frozenset[str] = frozenset()
+        self._stale: set[str] = set()
+        self._refresh = False
+        self._asks: list[_Ask] = []
+        self._asked_at = -math.inf
+        self._not_before = -math.inf
+        self.last_error: KafkaException | None = None
+
+    def want(self, topics: Iterable[str]) -> None:
+        """Keep these topics known from now on, and no others."""
+        wanted = frozenset(topics)
+        self._stale |= {topic for topic in wanted - self._wanted if self._metadata.topic(topic) is None}
+        self._wanted = wanted
+
+    def stale(self, topic: str) -> None:
+        """Ask for a topic soon: its leaders are not where we thought, or unknown."""
+        self._stale.add(topic)
+
+    def refresh(self) -> None:
+        """Ask for the brokers soon."""
+        self._refresh = True
+
+    def ask(self, topics: frozenset[str] | None, done: Callable[[], None]) -> None:
+        """Ask for topics (None: all) now, and call ``done()`` when the answer is there."""
+        self._asks.append(_Ask(topics, done))
+
+    def poll(self, now: float) -> PollResult:
+        """Return a request if there is a reason."""
+        absent = {topic for topic in self._wanted if self._metadata.topic(topic) is None}
+        due = self._asked_at + (_ABSENT_SECONDS if absent else self._max_age) if self._wanted else math.inf
+        soon = bool(self._stale or self._refresh)
+        if not (soon or self._asks or now >= due):
+            return NOTHING if due == math.inf else PollResult(wait=due - now)
+        wait = self._state.wait(now)
+        if not self._asks:
+            # A stale leader stays stale for a while: do not ask again and again.
+            wait = max(wait, self._not_before - now)
+        if wait > 0:
+            return PollResult(wait=wait)
+        return PollResult((self._unsent(now),))
+
+    def _unsent(self, now: float) -> Unsent:
+        asks, self._asks = self._asks, []
+        stale, self._stale = frozenset(self._stale), set()
+        self._refresh = False
+        topics: frozenset[str] | None = self._wanted | stale
+        for ask in asks:
+            topics = None if topics is None or ask.topics is None else topics | ask.topics
+        self._state.sent()
+        self._asked_at = now
+
+        def handle(_: Any, error: KafkaException | None, now: float) -> None:
+            self._answered(asks, stale, error, now)
+
+        return Unsent(TopicsWanted(topics), handle)
+
+    def _answered(self, asks: list[_Ask], stale: frozenset[str], error: KafkaException | None, now: float) -> None:
+        if error is not None:
+            self.last_error = error
+            self._state.failed(now)
+            if error.retriable:
+                self._asks = asks + self._asks
+                self._stale |= stale
+                self._refresh = True
+            else:
+                self._fail(error)
+            return
+        self._state.succeeded()
+        self.last_error = None
+        self._not_before = now + 0.1
+        for ask in asks:
+            ask.done()
