@@ -88,20 +88,19 @@ class ConsumerCore:
             make_state=self._make_state,
             timeout_ms=config.client.request_timeout_ms,
         )
-        self.coordinator: CoordinatorManager | None = None
         self.membership: ClassicMembership | None = None
         self._commits: CommitManager | None = None
-        managers = [] if config.group_id is None else self._make_group(config.group_id, assignors)
+        managers: list[RequestManager] = []
+        finders: list[RequestManager] = [self._topics]
+        if config.group_id is not None:
+            coordinator, managers = self._make_group(config.group_id, assignors)
+            finders.insert(0, coordinator)
         self._fetches: FetchManager | None = None
         if buffer is not None:
             managers.insert(0, self._make_positions(buffer))
             self._fetches = self._make_fetches(buffer)
             managers.append(self._fetches)
-        managers.append(self._offsets)
-        if self.coordinator is not None:
-            managers.append(self.coordinator)
-        managers.append(self._topics)
-        self.managers: tuple[RequestManager, ...] = tuple(managers)
+        self.managers: tuple[RequestManager, ...] = (*managers, self._offsets, *finders)
 
     @property
     def group_metadata(self) -> GroupMetadata | None:
@@ -175,9 +174,11 @@ class ConsumerCore:
         client = self._config.client
         return RequestState(client.retry_backoff_ms / 1000, client.retry_backoff_max_ms / 1000)
 
-    def _make_group(self, group_id: str, assignors: Sequence[PartitionAssignor]) -> list[RequestManager]:
+    def _make_group(
+        self, group_id: str, assignors: Sequence[PartitionAssignor]
+    ) -> tuple[CoordinatorManager, list[RequestManager]]:
         config = self._config
-        self.coordinator = CoordinatorManager(
+        coordinator = CoordinatorManager(
             group_id, metadata=self._metadata, topics=self._topics, fail=self._group_failed, state=self._make_state()
         )
         self.membership = ClassicMembership(
@@ -189,7 +190,7 @@ class ConsumerCore:
                 session_timeout=config.session_timeout_ms / 1000,
                 max_poll_interval=config.max_poll_interval_ms / 1000,
             ),
-            coordinator=self.coordinator,
+            coordinator=coordinator,
             topics=self._topics,
             metadata=self._metadata,
             tell=self._mailbox.put,
@@ -198,19 +199,19 @@ class ConsumerCore:
         )
         heartbeats = HeartbeatManager(
             self.membership,
-            self.coordinator,
+            coordinator,
             interval=config.heartbeat_interval_ms / 1000,
             session_timeout=config.session_timeout_ms / 1000,
             state=self._make_state(),
         )
         self._commits = CommitManager(
             group_id,
-            coordinator=self.coordinator,
+            coordinator=coordinator,
             place=self._place,
             fenced=self.membership.fenced,
             make_state=self._make_state,
         )
-        return [self.membership, heartbeats, self._commits]
+        return coordinator, [self.membership, heartbeats, self._commits]
 
     def _place(self) -> GroupMetadata | None:
         """Return what commits are fenced with: nothing for partitions assigned by hand."""

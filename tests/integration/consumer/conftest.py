@@ -1,0 +1,154 @@
+"""Consumers that are closed at the end, and members of groups that poll in threads of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+import time
+
+import pytest
+
+from sparkrelay.consumer import Consumer
+from sparkrelay.errors import WakeupException
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def group():
+    """A group id that no other test has."""
+    return f"group-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+def make_consumer(kafka):
+    """`make_consumer(group_id="g", enable_auto_commit=False, ...)`: settings with underscores for dots."""
+    made = []
+
+    def make(*, assignors=(), fetching=True, **config):
+        settings = {"bootstrap.servers": kafka.bootstrap_servers, "auto.offset.reset": "earliest"}
+        settings |= {key.replace("_", "."): value for key, value in config.items()}
+        made.append(Consumer(settings, assignors=assignors, fetching=fetching))
+        return made[-1]
+
+    yield make
+    for consumer in made:
+        consumer.close(5)
+
+
+@pytest.fixture
+def read():
+    """`read(consumer, count)` polls until `count` records are there."""
+
+    def read(consumer, count, timeout_s=60, **limits):
+        rows, deadline = [], time.monotonic() + timeout_s
+        while len(rows) < count:
+            assert time.monotonic() < deadline, f"{len(rows)} of {count} records after {timeout_s} s"
+            rows += consumer.poll(0.5, **limits).to_pylist()
+        return rows
+
+    return read
+
+
+class Member:
+    """A group member that polls in its own thread and notes what happens to it."""
+
+    def __init__(self, consumer, topics, owners, hooks):
+        self.consumer, self.topics, self.owners, self.hooks = consumer, topics, owners, hooks
+        self.held, self.story, self.errors = set(), [], []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        self.consumer.subscribe(self.topics, on_assigned=self._assigned, on_revoked=self._revoked, on_lost=self._lost)
+        while not self._stop.is_set():
+            try:
+                self.consumer.poll(0.2)
+            except WakeupException:
+                continue
+            except Exception as error:  # noqa: BLE001 - the test looks at it
+                self.errors.append(error)
+        if self._leaving:
+            self.consumer.close(10)
+
+    def _assigned(self, consumer, partitions):
+        assert consumer is self.consumer
+        for partition in partitions:
+            self.owners.take(partition, self)
+        self.held |= set(partitions)
+        self.story.append(("assigned", tuple(partitions)))
+        self.hooks.get("assigned", lambda *_: None)(self, partitions)
+
+    def _revoked(self, consumer, partitions):
+        self.hooks.get("revoked", lambda *_: None)(self, partitions)
+        for partition in partitions:
+            self.owners.give(partition, self)
+        self.held -= set(partitions)
+        self.story.append(("revoked", tuple(partitions)))
+
+    def _lost(self, consumer, partitions):
+        for partition in partitions:
+            self.owners.give(partition, self)
+        self.held -= set(partitions)
+        self.story.append(("lost", tuple(partitions)))
+
+    def stop(self, *, leave=True):
+        self._leaving = leave
+        self._stop.set()
+        self.consumer.wakeup()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+    def vanish(self):
+        """Stop as a killed process would: no farewell."""
+        self._leaving = False
+        self.consumer._network.stop(5)
+        self._stop.set()
+        self._thread.join(30)
+        for partition in self.held:
+            self.owners.give(partition, self)
+
+
+class Owners:
+    """Who owns what, over all members of a test; notes whoever takes what another still has."""
+
+    def __init__(self):
+        self._lock, self._owner, self.clashes = threading.Lock(), {}, []
+
+    def take(self, partition, member):
+        with self._lock:
+            if partition in self._owner:
+                self.clashes.append((partition, member))
+            self._owner[partition] = member
+
+    def give(self, partition, member):
+        with self._lock:
+            if self._owner.get(partition) is member:
+                del self._owner[partition]
+
+
+@pytest.fixture
+def members(make_consumer, group):
+    """`members(topics, **config)` starts a member; `members.owners.clashes` must stay empty."""
+    owners, made = Owners(), []
+
+    def make(topics, *, hooks=None, **config):
+        settings = {
+            "group_id": group,
+            "partition_assignment_strategy": "cooperative-sticky",
+            "heartbeat_interval_ms": 200,
+            "session_timeout_ms": 6000,
+            "enable_auto_commit": False,
+        }
+        consumer = make_consumer(**settings | config)
+        made.append(Member(consumer, topics, owners, hooks or {}))
+        return made[-1]
+
+    make.owners = owners
+    yield make
+    for member in made:
+        with contextlib.suppress(AssertionError):
+            member.stop(leave=False)
