@@ -74,16 +74,11 @@ def _check_assignor(path: str) -> None:
     """Fail before anything is started if the assignor cannot be used."""
     import sys  # noqa: PLC0415
 
-    from sparkrelay.config import StreamsConfig  # noqa: PLC0415
-    from sparkrelay.runtime.kafka_streams import load_assignor  # noqa: PLC0415
+    from sparkrelay.assignment import load_assignor  # noqa: PLC0415
 
     if "" not in sys.path:
         sys.path.append("")  # an installed command does not look in the current folder
-    load_assignor(
-        StreamsConfig.from_dict(
-            {"application.id": "demo", "bootstrap.servers": "localhost:1", "task.assignor.class": path}
-        )
-    )
+    load_assignor(path, {})
 
 
 def _check_writable(path: Path) -> None:

@@ -122,7 +122,9 @@ class Board:
                 client.status = what["status"]
                 self._take_tasks(client, what)
             case "told":
-                self.note(self._named(what["text"]))
+                # What each member was given is in the leader's plan, and in the picture.
+                if not what["text"].startswith("generation "):
+                    self.note(self._named(what["text"]))
             case "failed":
                 client.failure = what["text"]
 

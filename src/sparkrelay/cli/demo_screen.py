@@ -114,7 +114,7 @@ class PlainLines:
         for note in board.notes[self._told :]:
             self._line(f"[{_clock(note.at)}] {note.text}")
         self._told = len(board.notes)
-        if board.clients and board.elapsed - self._status_at >= _STATUS_S:
+        if not all(client.gone for client in board.clients.values()) and board.elapsed - self._status_at >= _STATUS_S:
             self._status_at = board.elapsed
             self._line(f"[{_clock(board.elapsed)}]   {_figures(board)}")
 
