@@ -34,6 +34,8 @@ POINTS: Final = (
     "publish-after-flush",
     "driver-between-waves",
     "driver-before-commit",
+    "driver-before-end-txn",
+    "driver-after-end-txn",
     "driver-after-commit",
 )
 
