@@ -77,8 +77,15 @@ class BatchRunner:
         self._retries = retries
         self._number = 0
 
-    def run(self, plans: Plans, work: Mapping[TaskId, tuple[Task, Ranges]]) -> BatchOutcome:
+    def run(
+        self, plans: Plans, work: Mapping[TaskId, tuple[Task, Ranges]], partitions: Mapping[str, int]
+    ) -> BatchOutcome:
         """Run one batch for the given tasks and ranges, and end every task's transaction.
+
+        Args:
+            plans: the prepared legs.
+            work: the tasks, and what each takes.
+            partitions: partition count of each topic that is written.
 
         Raises:
             SparkRelayError: an error that running again cannot mend, such as a record that does not decode; all
@@ -96,7 +103,7 @@ class BatchRunner:
         faults.reach("driver-before-job")
         failed: Exception | None = None
         try:
-            self._run_waves(plans, work, outcome)
+            self._run_waves(plans, work, partitions, outcome)
         except SparkRelayError as error:
             failed = error
         outcome.seconds["job"] = time.perf_counter() - started
@@ -110,13 +117,20 @@ class BatchRunner:
         outcome.seconds["total"] = time.perf_counter() - started
         return outcome
 
-    def _run_waves(self, plans: Plans, work: Mapping[TaskId, tuple[Task, Ranges]], outcome: BatchOutcome) -> None:
+    def _run_waves(
+        self,
+        plans: Plans,
+        work: Mapping[TaskId, tuple[Task, Ranges]],
+        partitions: Mapping[str, int],
+        outcome: BatchOutcome,
+    ) -> None:
         weights = {id_: sum(end - start for start, end in ranges.values()) for id_, (_, ranges) in work.items()}
         shares = share_out(weights, self._process.slots)
         sequences: dict[TaskId, dict[TopicPartition, int]] = defaultdict(dict)
         topics = {partition.topic for _, ranges in work.values() for partition in ranges}
         for wave in plans.waves({id_.subtopology for id_ in work}, topics):
-            order = BatchOrder(tuple(tuple(_order(*work[id_], sequences[id_]) for id_ in share) for share in shares))
+            slots = tuple(tuple(_order(*work[id_], sequences[id_]) for id_ in share) for share in shares)
+            order = BatchOrder(slots, partitions)
             description = f"batch {self._number} of {_names(work)}"
             reports = self._process.run_batch(wave, order, description=description)
             outcome.reports += reports

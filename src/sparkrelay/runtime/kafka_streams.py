@@ -28,6 +28,7 @@ from sparkrelay.runtime.session import check_session
 from sparkrelay.runtime.stream_thread import StreamThread
 from sparkrelay.runtime.task_set import TaskSet
 from sparkrelay.runtime.topics import Topics
+from sparkrelay.runtime.warm_up import warm_up
 from sparkrelay.runtime.worker.replay import ReplaySpec
 from sparkrelay.state import Slot
 
@@ -121,8 +122,9 @@ class KafkaStreams:
         self._task_sets: list[TaskSet] = []
         self._clients: list[KafkaClient] = []
         self._slot: Slot | None = None
+        warm_up(spark, self._slots)
         # Building every leg once makes Catalyst check every column before anything starts.
-        self._plans({})
+        self._checked_plans = self._plans()
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -308,14 +310,14 @@ class KafkaStreams:
                 membership=membership,
                 tasks=tasks,
                 batches=BatchRunner(process, transactions, config.application_id, retries=config.max_batch_retries),
-                plans=lambda: self._plans(topics.sink_partitions()),
+                plans=self._checked_plans if number == 1 else self._plans(),
                 progress=self._progress,
                 on_change=self._thread_changed,
                 on_failure=self._thread_failed,
             )
         )
 
-    def _plans(self, partitions: Mapping[str, int]) -> Plans:
+    def _plans(self) -> Plans:
         legs = [leg for subtopology in self._topology.subtopologies for leg in subtopology.legs]
         compiler = LegCompiler(
             self._spark,
@@ -323,7 +325,6 @@ class KafkaStreams:
             legs,
             slots=self._slots,
             names=self._names,
-            partitions=partitions,
             client=self._connection("worker"),
         )
         return Plans(compiler, legs, union=Process.union)

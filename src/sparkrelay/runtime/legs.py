@@ -84,7 +84,6 @@ class LegCompiler:
         *,
         slots: int,
         names: TopicNames,
-        partitions: Mapping[str, int],
         client: Mapping[str, Any],
     ) -> None:
         """Take what every leg shares.
@@ -95,7 +94,6 @@ class LegCompiler:
             legs: every leg of the topology.
             slots: Spark partitions of the process, one per core.
             names: Kafka's names of the topology's topics.
-            partitions: Kafka's topic name -> partition count, for sinks.
             client: settings of the workers' Kafka connections.
         """
         self._spark = spark
@@ -103,7 +101,6 @@ class LegCompiler:
         self._legs = tuple(legs)
         self._slots = slots
         self._names = names
-        self._partitions = partitions
         self._client = dict(client)
         self._compression = str(config.producer.get("compression.type", "none"))
         #: store -> schema that Spark gives the aggregation, names and types
@@ -292,7 +289,6 @@ class LegCompiler:
             slots=self._slots,
             client=self._client,
             topic=topic,
-            partitions=0 if topic is None else self._partitions.get(topic, 0),
             columns=tuple(output.names if sink is not None and sink.internal else plan.columns.names),
             key_columns=plan.key,
             value=None if sink is not None and sink.internal else plan.format,

@@ -83,9 +83,15 @@ class TaskOrder:
 
 @dataclass(frozen=True, slots=True)
 class BatchOrder:
-    """One micro-batch of one process: for each Spark partition ("slot"), the tasks it works on."""
+    """One micro-batch of one process.
+
+    Attributes:
+        slots: for each Spark partition ("slot"), the tasks it works on.
+        partitions: partition count of each topic that is written.
+    """
 
     slots: tuple[tuple[TaskOrder, ...], ...]
+    partitions: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,6 @@ class PublishSpec:
 
     Attributes:
         topic: Kafka's name of the sink topic, or None for a leg that only keeps a store.
-        partitions: its partition count when the plan was made.
         columns: names of the columns that the value is made of, in order.
         key_columns: columns that make the key; empty: the key that travels with the rows.
         value: format of the value; None for a repartition topic, which carries whole rows.
@@ -95,7 +94,6 @@ class PublishSpec:
     slots: int
     client: Mapping[str, Any]
     topic: str | None
-    partitions: int
     columns: tuple[str, ...]
     key_columns: tuple[str, ...]
     value: Format | None

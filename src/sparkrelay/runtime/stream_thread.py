@@ -47,7 +47,7 @@ class StreamThread:
         membership: Membership,
         tasks: TaskSet,
         batches: BatchRunner,
-        plans: Callable[[], Plans],
+        plans: Plans,
         progress: ProgressLog,
         on_change: Callable[[StreamThread], None],
         on_failure: Callable[[StreamThread, Exception], None],
@@ -57,8 +57,7 @@ class StreamThread:
         self._membership = membership
         self._tasks = tasks
         self._batches = batches
-        self._make_plans = plans
-        self._plans: Plans | None = None
+        self._plans = plans
         self._progress = progress
         self._on_change = on_change
         self._on_failure = on_failure
@@ -148,10 +147,8 @@ class StreamThread:
         work = self._choose(running)
         if not work:
             return False
-        if self._plans is None:
-            self._plans = self._make_plans()
         listed = time.perf_counter() - started
-        outcome = self._batches.run(self._plans, work)
+        outcome = self._batches.run(self._plans, work, self._tasks.sink_partitions)
         for id_, reason in outcome.reopen.items():
             self._tasks.reopen(id_, reason)
         self._progress.batch(work, outcome, listed_seconds=listed)

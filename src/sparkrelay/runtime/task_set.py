@@ -53,6 +53,8 @@ class TaskSet:
         self._transactions = transactions
         self._topics = topics
         self._layout: Layout | None = None
+        #: Partition count of each topic that is written, as of the newest assignment.
+        self.sink_partitions: Mapping[str, int] = {}
         self._tasks: dict[TaskId, Task] = {}
         #: Local copies of tasks we do not have: task -> sum of changelog offsets.
         self._leftovers: dict[TaskId, int] = {}
@@ -76,6 +78,7 @@ class TaskSet:
     def follow(self, active: Collection[TaskId], standby: Collection[TaskId]) -> list[TaskId]:
         """Take a new assignment; return the standbys that are cold (beyond the acceptable lag)."""
         self._layout = self._topics.layout()
+        self.sink_partitions = self._topics.sink_partitions()
         unknown = (set(active) | set(standby)) - set(self._layout.tasks)
         if unknown:
             raise StreamsException(f"the leader assigned tasks that this topology does not have: {sorted(unknown)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import re
 from typing import TYPE_CHECKING, TypeVar
@@ -48,9 +49,15 @@ def current_order(kind: type[Order]) -> Order:
     assert context is not None, "worker steps run inside a Spark task"
     text = context.getLocalProperty(ORDER_PROPERTY)
     assert text is not None, "the driver sets the order before it runs the job"
-    order = decode(text)
+    order = _decoded(text)
     assert isinstance(order, kind), f"expected {kind.__name__}, got {type(order).__name__}"
     return order
+
+
+@functools.lru_cache(maxsize=1)
+def _decoded(text: str) -> object:
+    # Each step of a leg asks several times within one job.
+    return decode(text)
 
 
 def current_slot(slots: int) -> int:

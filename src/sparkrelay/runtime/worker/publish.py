@@ -18,9 +18,9 @@ from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.encode import ProducerState, encode as encode_records, next_sequence
 from sparkrelay.records.partition import murmur2_partitions, split_by_partition
 from sparkrelay.runtime import hidden
-from sparkrelay.runtime.orders import LegReport, TaskOrder, encode_bytes
+from sparkrelay.runtime.orders import BatchOrder, LegReport, TaskOrder, encode_bytes
 from sparkrelay.runtime.worker import connections, faults
-from sparkrelay.runtime.worker.context import WorkerFailure, leg_tasks, settle_memory
+from sparkrelay.runtime.worker.context import WorkerFailure, current_order, leg_tasks, settle_memory
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
 from sparkrelay.runtime.worker.state import TaskOutcome, apply_leg, collect_rows
 from sparkrelay.state.changelog import Marker, encode_changelog, encode_marker
@@ -194,11 +194,12 @@ def _send_rows(transaction: _Transaction, spec: PublishSpec, order: TaskOrder, r
     keys, values = sink_keys(spec, rows), sink_values(spec, rows)
     timestamps = rows.column(hidden.TIMESTAMP)
     headers = rows.column("headers") if spec.headers else None
-    targets = murmur2_partitions(keys, spec.partitions)
+    count = current_order(BatchOrder).partitions[spec.topic]
+    targets = murmur2_partitions(keys, count)
     if keys.null_count:
         # Records without a key go where their task's number points: deterministic, and spread over the tasks.
-        targets = np.where(targets < 0, order.task.partition % spec.partitions, targets).astype(np.int32)
-    for number, indices in enumerate(split_by_partition(targets, spec.partitions)):
+        targets = np.where(targets < 0, order.task.partition % count, targets).astype(np.int32)
+    for number, indices in enumerate(split_by_partition(targets, count)):
         if len(indices):
             chosen = pa.array(indices)
             partition = TopicPartition(spec.topic, number)

@@ -1,0 +1,43 @@
+"""Starting Spark's Python worker daemon early, while Catalyst checks the topology and the group is joined.
+
+The daemon imports Arrow, numba and the Kafka client before it can fork the first worker: seconds that would otherwise
+pass between an assignment and its first task in service.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from sparkrelay.runtime.worker.context import drain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+__all__ = ["warm_up"]
+
+log = logging.getLogger(__name__)
+
+
+def warm_up(spark: SparkSession, slots: int) -> threading.Thread:
+    """Run a job without work on another thread; nobody waits for it, and its failure shows in the first real job."""
+
+    def run() -> None:
+        try:
+            spark.sparkContext.setJobDescription("starting Python workers")
+            spark.range(0, slots, 1, slots).mapInArrow(_nothing, "nothing int")._jdf.collect()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the first real job meets it again and reports it
+            log.debug("starting Python workers failed: %s", error)
+
+    thread = threading.Thread(target=run, name="sparkrelay-warm-up", daemon=True)
+    thread.start()
+    return thread
+
+
+def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    drain(batches)
+    yield from ()
