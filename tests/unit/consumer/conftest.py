@@ -1,0 +1,130 @@
+"""A clock that tests move, a cluster without brokers, and a broker's answers for request managers."""
+
+from __future__ import annotations
+
+import uuid
+from types import SimpleNamespace
+
+import pytest
+
+from sparkrelay.client.messages import MetadataResponse
+from sparkrelay.client.metadata import Metadata
+from sparkrelay.consumer.events import Call
+from sparkrelay.consumer.requests import RequestState
+
+
+def make_metadata(topics, *, brokers=(1,), leaders=None, ids=None):
+    """A `Metadata` with `topics` = {name: partition count}; leaders default to the first broker."""
+    metadata = Metadata()
+    metadata.update(metadata_response(topics, brokers=brokers, leaders=leaders, ids=ids), requested=None)
+    return metadata
+
+
+def metadata_response(topics, *, brokers=(1,), leaders=None, ids=None, epoch=0):
+    leaders, ids = leaders or {}, ids or {}
+    make = MetadataResponse.MetadataResponseTopic
+    return MetadataResponse(
+        brokers=[MetadataResponse.MetadataResponseBroker(node_id=b, host="h", port=b, rack=None) for b in brokers],
+        cluster_id="c",
+        controller_id=brokers[0],
+        topics=[
+            make(
+                name=name,
+                topic_id=ids.get(name, uuid.uuid5(uuid.NAMESPACE_DNS, name)),
+                is_internal=False,
+                error_code=0,
+                partitions=[
+                    make.MetadataResponsePartition(
+                        error_code=0,
+                        partition_index=p,
+                        leader_id=leaders.get((name, p), brokers[0]),
+                        leader_epoch=epoch,
+                        replica_nodes=list(brokers),
+                        isr_nodes=list(brokers),
+                        offline_replicas=[],
+                    )
+                    for p in range(count)
+                ],
+            )
+            for name, count in topics.items()
+        ],
+    )
+
+
+def namespace(**fields):
+    return SimpleNamespace(**fields)
+
+
+class Driver:
+    """Polls managers and keeps what they want sent, by request name; time moves only on purpose."""
+
+    def __init__(self, *managers):
+        self.managers = managers
+        self.now = 0.0
+        self.waiting = []
+        self.waits = {}
+
+    def poll(self):
+        """Poll until nobody wants to send any more; return the names of new requests."""
+        new = []
+        while True:
+            sent = []
+            for manager in self.managers:
+                result = manager.poll(self.now)
+                self.waits[type(manager).__name__] = result.wait
+                sent += result.requests
+            if not sent:
+                return new
+            self.waiting += sent
+            new += [name_of(unsent) for unsent in sent]
+
+    def pass_time(self, seconds):
+        self.now += seconds
+        return self.poll()
+
+    def find(self, name):
+        for unsent in self.waiting:
+            if name_of(unsent) == name:
+                return unsent
+        raise AssertionError(f"no {name} among {[name_of(u) for u in self.waiting]}")
+
+    def answer(self, name, message=None, error=None):
+        """Answer the oldest request of a kind; return it."""
+        unsent = self.find(name)
+        self.waiting.remove(unsent)
+        unsent.handle(message, error, self.now)
+        return unsent.request
+
+
+def name_of(unsent):
+    return type(unsent.request).__name__.removesuffix("Request")
+
+
+@pytest.fixture
+def make_call():
+    return lambda what="a call", deadline=1e9: Call(what, deadline)
+
+
+@pytest.fixture
+def make_state():
+    return lambda: RequestState(0.1, 1.0, jitter=0.0)
+
+
+@pytest.fixture
+def driver():
+    return Driver
+
+
+@pytest.fixture
+def cluster():
+    return make_metadata
+
+
+@pytest.fixture
+def message():
+    return namespace
+
+
+@pytest.fixture
+def metadata_message():
+    return metadata_response

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from sparkrelay.consumer.config import ConsumerConfig
+from sparkrelay.errors import ConfigException
+
+BASE = {"bootstrap.servers": "localhost:9092"}
+
+
+def test_defaults_are_kafkas():
+    config = ConsumerConfig.from_dict(BASE)
+    assert (config.session_timeout_ms, config.heartbeat_interval_ms, config.max_poll_interval_ms) == (
+        45000,
+        3000,
+        300000,
+    )
+    assert (config.auto_offset_reset, config.isolation_level, config.enable_auto_commit) == (
+        "latest",
+        "read_uncommitted",
+        True,
+    )
+    assert config.strategies == ("range", "cooperative-sticky")
+
+
+def test_values_may_be_text_and_keys_librdkafkas():
+    config = ConsumerConfig.from_dict(
+        BASE | {"fetch.wait.max.ms": "7", "enable.auto.commit": "false", "sasl.mechanisms": "PLAIN", "client.id": "x"}
+    )
+    assert (config.fetch_max_wait_ms, config.enable_auto_commit, config.client.client_id) == (7, False, "x")
+
+
+def test_given_values_win_over_other_defaults():
+    defaults = {"isolation.level": "read_committed", "fetch.max.bytes": 5}
+    config = ConsumerConfig.from_dict(BASE | {"fetch.max.bytes": 6}, defaults=defaults)
+    assert config.read_committed
+    assert config.fetch_max_bytes == 6
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"sesion.timeout.ms": 1}, r"sesion\.timeout\.ms.*did you mean 'session\.timeout\.ms'"),
+        ({"session_timeout_ms": 1}, "session_timeout_ms"),
+        ({"auto.offset.reset": "smallest"}, r"auto\.offset\.reset='smallest'.*earliest"),
+        ({"isolation.level": "serializable"}, r"isolation\.level='serializable'"),
+        ({"heartbeat.interval.ms": 45000}, r"heartbeat\.interval\.ms=45000 must be less than"),
+        ({"max.poll.records": 0}, r"max\.poll\.records=0"),
+        ({"fetch.max.bytes": "lots"}, r"fetch\.max\.bytes='lots'.*whole number"),
+        ({"enable.auto.commit": 1}, r"enable\.auto\.commit=1.*boolean"),
+        ({"group.id": ""}, r"group\.id is empty"),
+        ({"group.protocol": "consumer"}, "not supported yet"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(settings, text):
+    with pytest.raises(ConfigException, match=text):
+        ConsumerConfig.from_dict(BASE | settings)
