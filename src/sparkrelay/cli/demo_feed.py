@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Feeder", "Pace"]
 
-_SLOWING_S = 8.0
+_SLOWING_S = 12.0
 _SHORTEST_REST_S = 5.0
 _TICK_S = 0.05
 _TIMEOUT_S = 30.0
