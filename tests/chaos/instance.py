@@ -1,0 +1,106 @@
+"""One instance of the pipeline that the kill tests kill, as a process of its own.
+
+Takes its settings as JSON on the command line, answers on standard output, one line each:
+
+    (made)          ready
+    start           started, or failed <error>
+    tasks           {"active": [...], "standby": [...], "state": "RUNNING"}
+    stop            stopped <state>
+
+Points between the driver's own requests to the broker are added here, from outside of the product's code.
+"""
+
+# ruff: noqa: N812 - everybody writes F
+
+import json
+import logging
+import sys
+
+from pyspark.sql import functions as F
+
+from sparkrelay import Json, KafkaStreams, StreamsBuilder, String, spark_session
+from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.runtime.worker import faults
+
+
+def pipeline(topics):
+    """Two stateful legs, one of them behind a repartition topic, and two stateless ones that share a topic."""
+    builder = StreamsBuilder()
+    orders = builder.stream(topics["orders"], key=String("user"), value=Json("id long, shop string, amount long"))
+    totals = F.count("*").alias("n"), F.sum("amount").alias("total")
+    orders.groupBy("user").agg(*totals).to(topics["users"])
+    # A step after the aggregate keeps state and publish in two Python stages.
+    orders.groupBy("shop").agg(*totals).where("n > 0").to(topics["shops"])
+    orders.where("amount % 7 = 0").select("id", F.lit("seven").alias("why")).to(topics["marks"], value=Json())
+    orders.where("amount % 11 = 0").select("id", F.lit("eleven").alias("why")).to(topics["marks"], value=Json())
+    return builder.build()
+
+
+def watch_transactions():
+    """Let the driver die right before and right after it sends EndTxn, which is after its offsets were answered."""
+    send = KafkaClient.send
+
+    def watched(self, request, **kwargs):
+        ends = type(request).__name__.startswith("EndTxn") and request.committed
+        if ends:
+            faults.reach("driver-before-end-txn")
+        response = send(self, request, **kwargs)
+        if ends:
+            faults.reach("driver-after-end-txn")
+        return response
+
+    KafkaClient.send = watched
+
+
+def main():
+    settings = json.loads(sys.argv[1])
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(threadName)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    spark = spark_session(
+        "chaos",
+        **{
+            "spark.master": "local[2]",
+            "spark.ui.enabled": "false",
+            # It does not live long enough to earn back what a second compiler costs.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    watch_transactions()
+    streams = KafkaStreams(pipeline(settings["topics"]), settings["config"], spark=spark)
+    # Python workers are up before the instance joins, so that a restart takes as little as it can.
+    spark.range(0, 4, 1, 4).mapInArrow(pass_on, "id long").mapInArrow(pass_on, "id long").collect()
+    say("ready")
+    for line in sys.stdin:
+        match line.strip():
+            case "start":
+                try:
+                    streams.start()
+                except Exception as error:
+                    logging.getLogger("chaos").exception("start failed")
+                    say(f"failed {error}")
+                else:
+                    say("started")
+            case "tasks":
+                threads = streams.metadata_for_local_threads()
+                active = [task.task_id for thread in threads for task in thread.active_tasks if task.state == "running"]
+                standby = [task.task_id for thread in threads for task in thread.standby_tasks if task.lag == 0]
+                say(json.dumps({"active": active, "standby": standby, "state": streams.state}))
+            case "stop":
+                streams.stop()
+                say(f"stopped {streams.state}")
+                break
+    spark.stop()
+
+
+def pass_on(batches):
+    yield from batches
+
+
+def say(text):
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

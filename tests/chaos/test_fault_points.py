@@ -1,0 +1,90 @@
+"""The instance dies between two writes of a micro-batch, at each such place once; and so does a Python worker.
+
+One chain: each instance recovers what the one before it left, is checked, and dies in its turn.
+"""
+
+import pytest
+
+from sparkrelay.runtime.worker.faults import POINTS
+
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(240)]
+
+#: Point -> at which time of reaching it. Batches of several tasks pass a point once for each task, or leg, or send.
+IN_BATCHES = {
+    "driver-before-job": 3,
+    "fetch-first-rows": 4,
+    "state-before-apply": 6,
+    "state-after-apply": 5,
+    "changelog-before-flush": 3,
+    "changelog-after-flush": 2,
+    "publish-after-send": 17,
+    "publish-before-flush": 5,
+    "publish-after-flush": 6,
+    "driver-between-waves": 3,
+    "driver-before-commit": 3,
+    # Two tasks and more commit at once: at the second time the first one's EndTxn is out, the second one's is not.
+    "driver-before-end-txn": 4,
+    # Its answer was not read: the outcome is unknown to whoever comes next.
+    "driver-after-end-txn": 5,
+    "driver-after-commit": 3,
+}
+WHILE_OPENING = ("open-after-init", "replay-before-undo", "replay-after-undo", "replay-after-slice")
+IN_WORKERS = [point for point in POINTS if not point.startswith(("driver", "open", "replay"))]
+
+
+def test_every_point_is_tried():
+    assert {*IN_BATCHES, *WHILE_OPENING} >= set(POINTS)
+
+
+@pytest.mark.parametrize("point", IN_BATCHES)
+def test_the_instance_dies_in_a_batch(point, fleet, ledger):
+    doomed = fleet.ensure_running()
+    ledger.settle(fleet)
+    fleet.arm(point, IN_BATCHES[point], "instance")
+    ledger.write(240)
+    doomed.wait_for_death(f"at {point}")
+    fleet.disarm()
+    fleet.start()
+    ledger.settle(fleet)
+
+
+@pytest.mark.parametrize("point", WHILE_OPENING)
+def test_the_instance_dies_while_it_opens_tasks(point, fleet, ledger):
+    former = fleet.ensure_running()
+    ledger.settle(fleet)
+    fleet.arm("publish-before-flush", 4, "instance")
+    ledger.write(240)
+    former.wait_for_death("in a batch")
+    if point == "replay-after-slice":
+        fleet.forget_state()
+    fleet.arm(point, 2, "instance")
+    fleet.launch_and_die(f"at {point}")
+    fleet.disarm()
+    fleet.start()
+    ledger.settle(fleet)
+
+
+@pytest.mark.parametrize("point", IN_WORKERS)
+def test_a_worker_dies(point, fleet, ledger):
+    instance = fleet.ensure_running()
+    ledger.settle(fleet)
+    fleet.arm(point, 3, "worker")
+    ledger.write(240)
+    ledger.settle(fleet)
+    assert fleet.struck
+    fleet.disarm()
+    assert instance.alive
+    assert instance.tasks()["state"] == "RUNNING", instance.tail()
+
+
+def test_state_on_disk_is_lost_and_a_late_reader_finds_the_same(fleet, ledger):
+    fleet.ensure_running()
+    ledger.write(100)
+    ledger.settle(fleet)
+    fleet.running.kill()
+    fleet.forget_state()
+    fleet.start(spare=False)
+    ledger.write(100)
+    ledger.settle(fleet)
+    assert fleet.running.stop() == "stopped NOT_RUNNING"
+    ledger.read_again()

@@ -1,0 +1,34 @@
+"""SIGKILL at random moments of running batches: of the whole instance, or of its driver alone."""
+
+import random
+import time
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def dice(seed):
+    return random.Random(seed + 1)
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_a_kill_at_a_random_moment(number, fleet, ledger, dice, seed):
+    doomed = fleet.ensure_running()
+    ledger.settle(fleet)
+    ledger.write(800)
+    # Somewhere in the batches: after a random part of the updates, and then anywhere within a batch.
+    left = dice.randrange(200, 790)
+    ledger.read_until(lambda: ledger.backlog <= left, lambda: f"CHAOS_SEED={seed}: nothing moves\n{doomed.tail()}")
+    time.sleep(dice.uniform(0, 0.2))
+    doomed.kill(only_driver=dice.random() < 0.5)
+    fleet.start()
+    ledger.settle(fleet)
+
+
+def test_a_late_reader_finds_the_same(fleet, ledger):
+    fleet.ensure_running()
+    ledger.settle(fleet)
+    assert fleet.running.stop() == "stopped NOT_RUNNING"
+    ledger.read_again()

@@ -1,0 +1,72 @@
+"""Instances that are stopped when their test ends, and readers of what they wrote."""
+
+import json
+import uuid
+
+import pytest
+
+
+@pytest.fixture
+def application_id():
+    """A name that no other test has; two instances of one test share it."""
+    return f"test-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def instance(spark, kafka, tmp_path, application_id):
+    """`instance(builder, **config)` makes a KafkaStreams; dots of setting names are written as in Kafka, in a dict."""
+    from sparkrelay import KafkaStreams
+
+    made = []
+
+    def make(builder, config=None):
+        settings = {
+            "application.id": application_id,
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "state.dir": str(tmp_path / "state"),
+            "session.timeout.ms": 6000,
+            "poll.ms": 20,
+            **(config or {}),
+        }
+        made.append(KafkaStreams(builder.build(), settings, spark=spark))
+        return made[-1]
+
+    yield make
+    for streams in made:
+        assert streams.stop(60), f"{streams.state} after 60 s of stopping"
+
+
+@pytest.fixture
+def table(consumed):
+    """`table(topic)` returns what a topic says in the end: key -> value, JSON read."""
+
+    def read(topic):
+        rows = {}
+        for _, _, key, value in consumed(topic):
+            rows[key] = None if value is None else json.loads(value)
+        return rows
+
+    return read
+
+
+@pytest.fixture
+def wait_for_table(table, wait_until):
+    """`wait_for_table(topic, expected, streams)` waits until a topic says so, or the instance ends."""
+
+    def wait(topic, expected, *instances):
+        found = {}
+
+        def there():
+            found.clear()
+            found.update(table(topic))
+            for streams in instances:
+                assert streams.exception() is None, streams.exception()
+            return found == expected
+
+        try:
+            wait_until(there, f"{topic} is not complete")
+        except AssertionError:
+            assert found == expected
+            raise
+
+    return wait

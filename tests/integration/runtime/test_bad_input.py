@@ -1,0 +1,233 @@
+"""Everything a user can get wrong: an error that names the thing, and nothing hangs."""
+
+# ruff: noqa: N812 - everybody writes F
+
+import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.errors import (
+    ConfigException,
+    IncompatibleTopologyException,
+    SerializationException,
+    StateStoreException,
+    StreamsException,
+    TimeoutException,
+    TopologyException,
+    UnknownTopicException,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+
+def copying(source, sink):
+    builder = StreamsBuilder()
+    builder.stream(source).to(sink)
+    return builder
+
+
+def counting(source, sink):
+    builder = StreamsBuilder()
+    builder.stream(source, key=String("user"), value=Json("n int")).groupBy("user").count().to(sink)
+    return builder
+
+
+@pytest.fixture
+def topics(make_topic):
+    return make_topic("in", 2), make_topic("out", 2)
+
+
+@pytest.fixture
+def fails_to_start(instance):
+    """`fails_to_start(error, words, builder, config)`: start() raises, and the instance can be stopped afterwards."""
+
+    def check(error, words, builder, config=None):
+        streams = instance(builder, config)
+        with pytest.raises(error, match=words):
+            streams.start()
+        assert not streams.isActive
+        assert streams.stop(10)
+
+    return check
+
+
+@pytest.fixture
+def fails_while_running(instance, wait_until):
+    """`fails_while_running(error, words, builder, config)`: the instance goes to ERROR with the cause."""
+
+    def check(error, words, streams):
+        wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
+        assert not streams.isActive
+        with pytest.raises(error, match=words):
+            streams.awaitTermination(10)
+        assert isinstance(streams.exception(), error)
+
+    return check
+
+
+def test_no_broker(fails_to_start):
+    config = {"bootstrap.servers": "127.0.0.1:1", "default.api.timeout.ms": 1500}
+    fails_to_start(TimeoutException, "127.0.0.1:1", copying("a", "b"), config)
+
+
+def test_a_source_topic_that_does_not_exist(fails_to_start, topics):
+    fails_to_start(
+        UnknownTopicException, "'no-such-orders' does not exist; create it", copying("no-such-orders", topics[1])
+    )
+
+
+def test_a_sink_topic_that_does_not_exist(fails_to_start, topics):
+    fails_to_start(
+        UnknownTopicException,
+        r"test_bad_input.py.*'no-such-counts' of to\(\) does not exist; create it",
+        counting(topics[0], "no-such-counts"),
+    )
+
+
+def add_partition(kafka_admin, topic, total):
+    from confluent_kafka.admin import NewPartitions
+
+    kafka_admin.create_partitions([NewPartitions(topic, total)])[topic].result(30)
+
+
+def test_a_source_topic_got_more_partitions_between_two_runs(
+    fails_to_start, instance, topics, produce, kafka_admin, consumed, wait_until
+):
+    produce(topics[0], [("a", {"n": 1})])
+    with instance(counting(*topics)) as streams:
+        streams.start()
+        wait_until(lambda: consumed(topics[1]), "no output")
+    add_partition(kafka_admin, topics[0], 3)
+    fails_to_start(
+        StreamsException, "-changelog' has 2 partitions, but the source topics now ask for 3", counting(*topics)
+    )
+
+
+def test_a_source_topic_gets_more_partitions_while_running(
+    fails_while_running, instance, topics, produce, kafka_admin, consumed, wait_until
+):
+    produce(topics[0], [("a", {"n": 1})])
+    streams = instance(counting(*topics), {"consumer.metadata.max.age.ms": 500})
+    streams.start()
+    wait_until(lambda: consumed(topics[1]), "no output")
+    add_partition(kafka_admin, topics[0], 3)
+    fails_while_running(StreamsException, "has 2 partitions, but the source topics now ask for 3", streams)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"num.standby.replica": 1}, "unknown setting 'num.standby.replica'.*did you mean 'num.standby.replicas'"),
+        ({"num.standby.replicas": -1}, "'num.standby.replicas' has the value -1"),
+        ({"max.batch.records": "many"}, "'max.batch.records' has the value 'many'"),
+        ({"session.timeout.ms": 1000, "heartbeat.interval.ms": 900}, r"heartbeat.interval.ms \(900\)"),
+        ({"processing.guarantee": "exactly_twice"}, "'processing.guarantee' has the value 'exactly_twice'"),
+        ({"application.id": "no/slash"}, "'application.id' has the value 'no/slash'"),
+        ({"bootstrap.servers": "nowhere"}, "'nowhere' is not HOST:PORT"),
+        ({"task.assignor.class": "no.such:Assignor"}, "no.such:Assignor"),
+        ({"consumer.fetch.min.byte": 1}, "fetch.min.byte"),
+    ],
+)
+def test_settings(instance, config, words):
+    with pytest.raises(ConfigException, match=words):
+        instance(copying("a", "b"), config)
+
+
+def test_a_wrong_column(instance):
+    builder = StreamsBuilder()
+    stream = builder.stream("a", key=String("user"), value=Json("amount int"))
+    stream.where("amont > 1").to("b", value=Json())
+    with pytest.raises(TopologyException, match=r"test_bad_input.py:\d+.*amont"):
+        instance(builder)
+
+
+def test_a_wrong_column_behind_a_grouping(instance):
+    builder = StreamsBuilder()
+    stream = builder.stream("a", key=String("user"), value=Json("amount int"))
+    stream.groupBy("user").agg(F.sum("amount").alias("total")).where("totl > 1").to("b")
+    with pytest.raises(TopologyException, match=r"test_bad_input.py:\d+.*totl"):
+        instance(builder)
+
+
+def test_steps_that_a_stream_cannot_do(instance):
+    stream = StreamsBuilder().stream("a", value=Json("amount int"))
+    with pytest.raises(TopologyException, match=r"test_bad_input.py:\d+.*orderBy.*no order"):
+        stream.orderBy("amount")
+    builder = StreamsBuilder()
+    builder.stream("a", value=Json("amount int")).groupBy("amount").agg(F.stddev("amount")).to("b")
+    with pytest.raises(TopologyException, match=r"test_bad_input.py:\d+.*stddev"):
+        instance(builder)
+
+
+def test_a_record_that_does_not_decode_ends_the_instance(fails_while_running, instance, topics, produce, consumed):
+    produce(topics[0], [{"key": "a", "value": {"n": 1}, "partition": 0}, {"key": "a", "value": "{oh", "partition": 0}])
+    streams = instance(counting(*topics))
+    streams.start()
+    fails_while_running(SerializationException, rf"{topics[0]}-0 at offset 1 .*log-and-continue", streams)
+    assert not consumed(topics[1])
+    # The same again: nothing of the refused batch was kept.
+    again = instance(counting(*topics))
+    again.start()
+    fails_while_running(SerializationException, rf"{topics[0]}-0 at offset 1 ", again)
+
+
+def test_a_record_that_does_not_decode_is_skipped(instance, topics, produce, wait_for_table):
+    rows = [{"key": "a", "value": {"n": 1}}, {"key": "a", "value": "{oh"}, {"key": "a", "value": {"n": "two"}}]
+    produce(topics[0], [*rows, {"key": "a", "value": {"n": 3}}])
+    streams = instance(counting(*topics), {"deserialization.exception.handler": "log-and-continue"})
+    streams.start()
+    wait_for_table(topics[1], {b"a": {"user": "a", "count": 2}}, streams)
+
+
+def test_a_function_of_the_user_raises(fails_while_running, instance, topics, produce, consumed):
+    @F.udf("int")
+    def divided(n):
+        return 12 // n
+
+    produce(topics[0], [("a", {"n": 3}), ("b", {"n": 0})])
+    builder = StreamsBuilder()
+    numbers = builder.stream(topics[0], key=String("user"), value=Json("n int"))
+    numbers.groupBy("user").agg(F.sum(divided("n")).alias("s")).to(topics[1])
+    streams = instance(builder)
+    streams.start()
+    fails_while_running(StreamsException, "ZeroDivisionError", streams)
+    assert not consumed(topics[1])
+
+
+def test_state_dir_cannot_be_written(fails_to_start, topics, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    fails_to_start(StateStoreException, f"{file}", counting(*topics), {"state.dir": str(file)})
+    fails_to_start(StateStoreException, "/proc/nowhere", counting(*topics), {"state.dir": "/proc/nowhere"})
+
+
+def test_two_topologies_under_one_application_id(
+    fails_while_running, instance, topics, produce, wait_for_table, tmp_path, make_topic, wait_until
+):
+    produce(topics[0], [("a", {"n": 1})])
+    first = instance(counting(*topics), {"state.dir": str(tmp_path / "first")})
+    first.start()
+    wait_for_table(topics[1], {b"a": {"user": "a", "count": 1}}, first)
+
+    other = StreamsBuilder()
+    stream = other.stream(topics[0], key=String("user"), value=Json("n int"))
+    stream.groupBy("user").count().to(topics[1])
+    stream.groupBy("user", name="extra").agg(F.sum("n").alias("s")).to(make_topic("sums", 2))
+    second = instance(other, {"state.dir": str(tmp_path / "second")})
+    second.start()
+    fails_while_running(IncompatibleTopologyException, "runs another topology.*extra", second)
+
+    produce(topics[0], [("a", {"n": 1})])
+    wait_for_table(topics[1], {b"a": {"user": "a", "count": 2}}, first)
+    wait_until(lambda: first.state == "RUNNING", f"{first.status}, not RUNNING")
+
+
+def test_an_instance_starts_only_once(instance, topics, wait_until):
+    streams = instance(copying(*topics))
+    streams.start()
+    with pytest.raises(StreamsException, match=r"start\(\) needs a new instance; this one is"):
+        streams.start()
+    wait_until(lambda: streams.state == "RUNNING", f"{streams.status}, not RUNNING")
+    assert streams.stop(30)
+    with pytest.raises(StreamsException, match="NOT_RUNNING"):
+        streams.start()

@@ -1,0 +1,198 @@
+"""Whole pipelines on a real Kafka and a real Spark, against plain Python."""
+
+# ruff: noqa: N812 - everybody writes F
+
+import json
+from collections import defaultdict
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay import Integer, Json, StreamsBuilder, String
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+MINUTE_MS = 60_000
+START_MS = 1_700_000_000_000 // (10 * MINUTE_MS) * (10 * MINUTE_MS)
+
+
+def orders(count):
+    return [
+        {"user": f"u{i % 7}", "shop": f"s{i % 5}", "amount": i % 13 - 3, "at": START_MS + i * 20_000}
+        for i in range(count)
+    ]
+
+
+def order_rows(rows):
+    return [
+        {
+            "key": row["user"],
+            "value": {"shop": row["shop"], "amount": row["amount"]},
+            "timestamp": row["at"],
+        }
+        for row in rows
+    ]
+
+
+def window_of(ms):
+    start = ms // (10 * MINUTE_MS) * (10 * MINUTE_MS)
+    return start, start + 10 * MINUTE_MS
+
+
+def test_rows_pass_with_keys_headers_timestamps_and_tombstones(instance, make_topic, produce, consumed, wait_until):
+    source, sink = make_topic("in", 2), make_topic("out", 2)
+    rows = [
+        {"key": "a", "value": "1", "timestamp": START_MS + 1, "headers": [("trace", b"\x00\x01"), ("empty", None)]},
+        {"key": "b", "value": None, "timestamp": START_MS + 2},
+        {"key": None, "value": "no key", "timestamp": START_MS + 3, "partition": 1},
+        {"key": "a", "value": "", "timestamp": START_MS + 4, "headers": [("trace", b"2"), ("trace", b"3")]},
+        {"key": "dropped", "value": "x", "timestamp": START_MS + 5},
+    ]
+    produce(source, rows)
+    builder = StreamsBuilder()
+    builder.stream(source).where("key is null or key != cast('dropped' as binary)").to(sink)
+    streams = instance(builder)
+    streams.start()
+    wait_until(lambda: len(consumed(sink)) >= 4, f"not all rows passed: {streams.status}")
+    found = sorted((m.timestamp()[1], m.key(), m.value(), m.headers() or []) for m in consumed(sink, full=True))
+    expected = sorted(
+        (
+            row["timestamp"],
+            row["key"].encode() if row["key"] is not None else None,
+            row["value"].encode() if row["value"] is not None else None,
+            row.get("headers", []),
+        )
+        for row in rows[:4]
+    )
+    assert found == expected
+    by_key = {m.key(): m.partition() for m in consumed(source, full=True) if m.key() in {b"a", b"b"}}
+    assert all(m.partition() == by_key[m.key()] for m in consumed(sink, full=True) if m.key() in by_key)
+
+
+def test_aggregates_with_windows_beside_a_repartition(instance, make_topic, produce, wait_for_table, consumed):
+    source, windows, shops = make_topic("orders", 3), make_topic("windows", 2), make_topic("shops", 3)
+    rows = orders(300)
+    produce(source, order_rows(rows))
+    # Neither a record without a value nor one without its grouping key belongs to any group.
+    produce(source, [{"key": "u1", "value": None}, {"key": None, "value": {"shop": "s1", "amount": 5}}])
+    produce(source, [{"key": "u1", "value": {"shop": None, "amount": 100}, "timestamp": rows[0]["at"]}])
+
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("user"), value=Json("shop string, amount int"))
+    stream.withColumn("at", F.col("kafka.timestamp")).groupBy("user", F.window("at", "10 minutes")).agg(
+        F.count("*").alias("n"),
+        F.sum("amount").alias("total"),
+        F.avg(F.col("amount") * 2).alias("mean"),
+        F.min("amount").alias("least"),
+        F.max("amount").alias("most"),
+    ).select("user", F.col("window.start").alias("start"), "n", "total", "mean", "least", "most").to(
+        windows, key=String("user")
+    )
+    stream.groupBy("shop").agg(F.count("*").alias("n"), F.max("amount").alias("most")).to(shops)
+    streams = instance(builder, {"max.batch.records": 40})
+    streams.start()
+
+    by_shop = defaultdict(list)
+    by_window = defaultdict(list)
+    for row in rows:
+        by_shop[row["shop"]].append(row["amount"])
+        by_window[row["user"], window_of(row["at"])[0]].append(row["amount"])
+    by_window["u1", window_of(rows[0]["at"])[0]].append(100)
+    by_shop["s1"].append(5)
+    expected = {s.encode(): {"shop": s, "n": len(a), "most": max(a)} for s, a in by_shop.items()}
+    wait_for_table(shops, expected, streams)
+
+    found = {}
+    for _, _, _, value in consumed(windows):
+        row = json.loads(value)
+        start = datetime.fromisoformat(row["start"]).astimezone(UTC)
+        found[row["user"], int(start.timestamp() * 1000)] = row
+    assert found.keys() == by_window.keys()
+    for group, amounts in by_window.items():
+        row = found[group]
+        assert (row["n"], row["total"]) == (len(amounts), sum(amounts)), group
+        assert row["mean"] == pytest.approx(2 * sum(amounts) / len(amounts))
+        assert (row["least"], row["most"]) == (min(amounts), max(amounts))
+
+
+def test_python_and_pandas_functions(instance, make_topic, produce, wait_for_table):
+    import pandas as pd
+
+    source, sink = make_topic("words", 2), make_topic("counts", 2)
+    produce(source, [(f"k{i}", {"word": f"Word{i % 3}", "n": i}) for i in range(30)])
+
+    @F.udf("string")
+    def lowered(word):
+        return word.lower()
+
+    @F.pandas_udf("bigint")
+    def doubled(n: pd.Series) -> pd.Series:
+        return n * 2
+
+    builder = StreamsBuilder()
+    words = builder.stream(source, key=String("k"), value=Json("word string, n bigint"))
+    grouped = words.withColumn("word", lowered("word")).groupBy("word")
+    counts = grouped.agg(F.sum(doubled("n")).alias("s"), F.count("*").alias("c"))
+    counts.withColumn("half", doubled("s") / 4).to(sink)
+    streams = instance(builder)
+    streams.start()
+    expected = {}
+    for w in range(3):
+        total = sum(2 * i for i in range(30) if i % 3 == w)
+        expected[f"word{w}".encode()] = {"word": f"word{w}", "s": total, "c": 10, "half": total / 2}
+    wait_for_table(sink, expected, streams)
+
+
+def test_two_stores_in_one_task_and_two_legs_into_one_topic(instance, make_topic, produce, wait_for_table, consumed):
+    source, counts, sums, both = (make_topic(hint, 2) for hint in ("orders", "counts", "sums", "both"))
+    rows = orders(200)
+    produce(source, order_rows(rows))
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("user"), value=Json("shop string, amount int"))
+    stream.groupBy("user", name="first").count().to(counts)
+    stream.where("amount > 0").groupBy("user", name="second").agg(F.sum("amount").alias("total")).to(sums)
+    stream.where("amount > 5").select("user", "amount", F.lit("big").alias("why")).to(both, value=Json())
+    stream.where("amount < 0").select("user", "amount", F.lit("back").alias("why")).to(both, value=Json())
+    streams = instance(builder, {"max.batch.records": 30})
+    streams.start()
+    users = {row["user"] for row in rows}
+    wait_for_table(
+        counts,
+        {u.encode(): {"user": u, "count": sum(row["user"] == u for row in rows)} for u in users},
+        streams,
+    )
+    wait_for_table(
+        sums,
+        {
+            u.encode(): {"user": u, "total": sum(r["amount"] for r in rows if r["user"] == u and r["amount"] > 0)}
+            for u in users
+        },
+        streams,
+    )
+    found = sorted((key.decode(), *json.loads(value).values()) for _, _, key, value in consumed(both))
+    expected = [(r["user"], r["user"], r["amount"], "big") for r in rows if r["amount"] > 5]
+    expected += [(r["user"], r["user"], r["amount"], "back") for r in rows if r["amount"] < 0]
+    assert found == sorted(expected)
+    progress = streams.lastProgress
+    assert progress["numInputRows"] > 0
+    assert json.loads(json.dumps(progress)) == progress
+
+
+def test_keys_of_other_types_and_an_explicit_repartition(instance, make_topic, produce, wait_for_table, consumed):
+    source, sink = make_topic("numbers", 2), make_topic("sums", 2)
+    produce(source, [{"key": (i % 4).to_bytes(4, "big"), "value": {"n": i}} for i in range(40)])
+    builder = StreamsBuilder()
+    numbers = builder.stream(source, key=Integer("id"), value=Json("n bigint"))
+    even = numbers.withColumn("even", F.col("n") % 2 == 0).withColumn("parity", F.when(F.col("even"), 0).otherwise(1))
+    even.select("parity", "n").repartition("parity", partitions=3).groupBy("parity").agg(F.sum("n").alias("s")).to(sink)
+    streams = instance(builder)
+    streams.start()
+    wait_for_table(
+        sink,
+        {
+            (0).to_bytes(4, "big"): {"parity": 0, "s": sum(range(0, 40, 2))},
+            (1).to_bytes(4, "big"): {"parity": 1, "s": sum(range(1, 40, 2))},
+        },
+        streams,
+    )
