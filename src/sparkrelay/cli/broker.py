@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path  # noqa: TC003 - the command line is read from annotations at run time
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter

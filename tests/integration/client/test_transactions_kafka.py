@@ -65,7 +65,7 @@ def write_in_another_process(kafka, tp, data, identity):
     return int(done.stdout)
 
 
-def test_two_processes_write_under_one_producer_id_and_a_third_commits(  # noqa: PLR0917 - fixtures
+def test_two_processes_write_under_one_producer_id_and_a_third_commits(
     kafka, admin, transactions, make_topic, consumed, batch
 ):
     out, source = make_topic("lent", partitions=2), make_topic("source")
@@ -96,7 +96,7 @@ def test_the_next_epoch_starts_its_sequences_at_zero(client, transactions, make_
     assert [value for *_, value in consumed(topic)] == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_opening_an_id_again_fences_its_former_holder_and_aborts_what_it_left(  # noqa: PLR0917 - fixtures
+def test_opening_an_id_again_fences_its_former_holder_and_aborts_what_it_left(
     client, transactions, make_topic, consumed, batch, admin
 ):
     topic = make_topic("fenced")
@@ -116,7 +116,7 @@ def test_opening_an_id_again_fences_its_former_holder_and_aborts_what_it_left(  
     assert [value for *_, value in consumed(topic)] == [b"mine"]
 
 
-def test_the_epoch_of_a_committed_transaction_writes_no_more(  # noqa: PLR0917 - fixtures
+def test_the_epoch_of_a_committed_transaction_writes_no_more(
     client, transactions, make_topic, consumed, batch, admin, wait_until
 ):
     topic = make_topic("late")
@@ -133,7 +133,7 @@ def test_the_epoch_of_a_committed_transaction_writes_no_more(  # noqa: PLR0917 -
     assert [value for *_, value in consumed(topic)] == [b"in time", b"next"]
 
 
-def test_an_aborted_transaction_is_written_again_under_the_new_epoch(  # noqa: PLR0917 - fixtures
+def test_an_aborted_transaction_is_written_again_under_the_new_epoch(
     client, transactions, make_topic, consumed, batch, admin
 ):
     topic = make_topic("again")
@@ -178,7 +178,7 @@ def test_an_empty_transaction_may_be_aborted_but_not_committed(transactions, mak
     assert isinstance(transactions.abort([following])[topic], ProducerIdentity)
 
 
-def test_many_tasks_are_committed_together_and_one_zombie_stops_nobody(  # noqa: PLR0917 - fixtures
+def test_many_tasks_are_committed_together_and_one_zombie_stops_nobody(
     client, transactions, make_topic, consumed, batch, admin
 ):
     topic = make_topic("many", partitions=8)
@@ -225,7 +225,7 @@ def test_a_generation_that_is_over_commits_nothing_and_can_be_aborted(
 
 @pytest.mark.parametrize("lost", ["EndTxnRequest", "TxnOffsetCommitRequest", "InitProducerIdRequest"])
 @pytest.mark.parametrize("verb", ["commit", "abort"])
-def test_an_answer_that_is_lost_is_asked_for_again(  # noqa: PLR0917 - fixtures
+def test_an_answer_that_is_lost_is_asked_for_again(
     client, transactions, make_topic, batch, consumed, admin, lost, verb
 ):
     topic = make_topic("lost")
