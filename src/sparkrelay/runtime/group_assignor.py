@@ -123,6 +123,9 @@ class StreamsGroupAssignor:
             ]
             ends = self._ends(tasks)
         except (SparkRelayError, ValueError) as error:
+            if isinstance(error, KafkaException) and error.retriable:
+                # The group tries again; an error in the answer would end every member.
+                raise
             self.failure = error
             failed = AssignmentInfo(err_code=ErrorCode.ASSIGNMENT_ERROR).encode() + _REASON + str(error).encode()
             return {member_id: MemberAssignment(partitions=(), user_data=failed) for member_id in members}
