@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -37,6 +38,8 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.parts) - set(_PARTS):
         parser.error(f"unknown part {min(unknown)!r}; use {', '.join(_PARTS)}")
+    # So that instances and folders are cleared away then, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: stopped by SIGTERM"))
     lines: list[dict[str, Any]] = []
 
     def tell(line: dict[str, Any]) -> None:

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from bench.processes import cpu_seconds
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -96,7 +98,7 @@ class Instance:
                 return report
 
     def batches_until(self, rows: int, timeout: float) -> list[dict[str, Any]]:
-        """Return the micro-batches that together took so many records.
+        """Return the micro-batches that together took so many records, with the processor time so far (``cpu_s``).
 
         Raises:
             BenchError: they did not within ``timeout`` seconds, or took more.
@@ -109,7 +111,7 @@ class Instance:
             if report is None:
                 raise BenchError(f"{self._name} took {taken} of {rows} records in {timeout:g} s. {self._story()}")
             if report["event"] == "batch":
-                batches.append(report)
+                batches.append({**report, "cpu_s": cpu_seconds(self.pid)})
                 taken += report["rows"]
         if taken != rows:
             raise BenchError(f"{self._name} took {taken} records of {rows}. {self._story()}")

@@ -3,7 +3,8 @@
 Every system reads the same topic, which holds the workload three times, and starts with empty state in a process of
 its own. The first pass is the cold one: JIT, first plans, an empty store. The passes after it are warm. A rate is
 records read over wall time, from the first batch's start to the commit of the pass's last; what the process needs
-before its first batch is told apart (``to_first_batch_s``). A run counts only if its output topic has exact totals.
+before its first batch is told apart (``to_first_batch_s``). Records per second of processor time, over all of an instance's processes, hardly
+depend on what else the machine does. A run counts only if its output topic has exact totals.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from bench.children import Instance
 from bench.machine import load_average
 from bench.results import check_totals, last_rows
 from bench.systems import RELAY, STRUCTURED, Variant
-from bench.workload import PARTITIONS, Workload, load
-from sparkrelay.devkafka.topics import create_topic, delete_topic
+from bench.topics import run_topics
+from bench.workload import Workload, load
+from sparkrelay.devkafka.topics import delete_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -69,7 +71,7 @@ def drain(
     runs: dict[Variant, list[dict[str, Any]]] = {variant: [] for variant in variants}
     for number in range(1, repeats + 1):
         for variant in variants:
-            figures = _run(bootstrap_servers, variant, workload, expected, sink=f"{_SOURCE}-out")
+            figures = _run(bootstrap_servers, variant, workload, expected)
             runs[variant].append(figures)
             tell({"bench": "drain", "variant": variant.name, "run": number, **figures})
     delete_topic(bootstrap_servers, _SOURCE)
@@ -80,24 +82,21 @@ def drain(
     ]
 
 
-def _run(
-    bootstrap_servers: str, variant: Variant, workload: Workload, expected: Totals, *, sink: str
-) -> dict[str, Any]:
+def _run(bootstrap_servers: str, variant: Variant, workload: Workload, expected: Totals) -> dict[str, Any]:
     """Start an instance on an empty state, let it drain the topic, check what it wrote."""
     load_before = load_average()
-    create_topic(bootstrap_servers, sink, partitions=PARTITIONS)
-    try:
-        with tempfile.TemporaryDirectory(prefix="bench-state-") as folder:
-            orders = variant.orders(
-                bootstrap_servers=bootstrap_servers, source=_SOURCE, sink=sink, folder=Path(folder), look_s=0.01
-            )
-            with Instance(variant.system.module, orders) as instance:
-                batches = instance.batches_until(workload.records * workload.passes, _TIMEOUT_S)
-                instance.stop()
+    with (
+        run_topics(bootstrap_servers, f"{_SOURCE}-out") as (sink,),
+        tempfile.TemporaryDirectory(prefix="bench-state-") as folder,
+    ):
+        orders = variant.orders(
+            bootstrap_servers=bootstrap_servers, source=_SOURCE, sink=sink, folder=Path(folder), look_s=0.01
+        )
+        with Instance(variant.system.module, orders) as instance:
+            batches = instance.batches_until(workload.records * workload.passes, _TIMEOUT_S)
+            instance.stop()
         rows, written = last_rows(bootstrap_servers, sink)
-        check_totals(variant.name, expected, rows)
-    finally:
-        delete_topic(bootstrap_servers, sink)
+    check_totals(variant.name, expected, rows)
     return {
         **rates(batches, workload.records),
         "to_first_batch_s": round(batches[0]["began"] - instance.started, 2),
@@ -128,10 +127,15 @@ def rates(batches: list[dict[str, Any]], cold_records: int) -> dict[str, Any]:
     if warm:
         warm_rows = sum(batch["rows"] for batch in warm)
         warm_seconds = warm[-1]["ended"] - batches[cold]["ended"]
-        figures |= {"warm_rps": round(warm_rows / warm_seconds), "warm_s": round(warm_seconds, 2)}
+        warm_cpu = warm[-1]["cpu_s"] - batches[cold]["cpu_s"]
+        figures |= {
+            "warm_rps": round(warm_rows / warm_seconds),
+            "warm_s": round(warm_seconds, 2),
+            "warm_records_per_cpu_s": round(warm_rows / max(warm_cpu, 0.01)),
+        }
     return figures
 
 
 def _median(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    names = ("cold_rps", "warm_rps", "cold_s", "warm_s", "to_first_batch_s", "batches")
+    names = ("cold_rps", "warm_rps", "cold_s", "warm_s", "warm_records_per_cpu_s", "to_first_batch_s", "batches")
     return {name: round(statistics.median(run[name] for run in runs), 2) for name in names}

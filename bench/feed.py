@@ -10,11 +10,14 @@ import json
 import threading
 import time
 from collections import deque
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from confluent_kafka import Producer
 
 from bench.children import BenchError
+
+if TYPE_CHECKING:
+    from bench.workload import Totals
 
 __all__ = ["Feed", "Sent"]
 
@@ -61,6 +64,10 @@ class Feed:
     def remember(self) -> None:
         """From now on note when each record is sent."""
         self._remember = True
+
+    def totals(self) -> Totals:
+        """Return what the last row of each user must say, once stopped."""
+        return {user: (count, self.sums[user]) for user, count in self.counts.items()}
 
     def stop(self) -> None:
         """Stop producing and wait until all is acknowledged.

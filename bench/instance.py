@@ -14,6 +14,7 @@ also when the bench itself is killed. Reports, times in seconds since 1970:
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import threading
@@ -70,6 +71,8 @@ class Stopping:
 def run_instance(body: Callable[[dict[str, Any], Reporter, Stopping], None]) -> int:
     """Run an instance with the orders of the command line; return the exit code."""
     report, stopping = Reporter(), Stopping()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     try:
         body(json.loads(sys.argv[1]), report, stopping)
     except Exception as error:  # noqa: BLE001 - the bench tells it, with the log

@@ -19,8 +19,7 @@ from bench.feed import Feed
 from bench.machine import load_average
 from bench.results import check_totals, committed_reader, last_rows
 from bench.systems import Variant
-from bench.workload import PARTITIONS
-from sparkrelay.devkafka.topics import create_topic, delete_topic
+from bench.topics import run_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -63,26 +62,22 @@ def latency(
 
 
 def _run(bootstrap_servers: str, variant: Variant, *, seconds: float, warm_up: float) -> dict[str, Any]:
-    source, sink = "latency", "latency-out"
     load_before = load_average()
-    for topic in (source, sink):
-        create_topic(bootstrap_servers, topic, partitions=PARTITIONS)
-    try:
-        with tempfile.TemporaryDirectory(prefix="bench-state-") as folder:
-            orders = variant.orders(bootstrap_servers=bootstrap_servers, source=source, sink=sink, folder=Path(folder))
-            with (
-                Instance(variant.system.module, orders) as instance,
-                Feed(bootstrap_servers, source, rate=_RATE, keys=_KEYS) as feed,
-            ):
-                # The first batch is committed: what comes now is how the query goes on.
-                instance.wait_for("batch", _START_TIMEOUT_S)
-                waits, batches = _measure(bootstrap_servers, sink, feed, instance, seconds=seconds, warm_up=warm_up)
-                instance.stop()
+    with (
+        run_topics(bootstrap_servers, "latency", "latency-out") as (source, sink),
+        tempfile.TemporaryDirectory(prefix="bench-state-") as folder,
+    ):
+        orders = variant.orders(bootstrap_servers=bootstrap_servers, source=source, sink=sink, folder=Path(folder))
+        with (
+            Instance(variant.system.module, orders) as instance,
+            Feed(bootstrap_servers, source, rate=_RATE, keys=_KEYS) as feed,
+        ):
+            # The first batch is committed: what comes now is how the query goes on.
+            instance.wait_for("batch", _START_TIMEOUT_S)
+            waits, batches = _measure(bootstrap_servers, sink, feed, instance, seconds=seconds, warm_up=warm_up)
+            instance.stop()
         rows, _ = last_rows(bootstrap_servers, sink)
-        check_totals(variant.name, {user: (feed.counts[user], feed.sums[user]) for user in feed.counts}, rows)
-    finally:
-        for topic in (source, sink):
-            delete_topic(bootstrap_servers, topic)
+    check_totals(variant.name, feed.totals(), rows)
     millis = np.array(waits) * 1000
     p50, p99, worst = (round(float(value), 1) for value in np.percentile(millis, (50, 99, 100)))
     took = [batch["millis"]["triggerExecution"] for batch in batches] or [0]

@@ -19,8 +19,7 @@ from bench.machine import load_average
 from bench.processes import ROLES, cpu_seconds, heap_mb, memory_mb
 from bench.results import check_totals, last_rows
 from bench.systems import Variant
-from bench.workload import PARTITIONS
-from sparkrelay.devkafka.topics import create_topic, delete_topic
+from bench.topics import run_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,31 +60,27 @@ def steady(
     Raises:
         BenchError: the instance failed, or the output is not exact.
     """
-    source, sink = "steady", "steady-out"
-    for topic in (source, sink):
-        create_topic(bootstrap_servers, topic, partitions=PARTITIONS)
-    try:
-        with tempfile.TemporaryDirectory(prefix="bench-state-") as folder:
-            orders = Variant(system).orders(
-                bootstrap_servers=bootstrap_servers, source=source, sink=sink, folder=Path(folder)
-            )
-            with Instance(system.module, orders) as instance:
-                instance.wait_for("live", _START_TIMEOUT_S)
-                idle_cold = _idle(instance, settle, idle) | {"when": "before any record"}
-                tell({"bench": "steady", **idle_cold})
-                with Feed(bootstrap_servers, source, rate=_RATE, keys=_KEYS) as feed:
-                    instance.wait_for("batch", _START_TIMEOUT_S)
-                    grown = _work(instance, marks, tell)
-                    feed.stop()
-                _wait_until_taken(instance)
-                idle_warm = _idle(instance, settle, idle) | {"when": "after the work"}
-                tell({"bench": "steady", **idle_warm})
-                instance.stop()
+    with (
+        run_topics(bootstrap_servers, "steady", "steady-out") as (source, sink),
+        tempfile.TemporaryDirectory(prefix="bench-state-") as folder,
+    ):
+        orders = Variant(system).orders(
+            bootstrap_servers=bootstrap_servers, source=source, sink=sink, folder=Path(folder)
+        )
+        with Instance(system.module, orders) as instance:
+            instance.wait_for("live", _START_TIMEOUT_S)
+            idle_cold = _idle(instance, settle, idle) | {"when": "before any record"}
+            tell({"bench": "steady", **idle_cold})
+            with Feed(bootstrap_servers, source, rate=_RATE, keys=_KEYS) as feed:
+                instance.wait_for("batch", _START_TIMEOUT_S)
+                grown = _work(instance, marks, tell)
+                feed.stop()
+            _wait_until_taken(instance)
+            idle_warm = _idle(instance, settle, idle) | {"when": "after the work"}
+            tell({"bench": "steady", **idle_warm})
+            instance.stop()
         rows, _ = last_rows(bootstrap_servers, sink)
-        check_totals("steady", {user: (feed.counts[user], feed.sums[user]) for user in feed.counts}, rows)
-    finally:
-        for topic in (source, sink):
-            delete_topic(bootstrap_servers, topic)
+    check_totals("steady", feed.totals(), rows)
     return [{"bench": "steady", "variant": system.name, "exact": True, "idle": [idle_cold, idle_warm], **grown}]
 
 

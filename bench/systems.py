@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bench.topics import APPLICATION_PREFIX
 from bench.workload import PARTITIONS
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Variant:
         orders: dict[str, Any] = {"source": source, "sink": sink, "spark": _SPARK, "look_s": look_s}
         if self.system is RELAY:
             orders["config"] = {
-                "application.id": f"bench-{sink}",
+                "application.id": APPLICATION_PREFIX + sink,
                 "bootstrap.servers": bootstrap_servers,
                 "state.dir": str(folder),
             }

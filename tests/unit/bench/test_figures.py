@@ -9,7 +9,7 @@ MACHINE = dict.fromkeys(
 
 
 def batch(rows, began, ended):
-    return {"rows": rows, "began": began, "ended": ended}
+    return {"rows": rows, "began": began, "ended": ended, "cpu_s": ended / 2}
 
 
 def test_first_pass_is_cold_and_the_rest_is_warm_gaps_included():
@@ -17,6 +17,7 @@ def test_first_pass_is_cold_and_the_rest_is_warm_gaps_included():
     got = rates(batches, 100)
     assert (got["cold_rps"], got["cold_s"]) == (25, 4.0)
     assert (got["warm_rps"], got["warm_s"]) == (round(200 / 3), 3.0)
+    assert got["warm_records_per_cpu_s"] == round(200 / 1.5)
 
 
 def test_cold_pass_of_several_batches_ends_with_the_batch_that_completes_it():
@@ -43,6 +44,7 @@ def test_tables_show_each_part_that_ran(ratio):
     drained = {
         "bench": "drain", "variant": "SparkRelay, 2 M a batch", "runs": 3, "cold_rps": 300_000, "warm_rps": 900_000,
         "cold_ratio": ratio, "warm_ratio": ratio, "warm_to_cold_ratio": ratio, "to_first_batch_s": 4.2,
+        "warm_records_per_cpu_s": 512_000,
     }  # fmt: skip
     late = {"bench": "latency", "variant": "SparkRelay", "runs": 1}
     late |= {"p50_ms": 40.0, "p99_ms": 80.0, "max_ms": 91.0, "batch_p50_ms": 30.0}
@@ -53,6 +55,6 @@ def test_tables_show_each_part_that_ran(ratio):
         "growth_mb": {"jvm_rss": 10.0}, "heap_mb": [None, None], "idle": [idle],
     }  # fmt: skip
     shown = tables(MACHINE, [drained, late, steady])
-    for expected in ("900", "SparkRelay, 2 M a batch", "80", "+10.0", "after the work", "minute 12"):
+    for expected in ("900", "512", "SparkRelay, 2 M a batch", "80", "+10.0", "after the work", "minute 12"):
         assert expected in shown
     assert ("2.0" in shown) == (ratio is not None)
