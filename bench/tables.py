@@ -49,8 +49,8 @@ def _ratio(value: float | None) -> str:
 def _drain(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
     runs = lines[0]["runs"]
     table = _table(
-        f"Drain, thousands of records/s, median of {runs}; x: Structured Streaming with a pass a batch is 1",
-        "system", "cold", "x", "warm", "x", "warm to its cold, x", "warm, k per core-second", "first batch after, s",
+        f"Drain, thousands of records/s, median of {runs}; x: Structured Streaming, a pass a batch = 1",
+        "system", "cold", "x", "warm", "x", "warm / cold", "k/core-s", "start, s",
     )  # fmt: skip
     for line in lines:
         table.add_row(
