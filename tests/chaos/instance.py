@@ -10,8 +10,6 @@ Takes its settings as JSON on the command line, answers on standard output, one 
 Points between the driver's own requests to the broker are added here, from outside of the product's code.
 """
 
-# ruff: noqa: N812 - everybody writes F
-
 import json
 import logging
 import sys

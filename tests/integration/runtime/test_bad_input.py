@@ -1,7 +1,5 @@
 """Everything a user can get wrong: an error that names the thing, and nothing hangs."""
 
-# ruff: noqa: N812 - everybody writes F
-
 import pytest
 from pyspark.sql import functions as F
 

@@ -1,7 +1,5 @@
 """Whole pipelines on a real Kafka and a real Spark, against plain Python."""
 
-# ruff: noqa: N812 - everybody writes F
-
 import json
 from collections import defaultdict
 from datetime import UTC, datetime

@@ -35,9 +35,6 @@ _PLAIN: Mapping[type[OneColumn], pa.DataType] = {
     Long: pa.int64(),
 }
 
-#: Spark's Kafka columns, as its own source names and types them.
-KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-
 
 def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the ranges that the order gives this slot."""
@@ -70,7 +67,8 @@ def _raw_columns(spec: FetchSpec) -> frozenset[str]:
     if _key_wanted(spec) or hidden.KEY in wanted or "key" in wanted:
         columns.add("key")
     if "kafka" in wanted:
-        columns.update(field.name for field in spec.output.field("kafka").type if field.name in KAFKA_COLUMNS)
+        # Topic and partition are not in the records: they are known from where those were fetched.
+        columns.update({field.name for field in spec.output.field("kafka").type} - {"topic", "partition"})
     columns.update(wanted & {"timestampType", "headers"})
     return frozenset(columns)
 
