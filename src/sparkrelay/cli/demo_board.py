@@ -85,6 +85,8 @@ class Board:
         self.notes: list[Note] = []
         self.title = ""
         self.elapsed = 0.0
+        #: When something last happened that an onlooker would call an event, in seconds since the beginning.
+        self.changed_at = 0.0
         self.total = 0
         self.produced = 0
         self.counted = 0
@@ -97,6 +99,7 @@ class Board:
 
     def note(self, text: str) -> None:
         """Remember that something happened."""
+        self.changed_at = self.elapsed
         self.notes.append(Note(self.elapsed, text))
 
     def end(self, name: str, phase: str) -> None:
@@ -117,12 +120,14 @@ class Board:
                 self.note(f"{name}: the Spark session is up; joining the group")
             case "state":
                 client.phase = str(what["state"]).lower().replace("_", " ")
+                self.changed_at = self.elapsed
             case "tasks":
                 self._processes[what["process"]] = name
                 client.status = what["status"]
                 self._take_tasks(client, what)
             case "told":
                 # What each member was given is in the leader's plan, and in the picture.
+                self.changed_at = self.elapsed
                 if not what["text"].startswith("generation "):
                     self.note(self._named(what["text"]))
             case "failed":
@@ -130,10 +135,13 @@ class Board:
 
     def _take_tasks(self, client: Client, what: Mapping[str, Any]) -> None:
         before = client.having(Share.WARMING)
+        held_before = {task: share for task, (share, _) in client.tasks.items()}
         client.tasks = {
             task: (self._share(state, lag), lag)
             for task, (state, lag) in sorted(what["tasks"].items(), key=lambda item: TaskId.parse(item[0]))
         }
+        if held_before != {task: share for task, (share, _) in client.tasks.items()}:
+            self.changed_at = self.elapsed
         client.behind, client.records = what["behind"], what["records"]
         client.seen.append((what["at"], client.records))
         while len(client.seen) > 2 and what["at"] - client.seen[0][0] > _RATE_WINDOW_S:

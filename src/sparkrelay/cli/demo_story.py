@@ -71,7 +71,7 @@ class Pacing:
     Attributes:
         seconds: for producing all flights.
         alone_s: seconds of work before the second instance is started.
-        together_s: seconds that both instances work before the kill.
+        together_s: seconds that both instances work in peace before the kill.
         before_b: fraction of the flights that is not passed before B is in service.
         before_takeover: fraction that is not passed before B has taken over.
     """
@@ -183,11 +183,10 @@ class Story:
         self.board.note(f"B owns active tasks {joined_s:.1f} s after its Spark session was up")
         feeder.lift(self._pacing.before_takeover)
         self._title("A and B share the work")
-        self._wait(self._pacing.together_s)
-        self._until("A and B both own tasks of the flights", _SERVICE_BOUND, self._shared)
+        self._until("A and B share the work, and no rebalance is under way", _SERVICE_BOUND, self._steady)
 
-        lost_tasks = self._kill_a()
         killed_at = time.time()
+        lost_tasks = self._kill_a()
         reader.watch(lost_tasks)
         self._until("B's first row for a task of A", _TAKEOVER_BOUND, lambda: reader.first_row is not None)
         first = reader.first_row
@@ -276,9 +275,17 @@ class Story:
         assert client.spark_at is not None
         return client.spark_at
 
-    def _shared(self) -> bool:
+    def _steady(self) -> bool:
+        """Tell whether both work on flights, and nothing else has happened for a while.
+
+        The group would give an instance that dies during a rebalance until its end, and then its session timeout.
+        """
         of_flights = {BY_CARRIER.task(partition) for partition in range(PARTITIONS)}
-        return all(self.board.clients[name].having(Share.ACTIVE) & of_flights for name in ("A", "B"))
+        board = self.board
+        return board.elapsed - board.changed_at > self._pacing.together_s and all(
+            client.having(Share.ACTIVE) & of_flights and client.phase == "running" and client.records > 0
+            for client in board.clients.values()
+        )
 
     def _kill_a(self) -> frozenset[str]:
         """Kill A in the middle of its work; return the tasks that it owned."""

@@ -77,6 +77,24 @@ def test_the_rate_is_of_the_last_seconds(board):
     assert board.clients["A"].rate == pytest.approx(10.0)
 
 
+def test_whatever_happens_is_a_change_but_not_that_time_passes(board):
+    reports = (
+        tasks(t0_0=("standby", 7)),
+        tasks(t0_0=("running", 0)),
+        {"event": "state", "state": "REBALANCING"},
+        {"event": "told", "text": "generation 3: active none, standby none"},
+        {"event": "told", "text": "rebalance of 2 members in 2 processes"},
+    )
+    for report in reports:
+        board.elapsed += 1.0
+        board.apply("A", report)
+        assert board.changed_at == board.elapsed
+    before = board.changed_at
+    board.elapsed += 1.0
+    board.apply("A", tasks(at=9.0, records=100, behind=3, t0_0=("running", 4)))
+    assert board.changed_at == before
+
+
 def test_a_failure_is_kept_for_the_message(board):
     board.apply("A", {"event": "failed", "text": "StateStoreException: no room"})
     assert board.clients["A"].failure == "StateStoreException: no room"
