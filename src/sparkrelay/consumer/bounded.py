@@ -48,6 +48,9 @@ _DEFAULTS: Final = {
     "client.id": "sparkrelay-worker",
 }
 _LONGEST_WAIT_SECONDS: Final = 0.5
+#: Ranges are asked for with so much room for records larger than those before.
+_MARGIN: Final = 1.25
+_LEAST_BYTES: Final = 64 * 1024
 
 
 class BoundedFetcher:
@@ -61,6 +64,8 @@ class BoundedFetcher:
     def __init__(self, config: Mapping[str, object]) -> None:
         self._config = ConsumerConfig.from_dict(config, defaults=_DEFAULTS)
         self._client = KafkaClient(self._config.client)
+        # Bytes a record takes in each partition, learnt from what came: a small range is not worth a large response.
+        self._record_bytes: dict[TopicPartition, float] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -93,7 +98,7 @@ class BoundedFetcher:
             UnknownTopicException: a topic does not exist, or was deleted and created again meanwhile.
             CorruptRecordException: a batch is damaged.
         """
-        run = _Run(self._client, self._config, ranges)
+        run = _Run(self._client, self._config, ranges, self._record_bytes)
         limit = self._config.default_api_timeout_ms / 1000
         deadline = time.monotonic() + limit
         while run.unfinished:
@@ -132,7 +137,11 @@ class _Run:
     """One call of ``fetch``: where each partition stands. The ``FetchSource`` of its manager."""
 
     def __init__(
-        self, client: KafkaClient, config: ConsumerConfig, ranges: Mapping[TopicPartition, tuple[int, int]]
+        self,
+        client: KafkaClient,
+        config: ConsumerConfig,
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        record_bytes: dict[TopicPartition, float],
     ) -> None:
         self.ranges = {partition: span for partition, span in ranges.items() if span[0] < span[1]}
         self.ready: deque[Fetched] = deque()
@@ -158,6 +167,10 @@ class _Run:
             retry_backoff_max_ms=config.client.retry_backoff_max_ms,
         )
         self._manager = FetchManager(client.metadata, settings, self, self._stale_topics.add)
+        self._most = settings.max_partition_bytes
+        self._record_bytes = record_bytes
+        for partition in self.ranges:
+            self._limit(partition)
 
     @property
     def unfinished(self) -> bool:
@@ -210,6 +223,7 @@ class _Run:
             if behind > part.offset:
                 self._behind[part.partition, part.offset] = behind
                 self.ready.append(part)
+                self._record_bytes[part.partition] = len(part.records) / (behind - part.offset)
                 self._move(part.partition, behind)
             elif self._has_nothing_more(part, stop):
                 self._move(part.partition, stop)
@@ -229,6 +243,14 @@ class _Run:
             del self._next[partition]
         else:
             self._next[partition] = offset
+            self._limit(partition)
+
+    def _limit(self, partition: TopicPartition) -> None:
+        """Ask for no more than the rest of the range probably takes."""
+        size = self._record_bytes.get(partition)
+        if size is not None:
+            left = (self.ranges[partition][1] - self._next[partition]) * size * _MARGIN
+            self._manager.limit(partition, max(min(_LEAST_BYTES, self._most), min(self._most, int(left))))
 
     def _has_nothing_more(self, part: Fetched, stop: int) -> bool:
         end = part.last_stable_offset if self._read_committed else part.high_watermark

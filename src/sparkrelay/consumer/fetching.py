@@ -148,6 +148,10 @@ class FetchManager:
             requests.append(self._unsent(node_id, node, wanted))
         return PollResult(tuple(requests), wait)
 
+    def limit(self, partition: TopicPartition, size: int) -> None:
+        """Ask for at most ``size`` bytes of a partition from now on."""
+        self._max_partition_bytes[partition] = size
+
     def forget_topic(self, topic: str) -> None:
         """Take the topic as it is from now on, even if it was deleted and created again since we first asked."""
         self._topic_ids.pop(topic, None)

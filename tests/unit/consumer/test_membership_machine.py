@@ -247,6 +247,30 @@ class Groups(RuleBasedStateMachine):
         member.subscription.subscribe(["t"])
         member.membership.subscribe(frozenset({"t"}), self.now)
 
+    def turn(self, member):
+        """One round of a member whose network and application are quick; return whether anything happened."""
+        busy = False
+        member.send(self.now)
+        while member.network:
+            member.network.popleft()()
+            busy = True
+        if not member.closed:
+            member.membership.polled(self.now)
+            busy |= member.serve(self.now)
+        before = member.membership.state
+        member.heartbeat(self.now)
+        return busy or before is not member.membership.state
+
+    @precondition(lambda self: self.members)
+    @rule(rounds=st.integers(1, 12), without=st.none() | st.integers(0, 3))
+    def run_quickly(self, rounds, without):
+        """All members get on, but perhaps one."""
+        for _ in range(rounds):
+            for index, member in enumerate(self.members):
+                if index != without:
+                    self.turn(member)
+                    self.nothing_is_held_twice()
+
     @precondition(lambda self: self.members)
     @rule(index=st.integers(0, 3))
     def send(self, index):
@@ -328,16 +352,7 @@ class Groups(RuleBasedStateMachine):
             self.now += 0.01
             busy = False
             for member in self.members:
-                member.send(self.now)
-                while member.network:
-                    member.network.popleft()()
-                    busy = True
-                if not member.closed:
-                    member.membership.polled(self.now)
-                    busy |= member.serve(self.now)
-                before = member.membership.state
-                member.heartbeat(self.now)
-                busy |= before is not member.membership.state
+                busy |= self.turn(member)
             self.nothing_is_held_twice()
             if not busy and self.coordinator.state == "preparing":
                 self.coordinator.wait_no_longer()
@@ -358,7 +373,7 @@ class EagerGroups(Groups):
     assignor = RangeAssignor
 
 
-LIMITS = settings(max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck))
+LIMITS = settings(max_examples=80, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("machine", [Groups, EagerGroups])
