@@ -58,6 +58,8 @@ class Membership:
         self._next_rebalance_ms = LONG_MAX
         self._assigned_at = time.monotonic()
         self._cold: set[TaskId] = set()
+        #: An assignment, active and standby tasks, that is not followed yet.
+        self._unfollowed: tuple[frozenset[TaskId], frozenset[TaskId]] | None = None
         self._joined = False
 
     @property
@@ -85,6 +87,7 @@ class Membership:
         failure, self._assignor.failure = self._assignor.failure, None
         if failure is not None:
             raise failure
+        self._follow()
         if time.time() * 1000 >= self._next_rebalance_ms:
             self._next_rebalance_ms = LONG_MAX
             self._consumer.enforce_rebalance("the follow-up rebalance is due")
@@ -141,4 +144,13 @@ class Membership:
         self._joined = True
         self._assigned_at = time.monotonic()
         self._next_rebalance_ms = info.next_rebalance_ms
-        self._cold = set(self._tasks.follow(active, standby))
+        self._unfollowed = active, standby
+        self._follow()
+
+    def _follow(self) -> None:
+        """Follow the newest assignment. Where the broker cannot be asked just now, the next poll tries again."""
+        if self._unfollowed is None:
+            return
+        assert self._tasks is not None
+        self._cold = set(self._tasks.follow(*self._unfollowed))
+        self._unfollowed = None

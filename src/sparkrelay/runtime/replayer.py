@@ -12,8 +12,9 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparkrelay.errors import KafkaException, StoreCorruptedException, StoreOutOfStepException
+from sparkrelay.errors import KafkaException, SparkRelayError, StoreCorruptedException, StoreOutOfStepException
 from sparkrelay.runtime.orders import ReplayOrder, ReplayRound, StoreReplay
+from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.task import share_out
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ __all__ = ["ReplayWork", "Replayer"]
 log = logging.getLogger(__name__)
 
 Ends = dict["TopicPartition", int]
+
+_SHORTEST_BACKOFF = 0.1
+_LONGEST_BACKOFF = 5.0
+#: A worker that dies once may have met a passing trouble; one that dies again and again has not.
+_JOB_TRIES = 3
 
 
 @dataclass(slots=True)
@@ -72,8 +78,9 @@ class Replayer:
         self._work: dict[TaskId, ReplayWork] = {}
         self._reports: dict[TaskId, tuple[ReplayReport, Ends]] = {}
         self._restored: dict[TaskId, ReplayReport] = {}
-        self._busy = False
+        self._started = self._ended = 0
         self._stopping = False
+        self._failures = 0
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -97,13 +104,17 @@ class Replayer:
             self._wake.notify_all()
 
     def release(self, tasks: list[TaskId]) -> None:
-        """Take tasks away; returns once no slice touches them any more."""
+        """Take tasks away; returns once no slice touches them any more.
+
+        Slices of other tasks may follow each other without a pause: only the one under way is waited for.
+        """
         with self._wake:
             for task in tasks:
                 self._work.pop(task, None)
                 self._restored.pop(task, None)
                 self._reports.pop(task, None)
-            self._wake.wait_for(lambda: not self._busy)
+            under_way = self._started
+            self._wake.wait_for(lambda: self._ended >= under_way)
 
     def take_restored(self) -> dict[TaskId, ReplayReport]:
         """Return the tasks whose restore is complete since the last call.
@@ -129,7 +140,6 @@ class Replayer:
         except Exception as error:  # noqa: BLE001 - the stream thread rethrows it
             with self._wake:
                 self._failure = error
-                self._busy = False
                 self._wake.notify_all()
 
     def _turn(self) -> bool:
@@ -140,18 +150,33 @@ class Replayer:
             if not works:
                 self._wake.wait()
                 return True
-            self._busy = True
+            self._started += 1
+        pause = 0.0
         try:
-            idle = not self._slice(works)
+            if not self._slice(works):
+                pause = self._idle_seconds
+            self._failures = 0
+        except SparkRelayError as error:
+            pause = self._backoff(error)
         finally:
             with self._wake:
-                self._busy = False
+                self._ended = self._started
                 self._wake.notify_all()
-        if idle:
+        if pause:
             with self._wake:
                 if not self._stopping and list(self._work.values()) == works:
-                    self._wake.wait(self._idle_seconds)
+                    self._wake.wait(pause)
         return True
+
+    def _backoff(self, error: SparkRelayError) -> float:
+        """Return how long to wait before a failed slice is tried again, or raise what trying again cannot mend."""
+        self._failures += 1
+        passing = error.retriable if isinstance(error, KafkaException) else isinstance(error, JobFailed)
+        if not passing or (isinstance(error, JobFailed) and self._failures >= _JOB_TRIES):
+            raise error
+        pause: float = min(_SHORTEST_BACKOFF * 2 ** min(self._failures - 1, 10), _LONGEST_BACKOFF)
+        log.warning("a slice of replaying failed and is tried again in %.1f s: %s", pause, error)
+        return pause
 
     def _slice(self, works: list[ReplayWork]) -> bool:
         """Replay one slice of everything that lags; return False if there was nothing to do."""

@@ -6,9 +6,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from sparkrelay.client.admin import EARLIEST, LATEST
-from sparkrelay.errors import SparkRelayError, StreamsException
+from sparkrelay.errors import KafkaException, SparkRelayError, StreamsException
 from sparkrelay.protocol import LATEST_OFFSET
 from sparkrelay.runtime.orders import ReplayOrder, ReplayRound
+from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.replayer import ReplayWork
 from sparkrelay.runtime.task import Task, TaskState, share_out
 from sparkrelay.runtime.worker import faults
@@ -16,7 +17,7 @@ from sparkrelay.runtime.worker import faults
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from sparkrelay.client.transactions import TransactionCoordinator
+    from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.layout import Layout
     from sparkrelay.runtime.orders import ReplayReport
@@ -124,10 +125,18 @@ class TaskSet:
         created = [task for task in self._tasks.values() if task.state is TaskState.CREATED]
         if created:
             self._open(created)
-        for id_, report in self._replayer.take_restored().items():
-            task = self._tasks.get(id_)
-            if task is not None and task.state is TaskState.RESTORING and task.opening == report.opening:
+        restored = [
+            (task, report)
+            for id_, report in self._replayer.take_restored().items()
+            if (task := self._tasks.get(id_)) and task.state is TaskState.RESTORING and task.opening == report.opening
+        ]
+        try:
+            for task, report in restored:
                 self._serve(task, report)
+        except KafkaException:
+            # Their reports are taken and would not come again.
+            self._start_over([task for task, _ in restored])
+            raise
 
     def reopen(self, id_: TaskId, reason: Exception) -> None:
         """Open a task again: its outcome is unknown, its store is out of step, or it was fenced."""
@@ -251,8 +260,14 @@ class TaskSet:
             ReplayOrder(task=id_, directory=str(self._slot.task_dir(id_)), undo=True, budget_seconds=0.0, close=True)
             for id_ in ids
         ]
+        try:
+            reports = self._run_round(orders, f"taking stock of {len(orders)} tasks")
+        except JobFailed as error:
+            # The copies are used all the same once their tasks are ours; the group only does not know of them.
+            log.warning("local copies could not be looked at: %s", error)
+            return {}
         stock = {}
-        for report in self._run_round(orders, f"taking stock of {len(orders)} tasks"):
+        for report in reports:
             if report.error is None:
                 stock[report.task] = sum(report.changelog_next.values())
             else:
@@ -265,6 +280,28 @@ class TaskSet:
         identities = self._transactions.init(list(names), transaction_timeout_ms=self._config.transaction_timeout_ms)
         faults.reach("open-after-init")
         ends = self._topics.end_offsets({p for task in tasks for p in task.changelogs.values()})
+        try:
+            works = self._restores(names, identities, ends)
+        except KafkaException:
+            self._start_over(tasks)
+            raise
+        self._replayer.assign(works)
+        for task in tasks:
+            task.wipe = False
+
+    def _start_over(self, tasks: list[Task]) -> None:
+        """Open those tasks anew that the broker's silence kept from service."""
+        for task in tasks:
+            if task.state is TaskState.RESTORING:
+                task.state = TaskState.CREATED
+
+    def _restores(
+        self,
+        names: Mapping[str, Task],
+        identities: Mapping[str, ProducerIdentity],
+        ends: Mapping[TopicPartition, int],
+    ) -> list[ReplayWork]:
+        """Take stateless tasks into service at once; return what is to be replayed for the others."""
         works = []
         for name, task in names.items():
             identity = identities[name]
@@ -287,8 +324,7 @@ class TaskSet:
                         wipe=task.wipe,
                     )
                 )
-                task.wipe = False
-        self._replayer.assign(works)
+        return works
 
     def _serve(self, task: Task, report: ReplayReport | None) -> None:
         """Decide where the task starts and take it into service."""
@@ -313,8 +349,10 @@ class TaskSet:
         positions = {**committed, **positions}
         unknown = [partition for partition in task.inputs if partition not in positions]
         if unknown:
-            reset = EARLIEST if self._config.auto_offset_reset == "earliest" else LATEST
-            positions.update(self._topics.offsets(dict.fromkeys(unknown, reset)))
+            latest = self._config.auto_offset_reset == "latest"
+            # What our own legs wrote was never read by anybody: the setting is about the user's topics.
+            reset = {p: LATEST if latest and p.topic not in self.internal_topics else EARLIEST for p in unknown}
+            positions.update(self._topics.offsets(reset))
         task.positions = {partition: positions[partition] for partition in task.inputs}
         task.state = TaskState.RUNNING
         log.info("task %s is in service at %s", task.id, ", ".join(f"{p}@{o}" for p, o in task.positions.items()))

@@ -1,0 +1,150 @@
+"""The replay thread without Spark: what it does with failures, and when it lets go of a task."""
+
+import threading
+
+import pytest
+
+from sparkrelay.errors import DisconnectException, StateStoreException, StoreCorruptedException
+from sparkrelay.runtime.orders import ReplayReport
+from sparkrelay.runtime.process import JobFailed
+from sparkrelay.runtime.replayer import Replayer, ReplayWork
+from sparkrelay.types import TaskId, TopicPartition
+
+CHANGELOG = TopicPartition("app-counts-changelog", 0)
+TASK = TaskId(0, 0)
+
+
+class Process:
+    """Answers each slice by what the test put in line, or by having replayed everything."""
+
+    slots = 1
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.orders = []
+        self.slice_began = threading.Semaphore(0)
+        self.may_end = None
+
+    def replay(self, round_, *, description):
+        (orders,) = round_.slots
+        self.orders.append(orders)
+        self.slice_began.release()
+        if self.may_end is not None:
+            self.may_end.acquire()
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, Exception) and not isinstance(answer, StoreCorruptedException):
+            raise answer
+        return [
+            ReplayReport(
+                order.task, {}, 0, {s.changelog: s.end for s in order.stores}, opening=order.opening, error=answer
+            )
+            for order in orders
+        ]
+
+
+@pytest.fixture
+def replayer_of():
+    made = []
+
+    def make(process, list_ends=lambda partitions: dict.fromkeys(partitions, 10)):
+        made.append(Replayer(process, list_ends, name="replay", slice_seconds=0.1, idle_seconds=0.01))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for replayer in made:
+        replayer.stop()
+
+
+def restore():
+    return ReplayWork(
+        task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG}, opening=7, ends={CHANGELOG: 10}
+    )
+
+
+def restored(replayer, wait_until):
+    found = {}
+
+    def done():
+        found.update(replayer.take_restored())
+        return found
+
+    wait_until(done, "the task is not restored")
+    return found[TASK]
+
+
+def test_a_restore_ends_at_the_ends_that_were_listed(replayer_of, wait_until):
+    process = Process()
+    replayer = replayer_of(process)
+    replayer.assign([restore()])
+    assert restored(replayer, wait_until).opening == 7
+    assert [order.undo for (order,) in process.orders] == [True]
+
+
+@pytest.mark.parametrize("failure", [JobFailed("a worker died"), DisconnectException("the broker went away")])
+def test_a_passing_failure_is_tried_again(failure, replayer_of, wait_until):
+    process = Process(failure, failure)
+    replayer = replayer_of(process)
+    replayer.assign([restore()])
+    restored(replayer, wait_until)
+    assert len(process.orders) == 3
+
+
+def test_ends_that_cannot_be_listed_are_asked_for_again(replayer_of, wait_until):
+    asked = []
+
+    def list_ends(partitions):
+        asked.append(partitions)
+        if len(asked) == 1:
+            raise DisconnectException("the broker went away")
+        return dict.fromkeys(partitions, 10)
+
+    replayer = replayer_of(Process(), list_ends)
+    replayer.assign([ReplayWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
+    wait_until(lambda: TASK in replayer.progress(), "the standby is not replayed")
+
+
+@pytest.mark.parametrize(
+    "answers", [[JobFailed("a worker died")] * 3, [StateStoreException("the disk is broken")]], ids=["jobs", "ours"]
+)
+def test_a_failure_that_stays_reaches_the_stream_thread(answers, replayer_of, wait_until):
+    replayer = replayer_of(Process(*answers))
+    replayer.assign([restore()])
+
+    def raised():
+        try:
+            replayer.take_restored()
+        except type(answers[0]):
+            return True
+        return False
+
+    wait_until(raised, "the failure does not arrive")
+    replayer.release([TASK])
+
+
+def test_a_corrupt_store_is_built_anew(replayer_of, wait_until):
+    process = Process(StoreCorruptedException("a page is torn"))
+    replayer = replayer_of(process)
+    replayer.assign([restore()])
+    restored(replayer, wait_until)
+    assert [order.wipe for (order,) in process.orders] == [False, True]
+
+
+def test_letting_go_waits_for_the_slice_under_way_and_for_no_other(replayer_of):
+    process = Process()
+    process.may_end = threading.Semaphore(0)
+    ends = iter(range(1, 1000))
+    # A standby that always lags: slice follows slice.
+    replayer = replayer_of(process, lambda partitions: dict.fromkeys(partitions, next(ends)))
+    other = ReplayWork(task=TaskId(0, 1), directory="/elsewhere", changelogs={"counts": TopicPartition("c", 1)})
+    replayer.assign([ReplayWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG}), other])
+    process.slice_began.acquire()
+    releasing = threading.Thread(target=replayer.release, args=([TASK],))
+    releasing.start()
+    assert releasing.is_alive()
+    process.may_end.release()
+    # The next slice has begun, and does not end: nobody waits for it.
+    process.slice_began.acquire()
+    releasing.join(30)
+    assert not releasing.is_alive()
+    process.may_end.release(1000)
