@@ -17,6 +17,12 @@ from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.batch import BatchRunner
+from sparkrelay.runtime.client_settings import (
+    admin_settings,
+    check_client_settings,
+    consumer_settings,
+    worker_settings,
+)
 from sparkrelay.runtime.layout import TopicNames
 from sparkrelay.runtime.legs import LegCompiler
 from sparkrelay.runtime.membership import Membership
@@ -106,6 +112,7 @@ class KafkaStreams:
 
     def __init__(self, topology: Topology, config: Mapping[str, Any], *, spark: SparkSession) -> None:
         self._config = StreamsConfig.from_dict(config)
+        check_client_settings(self._config)
         self._assignor = load_assignor(self._config.task_assignor_class, config)
         check_session(spark)
         self._spark = spark
@@ -276,7 +283,7 @@ class KafkaStreams:
         process = Process(
             self._spark,
             slots=self._slots,
-            replay=ReplaySpec(self._slots, self._connection(f"{name}-worker"), config.store_max_bytes),
+            replay=ReplaySpec(self._slots, worker_settings(config, f"{name}-worker"), config.store_max_bytes),
             name=name,
         )
         replayer = Replayer(
@@ -300,7 +307,7 @@ class KafkaStreams:
             process_id=slot.process_id,
             topics=topics,
             assignor=self._assignor,
-            settings=self._consumer_settings(name),
+            settings=consumer_settings(config, name),
         )
         self._task_sets.append(tasks)
         self._threads.append(
@@ -325,37 +332,12 @@ class KafkaStreams:
             legs,
             slots=self._slots,
             names=self._names,
-            client=self._connection("worker"),
+            client=worker_settings(self._config, "worker"),
         )
         return Plans(compiler, legs, union=Process.union)
 
-    def _connection(self, client_id: str) -> dict[str, Any]:
-        """Return the settings of a connection, as the clients spell them."""
-        return {
-            "bootstrap.servers": self._config.bootstrap_servers,
-            "client.id": self._config.client_id or client_id,
-            "request.timeout.ms": self._config.request_timeout_ms,
-            **self._config.security,
-        }
-
-    def _consumer_settings(self, client_id: str) -> dict[str, Any]:
-        config = self._config
-        return {
-            **self._connection(client_id),
-            "group.id": config.application_id,
-            "session.timeout.ms": config.session_timeout_ms,
-            "heartbeat.interval.ms": config.heartbeat_interval_ms,
-            "max.poll.interval.ms": config.max_poll_interval_ms,
-            "default.api.timeout.ms": config.default_api_timeout_ms,
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "none",
-            **({"client.rack": config.client_rack} if config.client_rack else {}),
-            **config.consumer,
-        }
-
     def _client(self, client_id: str) -> KafkaClient:
-        client = KafkaClient(ClientConfig.from_dict({**self._connection(client_id), **self._config.admin}))
+        client = KafkaClient(ClientConfig.from_dict(admin_settings(self._config, client_id)))
         self._clients.append(client)
         client.bootstrap(min(_BROKER_SECONDS, self._config.default_api_timeout_ms / 1000))
         return client

@@ -23,6 +23,7 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json
 from sparkrelay.runtime import hidden
 from sparkrelay.runtime.catalyst import as_column, must_rebuild, read_aggregate, wanted_columns
+from sparkrelay.runtime.client_settings import compression
 from sparkrelay.runtime.schemas import (
     KAFKA_FIELDS,
     SinkPlan,
@@ -102,7 +103,7 @@ class LegCompiler:
         self._slots = slots
         self._names = names
         self._client = dict(client)
-        self._compression = str(config.producer.get("compression.type", "none"))
+        self._compression = compression(config)
         #: store -> schema that Spark gives the aggregation, names and types
         self._grouped: dict[str, StructType] = {}
         #: internal topic (topology name) -> Spark schema of the rows shipped through it, known once its writer is built

@@ -123,7 +123,13 @@ def test_a_source_topic_gets_more_partitions_while_running(
         ({"application.id": "no/slash"}, "'application.id' has the value 'no/slash'"),
         ({"bootstrap.servers": "nowhere"}, "'nowhere' is not HOST:PORT"),
         ({"task.assignor.class": "no.such:Assignor"}, "no.such:Assignor"),
-        ({"consumer.fetch.min.byte": 1}, "fetch.min.byte"),
+        ({"consumer.fetch.min.byte": 1}, "'fetch.min.byte'.*did you mean 'fetch.min.bytes'"),
+        ({"consumer.group.id": "mine"}, "'consumer.group.id'.*set 'application.id' instead"),
+        ({"consumer.isolation.level": "read_uncommitted"}, "'consumer.isolation.level'.*needs 'read_committed'"),
+        ({"producer.acks": 1}, "'producer.acks' has the value 1: it is always 'all'"),
+        ({"producer.compression.type": "zip"}, "compression.type='zip' is unknown"),
+        ({"producer.compresion.type": "lz4"}, "'producer.compresion.type'.*did you mean 'compression.type'"),
+        ({"admin.retries": 7}, "'retries'"),
     ],
 )
 def test_settings(instance, config, words):
@@ -172,9 +178,12 @@ def test_a_record_that_does_not_decode_ends_the_instance(fails_while_running, in
 def test_a_record_that_does_not_decode_is_skipped(instance, topics, produce, wait_for_table):
     rows = [{"key": "a", "value": {"n": 1}}, {"key": "a", "value": "{oh"}, {"key": "a", "value": {"n": "two"}}]
     produce(topics[0], [*rows, {"key": "a", "value": {"n": 3}}])
-    streams = instance(counting(*topics), {"deserialization.exception.handler": "log-and-continue"})
+    builder = StreamsBuilder()
+    numbers = builder.stream(topics[0], key=String("user"), value=Json("n int"))
+    numbers.groupBy("user").agg(F.count("*").alias("count"), F.sum("n").alias("sum")).to(topics[1])
+    streams = instance(builder, {"deserialization.exception.handler": "log-and-continue"})
     streams.start()
-    wait_for_table(topics[1], {b"a": {"user": "a", "count": 2}}, streams)
+    wait_for_table(topics[1], {b"a": {"user": "a", "count": 2, "sum": 4}}, streams)
 
 
 def test_a_function_of_the_user_raises(fails_while_running, instance, topics, produce, consumed):
@@ -210,7 +219,7 @@ def test_two_topologies_under_one_application_id(
     other = StreamsBuilder()
     stream = other.stream(topics[0], key=String("user"), value=Json("n int"))
     stream.groupBy("user").count().to(topics[1])
-    stream.groupBy("user", name="extra").agg(F.sum("n").alias("s")).to(make_topic("sums", 2))
+    stream.groupBy("user").agg(F.sum("n").alias("s"), name="extra").to(make_topic("sums", 2))
     second = instance(other, {"state.dir": str(tmp_path / "second")})
     second.start()
     fails_while_running(IncompatibleTopologyException, "runs another topology.*extra", second)

@@ -1,0 +1,99 @@
+"""What the Kafka clients of an instance are told, made from its settings.
+
+Prefixed settings (``consumer.``, ``producer.``, ``admin.``) win over what is derived, but for those that exactly-once
+stands on. They are checked when the instance is made, though some are needed only later or only in workers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.client.config import ClientConfig
+from sparkrelay.config import nearest
+from sparkrelay.consumer.config import ConsumerConfig
+from sparkrelay.errors import ConfigException
+from sparkrelay.records.codecs import codec_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.config import StreamsConfig
+
+__all__ = ["admin_settings", "check_client_settings", "compression", "consumer_settings", "worker_settings"]
+
+_COMPRESSION: Final = "compression.type"
+_ACKS: Final = "acks"
+#: Another value would lose or repeat records, or join another group.
+_FIXED: Final[Mapping[str, object]] = {
+    "isolation.level": "read_committed",
+    "enable.auto.commit": False,
+    "auto.offset.reset": "none",
+}
+#: What has a setting of the instance's own.
+_OURS: Final[Mapping[str, str]] = {"group.id": "application.id", "auto.offset.reset": "auto.offset.reset"}
+
+
+def admin_settings(config: StreamsConfig, client_id: str) -> dict[str, Any]:
+    """Return the settings of a connection for questions and transactions."""
+    return {**_connection(config, client_id), **config.admin}
+
+
+def consumer_settings(config: StreamsConfig, client_id: str) -> dict[str, Any]:
+    """Return the settings of a group member."""
+    return {
+        **_connection(config, client_id),
+        "group.id": config.application_id,
+        "session.timeout.ms": config.session_timeout_ms,
+        "heartbeat.interval.ms": config.heartbeat_interval_ms,
+        "max.poll.interval.ms": config.max_poll_interval_ms,
+        "default.api.timeout.ms": config.default_api_timeout_ms,
+        **({"client.rack": config.client_rack} if config.client_rack else {}),
+        **config.consumer,
+        **_FIXED,
+    }
+
+
+def worker_settings(config: StreamsConfig, client_id: str) -> dict[str, Any]:
+    """Return the settings of workers' connections, which fetch and produce."""
+    own = {key: value for key, value in config.producer.items() if key not in {_COMPRESSION, _ACKS}}
+    return {**_connection(config, client_id), **own}
+
+
+def compression(config: StreamsConfig) -> str:
+    """Return the codec of everything that is written."""
+    return str(config.producer.get(_COMPRESSION, "none"))
+
+
+def check_client_settings(config: StreamsConfig) -> None:
+    """Check what is passed on to the clients.
+
+    Raises:
+        ConfigException: a prefixed setting is unknown, malformed, or one that exactly-once stands on.
+    """
+    for key, value in config.consumer.items():
+        if key in _OURS:
+            raise ConfigException(f"setting 'consumer.{key}' (value {value!r}) is not free: set {_OURS[key]!r} instead")
+        if key in _FIXED and str(value).lower() != str(_FIXED[key]).lower():
+            raise ConfigException(
+                f"setting 'consumer.{key}' has the value {value!r}: exactly once needs {_FIXED[key]!r}; leave it out"
+            )
+    known = {_COMPRESSION, _ACKS, *ClientConfig.keys()}
+    for key, value in config.producer.items():
+        if key not in known:
+            raise ConfigException(f"unknown setting 'producer.{key}' (value {value!r}){nearest(key, known)}")
+    if str(config.producer.get(_ACKS, "all")) not in {"all", "-1"}:
+        raise ConfigException(f"setting 'producer.acks' has the value {config.producer[_ACKS]!r}: it is always 'all'")
+    codec_id(compression(config))
+    ConsumerConfig.from_dict(consumer_settings(config, "check"))
+    ClientConfig.from_dict(admin_settings(config, "check"))
+    ClientConfig.from_dict(worker_settings(config, "check"))
+
+
+def _connection(config: StreamsConfig, client_id: str) -> dict[str, Any]:
+    """Return what every connection needs, as the clients spell it."""
+    return {
+        "bootstrap.servers": config.bootstrap_servers,
+        "client.id": config.client_id or client_id,
+        "request.timeout.ms": config.request_timeout_ms,
+        **config.security,
+    }
