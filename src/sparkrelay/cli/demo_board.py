@@ -45,7 +45,7 @@ class Client:
 
     Attributes:
         phase: what it is doing, in a word or two.
-        tasks: task -> what it is to it, and the copy's lag in changelog offsets.
+        tasks: task -> what it is to it, and the copy's lag in changelog offsets, None if not known yet.
         behind: input records of its active tasks that are not processed yet.
         records: flights read so far.
         rate: flights a second, lately.
@@ -54,7 +54,7 @@ class Client:
 
     name: str
     phase: str = "starting Spark"
-    tasks: dict[str, tuple[Share, int]] = field(default_factory=dict)
+    tasks: dict[str, tuple[Share, int | None]] = field(default_factory=dict)
     behind: int = 0
     records: int = 0
     rate: float = 0.0
@@ -167,11 +167,11 @@ class Board:
             else:
                 self.note(f"{client.name} has taken {_list(tasks)} over from {owner}, already at speed")
 
-    def _share(self, state: str, lag: int) -> Share:
+    def _share(self, state: str, lag: int | None) -> Share:
         if state == "running":
             return Share.ACTIVE
         if state == "standby":
-            return Share.WARMING if lag > self._acceptable_lag else Share.STANDBY
+            return Share.WARMING if lag is None or lag > self._acceptable_lag else Share.STANDBY
         return Share.RESTORING
 
     def _named(self, text: str) -> str:
