@@ -36,7 +36,7 @@ def run_topics(bootstrap_servers: str, *kinds: str) -> Iterator[tuple[str, ...]]
     try:
         yield names
     finally:
-        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 3})
         internal = [
             name for name in admin.list_topics(timeout=_TIMEOUT_S).topics if name.startswith(APPLICATION_PREFIX)
         ]
