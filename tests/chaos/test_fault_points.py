@@ -28,15 +28,30 @@ IN_BATCHES = {
     "driver-after-end-txn": 5,
     "driver-after-commit": 3,
 }
-WHILE_OPENING = ("open-after-init", "replay-before-undo", "replay-after-undo", "replay-after-slice")
+#: An instance first looks at the four local copies, then opens the four tasks: each time what is unfinished is undone.
+WHILE_OPENING = {"open-after-init": 1, "replay-before-undo": 2, "replay-after-undo": 6, "replay-after-slice": 2}
+#: The telling ones, of which each stands for its neighbours; `make chaos` tries all.
+ALWAYS = {
+    "state-after-apply",
+    "publish-after-send",
+    "publish-after-flush",
+    "driver-before-end-txn",
+    "driver-after-end-txn",
+    "driver-after-commit",
+    "replay-after-undo",
+}
 IN_WORKERS = [point for point in POINTS if not point.startswith(("driver", "open", "replay"))]
+
+
+def marked(points):
+    return [pytest.param(point, marks=() if point in ALWAYS else pytest.mark.long) for point in points]
 
 
 def test_every_point_is_tried():
     assert {*IN_BATCHES, *WHILE_OPENING} >= set(POINTS)
 
 
-@pytest.mark.parametrize("point", IN_BATCHES)
+@pytest.mark.parametrize("point", marked(IN_BATCHES))
 def test_the_instance_dies_in_a_batch(point, fleet, ledger):
     doomed = fleet.ensure_running()
     ledger.settle(fleet)
@@ -48,7 +63,7 @@ def test_the_instance_dies_in_a_batch(point, fleet, ledger):
     ledger.settle(fleet)
 
 
-@pytest.mark.parametrize("point", WHILE_OPENING)
+@pytest.mark.parametrize("point", marked(WHILE_OPENING))
 def test_the_instance_dies_while_it_opens_tasks(point, fleet, ledger):
     former = fleet.ensure_running()
     ledger.settle(fleet)
@@ -57,7 +72,7 @@ def test_the_instance_dies_while_it_opens_tasks(point, fleet, ledger):
     former.wait_for_death("in a batch")
     if point == "replay-after-slice":
         fleet.forget_state()
-    fleet.arm(point, 2, "instance")
+    fleet.arm(point, WHILE_OPENING[point], "instance")
     fleet.launch_and_die(f"at {point}")
     fleet.disarm()
     fleet.start()
@@ -75,6 +90,23 @@ def test_a_worker_dies(point, fleet, ledger):
     fleet.disarm()
     assert instance.alive
     assert instance.tasks()["state"] == "RUNNING", instance.tail()
+
+
+@pytest.mark.parametrize("point", marked(point for point in WHILE_OPENING if point.startswith("replay")))
+def test_a_worker_dies_while_tasks_open(point, fleet, ledger):
+    former = fleet.ensure_running()
+    ledger.settle(fleet)
+    fleet.arm("publish-before-flush", 4, "instance")
+    ledger.write(240)
+    former.wait_for_death("in a batch")
+    if point == "replay-after-slice":
+        fleet.forget_state()
+    fleet.arm(point, WHILE_OPENING[point], "worker")
+    instance = fleet.start()
+    ledger.settle(fleet)
+    assert fleet.struck
+    fleet.disarm()
+    assert instance.alive
 
 
 def test_state_on_disk_is_lost_and_a_late_reader_finds_the_same(fleet, ledger):

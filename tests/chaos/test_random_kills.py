@@ -13,7 +13,9 @@ def dice(seed):
     return random.Random(seed + 1)
 
 
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize(
+    "number", [*range(4), *(pytest.param(number, marks=pytest.mark.long) for number in range(4, 10))]
+)
 def test_a_kill_at_a_random_moment(number, fleet, ledger, dice, seed):
     doomed = fleet.ensure_running()
     ledger.settle(fleet)
