@@ -53,7 +53,9 @@ class NetworkThread:
         self._new_calls: deque[Call] = deque()
         self._client: KafkaClient | None = None
         self._stopping = False
+        self._ended = False
         self._failure: BaseException | None = None
+        self._trouble: KafkaException | None = None
         self._ready = threading.Event()
         self.core: ConsumerCore
         name = f"consumer-network-{config.client.client_id}"
@@ -76,7 +78,7 @@ class NetworkThread:
     @property
     def dead(self) -> bool:
         """Whether the thread has ended: nothing will ever be answered."""
-        return not self._thread.is_alive()
+        return self._ended
 
     def submit(self, event: ApplicationEvent, call: Call | None = None) -> None:
         """Hand an event to the network thread.
@@ -121,10 +123,14 @@ class NetworkThread:
             if self._ready.is_set():
                 _log.exception("the consumer's network thread died")
         finally:
+            # First of all: whoever submits from now on is refused, whoever did before is found below.
+            self._ended = True
             self._ready.set()
             if self._client is not None:
                 self._client.close()
-            for call in [*self._calls, *self._new_calls]:
+            while self._new_calls:
+                self._calls.append(self._new_calls.popleft())
+            for call in self._calls:
                 call.fail(self._obituary())
             self._mailbox.notify()
 
@@ -154,7 +160,7 @@ class NetworkThread:
         response.add_done_callback(lambda done: self._take(unsent, done))
 
     def _take(self, unsent: Unsent, response: Response) -> None:
-        error = response.error
+        error = self._trouble = response.error
         message = None if error is not None else response.result()
         try:
             unsent.handle(message, error, time.monotonic())
@@ -169,6 +175,9 @@ class NetworkThread:
             self._calls.append(self._new_calls.popleft())
         if not self._calls:
             return math.inf
+        for call in self._calls:
+            if call.last_error is None:
+                call.last_error = self._trouble
         self._calls = [call for call in self._calls if not call.expire(now)]
         return min((call.deadline for call in self._calls), default=math.inf) - now
 

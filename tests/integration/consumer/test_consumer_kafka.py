@@ -1,68 +1,385 @@
-"""The consumer against a real broker: alone, committing, starting where it should."""
+"""The consumer against a real broker: reading, committing, starting where it should, waking up, closing, faults."""
 
 from __future__ import annotations
 
+import threading
 import time
-import uuid
 
 import pytest
 
 from sparkrelay.consumer import Consumer
+from sparkrelay.errors import (
+    BrokerResponseException,
+    ConcurrentModificationError,
+    ConfigException,
+    DisconnectException,
+    OffsetOutOfRangeException,
+    TimeoutException,
+    WakeupException,
+)
 from sparkrelay.types import TopicPartition
 
 pytestmark = pytest.mark.integration
 
 
-def read(consumer, count, timeout_s=30):
-    rows, deadline = [], time.monotonic() + timeout_s
-    while len(rows) < count:
-        assert time.monotonic() < deadline, f"{len(rows)} of {count} records after {timeout_s} s"
-        rows += consumer.poll(0.5).to_pylist()
-    return rows
-
-
-@pytest.fixture
-def make_consumer(kafka):
-    made = []
-
-    def make(**config):
-        settings = {"bootstrap.servers": kafka.bootstrap_servers, "auto.offset.reset": "earliest"}
-        settings |= {key.replace("_", "."): value for key, value in config.items()}
-        made.append(Consumer(settings))
-        return made[-1]
-
-    yield make
-    for consumer in made:
-        consumer.close()
-
-
-def group():
-    return f"group-{uuid.uuid4()}"
-
-
-def test_subscribe_consume_commit_resume(make_consumer, make_topic, produce):
-    topic, name = make_topic("consume", partitions=2), group()
+def test_subscribe_consume_commit_resume(make_consumer, make_topic, produce, read, group):
+    topic = make_topic("consume", partitions=2)
     produce(topic, [{"value": str(i), "partition": i % 2} for i in range(100)])
-    first = make_consumer(group_id=name, enable_auto_commit=False)
+    first = make_consumer(group_id=group, enable_auto_commit=False)
     first.subscribe([topic])
     rows = read(first, 100)
     assert sorted(int(row["value"]) for row in rows) == list(range(100))
+    assert first.committed(first.assignment()) == {TopicPartition(topic, p): None for p in range(2)}
     first.commit()
     assert first.committed(first.assignment()) == {TopicPartition(topic, p): 50 for p in range(2)}
+    assert first.group_metadata().generation >= 1
     first.close()
 
     produce(topic, [{"value": "new", "partition": 1}])
-    second = make_consumer(group_id=name, enable_auto_commit=False)
+    second = make_consumer(group_id=group, enable_auto_commit=False)
     second.subscribe([topic])
     assert [row["value"] for row in read(second, 1)] == [b"new"]
 
 
-def test_assign_and_consume(make_consumer, make_topic, produce):
+def test_rows_have_the_columns_of_sparks_source(make_consumer, make_topic, produce, read):
     topic = make_topic("consume")
-    produce(topic, [("k", "v")] * 10)
+    produce(topic, [{"key": "k", "value": "v", "timestamp": 1_700_000_000_123, "headers": [("h", b"1"), ("h", None)]}])
     consumer = make_consumer()
     consumer.assign([TopicPartition(topic, 0)])
-    assert len(read(consumer, 10)) == 10
-    assert consumer.position(TopicPartition(topic, 0)) == 10
-    consumer.seek(TopicPartition(topic, 0), 7)
-    assert [row["offset"] for row in read(consumer, 3)] == [7, 8, 9]
+    (row,) = read(consumer, 1)
+    assert row.pop("timestamp").timestamp() == 1_700_000_000.123
+    assert row == {
+        "key": b"k", "value": b"v", "topic": topic, "partition": 0, "offset": 0, "timestampType": 0,
+        "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
+    }  # fmt: skip
+
+
+def test_assign_seek_pause_resume(make_consumer, make_topic, produce, read):
+    topic = make_topic("consume", partitions=2)
+    produce(topic, [{"value": str(i), "partition": i % 2} for i in range(20)])
+    one, two = (TopicPartition(topic, p) for p in range(2))
+    consumer = make_consumer()
+    consumer.assign([one, two])
+    assert len(read(consumer, 20)) == 20
+    assert consumer.position(one) == consumer.position(two) == 10
+    consumer.seek(one, 7)
+    assert [(row["partition"], row["offset"]) for row in read(consumer, 3)] == [(0, 7), (0, 8), (0, 9)]
+    consumer.pause([one])
+    consumer.seek_to_beginning([one, two])
+    assert {row["partition"] for row in read(consumer, 10)} == {1}
+    assert consumer.paused() == {one}
+    consumer.resume([one])
+    assert {row["partition"] for row in read(consumer, 10)} == {0}
+    consumer.seek_to_end()
+    assert consumer.position(one) == 10
+    assert consumer.beginning_offsets([one]) == {one: 0}
+    assert consumer.end_offsets([one, two]) == {one: 10, two: 10}
+    assert consumer.partitions_for(topic) == (0, 1)
+
+
+def test_limits_of_poll_are_kept_and_nothing_is_lost(make_consumer, make_topic, produce, read):
+    topic = make_topic("consume", partitions=2)
+    produce(topic, [{"value": b"x" * 100, "partition": i % 2} for i in range(500)])
+    consumer = make_consumer()
+    consumer.assign([TopicPartition(topic, p) for p in range(2)])
+    tables, deadline = [], time.monotonic() + 60
+    while sum(t.num_rows for t in tables) < 250 and time.monotonic() < deadline:
+        tables.append(consumer.poll(1, max_records=7))
+    assert max(t.num_rows for t in tables) == 7
+    rows = [r for t in tables for r in t.to_pylist()]
+    while len(rows) < 500 and time.monotonic() < deadline:
+        table = consumer.poll(1, max_bytes=1050)
+        assert table.num_rows <= 10
+        rows += table.to_pylist()
+    for p in range(2):
+        assert [r["offset"] for r in rows if r["partition"] == p] == list(range(250))
+
+
+def test_read_committed_hides_aborted_and_open_transactions(kafka, make_consumer, make_topic, produce, read):
+    from confluent_kafka import Producer
+
+    topic = make_topic("consume")
+    partition = TopicPartition(topic, 0)
+    writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"tx-{topic}"})
+    writer.init_transactions(30)
+    for text, commit in (("a", True), ("b", False), ("c", True)):
+        writer.begin_transaction()
+        writer.produce(topic, value=text)
+        writer.flush(30)
+        writer.commit_transaction(30) if commit else writer.abort_transaction(30)
+    writer.begin_transaction()
+    writer.produce(topic, value="open")
+    writer.flush(30)
+
+    committed, dirty = make_consumer(isolation_level="read_committed"), make_consumer()
+    for consumer in (committed, dirty):
+        consumer.assign([partition])
+    assert [r["value"] for r in read(dirty, 4)] == [b"a", b"b", b"c", b"open"]
+    assert [r["value"] for r in read(committed, 2)] == [b"a", b"c"]
+    assert committed.end_offsets([partition]) == {partition: 6}
+    assert dirty.end_offsets([partition]) == {partition: 7}
+    writer.commit_transaction(30)
+    assert [r["value"] for r in read(committed, 1)] == [b"open"]
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
+def test_a_position_that_the_log_does_not_have(make_consumer, make_topic, produce, read, reset):
+    topic = make_topic("consume")
+    produce(topic, [("k", "v")] * 3)
+    consumer = make_consumer(auto_offset_reset=reset)
+    consumer.assign([TopicPartition(topic, 0)])
+    consumer.seek(TopicPartition(topic, 0), 99)
+    if reset == "none":
+        with pytest.raises(OffsetOutOfRangeException, match=f"{topic}-0.*offset 99"):
+            read(consumer, 1)
+    elif reset == "earliest":
+        assert read(consumer, 3)[0]["offset"] == 0
+    else:
+        deadline = time.monotonic() + 30
+        while consumer.position(TopicPartition(topic, 0)) != 3:
+            assert time.monotonic() < deadline
+            consumer.poll(0.1)
+
+
+def test_auto_commit_covers_what_poll_returned_and_no_more(make_consumer, make_topic, produce, read, group):
+    topic = make_topic("consume")
+    produce(topic, [{"value": str(i)} for i in range(100)])
+    consumer = make_consumer(group_id=group, auto_commit_interval_ms=0)
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + 30
+    while (table := consumer.poll(1, max_records=30)).num_rows == 0:
+        assert time.monotonic() < deadline
+    assert table.num_rows == 30
+    consumer.close()
+    other = make_consumer(group_id=group, enable_auto_commit=False)
+    assert other.committed([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 30}
+
+
+def test_async_commits_are_done_in_order_before_commit_and_close_return(make_consumer, make_topic, produce, group):
+    topic = make_topic("consume")
+    partition = TopicPartition(topic, 0)
+    consumer = make_consumer(group_id=group, enable_auto_commit=False)
+    consumer.assign([partition])
+    futures = [consumer.commit_async({partition: n}) for n in range(1, 20)]
+    consumer.commit({partition: 20})
+    assert all(future.done() and future.exception() is None for future in futures)
+    assert consumer.committed([partition]) == {partition: 20}
+    last = consumer.commit_async({partition: 21})
+    consumer.close()
+    assert last.done()
+    assert last.exception() is None
+
+
+def test_wakeup_ends_a_poll_and_loses_no_record(make_consumer, make_topic, produce, read, group):
+    topic = make_topic("consume")
+    consumer = make_consumer(group_id=group)
+    consumer.subscribe([topic])
+    threading.Timer(0.3, consumer.wakeup).start()
+    with pytest.raises(WakeupException):
+        consumer.poll(60)
+    produce(topic, [("k", str(i)) for i in range(50)])
+    seen, deadline = [], time.monotonic() + 60
+    while len(seen) < 50:
+        assert time.monotonic() < deadline
+        consumer.wakeup()
+        with pytest.raises(WakeupException):
+            consumer.poll(1)
+        seen += consumer.poll(1, max_records=3).to_pylist()
+    assert [row["offset"] for row in seen] == list(range(50))
+
+
+def test_wakeup_of_a_consumer_that_does_not_fetch_is_no_error(make_consumer, make_topic, group):
+    topic = make_topic("consume")
+    consumer = make_consumer(group_id=group, fetching=False)
+    consumer.subscribe([topic])
+    while not consumer.assignment():
+        consumer.poll(1)
+    threading.Timer(0.3, consumer.wakeup).start()
+    started = time.monotonic()
+    assert consumer.poll(60).num_rows == 0
+    assert time.monotonic() - started < 30
+    assert consumer.end_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 0}
+
+
+def test_two_threads_at_once_are_refused_by_name(make_consumer, make_topic):
+    consumer = make_consumer()
+    consumer.assign([TopicPartition(make_topic("consume"), 0)])
+    thread = threading.Thread(target=lambda: consumer.poll(3), name="poller")
+    thread.start()
+    refusals = []
+    while not refusals:
+        try:
+            consumer.paused()
+        except ConcurrentModificationError as error:
+            refusals.append(str(error))
+    thread.join()
+    assert "thread 'MainThread' called a consumer that thread 'poller' is using" in refusals[0]
+
+
+def test_a_callback_may_hand_the_consumer_to_another_thread(make_consumer, make_topic, group):
+    topic = make_topic("consume")
+    partition = TopicPartition(topic, 0)
+    consumer = make_consumer(group_id=group, enable_auto_commit=False)
+    done = []
+
+    def revoked(consumer, partitions):
+        key = consumer.access_key()
+
+        def commit():
+            with consumer.access(key):
+                consumer.commit(dict.fromkeys(partitions, 5))
+                done.append(consumer.committed(partitions))
+
+        worker = threading.Thread(target=commit)
+        worker.start()
+        worker.join(30)
+
+    consumer.subscribe([topic], on_revoked=revoked)
+    while not consumer.assignment():
+        consumer.poll(1)
+    consumer.unsubscribe()
+    assert done == [{partition: 5}]
+    assert consumer.assignment() == consumer.subscription() == frozenset()
+
+
+def test_an_error_in_a_callback_comes_out_of_poll_and_the_group_goes_on(
+    make_consumer, make_topic, produce, read, group
+):
+    topic = make_topic("consume")
+    produce(topic, [("k", "v")])
+    consumer = make_consumer(group_id=group)
+
+    def assigned(consumer, partitions):
+        raise ZeroDivisionError("in a callback")
+
+    consumer.subscribe([topic], on_assigned=assigned)
+    with pytest.raises(ZeroDivisionError, match="in a callback"):
+        read(consumer, 1)
+    assert len(read(consumer, 1)) == 1
+
+
+def test_a_member_that_does_not_poll_leaves_and_comes_back(make_consumer, make_topic, wait_until, group):
+    topic, events = make_topic("consume"), []
+    consumer = make_consumer(group_id=group, max_poll_interval_ms=1500, session_timeout_ms=6000, fetching=False)
+    consumer.subscribe(
+        [topic],
+        on_assigned=lambda _, p: events.append(("assigned", len(p))),
+        on_lost=lambda _, p: events.append(("lost", len(p))),
+    )
+    while not consumer.assignment():
+        consumer.poll(1)
+    core = consumer._network.core
+    wait_until(lambda: core.awaits_poll, "the member did not leave")
+    with pytest.raises(Exception, match="not in group"):
+        consumer.commit({TopicPartition(topic, 0): 1})
+    wait_until(lambda: consumer.poll(0.2) is not None and len(events) == 3, "the member did not come back")
+    assert events == [("assigned", 1), ("lost", 1), ("assigned", 1)]
+
+
+def test_what_joining_again_does_not_change_is_raised_each_time(make_consumer, make_topic, group):
+    consumer = make_consumer(group_id=group, session_timeout_ms=100, heartbeat_interval_ms=30)
+    consumer.subscribe([make_topic("consume")])
+    for _ in range(2):
+        with pytest.raises(BrokerResponseException, match="INVALID_SESSION_TIMEOUT"):
+            consumer.poll(30)
+    consumer.unsubscribe()
+
+
+def test_members_without_a_common_assignor_are_told(make_consumer, make_topic, group):
+    topic = make_topic("consume")
+    first = make_consumer(group_id=group, partition_assignment_strategy="range")
+    first.subscribe([topic])
+    while not first.assignment():
+        first.poll(1)
+    second = make_consumer(group_id=group, partition_assignment_strategy="cooperative-sticky")
+    second.subscribe([topic])
+    with pytest.raises(BrokerResponseException, match="INCONSISTENT_GROUP_PROTOCOL.*23"):
+        second.poll(30)
+
+
+def test_misuse_is_named(make_consumer, make_topic):
+    consumer = make_consumer()
+    with pytest.raises(ConfigException, match="needs a group"):
+        consumer.subscribe(["t"])
+    with pytest.raises(ConfigException, match=r"call subscribe\(\) or assign\(\)"):
+        consumer.poll(1)
+    with pytest.raises(ConfigException, match="t-0 is not assigned"):
+        consumer.seek(TopicPartition("t", 0), 1)
+    consumer.close()
+    consumer.close()
+    with pytest.raises(DisconnectException, match="closed"):
+        consumer.poll(1)
+
+
+def test_close_leaves_at_once_and_without_a_broker_it_does_not_hang(make_consumer, group):
+    consumer = make_consumer(bootstrap_servers="localhost:1", group_id=group)
+    consumer.subscribe(["t"])
+    assert consumer.poll(0.5).num_rows == 0
+    with pytest.raises(TimeoutException, match="localhost:1"):
+        consumer.end_offsets([TopicPartition("t", 0)], timeout=0.5)
+    started = time.monotonic()
+    consumer.close()
+    assert time.monotonic() - started < 20
+
+
+def test_no_thread_is_left_behind(make_consumer, make_topic, group):
+    consumer = make_consumer(group_id=group, client_id="thread-check")
+    assert any("thread-check" in t.name for t in threading.enumerate())
+    consumer.subscribe([make_topic("consume")])
+    consumer.poll(1)
+    consumer.close(0)
+    assert not any("thread-check" in t.name for t in threading.enumerate())
+
+
+def test_a_dead_network_thread_is_said_and_nothing_hangs(make_consumer, make_topic, group):
+    consumer = make_consumer(group_id=group)
+    consumer.subscribe([make_topic("consume")])
+
+    class Boom:
+        def poll(self, now):
+            raise RuntimeError("boom")
+
+    consumer._network.core.managers = (Boom(),)
+    with pytest.raises(DisconnectException, match=r"network thread died: RuntimeError\('boom'\)"):
+        consumer.poll(30)
+    with pytest.raises(DisconnectException, match="boom"):
+        consumer.end_offsets([TopicPartition("t", 0)])
+
+
+def test_a_broker_that_goes_and_returns(group, wait_until):
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    from sparkrelay.devkafka import DevKafka
+
+    with DevKafka() as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(30)
+        settings = {
+            "bootstrap.servers": broker.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest",
+            "heartbeat.interval.ms": 300, "enable.auto.commit": False,
+        }  # fmt: skip
+        writer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        with Consumer(settings) as consumer:
+            consumer.subscribe(["t"])
+            writer.produce("t", value="before")
+            writer.flush(30)
+            rows = []
+
+            def got(count):
+                rows.extend(consumer.poll(0.2).to_pylist())
+                return len(rows) >= count
+
+            wait_until(lambda: got(1), "the first record")
+            consumer.commit()
+            broker.kill()
+            for _ in range(5):
+                assert consumer.poll(0.2).num_rows == 0
+            broker.start()
+            writer.produce("t", value="after")
+            writer.flush(60)
+            wait_until(lambda: got(2), "the record after the restart")
+            consumer.commit(timeout=60)
+            partition = TopicPartition("t", 0)
+            assert consumer.committed([partition], timeout=60) == {partition: 2}
+        assert [row["value"] for row in rows] == [b"before", b"after"]
