@@ -76,6 +76,8 @@ class ProgressLog:
     ) -> None:
         """Add a micro-batch."""
         now = time.monotonic()
+        seconds = listed_seconds + outcome.seconds.get("total", 0.0)
+        started = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds)
         rows = sum(end - start for _, ranges in work.values() for start, end in ranges.values())
         with self._lock:
             elapsed = max(now - self._finished_at, 1e-6)
@@ -84,7 +86,7 @@ class ProgressLog:
                 "id": self._id,
                 "runId": self._run_id,
                 "name": self._id,
-                "timestamp": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "timestamp": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
                 "batchId": self._batches,
                 "numInputRows": rows,
                 "inputRowsPerSecond": rows / elapsed,
@@ -93,7 +95,7 @@ class ProgressLog:
                     "latestOffset": round(listed_seconds * 1000),
                     "addBatch": round(outcome.seconds.get("job", 0.0) * 1000),
                     "commitOffsets": round(outcome.seconds.get("commit", 0.0) * 1000),
-                    "triggerExecution": round((listed_seconds + outcome.seconds.get("total", 0.0)) * 1000),
+                    "triggerExecution": round(seconds * 1000),
                 },
                 "stateOperators": _state_operators(outcome),
                 "sources": _sources(work),

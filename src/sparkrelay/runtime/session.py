@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -31,6 +32,7 @@ RECOMMENDED: Mapping[str, tuple[str, str]] = {
     "spark.python.unix.domain.socket.enabled": ("true", "40 ms more for each Python step of each micro-batch"),
     "spark.python.daemon.module": ("sparkrelay.runtime.worker.daemon", "seconds more until the first micro-batch"),
     "spark.scheduler.mode": ("FAIR", "restoring tasks hold up running ones"),
+    "spark.scheduler.allocation.file": (str(Path(__file__).with_name("pools.xml")), ""),
     "spark.sql.execution.arrow.maxRecordsPerBatch": ("1000000", ""),
     "spark.sql.execution.arrow.maxBytesPerBatch": (str(256 << 20), ""),
     "spark.locality.wait": ("10m", ""),
