@@ -5,6 +5,7 @@ Takes its settings as JSON on the command line, answers on standard output, one 
     (made)          ready
     start           started, or failed <error>
     tasks           {"active": [...], "standby": [...], "state": "RUNNING"}
+    status          RUNNING, or RUNNING: <what hinders it>
     stop            stopped <state>
 
 Points between the driver's own requests to the broker are added here, from outside of the product's code.
@@ -84,6 +85,8 @@ def main():
                 active = [task.task_id for thread in threads for task in thread.active_tasks if task.state == "running"]
                 standby = [task.task_id for thread in threads for task in thread.standby_tasks if task.lag == 0]
                 say(json.dumps({"active": active, "standby": standby, "state": streams.state}))
+            case "status":
+                say(streams.status.replace("\n", " "))
             case "stop":
                 streams.stop()
                 say(f"stopped {streams.state}")

@@ -1,32 +1,60 @@
-"""Two instances share the work; one is killed, and the other takes its tasks over from its standbys."""
+"""Two instances share the work; one is killed or sleeps, and the other takes its tasks over from its standbys."""
+
+import signal
 
 import pytest
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(240)]
 
+EVERYTHING = {"0_0", "0_1", "1_0", "1_1"}
 
-def test_one_of_two_is_killed(neighbours, ledger, wait_until):
-    first = neighbours.start()
+
+@pytest.fixture
+def share(wait_until):
+    """`share(first, second)` waits until both have half of the tasks, and copies of the other half."""
+
+    def wait(first, second):
+        def shared():
+            mine, other = first.tasks(), second.tasks()
+            return (
+                len(mine["active"]) == len(other["active"]) == 2
+                and {*mine["active"], *other["active"]} == EVERYTHING
+                and {*mine["standby"], *other["standby"]} == EVERYTHING
+            )
+
+        wait_until(shared, "the two do not share the tasks", 90)
+
+    return wait
+
+
+def test_one_of_two_sleeps_and_wakes_while_the_other_runs_its_tasks(neighbours, ledger, share):
+    first, second = neighbours.crew
+    share(first, second)
+    ledger.write(800)
+    left = ledger.backlog // 2
+    ledger.read_until(lambda: ledger.backlog <= left, neighbours.tail)
+    first.signal(signal.SIGSTOP)
+    ledger.settle(neighbours)
+    assert set(second.tasks()["active"]) == EVERYTHING
+    ledger.write(800)
+    left = ledger.backlog // 2
+    ledger.read_until(lambda: ledger.backlog <= left, neighbours.tail)
+    first.signal(signal.SIGCONT)
+    ledger.settle(neighbours)
+    share(first, second)
     ledger.write(200)
     ledger.settle(neighbours)
-    second = neighbours.start(spare=False)
-    everything = {"0_0", "0_1", "1_0", "1_1"}
 
-    def shared():
-        mine, other = first.tasks(), second.tasks()
-        return (
-            len(mine["active"]) == len(other["active"]) == 2
-            and {*mine["active"], *other["active"]} == everything
-            and {*mine["standby"], *other["standby"]} == everything
-        )
 
-    wait_until(shared, "the two do not share the tasks", 90)
+def test_one_of_two_is_killed(neighbours, ledger, share):
+    first, second = neighbours.crew
+    share(first, second)
     ledger.write(2000)
     left = ledger.backlog // 2
     ledger.read_until(lambda: ledger.backlog <= left, neighbours.tail)
     first.kill()
     ledger.write(200)
     ledger.settle(neighbours)
-    assert set(second.tasks()["active"]) == everything
+    assert set(second.tasks()["active"]) == EVERYTHING
     assert second.stop() == "stopped NOT_RUNNING"
     ledger.read_again()

@@ -1,0 +1,43 @@
+"""The broker goes and returns in the middle of batches: nothing is lost, nothing comes twice, nobody starts anew."""
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def kafka():
+    """A broker of this module's own."""
+    from sparkrelay.devkafka import DevKafka
+
+    with DevKafka() as broker:
+        yield broker
+
+
+def troubled(instance):
+    return instance.tell("status") not in {"RUNNING", "REBALANCING"}
+
+
+@pytest.mark.parametrize("goes", ["kill", "stop", "pause"])
+def test_the_broker_goes_and_returns(goes, kafka, fleet, ledger, wait_until):
+    instance = fleet.running or fleet.start(spare=False)
+    ledger.settle(fleet)
+    ledger.write(800)
+    left = ledger.backlog // 2
+    ledger.read_until(lambda: ledger.backlog <= left, instance.tail)
+    getattr(kafka, goes)()
+    if goes != "pause":
+        wait_until(lambda: troubled(instance), "the instance does not say that it has trouble")
+        kafka.start()
+    else:
+        kafka.resume()
+    ledger.settle(fleet)
+    ledger.write(100)
+    ledger.settle(fleet)
+    assert instance.alive
+    wait_until(lambda: instance.tell("status") == "RUNNING", "the trouble is not over")
+
+
+def test_a_late_reader_finds_the_same(fleet, ledger):
+    assert fleet.running.stop() == "stopped NOT_RUNNING"
+    ledger.read_again()
