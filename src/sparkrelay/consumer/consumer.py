@@ -9,30 +9,27 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import time
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
 from sparkrelay.consumer.access import AccessControl
 from sparkrelay.consumer.assignors import built_in
+from sparkrelay.consumer.auto_commit import AutoCommit
+from sparkrelay.consumer.calls import Calls, wait_for
 from sparkrelay.consumer.config import ConsumerConfig
 from sparkrelay.consumer.core import ConsumerCore
 from sparkrelay.consumer.events import (
     AdoptNeeded,
     AssignNeeded,
     Call,
-    Commit,
     ErrorRaised,
-    FetchCommitted,
     JoinNeeded,
     Leave,
-    ListOffsets,
     Mailbox,
     PartitionsChanged,
     Polled,
     Rejoin,
     Subscribe,
-    TopicsAsked,
 )
 from sparkrelay.consumer.fetch_buffer import TABLE_SCHEMA, FetchBuffer
 from sparkrelay.consumer.network import NetworkThread
@@ -44,9 +41,7 @@ from sparkrelay.errors import (
     ConfigException,
     DisconnectException,
     OffsetOutOfRangeException,
-    SparkRelayError,
     TimeoutException,
-    WakeupException,
 )
 
 if TYPE_CHECKING:
@@ -69,11 +64,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _CLOSE_SECONDS: Final = 30.0
-#: The network thread fails a call at its deadline; this long after it, we no longer believe that it will.
-_GRACE_SECONDS: Final = 5.0
 #: How exactly max.poll.interval.ms is kept.
 _POLLED_SECONDS: Final = 0.1
-_log = logging.getLogger(__name__)
 
 
 def _guarded(method: Callable[Concatenate[Consumer, P], R]) -> Callable[Concatenate[Consumer, P], R]:
@@ -121,7 +113,7 @@ class Consumer:
         self._mailbox = Mailbox()
         self._subscription = SubscriptionState()
         self._rebalance = RebalanceSteps(
-            self, self._subscription, self._assignors, before_revoking=self._commit_before_revoking
+            self, self._subscription, self._assignors, before_revoking=self._before_revoking
         )
         self._buffer: FetchBuffer | None = None
         if fetching:
@@ -132,15 +124,19 @@ class Consumer:
                 check_crcs=self._config.check_crcs,
                 out_of_range=self._out_of_range,
             )
-        self._auto_commit = self._config.enable_auto_commit and self._config.group_id is not None and fetching
-        self._auto_commit_due = time.monotonic() + self._config.auto_commit_interval_ms / 1000
         self._polled_at = 0.0
-        self._pending_commits: list[Future[None]] = []
         self._group_failure: Exception | None = None
         self._leave_deadline: float | None = None
         self._closed = False
         self._wakeups = True
         self._network = NetworkThread(self._config, self._mailbox, self._make_core)
+        self._calls = Calls(self._network, self._config, self._subscription)
+        self._auto_commit = AutoCommit(
+            self._calls,
+            self._mailbox,
+            enabled=self._config.enable_auto_commit and self._config.group_id is not None and fetching,
+            interval=self._config.auto_commit_interval_ms / 1000,
+        )
         self._network.start()
 
     def _make_core(self, client: KafkaClient) -> ConsumerCore:
@@ -195,17 +191,16 @@ class Consumer:
         """Read these partitions, outside of any group's rebalances; an empty collection is ``unsubscribe``."""
         wanted = list(partitions)
         if not wanted:
-            self._leave("assign() of nothing", self._default_deadline())
+            self._leave("assign() of nothing", self._calls.deadline())
             return
-        if self._auto_commit:
-            self._commit_positions()
+        self._auto_commit.soon()
         self._subscription.assign_by_hand(wanted)
         self._network.submit(PartitionsChanged(frozenset(p.topic for p in wanted)))
 
     @_guarded
     def unsubscribe(self) -> None:
         """Give up everything, and leave the group."""
-        self._leave("the consumer unsubscribed", self._default_deadline())
+        self._leave("the consumer unsubscribed", self._calls.deadline())
 
     @_guarded
     def subscription(self) -> frozenset[str]:
@@ -258,7 +253,7 @@ class Consumer:
         if not self._subscription.topics and not self._subscription.by_hand:
             raise ConfigException("poll() of a consumer without topics or partitions; call subscribe() or assign()")
         self._tell_polled()
-        self._commit_if_due()
+        self._auto_commit.when_due()
         while True:
             ran = self._serve()
             if self._fetching:
@@ -339,18 +334,15 @@ class Consumer:
             TimeoutException: it was not done within ``timeout``, by default ``default.api.timeout.ms``.
         """
         self._require_group("commit()")
-        call = self._submit_commit(offsets, self._deadline(timeout), retry=True)
-        self._wait(call)
-        self._settle_commits()
+        self._wait(self._calls.commit(offsets, self._calls.deadline(timeout), retry=True))
 
     @_guarded
     def commit_async(self, offsets: Mapping[TopicPartition, int] | None = None) -> Future[None]:
         """Commit offsets without waiting. A failed one is not repeated: a newer one may be under way."""
         self._require_group("commit_async()")
-        call = self._submit_commit(offsets, self._default_deadline(), retry=False)
-        self._settle_commits()
-        self._pending_commits.append(call.future)
-        return call.future
+        future = self._calls.commit(offsets, self._calls.deadline(), retry=False).future
+        self._auto_commit.note(future)
+        return future
 
     @_guarded
     def committed(
@@ -359,15 +351,13 @@ class Consumer:
         """Return the group's committed offsets, None where there is none."""
         self._require_group("committed()")
         wanted = frozenset(partitions)
-        call = Call("fetching committed offsets", self._deadline(timeout))
-        self._network.submit(FetchCommitted(call, wanted), call)
-        found = self._wait(call)
+        found = self._wait(self._calls.committed(wanted, self._calls.deadline(timeout)))
         return {p: found[p][0] if p in found else None for p in sorted(wanted)}
 
     @_guarded
     def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
         """Return the offset of the next record that ``poll`` will return; look it up if need be."""
-        deadline = self._deadline(timeout)
+        deadline = self._calls.deadline(timeout)
         while True:
             standing = self._subscription.get(partition)
             if standing is None:
@@ -453,16 +443,11 @@ class Consumer:
     @_guarded
     def partitions_for(self, topic: str, *, timeout: float | None = None) -> tuple[int, ...]:
         """Return the partition numbers of a topic; empty if it does not exist."""
-        call = Call(f"asking for topic {topic!r}", self._deadline(timeout))
-        self._network.submit(TopicsAsked(call, frozenset([topic])), call)
-        self._wait(call)
+        self._wait(self._calls.topic(topic, self._calls.deadline(timeout)))
         return self._network.core.partitions(topic)
 
     def _list_offsets(self, wanted: Mapping[TopicPartition, int], timeout: float | None) -> dict[TopicPartition, int]:
-        names = ", ".join(map(str, sorted(wanted)[:3])) + (", ..." if len(wanted) > 3 else "")
-        call = Call(f"listing offsets of {names}", self._deadline(timeout))
-        self._network.submit(ListOffsets(call, wanted, self._config.read_committed), call)
-        found: dict[TopicPartition, int] = self._wait(call)
+        found: dict[TopicPartition, int] = self._wait(self._calls.list_offsets(wanted, self._calls.deadline(timeout)))
         return found
 
     # -- access keys (KIP-944) ---------------------------------------------------------------------------------------
@@ -507,7 +492,7 @@ class Consumer:
             deadline = time.monotonic() + (_CLOSE_SECONDS if timeout is None else timeout)
             try:
                 self._leave("the consumer is being closed", deadline)
-                self._await_pending_commits(deadline)
+                self._auto_commit.await_pending(deadline)
             finally:
                 self._closed = True
                 self._network.stop(max(1.0, deadline - time.monotonic()))
@@ -517,8 +502,8 @@ class Consumer:
     def _leave(self, reason: str, deadline: float) -> None:
         """Run the callbacks for what is held, then leave; the first error of a callback is raised at the end."""
         failures: list[Exception] = []
-        if self._auto_commit and self._subscription.by_hand:
-            self._attempt_commit(deadline)
+        if self._subscription.by_hand:
+            self._auto_commit.now(deadline)
         self._mailbox.discard_steps()
         if self._subscription.topics:
             metadata = self._network.core.group_metadata
@@ -535,75 +520,19 @@ class Consumer:
         # If it cannot be told, the broker finds out by itself after session.timeout.ms.
         with contextlib.suppress(TimeoutException, DisconnectException):
             self._network.submit(Leave(call, reason), call)
-            self._wait(call, wakeups=False)
+            wait_for(call, self._mailbox, interruptible=False)
         self._mailbox.discard_steps()
         self._group_failure = None
         if failures:
             raise failures[0]
 
-    # -- committing --------------------------------------------------------------------------------------------------
-
-    def _submit_commit(self, offsets: Mapping[TopicPartition, int] | None, deadline: float, *, retry: bool) -> Call:
-        positions = self._subscription.positions() if offsets is None else offsets
-        wrong = [p for p, offset in positions.items() if offset < 0]
-        if wrong:
-            raise ConfigException(f"commit of offset {positions[wrong[0]]} for {wrong[0]}: offsets are not negative")
-        call = Call("committing offsets", deadline)
-        self._network.submit(Commit(call, {p: (o, -1, "") for p, o in positions.items()}, retry), call)
-        return call
-
-    def _commit_positions(self) -> Future[None]:
-        return self._submit_commit(None, self._default_deadline(), retry=False).future
-
-    def _commit_if_due(self) -> None:
-        """Commit automatically what earlier polls returned, and nothing that this one will (KAFKA-18641)."""
-        now = time.monotonic()
-        if self._auto_commit and now >= self._auto_commit_due:
-            self._auto_commit_due = now + self._config.auto_commit_interval_ms / 1000
-            if not any(not future.done() for future in self._pending_commits):
-                self._settle_commits()
-                self._pending_commits.append(self._commit_positions())
-
-    def _commit_before_revoking(self) -> None:
-        if self._auto_commit:
-            self._attempt_commit(self._leave_deadline or self._default_deadline())
-
-    def _attempt_commit(self, deadline: float) -> None:
-        """Commit all positions and wait; a failure is logged only: the records will be read again by others."""
-        try:
-            self._wait(self._submit_commit(None, deadline, retry=True), wakeups=False)
-        except SparkRelayError as error:
-            _log.warning("automatic commit failed: %s", error)
-
-    def _settle_commits(self) -> None:
-        self._pending_commits = [future for future in self._pending_commits if not future.done()]
-
-    def _await_pending_commits(self, deadline: float) -> None:
-        for future in self._pending_commits:
-            future.add_done_callback(self._mailbox.notify)
-            self._mailbox.wait(future.done, deadline, for_events=False)
-
     # -- small things ------------------------------------------------------------------------------------------------
 
-    def _wait(self, call: Call, *, wakeups: bool = True) -> Any:
-        """Wait for a call's outcome; it goes on in the background if a wakeup ends the wait."""
-        call.future.add_done_callback(self._mailbox.notify)
-        interruptible = wakeups and self._fetching
-        while not call.done:
-            self._mailbox.wait(
-                lambda: call.done, call.deadline + _GRACE_SECONDS, for_events=False, for_wakeup=interruptible
-            )
-            if not call.done and interruptible and self._mailbox.take_wakeup():
-                raise WakeupException(f"wakeup() was called while {call.what}")
-            if not call.done and time.monotonic() >= call.deadline + _GRACE_SECONDS:
-                call.fail(call.timed_out())
-        return call.future.result()
+    def _wait(self, call: Call) -> Any:
+        return wait_for(call, self._mailbox, interruptible=self._fetching)
 
-    def _deadline(self, timeout: float | None) -> float:
-        return self._default_deadline() if timeout is None else time.monotonic() + timeout
-
-    def _default_deadline(self) -> float:
-        return time.monotonic() + self._config.default_api_timeout_ms / 1000
+    def _before_revoking(self) -> None:
+        self._auto_commit.now(self._leave_deadline or self._calls.deadline())
 
     def _out_of_range(self, partition: TopicPartition, offset: int) -> None:
         reset = RESETS.get(self._config.auto_offset_reset)
