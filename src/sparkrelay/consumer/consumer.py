@@ -502,15 +502,18 @@ class Consumer:
     def _leave(self, reason: str, deadline: float) -> None:
         """Run the callbacks for what is held, then leave; the first error of a callback is raised at the end."""
         failures: list[Exception] = []
+        # A coordinator that does not answer must not use up the time for leaving.
+        now = time.monotonic()
+        commit_deadline = now + max(0.0, deadline - now) / 2
         if self._subscription.by_hand:
-            self._auto_commit.now(deadline)
+            self._auto_commit.now(commit_deadline)
         self._mailbox.discard_steps()
         if self._subscription.topics:
             metadata = self._network.core.group_metadata
             if metadata is not None and metadata.generation < 0:
                 self._rebalance.lose(failures)
             else:
-                self._leave_deadline = deadline
+                self._leave_deadline = commit_deadline
                 self._rebalance.revoke(self._subscription.assigned, failures)
                 self._leave_deadline = None
         self._subscription.clear()

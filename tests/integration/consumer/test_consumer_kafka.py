@@ -322,6 +322,42 @@ def test_close_leaves_at_once_and_without_a_broker_it_does_not_hang(make_consume
     assert time.monotonic() - started < 20
 
 
+def test_closing_in_no_time_leaves_the_group_all_the_same(make_consumer, make_topic, wait_until, group):
+    """KAFKA-16985, KAFKA-17518: only a farewell can free the partitions before this session ends."""
+    topic = make_topic("consume")
+    first = make_consumer(group_id=group, session_timeout_ms=600_000, fetching=False)
+    first.subscribe([topic])
+    while not first.assignment():
+        first.poll(1)
+    first.close(0)
+    second = make_consumer(group_id=group, fetching=False)
+    second.subscribe([topic])
+    wait_until(lambda: second.poll(0.2) is not None and second.assignment(), "the partition was not freed")
+
+
+def test_position_honours_its_timeout_and_wakeup(make_consumer):
+    """KAFKA-16427, KAFKA-16659."""
+    partition = TopicPartition("t", 0)
+    consumer = make_consumer(bootstrap_servers="localhost:1")
+    consumer.assign([partition])
+    with pytest.raises(TimeoutException, match="position of t-0"):
+        consumer.position(partition, timeout=0.3)
+    consumer.wakeup()
+    with pytest.raises(WakeupException):
+        consumer.position(partition, timeout=60)
+
+
+def test_a_group_that_cannot_be_left_does_not_keep_unsubscribe(make_consumer, group):
+    """KAFKA-17581: errors that came before do not break it either."""
+    consumer = make_consumer(bootstrap_servers="localhost:1", group_id=group)
+    consumer.subscribe(["t"])
+    consumer.poll(0.1)
+    consumer.unsubscribe()
+    assert consumer.subscription() == frozenset()
+    with pytest.raises(ConfigException, match="without topics"):
+        consumer.poll(0)
+
+
 def test_no_thread_is_left_behind(make_consumer, make_topic, group):
     consumer = make_consumer(group_id=group, client_id="thread-check")
     assert any("thread-check" in t.name for t in threading.enumerate())
