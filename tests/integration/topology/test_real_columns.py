@@ -1,7 +1,5 @@
 """What topology believes about Columns, against PySpark's own, and the plan's steps run on real DataFrames."""
 
-# ruff: noqa: N812 - everybody writes F
-
 import subprocess
 import sys
 
