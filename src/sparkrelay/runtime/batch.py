@@ -171,7 +171,9 @@ class BatchRunner:
         """Abort every transaction of the batch, then decide for each task: open again, run again, or give up."""
         identities = [task.identity for task, _ in work.values() if task.identity is not None]
         answers = self._transactions.abort(identities)
-        fatal = failed if failed is not None and not _worth_another_try(failed) else None
+        # Fenced is no failure of the instance: it slept, say, and others have its tasks. What comes next tells.
+        mends = failed is None or isinstance(failed, ProducerFencedException) or _worth_another_try(failed)
+        fatal = None if mends else failed
         for id_, (task, _) in work.items():
             assert task.identity is not None
             answer = answers[task.identity.transactional_id]

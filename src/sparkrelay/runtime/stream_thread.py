@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from sparkrelay.errors import KafkaException
+from sparkrelay.errors import KafkaException, ProducerFencedException
 from sparkrelay.runtime.task import plan_ranges
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class StreamThread:
         self._on_change = on_change
         self._on_failure = on_failure
         self._stopping = threading.Event()
+        self._fenced = False
         self._pause = _SHORTEST_PAUSE
         self._purged_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -130,8 +131,20 @@ class StreamThread:
                 self._stopping.wait(backoff)
                 backoff = min(backoff * 2, _LONGEST_BACKOFF)
                 continue
-            self._pause = 0.0 if worked else min(max(self._pause * 2, _SHORTEST_PAUSE), self._config.poll_ms / 1000)
+            self._pause = (
+                self._fenced_pause()
+                if worked
+                else min(max(self._pause * 2, _SHORTEST_PAUSE), self._config.poll_ms / 1000)
+            )
             return
+
+    def _fenced_pause(self) -> float:
+        """Return how long the next poll may take: after being fenced, until a heartbeat tells if we are still a member.
+
+        Who is not, and opened its tasks again at once, would fence their new owner.
+        """
+        fenced, self._fenced = self._fenced, False
+        return 1.5 * self._config.heartbeat_interval_ms / 1000 if fenced else 0.0
 
     def _report_state(self) -> None:
         settled = self._membership.stable and self._tasks.all_up
@@ -151,6 +164,7 @@ class StreamThread:
         outcome = self._batches.run(self._plans, work, self._tasks.sink_partitions)
         for id_, reason in outcome.reopen.items():
             self._tasks.reopen(id_, reason)
+            self._fenced = self._fenced or isinstance(reason, ProducerFencedException)
         self._progress.batch(work, outcome, listed_seconds=listed)
         return True
 

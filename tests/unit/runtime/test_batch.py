@@ -1,0 +1,146 @@
+"""What a micro-batch makes of failures, without Spark and without a broker."""
+
+import pytest
+
+from sparkrelay.client.transactions import ProducerIdentity
+from sparkrelay.errors import (
+    DisconnectException,
+    ProducerFencedException,
+    SerializationException,
+    StoreCorruptedException,
+    StoreFullException,
+    StoreOutOfStepException,
+    TimeoutException,
+)
+from sparkrelay.runtime.batch import BatchRunner
+from sparkrelay.runtime.orders import LegReport
+from sparkrelay.runtime.process import JobFailed
+from sparkrelay.runtime.task import Task, TaskState
+from sparkrelay.types import TaskId, TopicPartition
+
+ONE, OTHER = TaskId(0, 0), TaskId(0, 1)
+
+
+class Process:
+    """Raises an error for the whole job, or reports one for the first task."""
+
+    slots = 2
+
+    def __init__(self, raised=None, reported=None):
+        self.raised, self.reported = raised, reported
+
+    def run_batch(self, frame, order, *, description):
+        if self.raised is not None:
+            raise self.raised
+        return [
+            LegReport("leg", task.task, task.batch, error=self.reported if task.task == ONE else None)
+            for slot in order.slots
+            for task in slot
+        ]
+
+
+class Plans:
+    def waves(self, subtopologies, topics):
+        return [object()]
+
+
+class Transactions:
+    """Ends every transaction; an outcome may be set for the first task's."""
+
+    def __init__(self, outcome=None):
+        self.outcome = outcome
+        self.aborted, self.committed = [], []
+
+    def commit(self, offsets, group_id):
+        self.committed += [identity.transactional_id for identity in offsets]
+        return self._answers(offsets)
+
+    def abort(self, identities):
+        self.aborted += [identity.transactional_id for identity in identities]
+        return self._answers(identities)
+
+    def _answers(self, identities):
+        following = {i.transactional_id: ProducerIdentity(i.transactional_id, 1, i.epoch + 1) for i in identities}
+        return {**following, **({"app-0_0": self.outcome} if self.outcome is not None else {})}
+
+
+def tasks():
+    work = {}
+    for id_ in (ONE, OTHER):
+        partition = TopicPartition("orders", id_.partition)
+        task = Task(id=id_, inputs=(partition,), changelogs={}, directory=None, state=TaskState.RUNNING)
+        task.identity = ProducerIdentity(f"app-{id_}", 1, 0)
+        task.positions = {partition: 5}
+        work[id_] = task, {partition: (5, 9)}
+    return work
+
+
+def run(process, transactions=None, work=None, retries=2):
+    transactions = transactions or Transactions()
+    return BatchRunner(process, transactions, "app", retries=retries).run(Plans(), work or tasks(), {}), transactions
+
+
+def test_a_batch_that_works_moves_positions_and_epochs():
+    work = tasks()
+    outcome, transactions = run(Process(), work=work)
+    assert outcome.committed == [ONE, OTHER]
+    assert transactions.committed == ["app-0_0", "app-0_1"]
+    for task, _ in work.values():
+        assert list(task.positions.values()) == [9]
+        assert (task.batch, task.committed, task.unfinished, task.identity.epoch) == (1, 1, None, 1)
+
+
+@pytest.mark.parametrize("error", [JobFailed("a worker died"), DisconnectException("gone")])
+@pytest.mark.parametrize("how", ["raised", "reported"])
+def test_a_passing_failure_runs_again_with_the_same_ranges(error, how):
+    work = tasks()
+    outcome, transactions = run(Process(**{how: error}), work=work)
+    assert (set(outcome.again), outcome.committed, outcome.reopen) == ({ONE, OTHER}, [], {})
+    assert transactions.aborted == ["app-0_0", "app-0_1"]
+    task, ranges = work[ONE]
+    assert (task.unfinished, task.batch, task.identity.epoch) == (ranges, 1, 1)
+    run(Process(), work=work)
+    assert (task.batch, task.committed, task.unfinished) == (1, 1, None)
+
+
+@pytest.mark.parametrize("how", ["raised", "reported"])
+def test_who_is_fenced_opens_its_tasks_again_and_lives(how):
+    outcome, _ = run(Process(**{how: ProducerFencedException("somebody else writes")}))
+    assert ONE in outcome.reopen
+    assert isinstance(outcome.reopen[ONE], ProducerFencedException)
+
+
+@pytest.mark.parametrize("error", [TimeoutException("no answer"), ProducerFencedException("another owner")])
+def test_an_unknown_outcome_opens_the_task_again(error):
+    work = tasks()
+    outcome, _ = run(Process(), Transactions(error), work)
+    assert (outcome.committed, set(outcome.reopen)) == ([OTHER], {ONE})
+    assert list(work[ONE][0].positions.values()) == [5]
+
+
+@pytest.mark.parametrize(
+    ("error", "wiped"), [(StoreOutOfStepException("elsewhere"), False), (StoreCorruptedException("torn"), True)]
+)
+def test_a_store_that_cannot_be_used_as_it_is(error, wiped):
+    work = tasks()
+    outcome, _ = run(Process(reported=error), work=work)
+    assert set(outcome.reopen) == {ONE}
+    assert set(outcome.again) == {OTHER}
+    assert (work[ONE][0].wipe, work[OTHER][0].wipe) == (wiped, False)
+
+
+@pytest.mark.parametrize("error", [SerializationException("offset 7 does not decode"), StoreFullException("full")])
+@pytest.mark.parametrize("how", ["raised", "reported"])
+def test_what_running_again_cannot_mend_is_raised_once_all_is_aborted(error, how):
+    transactions = Transactions()
+    with pytest.raises(type(error)):
+        run(Process(**{how: error}), transactions)
+    assert transactions.aborted == ["app-0_0", "app-0_1"]
+
+
+def test_a_failure_that_stays_is_raised_after_the_last_try():
+    work, process = tasks(), Process(raised=JobFailed("ZeroDivisionError"))
+    for _ in range(2):
+        run(process, work=work)
+    with pytest.raises(JobFailed, match="ZeroDivisionError"):
+        run(process, work=work)
