@@ -266,6 +266,7 @@ class Story:
                 "acceptable.recovery.lag": ACCEPTABLE_LAG,
                 "max.warmup.replicas": PARTITIONS * len(OUTPUTS),
                 "follow.up.min.interval.ms": 1_000,
+                "probing.rebalance.interval.ms": 60_000,
                 **({"task.assignor.class": self._assignor} if self._assignor else {}),
             },
         }
