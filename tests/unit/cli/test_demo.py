@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from rich.console import Console
@@ -13,7 +14,9 @@ from sparkrelay.errors import SparkRelayError
 
 
 @pytest.fixture(autouse=True)
-def no_story(monkeypatch):
+def no_story(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # logs that are kept, are kept there
+
     def refuse(self):
         raise AssertionError("a story was started")
 
@@ -101,14 +104,11 @@ def test_a_stage_that_takes_too_long_says_what_it_waited_for(monkeypatch):
 
 
 def test_logs_are_kept_when_the_story_fails():
-    import shutil
-
     from sparkrelay.cli.demo_screen import PlainLines
 
     with pytest.raises(SparkRelayError), Story(PlainLines(Console(file=io.StringIO())), pacing=Pacing()) as story:
         raise SparkRelayError("no")
     assert story.logs.is_dir()
-    shutil.rmtree(story.logs)
 
 
 def test_help_needs_nothing_heavy():
