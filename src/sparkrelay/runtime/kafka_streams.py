@@ -75,12 +75,19 @@ _LOCAL_SLICE_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class TaskMetadata:
-    """One task of this instance, for the operator."""
+    """One task of this instance, for the operator.
+
+    Attributes:
+        task_id: such as ``0_3``.
+        state: created, restoring, running or standby.
+        positions: input partition -> next offset.
+        lag: changelog offsets still to replay; None while that is not known.
+    """
 
     task_id: str
     state: str
     positions: Mapping[str, int]
-    lag: int
+    lag: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +257,7 @@ class KafkaStreams:
             standby: list[TaskMetadata] = []
             for task in tasks.all():
                 described = TaskMetadata(
-                    str(task.id), task.state.value, {str(p): o for p, o in task.positions.items()}, task.lag
+                    str(task.id), task.state.value, {str(p): o for p, o in task.positions.items()}, task.known_lag
                 )
                 (standby if task.state.value == "standby" else active).append(described)
             threads.append(ThreadMetadata(thread.name, process_id, tuple(active), tuple(standby)))

@@ -57,7 +57,10 @@ class Membership:
         self._consumer = Consumer(settings, assignors=(self._assignor,), fetching=False)
         self._next_rebalance_ms = LONG_MAX
         self._assigned_at = time.monotonic()
+        #: Standbys that were beyond the acceptable lag, by what the leader knew, and have not asked yet.
         self._cold: set[TaskId] = set()
+        #: The standbys' lags when the leader was last told of our state.
+        self._told_lags: Mapping[TaskId, int] = {}
         #: An assignment, active and standby tasks, that is not followed yet.
         self._unfollowed: tuple[frozenset[TaskId], frozenset[TaskId]] | None = None
         self._joined = False
@@ -112,7 +115,7 @@ class Membership:
         """Ask for a rebalance as soon as a copy that was cold is warm.
 
         KIP-441 waits for ``probing.rebalance.interval.ms``, fearing storms. Here each copy that was beyond the
-        acceptable lag when it was assigned asks once, at half of that lag, and a group at most every
+        acceptable lag when we last told the leader about it asks once, at half of that lag, and a group at most every
         ``follow.up.min.interval.ms``.
         """
         if not self._config.follow_up_when_caught_up or not self._cold:
@@ -130,7 +133,9 @@ class Membership:
 
     def _offset_sums(self) -> Mapping[TaskId, int]:
         assert self._tasks is not None, "subscribe() comes after start()"
-        return self._tasks.offset_sums()
+        sums = self._tasks.offset_sums()
+        self._told_lags = self._tasks.standby_lags()
+        return sums
 
     def _on_info(self, info: AssignmentInfo, metadata: GroupMetadata) -> None:
         assert self._tasks is not None
@@ -152,5 +157,9 @@ class Membership:
         if self._unfollowed is None:
             return
         assert self._tasks is not None
-        self._cold = set(self._tasks.follow(*self._unfollowed))
+        active, standby = self._unfollowed
+        self._tasks.follow(active, standby)
         self._unfollowed = None
+        # The leader decided on what we told it; a copy that has caught up since must still ask.
+        limit = self._config.acceptable_recovery_lag
+        self._cold = {task for task in standby if self._told_lags.get(task, limit + 1) > limit}

@@ -146,10 +146,12 @@ class Replayer:
         with self._wake:
             if self._stopping:
                 return False
-            works = list(self._work.values())
-            if not works:
+            known = list(self._work.values())
+            if not known:
                 self._wake.wait()
                 return True
+            # Somebody waits for the tasks that open; standbys can wait.
+            works = [work for work in known if work.ends is not None] or known
             self._started += 1
         pause = 0.0
         try:
@@ -164,7 +166,7 @@ class Replayer:
                 self._wake.notify_all()
         if pause:
             with self._wake:
-                if not self._stopping and list(self._work.values()) == works:
+                if not self._stopping and list(self._work.values()) == known:
                     self._wake.wait(pause)
         return True
 

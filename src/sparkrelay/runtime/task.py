@@ -74,6 +74,13 @@ class Task:
         return bool(self.changelogs)
 
     @property
+    def known_lag(self) -> int | None:
+        """Changelog offsets still to replay; None while the ends are not known; 0 for a running task."""
+        if self.state is TaskState.RUNNING or not self.stateful:
+            return 0
+        return self.lag if self.changelog_end else None
+
+    @property
     def lag(self) -> int:
         """Changelog offsets still to replay, as far as the ends are known."""
         return sum(max(0, end - self.changelog_next.get(p, 0)) for p, end in self.changelog_end.items())

@@ -76,8 +76,8 @@ class TaskSet:
 
     # -- what the group says ----------------------------------------------------------------------------------------
 
-    def follow(self, active: Collection[TaskId], standby: Collection[TaskId]) -> list[TaskId]:
-        """Take a new assignment; return the standbys that are cold (beyond the acceptable lag)."""
+    def follow(self, active: Collection[TaskId], standby: Collection[TaskId]) -> None:
+        """Take a new assignment."""
         self._layout = self._topics.layout()
         self.sink_partitions = self._topics.sink_partitions()
         unknown = (set(active) | set(standby)) - set(self._layout.tasks)
@@ -91,9 +91,6 @@ class TaskSet:
             self._activate(id_)
         fresh = [self._new(id_) for id_ in standby if id_ not in self._tasks]
         self._stand_by(fresh)
-        lags = self.standby_lags()
-        limit = self._config.acceptable_recovery_lag
-        return [id_ for id_ in standby if lags.get(id_, limit + 1) > limit]
 
     def revoke(self, partitions: Collection[TopicPartition]) -> None:
         """Give up the tasks of revoked partitions, unless the assignment that revoked them did so already."""
