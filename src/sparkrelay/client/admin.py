@@ -100,17 +100,14 @@ class Admin:
         return made
 
     def delete_topics(self, names: Collection[str], *, missing_ok: bool = False) -> None:
-        """Delete topics.
+        """Delete topics and wait until the broker no longer lists them.
 
         Raises:
             UnknownTopicException: one does not exist, and ``missing_ok`` is false.
         """
-        run_flow(
-            self._client,
-            f"deleting topics {', '.join(names)}",
-            self._delete(names, missing_ok=missing_ok),
-            self._timeout,
-        )
+        what = f"deleting topics {', '.join(names)}"
+        run_flow(self._client, what, self._delete(names, missing_ok=missing_ok), self._timeout)
+        run_flow(self._client, f"{what}: waiting until they are gone", self._await_gone(names), self._timeout)
 
     def list_topics(self) -> frozenset[str]:
         """Return the names of all topics, Kafka's internal ones left out."""
@@ -250,6 +247,16 @@ class Admin:
             if not missing:
                 return
             error = broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {missing[0]} is not ready")
+            yield backoff.next(error, first=0.01)
+
+    def _await_gone(self, names: Collection[str]) -> Flow[None]:
+        backoff = Backoff(self._client.config)
+        while True:
+            yield from self._refresh(names)
+            left = [name for name in names if self._client.metadata.partitions(name) is not None]
+            if not left:
+                return
+            error = broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {left[0]} is still listed")
             yield backoff.next(error, first=0.01)
 
     def _delete(self, names: Collection[str], *, missing_ok: bool) -> Flow[None]:
