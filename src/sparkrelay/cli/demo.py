@@ -90,12 +90,17 @@ def _check_writable(path: Path) -> None:
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Have SIGTERM and a closed terminal end us as Ctrl-C does: by an exception, so that every child is ended."""
+    """Have SIGTERM and a closed terminal end us as Ctrl-C does: by an exception, so that every child is ended.
+
+    Ctrl-C itself is asked for too: a script that starts us in the background has it ignored, and then our children, who
+    are told by us, would run on.
+    """
 
     def end(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
