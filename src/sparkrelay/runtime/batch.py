@@ -22,7 +22,7 @@ from sparkrelay.errors import (
     StoreFullException,
     StreamsException,
 )
-from sparkrelay.runtime.orders import BatchOrder, LentTransaction, TaskOrder
+from sparkrelay.runtime.orders import BatchOrder, TaskOrder
 from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.task import share_out
 from sparkrelay.runtime.worker import faults
@@ -212,7 +212,7 @@ def _order(task: Task, ranges: Ranges, sequences: Mapping[TopicPartition, int]) 
         committed=task.committed,
         owner=task.opening,
         directory=task.directory,
-        transaction=LentTransaction(task.identity.transactional_id, task.identity.producer_id, task.identity.epoch),
+        transaction=task.identity,
         ranges=ranges,
         positions=dict(task.positions),
         changelog_next=dict(task.changelog_next),

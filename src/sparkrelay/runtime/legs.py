@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json
@@ -26,6 +26,7 @@ from sparkrelay.runtime.catalyst import as_column, must_rebuild, read_aggregate,
 from sparkrelay.runtime.client_settings import compression
 from sparkrelay.runtime.schemas import (
     KAFKA_FIELDS,
+    REPORT_SCHEMA,
     SinkPlan,
     aggregate_spec,
     arrow_schema,
@@ -51,10 +52,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.layout import TopicNames
     from sparkrelay.topology import Aggregation, Leg
 
-__all__ = ["REPORT_SCHEMA", "LegCompiler", "LegPlan"]
-
-#: One row a slot: pickled LegReports.
-REPORT_SCHEMA = StructType([StructField("report", BinaryType(), False)])
+__all__ = ["LegCompiler", "LegPlan"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.types import TaskId, TopicPartition
 
 __all__ = [
     "ORDER_PROPERTY",
     "BatchOrder",
     "LegReport",
-    "LentTransaction",
     "ReplayOrder",
     "ReplayReport",
     "ReplayRound",
@@ -39,15 +39,6 @@ ORDER_PROPERTY: Final = "sparkrelay.order"
 
 
 @dataclass(frozen=True, slots=True)
-class LentTransaction:
-    """A task's transaction, opened by the driver and lent to the workers for one batch."""
-
-    transactional_id: str
-    producer_id: int
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
 class TaskOrder:
     """One task's share of a micro-batch.
 
@@ -57,7 +48,7 @@ class TaskOrder:
         committed: the last batch number that the driver knows as committed.
         owner: number of this opening of the task; a store opened under another one refuses the batch.
         directory: the task's directory, or None if no leg of it has a store.
-        transaction: what to produce under.
+        transaction: what to produce under: the open transaction, lent to the workers for this batch.
         ranges: input partition -> offsets ``[from, to)``, of all legs.
         positions: input partition -> offset before the batch, of all legs.
         changelog_next: changelog partition -> offset where a replay would go on after the last committed batch.
@@ -69,7 +60,7 @@ class TaskOrder:
     committed: int
     owner: int
     directory: str | None
-    transaction: LentTransaction
+    transaction: ProducerIdentity
     ranges: Mapping[TopicPartition, tuple[int, int]]
     positions: Mapping[TopicPartition, int]
     changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql.types import BinaryType, StructField, StructType
 
 from sparkrelay.errors import SparkRelayError, StreamsException
 from sparkrelay.runtime.orders import ORDER_PROPERTY, decode_bytes, encode
+from sparkrelay.runtime.schemas import REPORT_SCHEMA
 from sparkrelay.runtime.worker.context import find_failure
 from sparkrelay.runtime.worker.replay import ReplaySpec, replay_slot
 
@@ -34,8 +34,6 @@ log = logging.getLogger(__name__)
 BATCH_POOL = "sparkrelay-batches"
 REPLAY_POOL = "sparkrelay-replay"
 
-_REPORTS = StructType([StructField("report", BinaryType(), False)])
-
 
 class JobFailed(StreamsException):
     """A Spark job failed in user code or with its Python worker; the cause's first lines are the message."""
@@ -50,7 +48,7 @@ class Process:
         self.slots = slots
         self._name = name
         placed = spark.range(0, slots, 1, slots)
-        self._replay = placed.mapInArrow(functools.partial(replay_slot, replay), _REPORTS)
+        self._replay = placed.mapInArrow(functools.partial(replay_slot, replay), REPORT_SCHEMA)
 
     def run_batch(self, legs: DataFrame, order: BatchOrder, *, description: str) -> list[LegReport]:
         """Run one micro-batch: the union of its legs.

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HEADERS",
     "KAFKA_FIELDS",
+    "REPORT_SCHEMA",
     "SinkPlan",
     "aggregate_spec",
     "arrow_schema",
@@ -48,6 +49,9 @@ __all__ = [
     "hidden_fields",
     "plan_sink",
 ]
+
+#: What comes back from a job: one row a slot, its pickled reports.
+REPORT_SCHEMA: Final = StructType([StructField("report", BinaryType(), False)])
 
 HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
