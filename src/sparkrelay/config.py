@@ -79,6 +79,13 @@ class StreamsConfig(BaseModel):
         description="records a task may take into one micro-batch (SparkRelay's own)",
     )
     poll_ms: int = Field(100, alias="poll.ms", ge=1, le=60_000, description="longest wait for new input, ms")
+    commit_interval_ms: int = Field(
+        0,
+        alias="commit.interval.ms",
+        ge=0,
+        le=60_000,
+        description="shortest time from one micro-batch to the next, ms; 0: as soon as there is input",
+    )
     max_batch_retries: int = Field(
         2,
         alias="max.batch.retries",
@@ -92,7 +99,7 @@ class StreamsConfig(BaseModel):
         description="what to do with a record that does not decode",
     )
     processing_guarantee: Literal["exactly_once_v2", "at_least_once"] = Field(
-        "exactly_once_v2", alias="processing.guarantee", description="exactly once either way"
+        "exactly_once_v2", alias="processing.guarantee", description="accepted, without effect: exactly once either way"
     )
 
     # State and availability (KIP-441)
@@ -132,7 +139,7 @@ class StreamsConfig(BaseModel):
         600_000,
         alias="state.cleanup.delay.ms",
         ge=0,
-        description="age at which an unowned task directory is removed, ms",
+        description="accepted, without effect yet: directories of tasks that moved away stay, ms",
     )
     store_max_bytes: int = Field(
         64 << 30,
@@ -146,7 +153,7 @@ class StreamsConfig(BaseModel):
         "earliest", alias="auto.offset.reset", description="where a task without any position starts"
     )
     session_timeout_ms: int = Field(
-        45_000, alias="session.timeout.ms", ge=1_000, description="a silent member is dead after, ms"
+        45_000, alias="session.timeout.ms", ge=1_000, description="a silent instance counts as dead after this, ms"
     )
     heartbeat_interval_ms: int = Field(
         500,
@@ -167,7 +174,7 @@ class StreamsConfig(BaseModel):
         description="the broker aborts a transaction open longer, ms",
     )
     replication_factor: int = Field(
-        -1, alias="replication.factor", ge=-1, description="of internal topics; -1: the broker's default"
+        -1, alias="replication.factor", ge=-1, description="copies of each internal topic; -1: the broker's default"
     )
     request_timeout_ms: int = Field(30_000, alias="request.timeout.ms", ge=100, description="bound on one request, ms")
     default_api_timeout_ms: int = Field(

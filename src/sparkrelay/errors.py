@@ -193,7 +193,7 @@ class UnsupportedOperationException(StreamsException):
 
 
 class IncompatibleTopologyException(StreamsException):
-    """Two instances of one application run different topologies."""
+    """Two instances of one application run different topologies, or one does not fit the state that is there."""
 
 
 class StateStoreException(SparkRelayError):

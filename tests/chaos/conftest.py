@@ -274,6 +274,12 @@ class Ledger:
             if time.monotonic() > deadline:
                 raise AssertionError(f"{complaint()} after {timeout_s} s")
 
+    def write_and_read_half(self, count, complaint):
+        """Write orders and return in the middle of the work: half of what no output has said yet is still to come."""
+        self.write(count)
+        left = self.backlog // 2
+        self.read_until(lambda: self.backlog <= left, complaint)
+
     def settle(self, fleet, timeout_s=90):
         """Wait until every output has said everything; nothing may be lost, and nothing more may come."""
         self.read_until(lambda: not self.missing(), lambda: f"missing: {self.missing()[:5]}\n{fleet.tail()}", timeout_s)

@@ -22,9 +22,7 @@ def complaints(instance):
 def test_the_broker_goes_and_returns(goes, kafka, fleet, ledger, wait_until):
     instance = fleet.running or fleet.start(spare=False)
     ledger.settle(fleet)
-    ledger.write(800)
-    left = ledger.backlog // 2
-    ledger.read_until(lambda: ledger.backlog <= left, instance.tail)
+    ledger.write_and_read_half(800, instance.tail)
     before = complaints(instance)
     getattr(kafka, goes)()
     if goes != "pause":
@@ -39,6 +37,10 @@ def test_the_broker_goes_and_returns(goes, kafka, fleet, ledger, wait_until):
     wait_until(lambda: instance.tell("status") == "RUNNING", "the trouble is not over")
 
 
-def test_a_late_reader_finds_the_same(fleet, ledger):
-    assert fleet.running.stop() == "stopped NOT_RUNNING"
+def test_an_instance_stops_while_the_broker_is_away(kafka, fleet, ledger, wait_until):
+    instance = fleet.running
+    # A late reader finds what the earlier one found.
     ledger.read_again()
+    kafka.kill()
+    wait_until(lambda: instance.tell("status").startswith("RUNNING: "), "the status does not tell of the trouble")
+    assert instance.stop() == "stopped NOT_RUNNING"

@@ -30,15 +30,11 @@ def share(wait_until):
 def test_one_of_two_sleeps_and_wakes_while_the_other_runs_its_tasks(neighbours, ledger, share):
     first, second = neighbours.crew
     share(first, second)
-    ledger.write(800)
-    left = ledger.backlog // 2
-    ledger.read_until(lambda: ledger.backlog <= left, neighbours.tail)
+    ledger.write_and_read_half(800, neighbours.tail)
     first.signal(signal.SIGSTOP)
     ledger.settle(neighbours)
     assert set(second.tasks()["active"]) == EVERYTHING
-    ledger.write(800)
-    left = ledger.backlog // 2
-    ledger.read_until(lambda: ledger.backlog <= left, neighbours.tail)
+    ledger.write_and_read_half(800, neighbours.tail)
     first.signal(signal.SIGCONT)
     ledger.settle(neighbours)
     share(first, second)
@@ -49,9 +45,7 @@ def test_one_of_two_sleeps_and_wakes_while_the_other_runs_its_tasks(neighbours, 
 def test_one_of_two_is_killed(neighbours, ledger, share):
     first, second = neighbours.crew
     share(first, second)
-    ledger.write(2000)
-    left = ledger.backlog // 2
-    ledger.read_until(lambda: ledger.backlog <= left, neighbours.tail)
+    ledger.write_and_read_half(2000, neighbours.tail)
     first.kill()
     ledger.write(200)
     ledger.settle(neighbours)

@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 
 from sparkrelay.devkafka import KAFKA_VERSION
 from sparkrelay.devkafka.detached import find_broker, start_broker, stop_broker
+from sparkrelay.errors import ConfigException
 
 __all__ = ["broker"]
 
@@ -79,6 +80,36 @@ def status() -> int:
     if not healthy:
         _say(f"The broker (pid {found.pid}) is there but does not answer.")
         return 1
+    return 0
+
+
+@broker.command(name="create-topic")
+def create_topic(
+    name: str,
+    *,
+    partitions: Annotated[int, Parameter(help="How many tasks can share the work.")] = 4,
+    bootstrap_servers: Annotated[
+        str | None,
+        Parameter(
+            name=["--bootstrap-servers", "--bootstrap-server"],
+            help="HOST:PORT of another Kafka than the one started here.",
+        ),
+    ] = None,
+) -> int:
+    """Make a topic. One of that name that is there already is left as it is."""
+    if partitions < 1:
+        raise ConfigException(f"--partitions {partitions}: a topic has at least one partition")
+    if bootstrap_servers is None:
+        found = find_broker()
+        if found is None or not found.alive:
+            _say("No broker runs. Start one with 'sparkrelay broker start', or name another by --bootstrap-servers.")
+            return NOT_RUNNING
+        bootstrap_servers = found.bootstrap_servers
+    # Late, because the client takes a moment to import, and starting a broker does not need it.
+    from sparkrelay.devkafka import topics  # noqa: PLC0415
+
+    made = topics.create_topic(bootstrap_servers, name, partitions=partitions, exist_ok=True)
+    print(f"{name}: {f'made, partitions: {partitions}' if made else 'was there already'}")
     return 0
 
 

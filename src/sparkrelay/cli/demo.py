@@ -34,7 +34,7 @@ def demo(
     executors: Annotated[int, Parameter(help="Spark executors per instance; 0: the driver's own JVM.")] = 0,
     assignor: Annotated[str | None, Parameter(help="Who assigns the tasks: package.module:Class.")] = None,
 ) -> int:
-    """Show what SparkRelay is for, in about a minute.
+    """Show what SparkRelay is for, in about a minute and a half.
 
     A PySpark pipeline counts a year of real flights from a real Kafka. A second instance joins, warms up and takes its
     share. The first is killed with SIGKILL. The second finishes alone, and a plain Spark batch checks the result.

@@ -235,28 +235,28 @@ class Admin:
         return frozenset(made)
 
     def _await_leaders(self, topics: Mapping[str, TopicSpec]) -> Flow[None]:
-        backoff = Backoff(self._client.config)
         metadata = self._client.metadata
-        while True:
-            yield from self._refresh(tuple(topics))
-            leaders = {
-                name: [metadata.leader(TopicPartition(name, p)) for p in metadata.partitions(name) or ()]
-                for name in topics
-            }
-            missing = [name for name, found in leaders.items() if not found or None in found]
-            if not missing:
-                return
-            error = broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {missing[0]} is not ready")
-            yield backoff.next(error, first=0.01)
+
+        def led(name: str) -> bool:
+            found = [metadata.leader(TopicPartition(name, p)) for p in metadata.partitions(name) or ()]
+            return bool(found) and None not in found
+
+        return self._await_metadata(tuple(topics), led, "is not ready")
 
     def _await_gone(self, names: Collection[str]) -> Flow[None]:
+        return self._await_metadata(
+            names, lambda name: self._client.metadata.partitions(name) is None, "is still listed"
+        )
+
+    def _await_metadata(self, names: Collection[str], done: Callable[[str], bool], otherwise: str) -> Flow[None]:
+        """Refresh the metadata of topics until all of them are ``done``."""
         backoff = Backoff(self._client.config)
         while True:
             yield from self._refresh(names)
-            left = [name for name in names if self._client.metadata.partitions(name) is not None]
-            if not left:
+            left = next((name for name in names if not done(name)), None)
+            if left is None:
                 return
-            error = broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {left[0]} is still listed")
+            error = broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {left} {otherwise}")
             yield backoff.next(error, first=0.01)
 
     def _delete(self, names: Collection[str], *, missing_ok: bool) -> Flow[None]:

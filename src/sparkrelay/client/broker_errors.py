@@ -7,7 +7,7 @@ documentation uses, whether trying again can help, and which of our classes a ca
 from __future__ import annotations
 
 import enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import (
     AuthenticationException,
@@ -19,6 +19,9 @@ from sparkrelay.errors import (
     UnknownTopicException,
     UnsupportedVersionException,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["STALE_METADATA", "ErrorCode", "broker_error", "error_name", "is_retriable"]
 
@@ -197,6 +200,22 @@ def is_retriable(code: int) -> bool:
     return code in _RETRIABLE
 
 
+#: What the code alone does not tell.
+_REMEDIES: Final[Mapping[int, str]] = {
+    ErrorCode.INVALID_SESSION_TIMEOUT: (
+        "session.timeout.ms is not between the broker's group.min.session.timeout.ms and group.max.session.timeout.ms"
+    ),
+    ErrorCode.INVALID_TIMESTAMP: (
+        "a timestamp, such as a row's event time, is further from the broker's clock than the topic's "
+        "message.timestamp.after.max.ms (default: one hour ahead) or message.timestamp.before.max.ms allows: "
+        "raise it, or filter such rows out before to()"
+    ),
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
+        "transaction.timeout.ms is larger than the broker's transaction.max.timeout.ms"
+    ),
+}
+
+
 def broker_error(code: int, message: str) -> KafkaException:
     """Return (not raise) the exception for an error code.
 
@@ -205,6 +224,8 @@ def broker_error(code: int, message: str) -> KafkaException:
         message: what was being done to which thing, and what to do about it; the code's name and number are added.
     """
     text = f"{message}: {error_name(code)} ({code})"
+    if remedy := _REMEDIES.get(code):
+        text = f"{text}: {remedy}"
     kind = _CLASSES.get(code)
     if kind is None:
         return BrokerResponseException(text, code=code, name=error_name(code), retriable=is_retriable(code))

@@ -532,7 +532,7 @@ class Consumer:
     # -- small things ------------------------------------------------------------------------------------------------
 
     def _wait(self, call: Call) -> Any:
-        return wait_for(call, self._mailbox, interruptible=self._fetching)
+        return wait_for(call, self._mailbox, interruptible=True)
 
     def _before_revoking(self) -> None:
         self._auto_commit.now(self._leave_deadline or self._calls.deadline())

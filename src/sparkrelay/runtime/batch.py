@@ -23,7 +23,7 @@ from sparkrelay.errors import (
     StreamsException,
 )
 from sparkrelay.runtime.orders import BatchOrder, TaskOrder
-from sparkrelay.runtime.process import JobFailed
+from sparkrelay.runtime.process import JobFailed, TaskFailed
 from sparkrelay.runtime.task import share_out
 from sparkrelay.runtime.worker import faults
 
@@ -102,12 +102,15 @@ class BatchRunner:
             task.tries += 1
         faults.reach("driver-before-job")
         failed: Exception | None = None
+        broken: dict[TaskId, Exception] = {}
         try:
             self._run_waves(plans, work, partitions, outcome)
+        except TaskFailed as error:
+            broken[error.task] = error.cause
         except SparkRelayError as error:
             failed = error
         outcome.seconds["job"] = time.perf_counter() - started
-        broken = {report.task: report.error for report in outcome.reports if report.error is not None}
+        broken |= {report.task: report.error for report in outcome.reports if report.error is not None}
         if failed is not None or broken:
             self._abort(work, outcome, failed, broken)
         else:
@@ -189,7 +192,7 @@ class BatchRunner:
                 fatal = reason
             elif isinstance(reason, StateStoreException | ProducerFencedException):
                 outcome.reopen[id_] = reason
-            elif not _worth_another_try(reason) or task.tries > self._retries:
+            elif not _worth_another_try(reason) or (task.tries > self._retries and not _passes(reason)):
                 fatal = reason
             else:
                 outcome.again[id_] = reason
@@ -198,10 +201,13 @@ class BatchRunner:
             raise fatal
 
 
+def _passes(error: Exception) -> bool:
+    """Tell whether the broker is to blame: that is waited out, however often the batch is tried meanwhile."""
+    return isinstance(error, KafkaException) and error.retriable
+
+
 def _worth_another_try(error: Exception) -> bool:
-    if isinstance(error, KafkaException):
-        return error.retriable
-    return isinstance(error, JobFailed | StateStoreException | AnotherTaskFailed)
+    return _passes(error) or isinstance(error, JobFailed | StateStoreException | AnotherTaskFailed)
 
 
 def _order(task: Task, ranges: Ranges, sequences: Mapping[TopicPartition, int]) -> TaskOrder:
@@ -217,6 +223,7 @@ def _order(task: Task, ranges: Ranges, sequences: Mapping[TopicPartition, int]) 
         positions=dict(task.positions),
         changelog_next=dict(task.changelog_next),
         sequences=dict(sequences),
+        skipped=dict(task.skipped),
     )
 
 

@@ -7,6 +7,7 @@ step, and only the aggregate functions themselves are ours (design: "column expr
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,16 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["AggregateCall", "as_column", "must_rebuild", "read_aggregate", "wanted_columns"]
+__all__ = [
+    "AggregateCall",
+    "as_column",
+    "column_text",
+    "must_rebuild",
+    "not_row_wise",
+    "projected_sql",
+    "read_aggregate",
+    "wanted_columns",
+]
 
 #: Spark's name of an aggregate function -> ours.
 _FUNCTIONS = {"count": "count", "sum": "sum", "avg": "avg", "mean": "avg", "min": "min", "max": "max"}
@@ -62,18 +72,20 @@ def read_aggregate(column: Any, where: str) -> AggregateCall:
         node = node.child()
     if _kind(node) != "UnresolvedFunction" or node.functionName().lower() not in _FUNCTIONS:
         raise TopologyException(
-            f"{where}: {_text(column)} is not supported in agg(): use count, sum, avg, min or max directly (not inside "
-            "another expression), and compute with the results in a select() or withColumn() after agg()"
+            f"{where}: {column_text(column)} is not supported in agg(): use count, sum, avg, min or max directly (not "
+            "inside another expression), and compute with the results in a select() or withColumn() after agg()"
         )
     if node.isDistinct():
         raise TopologyException(
-            f"{where}: {_text(column)}: DISTINCT aggregates would keep every value in state and are not supported; "
-            "group by that column first"
+            f"{where}: {column_text(column)}: DISTINCT aggregates would keep every value in state and are not "
+            "supported; group by that column first"
         )
     function = _FUNCTIONS[node.functionName().lower()]
     arguments = _items(node.arguments())
     if len(arguments) != 1:
-        raise TopologyException(f"{where}: {_text(column)} has {len(arguments)} arguments; exactly one is supported")
+        raise TopologyException(
+            f"{where}: {column_text(column)} has {len(arguments)} arguments; exactly one is supported"
+        )
     if function == "count" and _kind(arguments[0]) in {"UnresolvedStar", "Literal"}:
         return AggregateCall("count_all", None, alias)
     return AggregateCall(function, Column(_column_class()(arguments[0])), alias)
@@ -88,6 +100,18 @@ def wanted_columns(plan: DataFrame, source: DataFrame) -> frozenset[str]:
     # The leaf's own output counts when nothing stands above it.
     top = {attribute.exprId().id() for attribute in _items(optimized.output())}
     return frozenset(name for expression, name in names.items() if expression in read | top)
+
+
+def projected_sql(projection: DataFrame) -> dict[str, str]:
+    """Return each column of a projection as SQL: the same text in every run of the same pipeline.
+
+    ``Column.toString`` would not do: it shows Python functions with the address of an object.
+    """
+    texts = {}
+    for expression in _items(projection._jdf.queryExecution().analyzed().expressions()):
+        source = expression.child() if _kind(expression) == "Alias" else expression
+        texts[str(expression.name())] = str(source.sql())
+    return texts
 
 
 def must_rebuild(plan: DataFrame) -> str | None:
@@ -111,6 +135,33 @@ def must_rebuild(plan: DataFrame) -> str | None:
     return None
 
 
+#: Nodes of a logical plan that look at more than one row at a time, or at another frame.
+_MANY_ROWS = frozenset(
+    {
+        *("Aggregate", "Deduplicate", "Distinct", "Except", "GlobalLimit", "Intersect", "Join", "LocalLimit", "Offset"),
+        *("Pivot", "Repartition", "RepartitionByExpression", "Sample", "Sort", "Tail", "Union", "Window"),
+    }
+)
+_NODE_OF_LINE = re.compile(r"^[\s:+-]*(\w+)", re.MULTILINE)
+#: Functions whose value depends on how Spark cuts the rows into partitions.
+_PLACED = ("monotonically_increasing_id(", "spark_partition_id(", "input_file_name(", "session_window(")
+
+
+def not_row_wise(plan: DataFrame) -> str | None:
+    """Return what in ``plan`` makes a row's result depend on the rows beside it, or None.
+
+    A micro-batch holds whatever has arrived, so such a result would depend on how the stream happens to be cut.
+    """
+    analyzed = plan._jdf.queryExecution().analyzed()
+    text = str(analyzed.toString())
+    # The text costs one call to the JVM; only a suspicion is worth a walk through the nodes.
+    if not _MANY_ROWS.isdisjoint(_NODE_OF_LINE.findall(text)):
+        for node in _nodes(analyzed):
+            if node.nodeName() in _MANY_ROWS:
+                return str(node.nodeName())
+    return next((f"{name})" for name in _PLACED if name in text.lower()), None)
+
+
 def _nodes(plan: Any) -> Iterator[Any]:
     yield plan
     for child in _items(plan.children()):
@@ -131,7 +182,8 @@ def _java(column: Column) -> Any:
     return java
 
 
-def _text(column: Column) -> str:
+def column_text(column: Column) -> str:
+    """Return a column as Spark shows it."""
     return str(_java(column).toString())
 
 

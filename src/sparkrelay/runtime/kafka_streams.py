@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -15,7 +12,7 @@ from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.config import StreamsConfig
-from sparkrelay.errors import StreamsException
+from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.batch import BatchRunner
 from sparkrelay.runtime.client_settings import (
     admin_settings,
@@ -25,7 +22,9 @@ from sparkrelay.runtime.client_settings import (
 )
 from sparkrelay.runtime.layout import TopicNames
 from sparkrelay.runtime.legs import LegCompiler
+from sparkrelay.runtime.life import Life, State
 from sparkrelay.runtime.membership import Membership
+from sparkrelay.runtime.metadata import ThreadMetadata, describe_thread
 from sparkrelay.runtime.plans import Plans
 from sparkrelay.runtime.process import Process
 from sparkrelay.runtime.progress import ProgressLog
@@ -37,67 +36,20 @@ from sparkrelay.runtime.topics import Topics
 from sparkrelay.runtime.warm_up import warm_up
 from sparkrelay.runtime.worker.replay import ReplaySpec
 from sparkrelay.state import Slot
+from sparkrelay.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
-    from sparkrelay.topology import Topology
-
 __all__ = ["KafkaStreams", "State"]
 
 log = logging.getLogger(__name__)
 
-#: The states of an instance, and which may follow which. See Kafka Streams' KafkaStreams.State.
-CREATED: Final = "CREATED"
-REBALANCING: Final = "REBALANCING"
-RUNNING: Final = "RUNNING"
-PENDING_SHUTDOWN: Final = "PENDING_SHUTDOWN"
-NOT_RUNNING: Final = "NOT_RUNNING"
-PENDING_ERROR: Final = "PENDING_ERROR"
-ERROR: Final = "ERROR"
-State = str
-
-_NEXT: Final[Mapping[State, frozenset[State]]] = {
-    CREATED: frozenset({REBALANCING, PENDING_SHUTDOWN}),
-    REBALANCING: frozenset({RUNNING, PENDING_SHUTDOWN, PENDING_ERROR}),
-    RUNNING: frozenset({REBALANCING, PENDING_SHUTDOWN, PENDING_ERROR}),
-    PENDING_SHUTDOWN: frozenset({NOT_RUNNING}),
-    PENDING_ERROR: frozenset({ERROR}),
-    NOT_RUNNING: frozenset(),
-    ERROR: frozenset(),
-}
 _BROKER_SECONDS: Final = 30.0
 #: Spark's local mode has no place to keep replay jobs apart from batches but time.
 _LOCAL_SLICE_SECONDS: Final = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class TaskMetadata:
-    """One task of this instance, for the operator.
-
-    Attributes:
-        task_id: such as ``0_3``.
-        state: created, restoring, running or standby.
-        positions: input partition -> next offset.
-        lag: changelog offsets still to replay; None while that is not known.
-    """
-
-    task_id: str
-    state: str
-    positions: Mapping[str, int]
-    lag: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadMetadata:
-    """One stream thread of this instance, for the operator."""
-
-    name: str
-    process_id: str
-    active_tasks: tuple[TaskMetadata, ...]
-    standby_tasks: tuple[TaskMetadata, ...]
 
 
 class KafkaStreams:
@@ -118,6 +70,10 @@ class KafkaStreams:
     """
 
     def __init__(self, topology: Topology, config: Mapping[str, Any], *, spark: SparkSession) -> None:
+        if not isinstance(topology, Topology):
+            raise TopologyException(
+                f"KafkaStreams runs a Topology, not a {type(topology).__name__}: pass builder.build()"
+            )
         self._config = StreamsConfig.from_dict(config)
         check_client_settings(self._config)
         self._assignor = load_assignor(self._config.task_assignor_class, config)
@@ -127,13 +83,9 @@ class KafkaStreams:
         self._names = TopicNames(self._config.application_id)
         self._slots = max(1, spark.sparkContext.defaultParallelism)
         self._progress = ProgressLog(self._config.application_id)
-        self._changed = threading.Condition()
-        self._state: State = CREATED
-        self._exception: Exception | None = None
-        self._state_listener: Callable[[State, State], None] | None = None
+        self._life = Life(self._config.application_id)
         self._exception_handler: Callable[[Exception], None] | None = None
         self._threads: list[StreamThread] = []
-        self._task_sets: list[TaskSet] = []
         self._clients: list[KafkaClient] = []
         self._slot: Slot | None = None
         warm_up(spark, self._slots)
@@ -152,15 +104,18 @@ class KafkaStreams:
             StateStoreException: ``state.dir`` cannot be used.
             StreamsException: the instance was started before.
         """
-        with self._changed:
-            if self._state != CREATED:
-                raise StreamsException(f"start() needs a new instance; this one is {self._state}")
+        self._life.begin()
         try:
             self._build()
         except BaseException:
-            self._release()
+            self._discard()
+            self._life.not_begun()
             raise
-        self._move_to(REBALANCING)
+        if not self._life.begun():
+            # stop() was called meanwhile.
+            self._discard()
+            self._life.end()
+            return
         for thread in self._threads:
             thread.start()
 
@@ -168,18 +123,12 @@ class KafkaStreams:
         """Finish the current batch, hand the tasks over, leave the group.
 
         Args:
-            timeout: seconds to wait for the end; None waits for ever.
+            timeout: seconds to wait for the end; None waits for ever. In a callback of the instance nobody waits.
 
         Returns:
             True if the instance has ended within the timeout.
         """
-        with self._changed:
-            if self._state == CREATED:
-                self._move_to(PENDING_SHUTDOWN)
-                self._move_to(NOT_RUNNING)
-                return True
-            if self._state in {REBALANCING, RUNNING}:
-                self._move_to(PENDING_SHUTDOWN)
+        self._life.ask_to_end()
         for thread in self._threads:
             thread.stop()
         return self._wait_for_end(timeout)
@@ -199,8 +148,9 @@ class KafkaStreams:
             Exception: what ended it, if it failed.
         """
         ended = self._wait_for_end(timeout)
-        if ended and self._exception is not None:
-            raise self._exception
+        cause = self._life.cause
+        if ended and cause is not None:
+            raise cause
         return ended
 
     def __enter__(self) -> Self:
@@ -214,18 +164,16 @@ class KafkaStreams:
     @property
     def state(self) -> State:
         """CREATED, REBALANCING, RUNNING, PENDING_SHUTDOWN, NOT_RUNNING, PENDING_ERROR or ERROR."""
-        with self._changed:
-            return self._state
+        return self._life.state
 
     @property
     def isActive(self) -> bool:  # noqa: N802 - PySpark's name
         """True while the instance is part of its group."""
-        return self.state in {REBALANCING, RUNNING}
+        return self._life.alive
 
     def exception(self) -> Exception | None:
         """Return what ended the instance, or None."""
-        with self._changed:
-            return self._exception
+        return self._life.cause
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802 - PySpark's name
@@ -251,21 +199,11 @@ class KafkaStreams:
     def metadata_for_local_threads(self) -> tuple[ThreadMetadata, ...]:
         """Return each stream thread with its tasks and where they stand."""
         process_id = "" if self._slot is None else str(self._slot.process_id)
-        threads = []
-        for thread, tasks in zip(self._threads, self._task_sets, strict=True):
-            active: list[TaskMetadata] = []
-            standby: list[TaskMetadata] = []
-            for task in tasks.all():
-                described = TaskMetadata(
-                    str(task.id), task.state.value, {str(p): o for p, o in task.positions.items()}, task.known_lag
-                )
-                (standby if task.state.value == "standby" else active).append(described)
-            threads.append(ThreadMetadata(thread.name, process_id, tuple(active), tuple(standby)))
-        return tuple(threads)
+        return tuple(describe_thread(thread.name, process_id, thread.tasks.all()) for thread in self._threads)
 
     def set_state_listener(self, listener: Callable[[State, State], None] | None) -> None:
-        """Call ``listener(new, old)`` at each change of state, on the thread that changes it."""
-        self._state_listener = listener
+        """Call ``listener(new, old)`` at each change of state, in order, on a thread of the instance or of a caller."""
+        self._life.listener = listener
 
     def set_uncaught_exception_handler(self, handler: Callable[[Exception], None] | None) -> None:
         """Call ``handler(error)`` when a stream thread dies; the instance goes to ERROR afterwards."""
@@ -282,6 +220,7 @@ class KafkaStreams:
             self._add_thread(number, slot)
 
     def _add_thread(self, number: int, slot: Slot) -> None:
+        plans = self._checked_plans if number == 1 else self._plans()
         name = f"{self._config.application_id}-{str(slot.process_id)[:8]}-StreamThread-{number}"
         config = self._config
         # Each thread asks for itself: a client belongs to the thread that polls it.
@@ -290,7 +229,9 @@ class KafkaStreams:
         process = Process(
             self._spark,
             slots=self._slots,
-            replay=ReplaySpec(self._slots, worker_settings(config, f"{name}-worker"), config.store_max_bytes),
+            replay=ReplaySpec(
+                self._slots, config.application_id, worker_settings(config, f"{name}-worker"), config.store_max_bytes
+            ),
             name=name,
         )
         replayer = Replayer(
@@ -306,17 +247,13 @@ class KafkaStreams:
             config=config,
             topology=self._topology,
             source_topics={
-                self._names(topic, leg.source.internal)
-                for subtopology in self._topology.subtopologies
-                for leg in subtopology.legs
-                for topic in leg.source.topics
+                self._names(topic, leg.source.internal) for leg in self._topology.legs for topic in leg.source.topics
             },
             process_id=slot.process_id,
             topics=topics,
             assignor=self._assignor,
             settings=consumer_settings(config, name),
         )
-        self._task_sets.append(tasks)
         self._threads.append(
             StreamThread(
                 name=name,
@@ -324,7 +261,7 @@ class KafkaStreams:
                 membership=membership,
                 tasks=tasks,
                 batches=BatchRunner(process, transactions, config.application_id, retries=config.max_batch_retries),
-                plans=self._checked_plans if number == 1 else self._plans(),
+                plans=plans,
                 progress=self._progress,
                 on_change=self._thread_changed,
                 on_failure=self._thread_failed,
@@ -332,7 +269,7 @@ class KafkaStreams:
         )
 
     def _plans(self) -> Plans:
-        legs = [leg for subtopology in self._topology.subtopologies for leg in subtopology.legs]
+        legs = self._topology.legs
         compiler = LegCompiler(
             self._spark,
             self._config,
@@ -351,21 +288,16 @@ class KafkaStreams:
 
     def _thread_changed(self, thread: StreamThread) -> None:
         del thread
-        with self._changed:
-            alive = [t for t in self._threads if not t.ended]
-            if not alive:
-                self._finish()
-            elif self._state == REBALANCING and all(t.settled for t in alive):
-                self._move_to(RUNNING)
-            elif self._state == RUNNING and not all(t.settled for t in alive):
-                self._move_to(REBALANCING)
+        alive = [t for t in self._threads if not t.ended]
+        if alive:
+            self._life.settle(lambda: all(t.settled for t in alive))
+        else:
+            self._release()
+            self._life.end()
 
     def _thread_failed(self, thread: StreamThread, error: Exception) -> None:
         """A thread that dies takes the instance with it, with the cause."""
-        with self._changed:
-            self._exception = self._exception or error
-            if self._state in {REBALANCING, RUNNING}:
-                self._move_to(PENDING_ERROR)
+        self._life.fail(error)
         for other in self._threads:
             if other is not thread:
                 other.stop()
@@ -375,9 +307,12 @@ class KafkaStreams:
             except Exception:
                 log.exception("the uncaught-exception handler failed itself")
 
-    def _finish(self) -> None:
+    def _discard(self) -> None:
+        """Undo a build that is not going to be started."""
+        threads, self._threads = self._threads, []
+        for thread in threads:
+            thread.discard()
         self._release()
-        self._move_to(ERROR if self._state == PENDING_ERROR else NOT_RUNNING)
 
     def _release(self) -> None:
         clients, self._clients = self._clients, []
@@ -386,27 +321,8 @@ class KafkaStreams:
         if self._slot is not None:
             self._slot.release()
 
-    def _move_to(self, state: State) -> None:
-        with self._changed:
-            old = self._state
-            if state == old:
-                return
-            assert state in _NEXT[old], f"no way from {old} to {state}"
-            self._state = state
-            self._changed.notify_all()
-        log.info("%s: %s -> %s", self._config.application_id, old, state)
-        if self._state_listener is not None:
-            try:
-                self._state_listener(state, old)
-            except Exception:
-                log.exception("the state listener failed")
-
     def _wait_for_end(self, timeout: float | None) -> bool:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for thread in self._threads:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not thread.join(left):
-                return False
-        with self._changed:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            return self._changed.wait_for(lambda: self._state in {NOT_RUNNING, ERROR}, left)
+        if any(thread.is_current for thread in self._threads):
+            # The thread would wait for itself.
+            return self._life.ended
+        return self._life.wait_for_end(timeout)

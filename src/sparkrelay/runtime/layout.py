@@ -64,10 +64,15 @@ class TaskShape:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Every task of the application and every topic it owns."""
+    """Every task of the application, every topic it owns, and how wide each topic is that it writes.
+
+    Attributes:
+        sink_partitions: partition count of each topic that some ``to()`` or repartition writes.
+    """
 
     tasks: Mapping[TaskId, TaskShape]
     internal_topics: Mapping[str, InternalTopic]
+    sink_partitions: Mapping[str, int]
 
 
 def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]) -> Layout:
@@ -76,10 +81,10 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
     Args:
         topology: what to run.
         names: Kafka's names of its topics.
-        partitions: partition count of every source topic that exists, and of internal topics that exist already.
+        partitions: partition count of every topic that exists, of those that the topology reads, writes or owns.
 
     Raises:
-        UnknownTopicException: a source topic does not exist.
+        UnknownTopicException: a source or sink topic does not exist.
         StreamsException: an internal topic exists with another partition count: the source topic's has changed.
     """
     tasks: dict[TaskId, TaskShape] = {}
@@ -119,7 +124,22 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
                 "than their state. Recreate the source topic with the old partition count, or start over under a new "
                 "application.id."
             )
-    return Layout(tasks, internal)
+    return Layout(tasks, internal, _sinks(topology, names, partitions, internal))
+
+
+def _sinks(
+    topology: Topology, names: TopicNames, partitions: Mapping[str, int], planned: Mapping[str, InternalTopic]
+) -> dict[str, int]:
+    found = {}
+    for leg in topology.legs:
+        if leg.sink is None:
+            continue
+        name = names(leg.sink.topic, leg.sink.internal)
+        count = planned[name].partitions if leg.sink.internal else partitions.get(name)
+        if not count:
+            raise _missing(f"{leg.sink.call_site}: topic {leg.sink.topic!r} of to()", leg.sink.topic)
+        found[name] = count
+    return found
 
 
 def _count(
@@ -129,11 +149,14 @@ def _count(
         return planned[name].partitions
     found = partitions.get(name)
     if not found:
-        raise UnknownTopicException(
-            f"source topic {topic!r} does not exist; create it (kafka-topics.sh --create --topic {topic} ...) and "
-            "start again"
-        )
+        raise _missing(f"source topic {topic!r}", topic)
     return found
+
+
+def _missing(what: str, topic: str) -> UnknownTopicException:
+    return UnknownTopicException(
+        f"{what} does not exist; create it (kafka-topics.sh --create --topic {topic} ...) and start again"
+    )
 
 
 def _is_internal(subtopology: Subtopology, topic: str) -> bool:

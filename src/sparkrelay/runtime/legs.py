@@ -12,6 +12,7 @@ column, and an error is raised with the line of the user's step in front.
 from __future__ import annotations
 
 import functools
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,14 @@ from pyspark.sql.types import StructField, StructType
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json
 from sparkrelay.runtime import hidden
-from sparkrelay.runtime.catalyst import as_column, must_rebuild, read_aggregate, wanted_columns
+from sparkrelay.runtime.catalyst import (
+    as_column,
+    column_text,
+    must_rebuild,
+    projected_sql,
+    read_aggregate,
+    wanted_columns,
+)
 from sparkrelay.runtime.client_settings import compression
 from sparkrelay.runtime.schemas import (
     KAFKA_FIELDS,
@@ -36,7 +44,7 @@ from sparkrelay.runtime.schemas import (
     plan_sink,
 )
 from sparkrelay.runtime.specs import FetchSpec, PublishSpec, StateSpec
-from sparkrelay.runtime.steps import apply_step, checked, visible
+from sparkrelay.runtime.steps import apply_steps, checked, visible
 from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
 from sparkrelay.state.aggregate import AggregateSpec
@@ -53,6 +61,9 @@ if TYPE_CHECKING:
     from sparkrelay.topology import Aggregation, Leg
 
 __all__ = ["LegCompiler", "LegPlan"]
+
+#: Characters of the words for what a store holds.
+_LONGEST_CONTENTS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +216,7 @@ class LegCompiler:
 
     def _before_state(self, leg: Leg, source: DataFrame) -> DataFrame:
         """Apply the steps before the stateful one and, if there is one, its projection."""
-        rows = source
-        for step in leg.before:
-            rows = apply_step(step, rows, _carried(leg))
+        rows = apply_steps(leg.before, source, _carried(leg))
         return rows if leg.aggregation is None else self._projection(leg.aggregation, rows)
 
     def _projection(self, aggregation: Aggregation, rows: DataFrame) -> DataFrame:
@@ -215,6 +224,11 @@ class LegCompiler:
         where = str(aggregation.call_site)
         calls = [read_aggregate(column, where) for column in aggregation.aggregates]
         columns: list[Column] = [as_column(key) for key in aggregation.keys]
+        if any("session_window(" in column_text(column).lower() for column in columns):
+            raise TopologyException(
+                f"{where}: session_window() is not supported: sessions would not be merged from one micro-batch to the "
+                "next. F.window is"
+            )
         columns += [
             call.argument.alias(_argument(index)) for index, call in enumerate(calls) if call.argument is not None
         ]
@@ -233,8 +247,7 @@ class LegCompiler:
             return projected.mapInArrow(both, REPORT_SCHEMA), results
         emitted = StructType([*results, *hidden_fields(_EMITTED)])
         rows = projected.mapInArrow(functools.partial(state_leg, spec), emitted)
-        for after in leg.after:
-            rows = apply_step(after, rows, _EMITTED)
+        rows = apply_steps(leg.after, rows, _EMITTED)
         output = self._shipment(leg, visible(rows)) if _repartitions(leg) else visible(rows)
         step = functools.partial(publish_leg, self._publish_spec(leg, output))
         return rows.mapInArrow(step, REPORT_SCHEMA), output
@@ -247,10 +260,17 @@ class LegCompiler:
             raise TopologyException(f"{where}: two columns of the result have the name {twice[0]!r}; use alias()")
         width = len(aggregation.keys)
         states = []
+        texts = projected_sql(projected)
+        held = []
         for index, (column, result) in enumerate(zip(aggregation.aggregates, results.fields[width:], strict=True)):
             call = read_aggregate(column, where)
             argument = None if call.argument is None else projected.schema[_argument(index)]
             states.append(aggregate_spec(call.function, argument, result, where))
+            held.append(
+                "count(*)"
+                if argument is None
+                else f"{call.function}({texts[argument.name]}) of {argument.dataType.simpleString()}"
+            )
         # The newest timestamp of a group is kept with its state and becomes the timestamp of what it emits.
         states.append(AggregateSpec("max", hidden.TIMESTAMP, pa.int64(), pa.int64()))
         spec = StateSpec(
@@ -265,6 +285,7 @@ class LegCompiler:
             aggregates=tuple(states),
             input=arrow_schema(projected.schema),
             output=arrow_schema(StructType([*results, *hidden_fields(_EMITTED)])),
+            contents=_brief(f"{', '.join(held)} by {', '.join(_key(f, texts) for f in results.fields[:width])}"),
             compression=self._compression,
             map_limit=self._config.store_max_bytes,
         )
@@ -310,6 +331,20 @@ def _repartitions(leg: Leg) -> bool:
     return leg.sink is not None and leg.sink.internal
 
 
+def _key(field: StructField, texts: Mapping[str, str]) -> str:
+    """Describe a grouping column: its name and type, and what it is computed from unless it is a plain column."""
+    text = texts.get(field.name, field.name)
+    made = "" if text in {field.name, f"`{field.name}`"} else f" = {text}"
+    return f"{field.name} {field.dataType.simpleString()}{made}"
+
+
+def _brief(text: str) -> str:
+    """Return a text that fits into the state's small records: a very long one ends with a digest of it all."""
+    if len(text) <= _LONGEST_CONTENTS:
+        return text
+    return f"{text[:_LONGEST_CONTENTS]}... (sha256 {hashlib.sha256(text.encode()).hexdigest()})"
+
+
 def _argument(index: int) -> str:
     return f"{hidden.PREFIX}argument_{index}"
 
@@ -321,8 +356,16 @@ def _columns(aggregation: Aggregation) -> list[Column]:
 def _decoded_fields(key: Format | None, value: Format | None, where: str) -> list[StructField]:
     fields = {} if value is None else {field.name: field for field in format_fields(value, "value", where)}
     if key is not None:
-        # The key's column wins over a field of the same name: it is what decides the partition.
-        fields |= {field.name: field for field in format_fields(key, "key", where)}
+        # The key's column wins over a field of the same name and type: it is what decides the partition.
+        for field in format_fields(key, "key", where):
+            same = fields.get(field.name)
+            if same is not None and same.dataType != field.dataType:
+                raise TopologyException(
+                    f"{where}: column {field.name!r} is both the message key ({field.dataType.simpleString()}) and a "
+                    f"field of the value ({same.dataType.simpleString()}), and would hide it; give the key's column "
+                    'another name, such as key=String("message_key")'
+                )
+            fields[field.name] = field
     if "kafka" in fields:
         raise TopologyException(f"{where}: a field named 'kafka' clashes with the struct of Kafka's own columns")
     for name in fields:

@@ -95,9 +95,9 @@ class Membership:
             self._next_rebalance_ms = LONG_MAX
             self._consumer.enforce_rebalance("the follow-up rebalance is due")
 
-    def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    def end_offsets(self, partitions: list[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
         """Return read_committed end offsets, in one round trip."""
-        return dict(self._consumer.end_offsets(partitions))
+        return dict(self._consumer.end_offsets(partitions, timeout=timeout))
 
     def purge(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete repartition records that nobody needs any more."""

@@ -53,6 +53,7 @@ class TaskOrder:
         positions: input partition -> offset before the batch, of all legs.
         changelog_next: changelog partition -> offset where a replay would go on after the last committed batch.
         sequences: output partition -> first sequence number, where an earlier leg of the batch wrote to it.
+        skipped: input partition -> offset that the state has seen, where records behind it are gone from the topic.
     """
 
     task: TaskId
@@ -65,6 +66,7 @@ class TaskOrder:
     positions: Mapping[TopicPartition, int]
     changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
     sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
+    skipped: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:

@@ -25,18 +25,29 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from sparkrelay.runtime.orders import BatchOrder, LegReport, ReplayReport, ReplayRound
+    from sparkrelay.types import TaskId
 
-__all__ = ["BATCH_POOL", "REPLAY_POOL", "JobFailed", "Process"]
+__all__ = ["BATCH_POOL", "REPLAY_POOL", "JobFailed", "Process", "TaskFailed"]
 
 log = logging.getLogger(__name__)
 
 #: FAIR pools: replaying must not hold up running tasks.
 BATCH_POOL = "sparkrelay-batches"
 REPLAY_POOL = "sparkrelay-replay"
+_GONE = "the Spark session is gone"
 
 
 class JobFailed(StreamsException):
     """A Spark job failed in user code or with its Python worker; the cause's first lines are the message."""
+
+
+class TaskFailed(StreamsException):
+    """One task's own trouble ended the Spark job it ran in with others."""
+
+    def __init__(self, task: TaskId, cause: SparkRelayError) -> None:
+        super().__init__(f"task {task}: {cause}")
+        self.task = task
+        self.cause = cause
 
 
 class Process:
@@ -55,6 +66,7 @@ class Process:
 
         Raises:
             JobFailed: user code raised, or a Python worker died.
+            TaskFailed: the trouble is one task's own, such as a store that cannot be trusted.
             SparkRelayError: a worker's own error, such as a record that does not decode.
         """
         return self._collect(legs, order, pool=BATCH_POOL, description=description)
@@ -63,12 +75,25 @@ class Process:
         """Bring stores forward by one slice; raises as :meth:`run_batch` does."""
         return self._collect(self._replay, order, pool=REPLAY_POOL, description=description)
 
+    def require_session(self) -> None:
+        """Make sure that Spark is there, without asking it.
+
+        Raises:
+            StreamsException: the session was stopped, or its JVM has ended.
+        """
+        jvm = getattr(self._context._gateway, "proc", None)
+        if getattr(self._context, "_jsc", None) is None:
+            raise StreamsException(f"{_GONE}: it was stopped. Stop the KafkaStreams instance before the Spark session")
+        if jvm is not None and jvm.poll() is not None:
+            raise StreamsException(f"{_GONE}: its JVM ended with exit code {jvm.poll()}. Start the application again")
+
     def _collect(self, frame: DataFrame, order: object, *, pool: str, description: str) -> list[Any]:
+        self.require_session()
         context = self._context
-        context.setLocalProperty("spark.scheduler.pool", pool)
-        context.setLocalProperty(ORDER_PROPERTY, encode(order))
-        context.setJobDescription(f"{self._name}: {description}")
         try:
+            context.setLocalProperty("spark.scheduler.pool", pool)
+            context.setLocalProperty(ORDER_PROPERTY, encode(order))
+            context.setJobDescription(f"{self._name}: {description}")
             # The Java DataFrame's own collect: no limit, no head, which would leave input unread and end the workers.
             rows = frame._jdf.collect()
         except PySparkException as error:
@@ -77,7 +102,8 @@ class Process:
         except Py4JJavaError as error:
             raise _readable(_causes(error)) from error
         except (Py4JError, ConnectionError) as error:
-            raise StreamsException(f"the Spark session is gone: {error}") from error
+            self.require_session()
+            raise StreamsException(f"{_GONE} ({error})") from error
         return [report for row in rows for report in decode_bytes(row.get(0))]
 
     @staticmethod
@@ -98,7 +124,8 @@ def _causes(error: Py4JJavaError) -> str:
 def _readable(text: str) -> SparkRelayError:
     ours = find_failure(text)
     if ours is not None:
-        return ours
+        error, task = ours
+        return error if task is None else TaskFailed(task, error)
     if "No module named 'sparkrelay'" in text:
         return StreamsException(
             "Spark's Python workers cannot import sparkrelay: they run another Python than the driver. Set "

@@ -32,7 +32,9 @@ class ProgressLog:
         self._batches = 0
         self._finished_at = time.monotonic()
         self._lags: dict[str, int] = {}
-        self._trouble: str | None = None
+        #: What hindered the last look at the inputs, and the last batch.
+        self._hindered: str | None = None
+        self._failing: str | None = None
 
     @property
     def last(self) -> dict[str, Any] | None:
@@ -50,7 +52,7 @@ class ProgressLog:
     def status(self) -> str | None:
         """Return what hinders the instance right now, or None."""
         with self._lock:
-            return self._trouble
+            return self._hindered or self._failing
 
     @property
     def input_lags(self) -> dict[str, int]:
@@ -61,7 +63,7 @@ class ProgressLog:
     def lags(self, tasks: Sequence[Task], ends: Mapping[TopicPartition, int]) -> None:
         """Note how far the running tasks are behind."""
         with self._lock:
-            self._trouble = None
+            self._hindered = None
             self._lags = {
                 str(p): max(0, ends.get(p, 0) - offset) for task in tasks for p, offset in task.positions.items()
             }
@@ -69,7 +71,7 @@ class ProgressLog:
     def trouble(self, message: str) -> None:
         """Note that work is hindered, until the next successful look at the inputs."""
         with self._lock:
-            self._trouble = message
+            self._hindered = message
 
     def batch(
         self, work: Mapping[TaskId, tuple[Task, Ranges]], outcome: BatchOutcome, *, listed_seconds: float
@@ -108,6 +110,8 @@ class ProgressLog:
             }
             self._batches += 1
             self._recent.append(report)
+            reason = next(iter({**outcome.reopen, **outcome.again}.items()), None)
+            self._failing = None if reason is None else f"task {reason[0]}: {reason[1]}"
 
 
 def _state_operators(outcome: BatchOutcome) -> list[dict[str, Any]]:

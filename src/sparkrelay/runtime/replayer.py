@@ -12,7 +12,13 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparkrelay.errors import KafkaException, SparkRelayError, StoreCorruptedException, StoreOutOfStepException
+from sparkrelay.errors import (
+    KafkaException,
+    SparkRelayError,
+    StoreCorruptedException,
+    StoreOutOfStepException,
+    StreamsException,
+)
 from sparkrelay.runtime.orders import ReplayOrder, ReplayRound, StoreReplay
 from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.task import share_out
@@ -55,6 +61,10 @@ class ReplayWork:
     wipe: bool = False
     opened: bool = False
     changelog_next: Ends | None = None
+
+    def goal(self, listed: Ends) -> Ends:
+        """Return where the task is to get to; ``listed`` are the changelogs' ends as of now."""
+        return listed if self.ends is None else self.ends
 
 
 class Replayer:
@@ -181,13 +191,17 @@ class Replayer:
         return pause
 
     def _slice(self, works: list[ReplayWork]) -> bool:
-        """Replay one slice of everything that lags; return False if there was nothing to do."""
+        """Replay one slice of everything that lags; return False if nothing is left to do for now.
+
+        A standby that follows a busy owner always lags a little: without a pause after it has caught up, jobs of a few
+        records each would keep a core busy.
+        """
         partitions = [p for work in works if work.ends is None for p in work.changelogs.values()]
         ends = self._list_ends(partitions) if partitions else {}
         orders: dict[TaskId, ReplayOrder] = {}
         weights: dict[TaskId, int] = {}
         for work in works:
-            stores = self._stores(work, work.ends if work.ends is not None else ends)
+            stores = self._stores(work, work.goal(ends))
             if stores or not work.opened:
                 orders[work.task] = ReplayOrder(
                     task=work.task,
@@ -210,8 +224,8 @@ class Replayer:
             for report in reports:
                 current = self._work.get(report.task)
                 if current is not None:
-                    self._take(current, report, current.ends if current.ends is not None else ends)
-        return True
+                    self._take(current, report, current.goal(ends))
+            return any(not work.opened or self._stores(work, work.goal(ends)) for work in self._work.values())
 
     def _stores(self, work: ReplayWork, ends: Ends) -> tuple[StoreReplay, ...]:
         known = work.changelog_next or {}
@@ -229,9 +243,11 @@ class Replayer:
         work.wipe = False
         work.changelog_next = dict(report.changelog_next)
         self._reports[work.task] = report, {p: ends.get(p, 0) for p in work.changelogs.values()}
-        if work.ends is not None and not self._stores(work, work.ends):
-            self._restored[work.task] = dataclasses.replace(report, opening=work.opening)
-            del self._work[work.task]
+        if work.ends is not None:
+            _require_changelogs(work, work.ends)
+            if not self._stores(work, work.ends):
+                self._restored[work.task] = dataclasses.replace(report, opening=work.opening)
+                del self._work[work.task]
 
     def _recover(self, work: ReplayWork, error: Exception) -> None:
         """Decide what a failed slice means: build the store anew, try again, or end the instance."""
@@ -242,3 +258,15 @@ class Replayer:
             log.warning("task %s: a slice of its replay failed and is tried again: %s", work.task, error)
         else:
             raise error
+
+
+def _require_changelogs(work: ReplayWork, ends: Ends) -> None:
+    """Refuse a changelog that ends before what was replayed from it: nobody could restore the state from it."""
+    for store, partition in work.changelogs.items():
+        known = (work.changelog_next or {}).get(partition, 0)
+        if known > ends[partition]:
+            raise StreamsException(
+                f"task {work.task}: store {store!r} has {known} offsets of {partition}, but the changelog ends at "
+                f"{ends[partition]}: the topic was deleted and created again, or lost records. No other instance could "
+                "take this task over. Start over under a new application.id"
+            )

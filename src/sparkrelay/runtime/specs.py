@@ -59,6 +59,7 @@ class StateSpec:
         aggregates: the states kept, in the order of the argument columns; the last is the timestamp.
         input: Arrow schema of the rows that come in: keys, arguments, hidden columns.
         output: Arrow schema of the emitted rows: keys, results, hidden columns.
+        contents: what the store holds, in words: a store that holds something else is refused.
     """
 
     leg: str
@@ -72,6 +73,7 @@ class StateSpec:
     aggregates: tuple[AggregateSpec, ...]
     input: pa.Schema
     output: pa.Schema
+    contents: str
     compression: str
     map_limit: int
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
@@ -11,19 +12,41 @@ from pyspark.sql.types import StructType
 
 from sparkrelay.errors import SparkRelayError, TopologyException
 from sparkrelay.runtime import hidden
+from sparkrelay.runtime.catalyst import not_row_wise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame
 
     from sparkrelay.topology import Step
 
-__all__ = ["apply_step", "checked", "visible"]
+__all__ = ["apply_steps", "checked", "visible"]
+
+#: Our own columns among those that Spark suggests.
+_OWN_COLUMNS = re.compile(rf", `{hidden.PREFIX}\w+`|`{hidden.PREFIX}\w+`, ")
 
 
-def apply_step(step: Step, rows: DataFrame, carried: tuple[str, ...]) -> DataFrame:
-    """Apply one of the user's steps, keeping the hidden columns."""
+def apply_steps(steps: Sequence[Step], source: DataFrame, carried: tuple[str, ...]) -> DataFrame:
+    """Apply the user's steps in turn, keeping the hidden columns.
+
+    Raises:
+        TopologyException: a step is not possible, or not row-wise; names its line.
+    """
+    frames = [source]
+    for step in steps:
+        frames.append(_apply(step, frames[-1], carried))
+    if steps and not_row_wise(frames[-1]) is not None:
+        for step, frame in zip(steps, frames[1:], strict=True):
+            if (reason := not_row_wise(frame)) is not None:
+                raise TopologyException(
+                    f"{step.call_site}: {step.text} is not row-wise ({reason}): its result would depend on which rows "
+                    "happen to be in one micro-batch. What must see all rows of a key is done by groupBy(...).agg(...)"
+                )
+    return frames[-1]
+
+
+def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...]) -> DataFrame:
     where = str(step.call_site)
     if step.kind == "select":
         arguments = step.args[0] if len(step.args) == 1 and isinstance(step.args[0], list | tuple) else step.args
@@ -84,6 +107,7 @@ def checked(where: str, build: Callable[[], DataFrame]) -> DataFrame:
             _ = after.schema
     except PySparkException as error:
         message = str(error.getMessage() if hasattr(error, "getMessage") else error).splitlines()[0]
+        message = _OWN_COLUMNS.sub("", message)
         raise TopologyException(f"{where}: {message}") from error
     except SparkRelayError:
         raise

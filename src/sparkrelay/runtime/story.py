@@ -18,14 +18,14 @@ __all__ = ["tell"]
 def tell(result: GroupResult, members: Sequence[GroupMember]) -> list[str]:
     """Return the lines of the story, for the leader's log."""
     if result.failure is not None:
-        return [f"rebalance of {len(members)} members failed: {result.failure}"]
+        return [f"rebalance failed (members: {len(members)}): {result.failure}"]
     before: dict[TaskId, ProcessId] = {}
     threads: dict[ProcessId, int] = defaultdict(int)
     for member in members:
         threads[member.process_id] += 1
         for task in member.subscription.prev_tasks:
             before[task] = member.process_id
-    lines = [f"rebalance of {len(members)} members in {len(threads)} processes"]
+    lines = [f"rebalance (members: {len(members)}, processes: {len(threads)})"]
     if result.kept is not None:
         lines.append(f"the previous assignment is kept: {result.kept}")
     for process, assignment in sorted(result.assignments.items()):

@@ -11,8 +11,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from sparkrelay.errors import KafkaException, ProducerFencedException
-from sparkrelay.runtime.task import plan_ranges
+from sparkrelay.errors import KafkaException, ProducerFencedException, UnknownTopicException, WakeupException
+from sparkrelay.runtime.task import plan_ranges, require_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,9 @@ log = logging.getLogger(__name__)
 
 #: First pause after a look found nothing; it doubles up to poll.ms: a trickle has low latency, idling is cheap.
 _SHORTEST_PAUSE = 0.002
+_SHORTEST_PATIENCE = 5.0
 _PURGE_SECONDS = 30.0
+_SHORTEST_RETRY = 0.5
 _LONGEST_BACKOFF = 5.0
 
 
@@ -55,7 +57,8 @@ class StreamThread:
         self.name = name
         self._config = config
         self._membership = membership
-        self._tasks = tasks
+        #: The tasks of this thread; others may look, not touch.
+        self.tasks = tasks
         self._batches = batches
         self._plans = plans
         self._progress = progress
@@ -64,6 +67,10 @@ class StreamThread:
         self._stopping = threading.Event()
         self._fenced = False
         self._pause = _SHORTEST_PAUSE
+        #: Seconds to wait for the inputs' ends: short, so that a silent broker is soon told of, longer for a slow one.
+        self._patience = self._shortest_patience = min(_SHORTEST_PATIENCE, config.default_api_timeout_ms / 1000)
+        #: When the next micro-batch may start.
+        self._batch_due = 0.0
         self._purged_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.settled = False
@@ -78,10 +85,14 @@ class StreamThread:
         self._stopping.set()
         self._membership.wakeup()
 
-    def join(self, timeout: float | None = None) -> bool:
-        """Wait for the thread's end; return whether it has ended."""
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+    def discard(self) -> None:
+        """Release what a thread holds that is never going to be started."""
+        self._membership.close()
+
+    @property
+    def is_current(self) -> bool:
+        """True on the thread itself, that is, in callbacks."""
+        return threading.current_thread() is self._thread
 
     @property
     def ended(self) -> bool:
@@ -91,15 +102,15 @@ class StreamThread:
     def _run(self) -> None:
         failure: Exception | None = None
         try:
-            self._tasks.start()
-            self._membership.start(self._tasks)
+            self.tasks.start()
+            self._membership.start(self.tasks)
             while not self._stopping.is_set():
                 self._turn()
         except Exception as error:
             log.exception("%s: stream thread dies", self.name)
             failure = error
         try:
-            self._tasks.close(clean=failure is None)
+            self.tasks.close(clean=failure is None)
         except Exception as error:  # noqa: BLE001 - leaving the group comes first
             log.warning("%s: closing tasks failed: %s", self.name, error)
             failure = failure or error
@@ -118,25 +129,41 @@ class StreamThread:
         while not self._stopping.is_set():
             try:
                 self._membership.poll(self._pause)
-                self._tasks.bring_up()
+                self.tasks.bring_up()
                 self._report_state()
                 worked = self._run_batch()
-                self._membership.consider_follow_up(self._tasks)
+                self._membership.consider_follow_up(self.tasks)
                 self._purge()
+            except WakeupException:
+                return  # stop() calls: the broker may not answer for a while, and need not
             except KafkaException as error:
                 if not error.retriable:
                     raise
                 log.warning("%s: %s; trying again in %.1f s", self.name, error, backoff)
                 self._progress.trouble(str(error))
+                self._patience = min(self._patience * 2, self._config.default_api_timeout_ms / 1000)
                 self._stopping.wait(backoff)
                 backoff = min(backoff * 2, _LONGEST_BACKOFF)
                 continue
-            self._pause = (
-                self._fenced_pause()
-                if worked
-                else min(max(self._pause * 2, _SHORTEST_PAUSE), self._config.poll_ms / 1000)
-            )
+            self._pause = self._next_pause(worked)
             return
+
+    def _next_pause(self, worked: bool) -> float:
+        rest = self._batch_due - time.monotonic()
+        if worked:
+            return max(self._fenced_pause(), self._failed_pause(), rest, 0.0)
+        if rest > 0.0:
+            return rest
+        return min(max(self._pause * 2, _SHORTEST_PAUSE), self._config.poll_ms / 1000)
+
+    def _failed_pause(self) -> float:
+        """Return how long to wait before a failed batch runs again: new Python workers, say, take a while to start."""
+        tries = self._tries()
+        return min(_SHORTEST_RETRY * 2 ** min(tries - 1, 10), _LONGEST_BACKOFF) if tries else 0.0
+
+    def _tries(self) -> int:
+        """Return how often the batch that is to run again was tried."""
+        return max((task.tries for task in self.tasks.running() if task.unfinished), default=0)
 
     def _fenced_pause(self) -> float:
         """Return how long the next poll may take: after being fenced, until a heartbeat tells if we are still a member.
@@ -147,26 +174,39 @@ class StreamThread:
         return 1.5 * self._config.heartbeat_interval_ms / 1000 if fenced else 0.0
 
     def _report_state(self) -> None:
-        settled = self._membership.stable and self._tasks.all_up
+        settled = self._membership.stable and self.tasks.all_up
         if settled != self.settled:
             self.settled = settled
             self._on_change(self)
 
     def _run_batch(self) -> bool:
-        running = self._tasks.running()
-        if not running:
+        running = self.tasks.running()
+        if not running or time.monotonic() < self._batch_due:
             return False
         started = time.perf_counter()
         work = self._choose(running)
         if not work:
             return False
         listed = time.perf_counter() - started
-        outcome = self._batches.run(self._plans, work, self._tasks.sink_partitions)
+        self._batch_due = time.monotonic() + self._config.commit_interval_ms / 1000
+        outcome = self._batches.run(self._plans, work, self.tasks.sink_partitions)
         for id_, reason in outcome.reopen.items():
-            self._tasks.reopen(id_, reason)
+            self.tasks.reopen(id_, reason)
             self._fenced = self._fenced or isinstance(reason, ProducerFencedException)
         self._progress.batch(work, outcome, listed_seconds=listed)
+        if outcome.again:
+            self._look_again()
         return True
+
+    def _look_again(self) -> None:
+        """See whether a batch failed because a topic is gone, or has fewer partitions than it had."""
+        try:
+            self.tasks.look_again()
+        except UnknownTopicException as error:
+            # A broker that has just come back may not know its topics for a moment.
+            if self._tries() > self._config.max_batch_retries:
+                raise
+            log.warning("%s: %s", self.name, error)
 
     def _choose(self, running: list[Task]) -> dict[TaskId, tuple[Task, Ranges]]:
         """Decide each task's ranges: an unfinished batch runs again as it was, else what is new."""
@@ -174,7 +214,9 @@ class StreamThread:
         for task in running:
             wanted += task.inputs
             wanted += task.changelogs.values()
-        ends = self._membership.end_offsets(wanted)
+        ends = self._membership.end_offsets(wanted, timeout=self._patience)
+        self._patience = self._shortest_patience
+        require_inputs(running, ends)
         work: dict[TaskId, tuple[Task, Ranges]] = {}
         for task in running:
             # We are the only writer of the changelog: once our transactions have ended, its end is where we stand.
@@ -196,8 +238,8 @@ class StreamThread:
         self._membership.purge(
             {
                 partition: offset
-                for task in self._tasks.running()
+                for task in self.tasks.running()
                 for partition, offset in task.positions.items()
-                if partition.topic in self._tasks.internal_topics and offset > 0
+                if partition.topic in self.tasks.internal_topics and offset > 0
             }
         )

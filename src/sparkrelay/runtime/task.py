@@ -6,15 +6,15 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sparkrelay.runtime.orders import StoreReplay
+from sparkrelay.errors import StreamsException
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["Task", "TaskState", "plan_ranges", "share_out"]
+__all__ = ["Task", "TaskState", "plan_ranges", "require_inputs", "share_out"]
 
 
 class TaskState(enum.Enum):
@@ -46,6 +46,7 @@ class Task:
         committed: number of the last batch known as committed.
         changelog_next: changelog partition -> offset where a replay would go on.
         changelog_end: changelog partition -> where the restore must get to.
+        skipped: input partition -> offset that the state has seen, where the records behind it are gone.
         unfinished: ranges of a batch that must run again exactly so, or None.
         tries: times the unfinished batch was tried.
         wipe: True if the local copy cannot be trusted and is rebuilt.
@@ -64,6 +65,7 @@ class Task:
     committed: int = 0
     changelog_next: dict[TopicPartition, int] = field(default_factory=dict)
     changelog_end: dict[TopicPartition, int] = field(default_factory=dict)
+    skipped: dict[TopicPartition, int] = field(default_factory=dict)
     unfinished: dict[TopicPartition, tuple[int, int]] | None = None
     tries: int = 0
     wipe: bool = False
@@ -90,13 +92,21 @@ class Task:
         """Changelog offsets replayed or written so far, as a subscription reports them."""
         return sum(self.changelog_next.get(partition, 0) for partition in self.changelogs.values())
 
-    def replays(self, ends: Mapping[TopicPartition, int]) -> tuple[StoreReplay, ...]:
-        """Return what is left to replay up to ``ends``."""
-        return tuple(
-            StoreReplay(store, partition, ends[partition])
-            for store, partition in sorted(self.changelogs.items())
-            if ends.get(partition, 0) > self.changelog_next.get(partition, 0)
-        )
+
+def require_inputs(tasks: Iterable[Task], ends: Mapping[TopicPartition, int]) -> None:
+    """Make sure that no input ends before the place where its task stands.
+
+    Raises:
+        StreamsException: one does. Going on would skip whatever comes first in the new log.
+    """
+    for task in tasks:
+        for partition, offset in task.positions.items():
+            if ends.get(partition, offset) < offset:
+                raise StreamsException(
+                    f"task {task.id} stands at offset {offset} of {partition}, but the log ends at {ends[partition]}: "
+                    "the topic was deleted and created again, or lost records. Start over under a new "
+                    "application.id, or, for a pipeline without state, set the group's offsets to what is there"
+                )
 
 
 def plan_ranges(

@@ -15,7 +15,7 @@ from sparkrelay.runtime.task import Task, TaskState, share_out
 from sparkrelay.runtime.worker import faults
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
     from sparkrelay.config import StreamsConfig
@@ -54,8 +54,6 @@ class TaskSet:
         self._transactions = transactions
         self._topics = topics
         self._layout: Layout | None = None
-        #: Partition count of each topic that is written, as of the newest assignment.
-        self.sink_partitions: Mapping[str, int] = {}
         self._tasks: dict[TaskId, Task] = {}
         #: Local copies of tasks we do not have: task -> sum of changelog offsets.
         self._leftovers: dict[TaskId, int] = {}
@@ -79,7 +77,6 @@ class TaskSet:
     def follow(self, active: Collection[TaskId], standby: Collection[TaskId]) -> None:
         """Take a new assignment."""
         self._layout = self._topics.layout()
-        self.sink_partitions = self._topics.sink_partitions()
         unknown = (set(active) | set(standby)) - set(self._layout.tasks)
         if unknown:
             raise StreamsException(f"the leader assigned tasks that this topology does not have: {sorted(unknown)}")
@@ -91,6 +88,14 @@ class TaskSet:
             self._activate(id_)
         fresh = [self._new(id_) for id_ in standby if id_ not in self._tasks]
         self._stand_by(fresh)
+
+    def look_again(self) -> None:
+        """Look at the topics anew: a batch may have failed at one that was deleted, or has fewer partitions now.
+
+        Raises:
+            UnknownTopicException: a source or sink topic is gone.
+        """
+        self._layout = self._topics.layout()
 
     def revoke(self, partitions: Collection[TopicPartition]) -> None:
         """Give up the tasks of revoked partitions, unless the assignment that revoked them did so already."""
@@ -118,7 +123,12 @@ class TaskSet:
     # -- bringing tasks up ------------------------------------------------------------------------------------------
 
     def bring_up(self) -> None:
-        """Open created tasks and take restored ones into service."""
+        """Open created tasks and take restored ones into service.
+
+        Raises:
+            StreamsException: the Spark session is gone, which an idle instance would not notice otherwise.
+        """
+        self._process.require_session()
         created = [task for task in self._tasks.values() if task.state is TaskState.CREATED]
         if created:
             self._open(created)
@@ -127,9 +137,10 @@ class TaskSet:
             for id_, report in self._replayer.take_restored().items()
             if (task := self._tasks.get(id_)) and task.state is TaskState.RESTORING and task.opening == report.opening
         ]
+        if not restored:
+            return
         try:
-            for task, report in restored:
-                self._serve(task, report)
+            self._serve(restored)
         except KafkaException:
             # Their reports are taken and would not come again.
             self._start_over([task for task, _ in restored])
@@ -159,6 +170,11 @@ class TaskSet:
     def internal_topics(self) -> Collection[str]:
         """Names of the application's own topics."""
         return () if self._layout is None else self._layout.internal_topics.keys()
+
+    @property
+    def sink_partitions(self) -> Mapping[str, int]:
+        """Partition count of each topic that is written, as of the newest assignment."""
+        return {} if self._layout is None else self._layout.sink_partitions
 
     def standby_lags(self) -> dict[TaskId, int]:
         """Return each standby's lag in changelog offsets, where it is known."""
@@ -300,6 +316,7 @@ class TaskSet:
     ) -> list[ReplayWork]:
         """Take stateless tasks into service at once; return what is to be replayed for the others."""
         works = []
+        ready: list[tuple[Task, ReplayReport | None]] = []
         for name, task in names.items():
             identity = identities[name]
             task.identity = identity
@@ -308,7 +325,7 @@ class TaskSet:
             task.unfinished = None
             task.state = TaskState.RESTORING
             if task.directory is None:
-                self._serve(task, None)
+                ready.append((task, None))
             else:
                 task.changelog_end = {p: ends[p] for p in task.changelogs.values()}
                 works.append(
@@ -321,38 +338,69 @@ class TaskSet:
                         wipe=task.wipe,
                     )
                 )
+        if ready:
+            self._serve(ready)
         return works
 
-    def _serve(self, task: Task, report: ReplayReport | None) -> None:
-        """Decide where the task starts and take it into service."""
-        committed = self._topics.committed(task.inputs)
-        positions: dict[TopicPartition, int] = {}
-        if report is not None:
-            task.changelog_next = dict(report.changelog_next)
-            positions = {
-                p: offset for p, offset in report.positions.items() if p in task.inputs and p.topic in task.state_topics
-            }
-            for partition, offset in positions.items():
-                if committed.get(partition, offset) != offset:
-                    log.warning(
-                        "task %s: the group's offset of %s is %d, its state has seen %d; the state decides",
-                        task.id,
-                        partition,
-                        committed[partition],
-                        offset,
-                    )
-            task.batch = max(task.batch, report.batch)
-        task.committed = task.batch
-        positions = {**committed, **positions}
-        unknown = [partition for partition in task.inputs if partition not in positions]
-        if unknown:
-            latest = self._config.auto_offset_reset == "latest"
-            # What our own legs wrote was never read by anybody: the setting is about the user's topics.
-            reset = {p: LATEST if latest and p.topic not in self.internal_topics else EARLIEST for p in unknown}
-            positions.update(self._topics.offsets(reset))
-        task.positions = {partition: positions[partition] for partition in task.inputs}
-        task.state = TaskState.RUNNING
-        log.info("task %s is in service at %s", task.id, ", ".join(f"{p}@{o}" for p, o in task.positions.items()))
+    def _serve(self, ready: Sequence[tuple[Task, ReplayReport | None]]) -> None:
+        """Decide where tasks start and take them into service; a request asks for all of them at once."""
+        inputs = [partition for task, _ in ready for partition in task.inputs]
+        committed = self._topics.committed(inputs)
+        seen = {
+            partition: offset
+            for task, report in ready
+            if report is not None
+            for partition, offset in report.positions.items()
+            if partition in task.inputs and partition.topic in task.state_topics
+        }
+        first = self._first_offsets([p for p in inputs if p not in committed and p not in seen])
+        moved = self._moved_by_hand(committed, seen)
+        positions = {**first, **committed, **seen, **moved}
+        for task, report in ready:
+            task.skipped = {partition: seen[partition] for partition in task.inputs if partition in moved}
+            if report is not None:
+                task.changelog_next = dict(report.changelog_next)
+                task.batch = max(task.batch, report.batch)
+            task.committed = task.batch
+            task.positions = {partition: positions[partition] for partition in task.inputs}
+            task.state = TaskState.RUNNING
+            log.info("task %s is in service at %s", task.id, ", ".join(f"{p}@{o}" for p, o in task.positions.items()))
+
+    def _moved_by_hand(
+        self, committed: Mapping[TopicPartition, int], seen: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Return the group's offsets that are to win over what the state has seen.
+
+        Both are written in one transaction, so a difference means that somebody has set the group's offset. That is the
+        way out where the records that the state would go on with are gone; else it would lose or repeat some.
+        """
+        moved = {p: offset for p, offset in seen.items() if committed.get(p, offset) != offset}
+        earliest = self._topics.offsets(dict.fromkeys(moved, EARLIEST))
+        winning = {}
+        for partition, offset in moved.items():
+            told = committed[partition]
+            if offset < earliest[partition] <= told:
+                winning[partition] = told
+                log.warning(
+                    "%s: records %d to %d are gone from the topic and are not in the state; going on at the group's "
+                    "offset %d",
+                    partition,
+                    offset,
+                    earliest[partition],
+                    told,
+                )
+            else:
+                log.warning(
+                    "%s: the group's offset is %d, the state has seen %d; the state decides", partition, told, offset
+                )
+        return winning
+
+    def _first_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return where partitions start that nobody has a position for."""
+        latest = self._config.auto_offset_reset == "latest"
+        # What our own legs wrote was never read by anybody: the setting is about the user's topics.
+        reset = {p: LATEST if latest and p.topic not in self.internal_topics else EARLIEST for p in partitions}
+        return self._topics.offsets(reset)
 
     def _running_on(self, partitions: Collection[TopicPartition]) -> list[Task]:
         wanted = set(partitions)

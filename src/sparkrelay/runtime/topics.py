@@ -7,7 +7,6 @@ import threading
 from typing import TYPE_CHECKING
 
 from sparkrelay.client.admin import LATEST, Admin, TopicSpec
-from sparkrelay.errors import UnknownTopicException
 from sparkrelay.runtime.layout import lay_out
 
 if TYPE_CHECKING:
@@ -66,15 +65,6 @@ class Topics:
                 self._admin.create_topics(missing, exist_ok=True)
         return layout
 
-    def sink_partitions(self) -> dict[str, int]:
-        """Return the partition count of every topic that the topology writes.
-
-        Raises:
-            UnknownTopicException: a sink topic does not exist.
-        """
-        found = self._partitions()
-        return {name: found[name] for name in self._sinks() if name in found}
-
     def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return read_committed end offsets."""
         if not partitions:
@@ -103,27 +93,11 @@ class Topics:
             with self._lock:
                 self._admin.delete_records(dict(before))
 
-    def _sinks(self) -> set[str]:
-        return {
-            self._names(leg.sink.topic, leg.sink.internal)
-            for subtopology in self._topology.subtopologies
-            for leg in subtopology.legs
-            if leg.sink is not None
-        }
-
     def _partitions(self) -> dict[str, int]:
-        legs = [leg for subtopology in self._topology.subtopologies for leg in subtopology.legs]
-        wanted = {
-            self._names(topic, leg.source.internal) for leg in legs for topic in leg.source.topics
-        } | self._sinks()
+        legs = self._topology.legs
+        wanted = {self._names(topic, leg.source.internal) for leg in legs for topic in leg.source.topics}
+        wanted |= {self._names(leg.sink.topic, leg.sink.internal) for leg in legs if leg.sink is not None}
         wanted |= {self._names.changelog(leg.aggregation.store) for leg in legs if leg.aggregation is not None}
         with self._lock:
             described = self._admin.partitions(sorted(wanted))
-        found = {name: len(partitions) for name, partitions in described.items() if partitions is not None}
-        for leg in legs:
-            if leg.sink is not None and not leg.sink.internal and leg.sink.topic not in found:
-                raise UnknownTopicException(
-                    f"{leg.sink.call_site}: topic {leg.sink.topic!r} of to() does not exist; create it "
-                    f"(kafka-topics.sh --create --topic {leg.sink.topic} ...) and start again"
-                )
-        return found
+        return {name: len(partitions) for name, partitions in described.items() if partitions is not None}

@@ -26,6 +26,8 @@ class BatchStamp:
         ranges: input partition of this leg -> offsets ``[from, to)``.
         positions_before: input partition of this leg -> next offset before the batch.
         changelog_next: changelog partition -> offset where a replay goes on after ``committed``.
+        contents: what the pipeline means the store to hold, in words.
+        skipped: input partition -> where the state stood when the records behind it were found gone from the topic.
     """
 
     epoch: int
@@ -34,6 +36,8 @@ class BatchStamp:
     ranges: Mapping[TopicPartition, tuple[int, int]]
     positions_before: Mapping[TopicPartition, int]
     changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
+    contents: str = ""
+    skipped: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

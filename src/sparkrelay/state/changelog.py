@@ -29,15 +29,22 @@ MARKER_KEY = b"\x00\xffsparkrelay.marker"
 
 _ESCAPED = MARKER_KEY + b"\x00"
 _VALUE_VERSION = b"\x01"
-_MARKER_VERSION = 1
+_MARKER_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """Closes a batch in a changelog partition: the batch's number, and the task's input positions after it."""
+    """Closes a batch in a changelog partition.
+
+    Attributes:
+        batch: the batch's number.
+        positions: the task's input positions after it.
+        contents: what the store holds, in words.
+    """
 
     batch: int
     positions: Mapping[TopicPartition, int]
+    contents: str = ""
 
 
 def encode_marker(marker: Marker) -> tuple[bytes, bytes]:
@@ -45,6 +52,7 @@ def encode_marker(marker: Marker) -> tuple[bytes, bytes]:
     record = Packer(_MARKER_VERSION)
     record.i64(marker.batch)
     record.offsets(marker.positions)
+    record.text(marker.contents)
     return MARKER_KEY, record.data()
 
 
@@ -54,8 +62,8 @@ def decode_marker(value: bytes) -> Marker:
     Raises:
         StoreCorruptedException: it is of an unknown version, or damaged.
     """
-    record = Unpacker(value, "a marker record of a changelog")
-    return Marker(record.i64(), record.offsets())
+    record = Unpacker(value, "a marker record of a changelog", versions=frozenset({_MARKER_VERSION}))
+    return Marker(record.i64(), record.offsets(), record.text())
 
 
 def encode_changelog(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -173,6 +173,7 @@ class Environment:
                 "changed; free some space or move state.dir"
             )
         damaged = (
+            lmdb.BadDbiError,
             lmdb.CorruptedError,
             lmdb.InvalidError,
             lmdb.PageNotFoundError,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JournalEntry", "TaskHeader"]
 
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ class TaskHeader:
         clean: True from a synced close to the next write.
         journals: what is applied beyond ``batch``, in the order of application.
         next_journal: number of the next journal.
+        application: application.id that the state belongs to; empty until the first opening.
+        contents: store -> what it holds, in words; a pipeline that wants something else is refused.
     """
 
     epoch: int = 0
@@ -70,6 +72,8 @@ class TaskHeader:
     clean: bool = False
     journals: tuple[JournalEntry, ...] = ()
     next_journal: int = 0
+    application: str = ""
+    contents: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Return the record; docs/internals/state.md has its layout."""
@@ -80,6 +84,11 @@ class TaskHeader:
         record.u8(int(self.clean))
         record.offsets(self.positions)
         record.offsets(self.changelog)
+        record.text(self.application)
+        record.u32(len(self.contents))
+        for store, contents in sorted(self.contents.items()):
+            record.text(store)
+            record.text(contents)
         record.u32(self.next_journal & 0xFFFFFFFF)
         record.u32(len(self.journals))
         for entry in self.journals:
@@ -101,11 +110,13 @@ class TaskHeader:
         Raises:
             StoreCorruptedException: it is of an unknown version, or damaged.
         """
-        record = Unpacker(data, what)
+        record = Unpacker(data, what, versions=frozenset({_VERSION}))
         epoch, batch, boot, clean = record.i64(), record.i64(), record.text(), bool(record.u8())
-        positions, changelog, following = record.offsets(), record.offsets(), record.u32()
+        positions, changelog, application = record.offsets(), record.offsets(), record.text()
+        contents = {record.text(): record.text() for _ in range(record.u32())}
+        following = record.u32()
         journals = tuple(_entry(record) for _ in range(record.u32()))
-        return cls(epoch, batch, positions, changelog, boot, clean, journals, following)
+        return cls(epoch, batch, positions, changelog, boot, clean, journals, following, application, contents)
 
 
 def _entry(record: Unpacker) -> JournalEntry:

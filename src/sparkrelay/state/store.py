@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import pyarrow as pa
 
-from sparkrelay.errors import StateStoreException, StoreOutOfStepException
+from sparkrelay.errors import (
+    IncompatibleTopologyException,
+    StateStoreException,
+    StoreCorruptedException,
+    StoreOutOfStepException,
+)
 from sparkrelay.state import cleanliness, host, journal, rows, scan
 from sparkrelay.state.batch import Applied, BatchStamp, MergeResult
 from sparkrelay.state.environment import DATA_FILE, Environment
@@ -164,6 +169,7 @@ class TaskStore:
         Raises:
             StoreOutOfStepException: the store is not where the batch expects it; nothing changed.
             StoreFullException: the disk or the map is full; nothing changed.
+            IncompatibleTopologyException: the store holds something else than the pipeline wants.
         """
         keys = rows.as_binary(keys)
         ordered = SortedKeys.of(keys)
@@ -172,6 +178,7 @@ class TaskStore:
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, Applied]:
             self._check_epoch(header, batch)
             header = self._settle(transaction, header, batch.committed, batch.changelog_next)
+            self._check_contents(header, store, batch)
             entry = self._admit(header, leg, store, batch)
             if entry is not None:
                 return header, self._read_back(transaction, table, entry)
@@ -187,7 +194,12 @@ class TaskStore:
                 changes=pa.record_batch([keys, old], ["key", "old"]),
                 emitted=result.emitted,
             )
-            header = replace(header, journals=(*header.journals, entry), next_journal=(entry.number + 1) & 0xFFFFFFFF)
+            header = replace(
+                header,
+                journals=(*header.journals, entry),
+                next_journal=(entry.number + 1) & 0xFFFFFFFF,
+                contents={**header.contents, store: batch.contents},
+            )
             return header, Applied(result.emitted, keys, new, replayed=False)
 
         return self._change(change)
@@ -239,6 +251,22 @@ class TaskStore:
 
         self._change(change)
 
+    def claim(self, application: str) -> None:
+        """Make sure that the state is this application's.
+
+        Raises:
+            StoreCorruptedException: it was copied from another one: its positions and values mean nothing here.
+        """
+
+        def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
+            if header.application not in {"", application}:
+                raise StoreCorruptedException(
+                    f"the state in {self.path} belongs to application.id {header.application!r}, not {application!r}"
+                )
+            return replace(header, application=application), None
+
+        self._change(change)
+
     # -- restoring ------------------------------------------------------------------------------------------------
 
     def restore(  # noqa: PLR0917 - a slice has these six parts
@@ -275,6 +303,8 @@ class TaskStore:
             if marker is not None and marker.batch >= header.batch:
                 # With several stores, each changelog has markers of its own; the furthest one holds.
                 header = replace(header, batch=marker.batch, positions={**header.positions, **marker.positions})
+            if marker is not None:
+                header = replace(header, contents={**header.contents, store: marker.contents})
             return header, None
 
         self._change(change)
@@ -353,6 +383,15 @@ class TaskStore:
                 f"{header.batch}"
             )
 
+    def _check_contents(self, header: TaskHeader, store: str, batch: BatchStamp) -> None:
+        held = header.contents.get(store, batch.contents)
+        if held != batch.contents:
+            raise IncompatibleTopologyException(
+                f"store {store!r} holds {held}, but the pipeline now wants {batch.contents}: one cannot be read as the "
+                'other. Give the aggregation a new name (agg(..., name="...")), which starts it anew from here on, or '
+                "start the application over under a new application.id"
+            )
+
     def _admit(self, header: TaskHeader, leg: str, store: str, batch: BatchStamp) -> JournalEntry | None:
         """Return the leg's journal if the batch is already in, None if it may be applied."""
         if batch.number <= batch.committed:
@@ -373,7 +412,7 @@ class TaskStore:
         starts = {partition: start for partition, (start, _) in batch.ranges.items()}
         for partition, before in [*batch.positions_before.items(), *starts.items()]:
             known = header.positions.get(partition, before)
-            if known != before:
+            if known not in (before, batch.skipped.get(partition)):
                 raise self._out_of_step(
                     f"batch {batch.number} of leg {leg!r} was sent for {partition} from offset {before}, the store is "
                     f"at {known}"

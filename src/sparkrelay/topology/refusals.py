@@ -16,9 +16,7 @@ __all__ = ["remedy"]
 
 _NO_ORDER: Final = "an endless stream has no order; sort where the result is read"
 _REMEMBERS: Final = 'it would have to remember every row; group by those columns: groupBy("a").agg(F.min("b"))'
-_NOT_HERE: Final = (
-    "a topology is a description and holds no rows; use to(topic), or KafkaStreams.store(name) once it runs"
-)
+_NOT_HERE: Final = "a topology is a description and holds no rows; write with to(topic), and read that topic"
 _ONE_TOPIC: Final = (
     'read both topics as one stream, builder.stream(["a", "b"]), or write both to one topic and read that'
 )

@@ -11,6 +11,7 @@ import pytest
 
 from sparkrelay.devkafka.probe import answers
 from sparkrelay.devkafka.process import started_at
+from sparkrelay.devkafka.topics import describe_topic
 
 pytestmark = pytest.mark.integration
 
@@ -37,6 +38,7 @@ def broker_command(tmp_path):
 
 def test_start_leaves_it_running_until_stop(broker_command):
     assert broker_command("status").returncode == 3
+    assert broker_command("create-topic", "flights").returncode == 3
 
     started = broker_command("start")
     assert started.returncode == 0, started.stderr
@@ -49,6 +51,14 @@ def test_start_leaves_it_running_until_stop(broker_command):
     again = broker_command("start")
     assert (again.returncode, again.stdout) == (0, started.stdout)
     assert "runs already" in again.stderr
+
+    made = broker_command("create-topic", "flights", "--partitions", "3")
+    assert (made.returncode, made.stdout) == (0, "flights: made, partitions: 3\n"), made.stderr
+    assert broker_command("create-topic", "flights").stdout == "flights: was there already\n"
+    assert describe_topic(address, "flights").partitions == (0, 1, 2)
+    none = broker_command("create-topic", "flights", "--partitions", "0")
+    assert none.returncode == 1
+    assert "--partitions 0" in none.stderr
 
     other = broker_command("start", "--port", "1999")
     assert (other.returncode, other.stdout) == (1, "")

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import functions as F
 
-from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay import Json, KafkaStreams, StreamsBuilder, String
 from sparkrelay.errors import (
     ConfigException,
     IncompatibleTopologyException,
@@ -161,6 +161,76 @@ def test_steps_that_a_stream_cannot_do(instance):
     builder.stream("a", value=Json("amount int")).groupBy("amount").agg(F.stddev("amount")).to("b")
     with pytest.raises(TopologyException, match=r"test_bad_input.py:\d+.*stddev"):
         instance(builder)
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (lambda s: s.withColumn("r", F.expr("row_number() over (partition by user order by amount)")), "Window"),
+        (lambda s: s.transform(lambda rows: rows.distinct()), "Deduplicate"),
+        (lambda s: s.transform(lambda rows: rows.orderBy("amount")), "Sort"),
+        (lambda s: s.transform(lambda rows: rows.limit(3)), "GlobalLimit"),
+        (lambda s: s.transform(lambda rows: rows.union(rows)), "Union"),
+        (lambda s: s.withColumn("id", F.monotonically_increasing_id()), r"monotonically_increasing_id\(\)"),
+        (lambda s: s.where("amount > 1").withColumn("p", F.spark_partition_id()), r"spark_partition_id\(\)"),
+    ],
+)
+def test_steps_that_look_beyond_a_row(step, reason, instance):
+    builder = StreamsBuilder()
+    stream = builder.stream("a", key=String("user"), value=Json("amount int"))
+    step(stream.withColumn("twice", F.col("amount") * 2)).to("b", value=Json())
+    with pytest.raises(TopologyException, match=rf"test_bad_input.py:\d+: .* is not row-wise \({reason}\)"):
+        instance(builder)
+
+
+def test_steps_that_look_beyond_a_row_behind_an_aggregation(instance):
+    builder = StreamsBuilder()
+    counts = builder.stream("a", key=String("user"), value=Json("amount int")).groupBy("user").count()
+    counts.transform(lambda rows: rows.dropDuplicates(["count"])).to("b", value=Json())
+    with pytest.raises(TopologyException, match=r"transform.* is not row-wise \(Deduplicate\)"):
+        instance(builder)
+
+
+def test_rows_from_rows_are_fine(instance, topics, produce, wait_for_table):
+    builder = StreamsBuilder()
+    stream = builder.stream(topics[0], key=String("user"), value=Json("amounts array<int>"))
+    exploded = stream.select("user", F.explode("amounts").alias("amount"))
+    exploded.groupBy("user").agg(F.sum("amount").alias("total")).to(topics[1], value=Json())
+    produce(topics[0], [("u", {"amounts": [1, 2, 3]})])
+    streams = instance(builder)
+    streams.start()
+    wait_for_table(topics[1], {b"u": {"user": "u", "total": 6}}, streams)
+
+
+def test_sessions_are_not_there(instance):
+    builder = StreamsBuilder()
+    stream = builder.stream("a", key=String("user"), value=Json("t timestamp"))
+    stream.groupBy("user", F.session_window("t", "1 hour")).count().to("b", value=Json())
+    with pytest.raises(TopologyException, match=r"test_bad_input.py:\d+: session_window\(\) is not supported"):
+        instance(builder)
+
+
+def test_a_key_column_that_would_hide_a_field(instance):
+    builder = StreamsBuilder()
+    builder.stream("a", key=String("user"), value=Json("user int, amount int")).where("amount > 1").to(
+        "b", value=Json()
+    )
+    with pytest.raises(TopologyException, match=r"'user' is both the message key \(string\) and a field .* \(int\)"):
+        instance(builder)
+
+
+def test_a_builder_is_not_a_topology(spark):
+    with pytest.raises(TopologyException, match=r"not a StreamsBuilder: pass builder\.build\(\)"):
+        KafkaStreams(StreamsBuilder(), {"application.id": "a", "bootstrap.servers": "localhost:1"}, spark=spark)
+
+
+def test_our_own_columns_are_not_suggested(instance):
+    builder = StreamsBuilder()
+    builder.stream("a", key=String("user"), value=Json("amount int")).select("key_").to("b", value=Json())
+    with pytest.raises(TopologyException) as caught:
+        instance(builder)
+    assert "__sparkrelay" not in str(caught.value)
+    assert "`user`" in str(caught.value)
 
 
 def test_a_record_that_does_not_decode_ends_the_instance(fails_while_running, instance, topics, produce, consumed):

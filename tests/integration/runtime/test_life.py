@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from datetime import datetime
+from itertools import pairwise
 
 import pytest
 
@@ -99,6 +101,18 @@ def test_an_idle_instance_runs_no_jobs(instance, topics, orders, wait_for_table,
     wait_until(lambda: streams.input_lags is not polls, "the thread does not look for input")
     assert len(streams.recentProgress) == batches
     assert set(tracker.getJobIdsForGroup(None)) == before
+
+
+def test_batches_keep_the_distance_that_is_asked_for(instance, topics, orders, wait_for_table):
+    orders.write(100)
+    streams = instance(counting(*topics), {"max.batch.records": 10, "commit.interval.ms": 400})
+    streams.start()
+    wait_for_table(topics[1], orders.counts, streams)
+    began = [datetime.fromisoformat(batch["timestamp"]) for batch in streams.recentProgress]
+    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(began)]
+    assert len(gaps) >= 4
+    # Listing input comes before a batch counts as begun, and is not part of the distance.
+    assert min(gaps) > 0.2, gaps
 
 
 def tasks_of(streams):

@@ -1,7 +1,7 @@
 import subprocess
 import sys
 
-from bench.processes import ROLES, cpu_seconds, memory_mb
+from bench.processes import ROLES, CpuClock, memory_mb
 
 CHILD = "import sys; data = bytearray(64 << 20); print('ready', flush=True); sys.stdin.read()"
 PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}])"
@@ -13,7 +13,8 @@ def test_memory_is_told_apart_by_role_and_cpu_is_of_the_whole_tree():
     ) as process:
         assert process.stdout.readline() == "ready\n"
         memory = memory_mb(process.pid)
-        busy = cpu_seconds(process.pid)
+        clock = CpuClock(process.pid)
+        busy = clock.seconds()
         process.stdin.close()
         process.wait()
     assert set(memory) == set(ROLES)
@@ -22,3 +23,5 @@ def test_memory_is_told_apart_by_role_and_cpu_is_of_the_whole_tree():
     assert memory["jvm"] == (0.0, 0.0)
     assert memory["workers"][1] <= memory["workers"][0]
     assert busy > 0
+    # What has ended still counts.
+    assert clock.seconds() == busy

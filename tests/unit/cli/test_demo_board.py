@@ -83,7 +83,7 @@ def test_whatever_happens_is_a_change_but_not_that_time_passes(board):
         tasks(t0_0=("running", 0)),
         {"event": "state", "state": "REBALANCING"},
         {"event": "told", "text": "generation 3: active none, standby none"},
-        {"event": "told", "text": "rebalance of 2 members in 2 processes"},
+        {"event": "told", "text": "rebalance (members: 2, processes: 2)"},
     )
     for report in reports:
         board.elapsed += 1.0

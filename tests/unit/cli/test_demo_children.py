@@ -16,7 +16,7 @@ from sparkrelay.cli.demo_children import open_reports
 print("before the log is there", flush=True)
 options = json.loads(sys.argv[1])
 reports = open_reports(options["log"])
-print("to the log", flush=True)
+os.write(1, b"to the log\\n")
 near = subprocess.Popen(["sleep", "300"])
 far = subprocess.Popen(["sleep", "300"], process_group=0)
 reports.write(json.dumps({"event": "hello", "pids": [os.getpid(), near.pid, far.pid], "x": options["x"]}).encode())
@@ -41,10 +41,11 @@ def start(tmp_path):
         child.kill()
 
 
-def test_reports_come_apart_from_everything_else(start):
+def test_reports_come_apart_from_everything_else(start, wait_until):
     child, reports = start(HELPERS, x=7)
     report = reports.get(timeout=60)
     assert (report.child, report.what["event"], report.what["x"]) == ("C", "hello", 7)
+    wait_until(lambda: len(child.log_path.read_text().splitlines()) == 2, "the log is not complete")
     assert sorted(child.log_path.read_text().splitlines()) == ["before the log is there", "to the log"]
 
 

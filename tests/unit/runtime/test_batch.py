@@ -14,7 +14,7 @@ from sparkrelay.errors import (
 )
 from sparkrelay.runtime.batch import BatchRunner
 from sparkrelay.runtime.orders import LegReport
-from sparkrelay.runtime.process import JobFailed
+from sparkrelay.runtime.process import JobFailed, TaskFailed
 from sparkrelay.runtime.task import Task, TaskState
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -121,9 +121,10 @@ def test_an_unknown_outcome_opens_the_task_again(error):
 @pytest.mark.parametrize(
     ("error", "wiped"), [(StoreOutOfStepException("elsewhere"), False), (StoreCorruptedException("torn"), True)]
 )
-def test_a_store_that_cannot_be_used_as_it_is(error, wiped):
+@pytest.mark.parametrize("raised", [False, True])
+def test_a_store_that_cannot_be_used_as_it_is(error, wiped, raised):
     work = tasks()
-    outcome, _ = run(Process(reported=error), work=work)
+    outcome, _ = run(Process(raised=TaskFailed(ONE, error)) if raised else Process(reported=error), work=work)
     assert set(outcome.reopen) == {ONE}
     assert set(outcome.again) == {OTHER}
     assert (work[ONE][0].wipe, work[OTHER][0].wipe) == (wiped, False)
@@ -144,3 +145,11 @@ def test_a_failure_that_stays_is_raised_after_the_last_try():
         run(process, work=work)
     with pytest.raises(JobFailed, match="ZeroDivisionError"):
         run(process, work=work)
+
+
+def test_what_the_broker_is_to_blame_for_is_waited_out():
+    work, process = tasks(), Process(raised=DisconnectException("gone"))
+    for number in range(1, 6):
+        outcome, _ = run(process, work=work)
+        assert set(outcome.again) == {ONE, OTHER}
+        assert work[ONE][0].tries == number

@@ -1,10 +1,11 @@
 """The replay thread without Spark: what it does with failures, and when it lets go of a task."""
 
+import dataclasses
 import threading
 
 import pytest
 
-from sparkrelay.errors import DisconnectException, StateStoreException, StoreCorruptedException
+from sparkrelay.errors import DisconnectException, StateStoreException, StoreCorruptedException, StreamsException
 from sparkrelay.runtime.orders import ReplayReport
 from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.replayer import Replayer, ReplayWork
@@ -148,3 +149,25 @@ def test_letting_go_waits_for_the_slice_under_way_and_for_no_other(replayer_of):
     releasing.join(30)
     assert not releasing.is_alive()
     process.may_end.release(1000)
+
+
+def test_a_changelog_that_ends_before_the_store_is_refused(replayer_of, wait_until):
+    class Further(Process):
+        def replay(self, round_, *, description):
+            reports = super().replay(round_, description=description)
+            return [dataclasses.replace(report, changelog_next={CHANGELOG: 25}) for report in reports]
+
+    replayer = replayer_of(Further())
+    replayer.assign([restore()])
+
+    messages = []
+
+    def failed():
+        try:
+            replayer.take_restored()
+        except StreamsException as error:
+            messages.append(str(error))
+        return messages
+
+    wait_until(failed, "the replay does not fail")
+    assert "store 'counts' has 25 offsets of app-counts-changelog-0, but the changelog ends at 10" in messages[0]

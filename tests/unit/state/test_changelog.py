@@ -69,9 +69,11 @@ def test_slices_and_chunks_are_read():
 
 def test_records_have_the_documented_bytes():
     assert encode_changelog(binary([b"k"]), binary([b"v"]))[1].to_pylist() == [b"\x01v"]
-    key, value = encode_marker(Marker(5, {TopicPartition("t", 1): 9}))
+    key, value = encode_marker(Marker(5, {TopicPartition("t", 1): 9}, "c"))
     assert key == b"\x00\xffsparkrelay.marker"
-    assert value.hex(" ") == ("01 05 00 00 00 00 00 00 00 01 00 00 00 01 00 74 01 00 00 00 09 00 00 00 00 00 00 00")
+    assert (
+        value.hex(" ") == "02 05 00 00 00 00 00 00 00 01 00 00 00 01 00 74 01 00 00 00 09 00 00 00 00 00 00 00 01 00 63"
+    )
 
 
 def test_a_deleted_marker_is_no_marker():

@@ -399,20 +399,24 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path):
 
 def test_the_header_keeps_everything():
     entry = JournalEntry(3, "leg", 8, "s", {INPUT: (70, 80), TopicPartition("ü", 2): (-1, 0)}, 5, 1, 2)
-    header = TaskHeader(1 << 60, 7, {INPUT: 70}, {CHANGELOG: 9}, "boot", True, (entry,), 4)
+    header = TaskHeader(
+        1 << 60, 7, {INPUT: 70}, {CHANGELOG: 9}, "boot", True, (entry,), 4, "app", {"s": "count(*) by k"}
+    )
     assert TaskHeader.decode(header.encode(), "it") == header
 
 
 def test_the_header_has_the_documented_bytes():
-    header = TaskHeader(epoch=1, batch=2, positions={TopicPartition("t", 3): 4}, boot_id="b", clean=True)
+    positions = {TopicPartition("t", 3): 4}
+    header = TaskHeader(1, 2, positions, boot_id="b", clean=True, application="a", contents={"s": "c"})
     assert header.encode().hex(" ") == (
-        "01 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 62 01 "
-        "01 00 00 00 01 00 74 03 00 00 00 04 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"
+        "02 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 62 01 "
+        "01 00 00 00 01 00 74 03 00 00 00 04 00 00 00 00 00 00 00 00 00 00 00 "
+        "01 00 61 01 00 00 00 01 00 73 01 00 63 00 00 00 00 00 00 00 00"
     )
 
 
 @settings(max_examples=50)
-@given(cut=st.integers(0, 60), version=st.sampled_from([1, 2]))
+@given(cut=st.integers(0, 60), version=st.sampled_from([1, 2, 3]))
 def test_a_damaged_header_is_named(cut, version):
     data = TaskHeader(1, 2, {INPUT: 4}, {CHANGELOG: 5}, "boot").encode()
     cut = min(cut, len(data) - 1)

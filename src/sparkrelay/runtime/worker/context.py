@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pyspark import TaskContext
 
-from sparkrelay.errors import SparkRelayError
 from sparkrelay.runtime.orders import ORDER_PROPERTY, BatchOrder, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from sparkrelay.errors import SparkRelayError
     from sparkrelay.runtime.orders import TaskOrder
     from sparkrelay.runtime.specs import FetchSpec, PublishSpec, StateSpec
+    from sparkrelay.types import TaskId
 
 __all__ = ["WorkerFailure", "current_order", "current_slot", "drain", "find_failure", "leg_tasks", "settle_memory"]
 
@@ -28,19 +29,22 @@ _batches_seen = 0
 
 
 class WorkerFailure(Exception):  # noqa: N818 - it is not ours to catch, it carries one that is
-    """Carries one of our errors from a step before the user's code to the driver, through Spark's own error text."""
+    """Carries one of our errors from a step before the user's code to the driver, through Spark's own error text.
 
-    def __init__(self, error: SparkRelayError) -> None:
-        super().__init__(f"{error} [sparkrelay-error:{encode(error)}]")
+    ``task`` names the one task whose fault it is; without it the whole job failed.
+    """
+
+    def __init__(self, error: SparkRelayError, task: TaskId | None = None) -> None:
+        super().__init__(f"{error} [sparkrelay-error:{encode((error, task))}]")
 
 
-def find_failure(text: str) -> SparkRelayError | None:
-    """Return the error of ours that a failed Spark job's message carries, if there is one."""
+def find_failure(text: str) -> tuple[SparkRelayError, TaskId | None] | None:
+    """Return the error of ours that a failed Spark job's message carries, if there is one, and the task it is of."""
     match = _MARK.search(text)
     if match is None:
         return None
-    error = decode(match.group(1))
-    return error if isinstance(error, SparkRelayError) else None
+    failure: tuple[SparkRelayError, TaskId | None] = decode(match.group(1))
+    return failure
 
 
 def current_order(kind: type[Order]) -> Order:

@@ -7,6 +7,7 @@ executors run.
 """
 
 import gc
+import socket
 
 from pyspark import daemon
 
@@ -14,7 +15,19 @@ import sparkrelay.runtime.worker.publish
 import sparkrelay.runtime.worker.replay  # noqa: F401 - loaded for the workers to come
 from sparkrelay.records import compile_kernels
 
+_worker = daemon.worker
+
+
+def _quiet_worker(sock: socket.socket, authenticated: bool) -> int:
+    """Run a worker; one whose JVM has gone first, as at every stop, ends without a traceback on the user's screen."""
+    try:
+        return int(_worker(sock, authenticated))
+    except (BrokenPipeError, ConnectionResetError):
+        return 1
+
+
 if __name__ == "__main__":
+    daemon.worker = _quiet_worker
     compile_kernels()
     gc.collect()
     # What is loaded now stays: collections in the workers need not look at it, nor copy its pages.

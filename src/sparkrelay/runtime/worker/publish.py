@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["publish_leg", "state_and_publish_leg", "state_leg"]
 
-_FLUSH_SECONDS = 120.0
+#: Below the default of transaction.timeout.ms: longer than that, the broker would have aborted the transaction anyway.
+_FLUSH_SECONDS = 45.0
 
 
 class _Transaction:
@@ -123,6 +124,9 @@ def state_and_publish_leg(
 def state_leg(state: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Aggregate and write the changelog; yield the updates for the steps that follow."""
     outcomes = list(apply_leg(state, batches))
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise WorkerFailure(outcome.error, outcome.order.task) from outcome.error
     try:
         producer = connections.producer(state.client)
         for outcome in outcomes:
@@ -184,7 +188,7 @@ def _send_changelog(transaction: _Transaction, state: StateSpec, order: TaskOrde
     now_ms = int(time.time() * 1000)
     if len(applied.keys):
         transaction.send(partition, *encode_changelog(applied.keys, applied.values), now_ms)
-    key, value = encode_marker(Marker(order.batch, order.positions_after))
+    key, value = encode_marker(Marker(order.batch, order.positions_after, state.contents))
     transaction.send(partition, pa.array([key], pa.binary()), pa.array([value], pa.binary()), now_ms)
 
 

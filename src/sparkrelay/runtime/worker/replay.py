@@ -30,6 +30,7 @@ class ReplaySpec:
     """What replaying needs for as long as the process lives."""
 
     slots: int
+    application: str
     client: Mapping[str, Any]
     map_limit: int
 
@@ -57,6 +58,8 @@ def _advance(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
         connections.forget_store(order.directory)
         TaskStore.wipe(Path(order.directory))
     store = connections.store(order.directory, map_limit=spec.map_limit)
+    if order.undo:
+        store.claim(spec.application)
     if order.settle is not None:
         store.commit_known(order.settle, order.changelog_next)
     if order.undo:

@@ -118,6 +118,8 @@ def _merge(spec: StateSpec, task: TaskOrder, parts: list[pa.RecordBatch]) -> App
         ranges={partition: span for partition, span in task.ranges.items() if partition.topic in topics},
         positions_before={p: offset for p, offset in task.positions.items() if p.topic in topics},
         changelog_next=task.changelog_next,
+        contents=spec.contents,
+        skipped=task.skipped,
     )
     store = connections.store(task.directory, map_limit=spec.map_limit)
     return store.apply_batch(spec.leg, spec.store, encoded, batch=stamp, merge=merge)

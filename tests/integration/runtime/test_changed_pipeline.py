@@ -1,0 +1,109 @@
+"""Pipelines that are not what they were when the state was made: refused by name, never read as something else."""
+
+import shutil
+
+import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.errors import IncompatibleTopologyException
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+
+def aggregating(topics, *aggregates, **options):
+    builder = StreamsBuilder()
+    stream = builder.stream(topics[0], key=String("user"), value=Json("n int, m int"))
+    stream.groupBy("user").agg(*aggregates, **options).to(topics[1], value=Json())
+    return builder
+
+
+@pytest.fixture
+def topics(make_topic):
+    return make_topic("in", 1), make_topic("out", 1)
+
+
+@pytest.fixture
+def ran_before(instance, topics, produce, wait_for_table):
+    """Sums of n and m were kept, and the instance was stopped."""
+    produce(topics[0], [("a", {"n": 1, "m": 10}), ("a", {"n": 2, "m": 20})])
+    builder = aggregating(topics, F.sum("n").alias("n"), F.sum("m").alias("m"))
+    with instance(builder) as streams:
+        streams.start()
+        wait_for_table(topics[1], {b"a": {"user": "a", "n": 3, "m": 30}}, streams)
+
+
+OTHERS = {
+    "swapped": (F.sum, "m", F.sum, "n"),
+    "another function": (F.max, "n", F.sum, "m"),
+}
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["local state", "from the changelog"])
+@pytest.mark.parametrize("other", sorted(OTHERS))
+def test_another_aggregate_over_the_same_store_is_refused(
+    other, lost, ran_before, topics, instance, produce, wait_until, tmp_path
+):
+    if lost:
+        shutil.rmtree(tmp_path / "state")
+    first, one, second, two = OTHERS[other]
+    streams = instance(aggregating(topics, first(one).alias("n"), second(two).alias("m")))
+    streams.start()
+    produce(topics[0], [("a", {"n": 5, "m": 50})])
+    wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
+    with pytest.raises(
+        IncompatibleTopologyException,
+        match=r"holds sum\(n\) of int, sum\(m\) of int by user string, but the pipeline now wants .* by user string",
+    ):
+        streams.awaitTermination(10)
+
+
+def test_another_alias_and_another_filter_are_no_other_aggregate(ran_before, topics, instance, produce, wait_for_table):
+    builder = StreamsBuilder()
+    stream = builder.stream(topics[0], key=String("user"), value=Json("n int, m int"))
+    sums = stream.where("n > 1").groupBy("user").agg(F.sum("n").alias("all_n"), F.sum("m").alias("all_m"))
+    sums.to(topics[1], value=Json())
+    streams = instance(builder)
+    streams.start()
+    produce(topics[0], [("a", {"n": 1, "m": 1000}), ("a", {"n": 5, "m": 50})])
+    wait_for_table(topics[1], {b"a": {"user": "a", "all_n": 8, "all_m": 80}}, streams)
+
+
+def test_the_same_pipeline_is_the_same_after_a_restart(topics, instance, produce, wait_for_table):
+    """Python functions and lambdas look different in every run; what the store holds does not."""
+
+    def pipeline():
+        @F.udf("int")
+        def doubled(n):
+            return 2 * n
+
+        squares = F.aggregate(F.transform(F.array("n", "m"), lambda x: x * x), F.lit(0), lambda a, b: a + b)
+        aggregates = (
+            F.sum(doubled("n")).alias("doubled"),
+            F.sum(squares).alias("squares"),
+            F.max("m").alias("most"),
+        )
+        builder = StreamsBuilder()
+        stream = builder.stream(topics[0], value=Json("n int, m int"))
+        stream.groupBy(F.upper(F.lit("all")).alias("k")).agg(*aggregates).to(topics[1], value=Json(), key=String("k"))
+        return builder
+
+    totals = {"doubled": 0, "squares": 0, "most": 0}
+    for n in (1, 2):
+        produce(topics[0], [("a", {"n": n, "m": 10 * n})])
+        totals = {"doubled": totals["doubled"] + 2 * n, "squares": totals["squares"] + 101 * n * n, "most": 10 * n}
+        with instance(pipeline()) as streams:
+            streams.start()
+            wait_for_table(topics[1], {b"ALL": {"k": "ALL", **totals}}, streams)
+
+
+def test_state_of_another_application_is_set_aside(
+    ran_before, topics, instance, wait_for_table, make_topic, tmp_path, application_id
+):
+    """A directory that was copied from another application: the input counts from its beginning."""
+    shutil.copytree(tmp_path / "state" / application_id, tmp_path / "state" / f"{application_id}-other")
+    sink = make_topic("out", 1)
+    builder = aggregating((topics[0], sink), F.sum("n").alias("n"), F.sum("m").alias("m"))
+    streams = instance(builder, {"application.id": f"{application_id}-other"})
+    streams.start()
+    wait_for_table(sink, {b"a": {"user": "a", "n": 3, "m": 30}}, streams)

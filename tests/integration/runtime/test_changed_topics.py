@@ -1,0 +1,88 @@
+"""Topics that are not what they were when the state was made: said aloud, never skipped in silence."""
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.devkafka.topics import create_topic, delete_topic
+from sparkrelay.errors import BrokerResponseException, StreamsException
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+
+def counting(source, sink):
+    builder = StreamsBuilder()
+    builder.stream(source, key=String("user"), value=Json("n int")).groupBy("user").count(name="users").to(sink)
+    return builder
+
+
+def counts(**users):
+    return {user.encode(): {"user": user, "count": count} for user, count in users.items()}
+
+
+@pytest.fixture
+def topics(make_topic):
+    return make_topic("in", 1), make_topic("out", 1)
+
+
+@pytest.fixture
+def ran_before(instance, topics, produce, wait_for_table):
+    """The instance has counted ten records and was stopped."""
+    produce(topics[0], [("a", {"n": n}) for n in range(10)])
+    with instance(counting(*topics)) as streams:
+        streams.start()
+        wait_for_table(topics[1], counts(a=10), streams)
+
+
+@pytest.fixture
+def ends_with(instance, topics, wait_until):
+    """`ends_with(words)`: a new instance goes to ERROR, saying so."""
+
+    def check(words):
+        streams = instance(counting(*topics))
+        streams.start()
+        wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
+        with pytest.raises(StreamsException, match=words):
+            streams.awaitTermination(10)
+
+    return check
+
+
+def test_a_source_topic_was_made_anew(ran_before, topics, kafka, produce, ends_with):
+    delete_topic(kafka.bootstrap_servers, topics[0])
+    create_topic(kafka.bootstrap_servers, topics[0], partitions=1)
+    produce(topics[0], [("a", {"n": 1})])
+    ends_with(rf"task 0_0 stands at offset 10 of {topics[0]}-0, but the log ends at 1: the topic was deleted")
+
+
+def test_a_changelog_was_deleted(ran_before, kafka, application_id, ends_with):
+    delete_topic(kafka.bootstrap_servers, f"{application_id}-users-changelog")
+    ends_with(r"store 'users' has \d+ offsets of .*-users-changelog-0, but the changelog ends at 0")
+
+
+def test_the_groups_offset_is_the_way_out_where_records_are_gone(
+    ran_before, topics, kafka, produce, application_id, instance, wait_for_table
+):
+    produce(topics[0], [("b", {"n": n}) for n in range(10)])
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    (purged,) = admin.delete_records([TopicPartition(topics[0], 0, 15)]).values()
+    purged.result(30)
+    moved = ConsumerGroupTopicPartitions(application_id, [TopicPartition(topics[0], 0, 17)])
+    (done,) = admin.alter_consumer_group_offsets([moved]).values()
+    done.result(30)
+    streams = instance(counting(*topics))
+    streams.start()
+    wait_for_table(topics[1], counts(a=10, b=3), streams)
+
+
+def test_an_event_time_that_the_broker_refuses(instance, topics, produce, wait_until):
+    builder = StreamsBuilder()
+    stream = builder.stream(topics[0], value=Json("t timestamp"), timestamp="t")
+    stream.to(topics[1], value=Json())
+    produce(topics[0], [("a", {"t": "2199-01-01T00:00:00Z"})])
+    streams = instance(builder)
+    streams.start()
+    wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
+    with pytest.raises(BrokerResponseException, match=r"event time.*message\.timestamp\.after\.max\.ms"):
+        streams.awaitTermination(10)

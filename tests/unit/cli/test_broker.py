@@ -1,0 +1,50 @@
+"""`sparkrelay broker create-topic` without a broker; with one: tests/integration/devkafka/test_broker_command.py."""
+
+import pytest
+
+from sparkrelay.cli import app as command_line
+from sparkrelay.devkafka import topics
+
+
+@pytest.fixture(autouse=True)
+def no_broker(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """What would have been asked of a broker; the topic ``old`` is there already."""
+    calls = []
+
+    def create_topic(bootstrap_servers, name, *, partitions, exist_ok):
+        calls.append((bootstrap_servers, name, partitions, exist_ok))
+        return name != "old"
+
+    monkeypatch.setattr(topics, "create_topic", create_topic)
+    return calls
+
+
+@pytest.mark.parametrize("option", ["--bootstrap-servers", "--bootstrap-server"])
+def test_a_topic_on_a_given_broker(made, capsys, option):
+    assert command_line.run(["broker", "create-topic", "new", "--partitions", "2", option, "kafka:9092"]) == 0
+    assert made == [("kafka:9092", "new", 2, True)]
+    assert capsys.readouterr().out == "new: made, partitions: 2\n"
+
+
+def test_a_topic_that_is_there_stays(made, capsys):
+    assert command_line.run(["broker", "create-topic", "old", "--bootstrap-servers", "kafka:9092"]) == 0
+    assert capsys.readouterr().out == "old: was there already\n"
+
+
+def test_without_a_broker_the_remedies_are_named(made, capsys):
+    assert command_line.run(["broker", "create-topic", "new"]) == 3
+    message = capsys.readouterr().err
+    assert "sparkrelay broker start" in message
+    assert "--bootstrap-servers" in message
+    assert made == []
+
+
+def test_a_topic_without_partitions_is_refused(made, capsys):
+    assert command_line.run(["broker", "create-topic", "new", "--partitions", "0"]) == 1
+    assert "--partitions 0" in capsys.readouterr().err
+    assert made == []

@@ -1,0 +1,50 @@
+import pytest
+
+from sparkrelay.errors import StreamsException, UnknownTopicException
+from sparkrelay.records.formats import Json, String
+from sparkrelay.runtime.layout import TopicNames, lay_out
+from sparkrelay.topology import StreamsBuilder
+from sparkrelay.types import TaskId, TopicPartition
+
+NAMES = TopicNames("app")
+
+
+def pipeline():
+    """Count by the message key, and by a column that needs a repartition topic."""
+    builder = StreamsBuilder()
+    flights = builder.stream("flights", key=String("carrier"), value=Json("carrier string, origin string"))
+    flights.groupBy("carrier").count(name="by-carrier").to("carriers", value=Json())
+    flights.groupBy("origin").count(name="by-origin").to("origins", value=Json())
+    return builder.build()
+
+
+def test_tasks_and_topics_follow_the_source_topic():
+    layout = lay_out(pipeline(), NAMES, {"flights": 2, "carriers": 3, "origins": 1})
+    first, second = TaskId(0, 1), TaskId(1, 1)
+    assert set(layout.tasks) == {TaskId(s, p) for s in (0, 1) for p in (0, 1)}
+    assert layout.tasks[first].inputs == (TopicPartition("flights", 1),)
+    assert layout.tasks[first].changelogs == {"by-carrier": TopicPartition("app-by-carrier-changelog", 1)}
+    (repartition,) = {t for t in layout.internal_topics if "changelog" not in t}
+    assert layout.tasks[second].inputs == (TopicPartition(repartition, 1),)
+    assert {topic.partitions for topic in layout.internal_topics.values()} == {2}
+    assert layout.internal_topics["app-by-carrier-changelog"].configs["cleanup.policy"] == "compact"
+    # What one process plans to create counts as written already, whether or not the broker shows it yet.
+    assert layout.sink_partitions == {"carriers": 3, "origins": 1, repartition: 2}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "message"),
+    [
+        ({"carriers": 1, "origins": 1}, "source topic 'flights' does not exist"),
+        ({"flights": 2, "carriers": 1}, r"test_layout\.py:\d+: topic 'origins' of to\(\) does not exist"),
+    ],
+)
+def test_a_missing_topic_is_named(partitions, message):
+    with pytest.raises(UnknownTopicException, match=message):
+        lay_out(pipeline(), NAMES, partitions)
+
+
+def test_a_changed_partition_count_is_refused():
+    known = {"flights": 4, "carriers": 1, "origins": 1, "app-by-carrier-changelog": 2}
+    with pytest.raises(StreamsException, match=r"'app-by-carrier-changelog' has 2 partitions.* ask for 4"):
+        lay_out(pipeline(), NAMES, known)

@@ -1,0 +1,50 @@
+"""A store knows whose it is and what it holds."""
+
+import pyarrow as pa
+import pytest
+
+from sparkrelay.errors import IncompatibleTopologyException, StoreCorruptedException
+from sparkrelay.state import BatchStamp, Marker, MergeResult, TaskStore
+from sparkrelay.types import TopicPartition
+
+INPUT, CHANGELOG = TopicPartition("in", 0), TopicPartition("s-changelog", 0)
+ROWS = pa.record_batch({"row": pa.array([1])})
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = TaskStore.open(tmp_path / "0_0")
+    opened.set_epoch(1)
+    yield opened
+    opened.close(clean=True)
+
+
+def apply(store, number, contents):
+    start = (number - 1) * 10
+    stamp = BatchStamp(1, number, number - 1, {INPUT: (start, start + 10)}, {INPUT: start}, contents=contents)
+    keys = pa.array([b"k"], pa.binary())
+    return store.apply_batch("leg", "s", keys, batch=stamp, merge=lambda old: MergeResult(keys, ROWS))
+
+
+def test_another_aggregate_is_refused_and_nothing_changes(store):
+    apply(store, 1, "sum(n) of int by k string")
+    before = store.header
+    with pytest.raises(IncompatibleTopologyException, match=r"store 's' holds sum\(n\) .* now wants max\(n\)"):
+        apply(store, 2, "max(n) of int by k string")
+    assert store.header == before
+    apply(store, 2, "sum(n) of int by k string")
+
+
+def test_a_restored_store_knows_it_from_the_changelog(store):
+    none = pa.array([], pa.binary())
+    store.restore("s", CHANGELOG, none, none, 3, Marker(1, {INPUT: 10}, "sum(n) of int by k string"))
+    with pytest.raises(IncompatibleTopologyException):
+        apply(store, 2, "count(*) by k string")
+    apply(store, 2, "sum(n) of int by k string")
+
+
+def test_state_of_another_application_counts_as_damaged(store):
+    store.claim("mine")
+    store.claim("mine")
+    with pytest.raises(StoreCorruptedException, match="belongs to application.id 'mine', not 'yours'"):
+        store.claim("yours")
