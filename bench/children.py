@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from bench.processes import cpu_seconds
+from bench.processes import CpuClock
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -59,6 +59,8 @@ class Instance:
             # Ctrl-C reaches only the bench, which stops its instances; the group is what may have to be killed.
             start_new_session=True,
         )
+        #: Processor time of the driver and everything below it.
+        self.cpu = CpuClock(self._process.pid)
         threading.Thread(target=self._listen, daemon=True).start()
 
     @property
@@ -111,7 +113,7 @@ class Instance:
             if report is None:
                 raise BenchError(f"{self._name} took {taken} of {rows} records in {timeout:g} s. {self._story()}")
             if report["event"] == "batch":
-                batches.append({**report, "cpu_s": cpu_seconds(self.pid)})
+                batches.append({**report, "cpu_s": self.cpu.seconds()})
                 taken += report["rows"]
         if taken != rows:
             raise BenchError(f"{self._name} took {taken} records of {rows}. {self._story()}")

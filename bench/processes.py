@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-__all__ = ["ROLES", "cpu_seconds", "heap_mb", "memory_mb"]
+__all__ = ["ROLES", "CpuClock", "heap_mb", "memory_mb"]
 
 ROLES = ("driver", "jvm", "workers")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -35,9 +35,20 @@ def _family(pid: int) -> dict[int, list[str]]:
     return family
 
 
-def cpu_seconds(pid: int) -> float:
-    """Return the processor time of the whole tree so far, children that have ended included."""
-    return sum(sum(map(int, fields[11:15])) for fields in _family(pid).values()) / _TICKS
+class CpuClock:
+    """The processor time of a whole tree of processes; those that have ended count with what was last seen of them.
+
+    The kernel's own sums of ended children do not do: Spark's worker daemon reaps its idle workers uncounted.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._ticks: dict[int, int] = {}
+
+    def seconds(self) -> float:
+        """Return the processor time so far."""
+        self._ticks.update({member: int(fields[11]) + int(fields[12]) for member, fields in _family(self._pid).items()})
+        return sum(self._ticks.values()) / _TICKS
 
 
 def memory_mb(pid: int) -> dict[str, tuple[float, float]]:
@@ -57,10 +68,11 @@ def memory_mb(pid: int) -> dict[str, tuple[float, float]]:
 
 
 def heap_mb(pid: int) -> dict[str, float] | None:
-    """Return the JVM's heap in MB, ``used`` and ``committed``; None where the JDK's jstat is not there."""
+    """Collect the JVM's garbage and return its heap in MB, ``used`` and ``committed``; None without a JDK's tools."""
     jvm = next((m for m in _family(pid) if Path(f"/proc/{m}/comm").read_text().strip() == "java"), None)
-    if jvm is None or shutil.which("jstat") is None:
+    if jvm is None or shutil.which("jstat") is None or shutil.which("jcmd") is None:
         return None
+    subprocess.run(["jcmd", str(jvm), "GC.run"], capture_output=True, check=False)
     run = subprocess.run(["jstat", "-gc", str(jvm)], capture_output=True, text=True, check=False)
     if run.returncode:
         return None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from bench.children import BenchError, Instance
 from bench.feed import Feed
 from bench.machine import load_average
-from bench.processes import ROLES, cpu_seconds, heap_mb, memory_mb
+from bench.processes import ROLES, heap_mb, memory_mb
 from bench.results import check_totals, last_rows
 from bench.systems import Variant
 from bench.topics import run_topics
@@ -34,6 +34,8 @@ _START_TIMEOUT_S = 180.0
 _SAMPLE_S = 5.0
 _WINDOW = 6
 _CATCH_UP_S = 60.0
+#: A heap that may still grow to its limit does so within minutes, and would hide what is looked for.
+_FIXED_HEAP = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-Xms1g -XX:+AlwaysPreTouch"}
 
 Sample = dict[str, tuple[float, float]]
 
@@ -67,6 +69,7 @@ def steady(
         orders = Variant(system).orders(
             bootstrap_servers=bootstrap_servers, source=source, sink=sink, folder=Path(folder)
         )
+        orders["spark"] |= _FIXED_HEAP
         with Instance(system.module, orders) as instance:
             instance.wait_for("live", _START_TIMEOUT_S)
             idle_cold = _idle(instance, settle, idle) | {"when": "before any record"}
@@ -87,9 +90,9 @@ def steady(
 def _idle(instance: Instance, settle: float, seconds: float) -> dict[str, Any]:
     """Measure a time without input."""
     time.sleep(settle)
-    jobs, busy, began = instance.jobs(), cpu_seconds(instance.pid), time.perf_counter()
+    jobs, busy, began = instance.jobs(), instance.cpu.seconds(), time.perf_counter()
     time.sleep(seconds)
-    share = (cpu_seconds(instance.pid) - busy) / (time.perf_counter() - began)
+    share = (instance.cpu.seconds() - busy) / (time.perf_counter() - began)
     return {
         "idle_core_percent": round(share * 100, 2),
         "idle_seconds": seconds,
@@ -100,7 +103,7 @@ def _idle(instance: Instance, settle: float, seconds: float) -> dict[str, Any]:
 
 def _work(instance: Instance, marks: tuple[float, float], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Sample memory while the feed runs; returns what is compared."""
-    began, busy = time.perf_counter(), cpu_seconds(instance.pid)
+    began, busy = time.perf_counter(), instance.cpu.seconds()
     samples: list[tuple[float, Sample]] = []
     heaps: dict[float, dict[str, float] | None] = {}
     told, batches = 0, []
@@ -122,7 +125,7 @@ def _work(instance: Instance, marks: tuple[float, float], tell: Callable[[dict[s
         "memory_mb": [first, last],
         "growth_mb": {kind: round(last[kind] - first[kind], 1) for kind in first},
         "heap_mb": [heaps.get(mark) for mark in marks],
-        "busy_core_percent": round((cpu_seconds(instance.pid) - busy) / elapsed * 100, 1),
+        "busy_core_percent": round((instance.cpu.seconds() - busy) / elapsed * 100, 1),
         "batches": len(batches),
         "batch_p50_ms": statistics.median([batch["millis"]["triggerExecution"] for batch in batches]),
         "records_per_second": round(sum(batch["rows"] for batch in batches) / elapsed),

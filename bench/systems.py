@@ -65,7 +65,7 @@ class Variant:
             folder: where it keeps its state; empty for a cold start.
             look_s: time between looks for new batches: an end may be seen this late.
         """
-        orders: dict[str, Any] = {"source": source, "sink": sink, "spark": _SPARK, "look_s": look_s}
+        orders: dict[str, Any] = {"source": source, "sink": sink, "spark": dict(_SPARK), "look_s": look_s}
         if self.system is RELAY:
             orders["config"] = {
                 "application.id": APPLICATION_PREFIX + sink,
