@@ -78,9 +78,9 @@ class Member:
         assert consumer is self.consumer
         for partition in partitions:
             self.owners.take(partition, self)
-        self.held |= set(partitions)
-        self.story.append(("assigned", tuple(partitions)))
         self.hooks.get("assigned", lambda *_: None)(self, partitions)
+        self.story.append(("assigned", tuple(partitions)))
+        self.held |= set(partitions)  # last: who sees it may look at all that the callback did
 
     def _revoked(self, consumer, partitions):
         self.hooks.get("revoked", lambda *_: None)(self, partitions)
