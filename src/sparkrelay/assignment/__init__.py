@@ -10,6 +10,7 @@ from sparkrelay.assignment.group_member import GroupMember, MemberAssignment
 from sparkrelay.assignment.high_availability import HighAvailabilityTaskAssignor
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
 from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
+from sparkrelay.assignment.least_movement import LeastMovementTaskAssignor
 from sparkrelay.assignment.loading import load_assignor
 from sparkrelay.assignment.sticky import StickyTaskAssignor
 from sparkrelay.assignment.task_assignor import (
@@ -34,6 +35,7 @@ __all__ = [
     "HighAvailabilityTaskAssignor",
     "KafkaStreamsAssignment",
     "KafkaStreamsState",
+    "LeastMovementTaskAssignor",
     "MemberAssignment",
     "ProcessId",
     "StickyTaskAssignor",

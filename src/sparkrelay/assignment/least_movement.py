@@ -1,0 +1,226 @@
+"""Balanced in the end, available on the way, and as little state moved as that takes. See KIP-441.
+
+KIP-441 leaves the algorithm open and asks for six properties; its scenarios show what it has in mind. Kafka's own
+high-availability assignor deals all tasks anew from the sorted processes, whoever ran them: a newcomer whose id sorts
+early shifts the whole deal, and most tasks move, two at a time. Here the target is, among all balanced placements, one
+with the least to restore (``least_movement_target``): a newcomer costs about tasks / processes of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
+from sparkrelay.assignment.least_movement_target import (
+    Target,
+    choose_holders,
+    choose_runners,
+    place_unlogged,
+)
+from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
+from sparkrelay.errors import TaskAssignmentException
+from sparkrelay.protocol import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from sparkrelay.assignment.application_state import ApplicationState
+    from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
+    from sparkrelay.types import ProcessId, TaskId
+
+__all__ = ["LeastMovementTaskAssignor"]
+
+
+class LeastMovementTaskAssignor(TaskAssignor):
+    """Balances processes and sub-topologies per thread with the least state to restore.
+
+    1. The target: of all balanced placements of the logged tasks' active and standby copies, one that restores the
+       fewest offsets (an unknown number counts as one); of these, one that changes little.
+    2. What can run now: each task runs on a most-caught-up process, its standbys on the next-most-caught-up; of equals
+       the target's. Copies that the target wants elsewhere warm up there, ``max.warmup.replicas`` at a time, running
+       tasks before standbys, the shortest way first; until all are there it asks to look again.
+    3. Tasks without a changelog stay where they are as far as balance allows.
+
+    A group that is balanced is left as it is. Racks and client tags are not looked at.
+    """
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """Place every task; ask for a probing rebalance while movements are outstanding."""
+        states = application_state.kafka_streams_states(False)
+        if not states:
+            return TaskAssignment([])
+        group = _Group.of(application_state)
+        configs = application_state.assignment_configs
+        target = group.target(1 + configs.num_standby_replicas)
+        now = _Now(group, target)
+        warm_ups = now.warm_ups(configs.max_warmup_replicas)
+        unlogged = group.place_unlogged(target)
+        return TaskAssignment(
+            [
+                KafkaStreamsAssignment.of(
+                    process,
+                    [
+                        *(AssignedTask(task, AssignedTask.Type.ACTIVE) for task in group.named(now.runners, client)),
+                        *(AssignedTask(task, AssignedTask.Type.STANDBY) for task in group.named(now.standbys, client)),
+                        *(AssignedTask(group.unlogged[task], AssignedTask.Type.ACTIVE) for task in unlogged[client]),
+                    ],
+                )
+                for client, process in enumerate(group.processes)
+            ],
+            probing_rebalance=now.waiting,
+            warm_ups={
+                process: frozenset(group.logged[task] for task, at in warm_ups if at == client)
+                for client, process in enumerate(group.processes)
+                if any(at == client for _task, at in warm_ups)
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """The group as matrices, logged tasks x clients; both sorted.
+
+    ``lags`` are offsets to restore; ``ranks`` are 0 for whoever is caught up, else the lag (KIP-441, "Computing the
+    most-caught-up instances").
+    """
+
+    processes: Sequence[ProcessId]
+    threads: Sequence[int]
+    logged: Sequence[TaskId]
+    unlogged: Sequence[TaskId]
+    lags: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    previous_active: NDArray[np.bool_]
+    previous_standby: NDArray[np.bool_]
+    unlogged_before: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, state: ApplicationState) -> _Group:
+        states = state.kafka_streams_states(False)
+        processes = sorted(states)
+        logged = [info.id for info in state.all_tasks if info.is_logged]
+        unlogged = [info.id for info in state.all_tasks if not info.is_logged]
+        active = _matrix(logged, [states[process].previous_active_tasks for process in processes])
+        standby = _matrix(logged, [states[process].previous_standby_tasks for process in processes])
+        try:
+            lags = _reported(state.kafka_streams_states(True), processes, logged)
+        except TaskAssignmentException:
+            # Nothing is known but who had what: keep to that, and count tasks instead of offsets.
+            lags = np.where(active, LATEST_OFFSET, UNKNOWN_OFFSET_SUM).astype(np.int64)
+            ranks = np.where(active, 0, np.where(standby, 1, 2)).astype(np.int64)
+        else:
+            acceptable = state.assignment_configs.acceptable_recovery_lag
+            known = np.where(lags == UNKNOWN_OFFSET_SUM, min(acceptable, (1 << 62)) + 1, np.maximum(lags, 0))
+            ranks = np.where(known <= acceptable, 0, known)
+        return cls(
+            processes=processes,
+            threads=[states[process].num_processing_threads for process in processes],
+            logged=logged,
+            unlogged=unlogged,
+            lags=np.where(ranks == 0, 0, np.where(lags == UNKNOWN_OFFSET_SUM, 1, np.maximum(lags, 0))),
+            ranks=ranks,
+            previous_active=active,
+            previous_standby=standby,
+            unlogged_before=_matrix(unlogged, [states[process].previous_active_tasks for process in processes]),
+        )
+
+    def target(self, copies: int) -> Target:
+        if not self.logged:
+            nobody = np.zeros((0, len(self.processes)), np.bool_)
+            return Target(nobody, nobody, 0)
+        groups = _subtopologies(self.logged)
+        holders = choose_holders(
+            self.lags,
+            self.previous_active,
+            self.previous_standby,
+            group_of=groups,
+            threads=self.threads,
+            copies=min(copies, len(self.processes)),
+        )
+        runners = choose_runners(holders, self.ranks, self.previous_active, groups, self.threads)
+        return Target(holders, runners, int(self.lags[holders].sum()))
+
+    def place_unlogged(self, target: Target) -> list[list[int]]:
+        if not self.unlogged:
+            return [[] for _ in self.processes]
+        placed = place_unlogged(
+            self.unlogged_before, _subtopologies(self.unlogged), self.threads, target.runners.sum(axis=0)
+        )
+        return [np.flatnonzero(placed[:, client]).tolist() for client in range(len(self.processes))]
+
+    def named(self, matrix: NDArray[np.bool_], client: int) -> Iterable[TaskId]:
+        return (self.logged[task] for task in np.flatnonzero(matrix[:, client]).tolist())
+
+
+class _Now:
+    """What can be done of a target now: most-caught-up processes run and follow, the others warm up."""
+
+    def __init__(self, group: _Group, target: Target) -> None:
+        self._group = group
+        self._target = target
+        self.runners = target.runners.copy()
+        self.standbys = target.holders & ~target.runners
+        ranks = group.ranks
+        behind = np.where(target.runners, ranks, 0).max(axis=1, initial=0) > ranks.min(axis=1, initial=1 << 62)
+        farthest = np.where(target.holders, ranks, 0).max(axis=1, initial=0)
+        nearest_other = np.where(target.holders, np.int64((1 << 63) - 1), ranks).min(axis=1, initial=(1 << 63) - 1)
+        unready = np.flatnonzero(behind | (farthest > nearest_other))
+        self.runners[unready] = self.standbys[unready] = False
+        self._counts = (self.runners | self.standbys).sum(axis=0)
+        for task in unready:
+            self._place(int(task))
+        self._missing = target.holders & ~(self.runners | self.standbys)
+        #: Whether something is not yet where it should be.
+        self.waiting = bool(self._missing.any() or (self.runners != target.runners).any())
+
+    def _place(self, task: int) -> None:
+        group, target = self._group, self._target
+        copies = int(target.holders[task].sum())
+        holder, before = target.holders[task], group.previous_active[task] | group.previous_standby[task]
+        load = self._counts / np.array(group.threads)
+        order = np.lexsort((load, ~before, ~holder, group.ranks[task]))
+        ready = order[group.ranks[task][order] == group.ranks[task][order[0]]]
+        running = np.lexsort((load[ready], ~holder[ready], ~group.previous_active[task][ready]))
+        wanted = int(target.runners[task].argmax())
+        runner = wanted if wanted in ready else int(ready[running[0]])
+        self.runners[task, runner] = True
+        self.standbys[task, order[order != runner][: copies - 1]] = True
+        self._counts += self.runners[task] | self.standbys[task]
+
+    def warm_ups(self, budget: int) -> list[tuple[int, int]]:
+        """Add up to ``budget`` warm-ups to the standbys; return them as (task, client)."""
+        wanted = [(int(task), int(client)) for task, client in zip(*np.nonzero(self._missing), strict=True)]
+        runners, lags = self._target.runners, self._group.lags
+        wanted.sort(key=lambda copy: (not runners[copy], lags[copy], copy))
+        chosen = wanted[:budget]
+        for copy in chosen:
+            self.standbys[copy] = True
+        return chosen
+
+
+def _matrix(tasks: Sequence[TaskId], held: Sequence[Iterable[TaskId]]) -> NDArray[np.bool_]:
+    position = {task: row for row, task in enumerate(tasks)}
+    matrix = np.zeros((len(tasks), len(held)), np.bool_)
+    for client, own in enumerate(held):
+        matrix[[position[task] for task in own if task in position], client] = True
+    return matrix
+
+
+def _reported(
+    states: Mapping[ProcessId, KafkaStreamsState], processes: Sequence[ProcessId], logged: Sequence[TaskId]
+) -> NDArray[np.int64]:
+    lags = np.zeros((len(logged), len(processes)), np.int64)
+    for client, process in enumerate(processes):
+        known = states[process].stateful_tasks_to_lag_sums
+        lags[:, client] = [known[task] if task in known else states[process].lag_for(task) for task in logged]
+    return lags
+
+
+def _subtopologies(tasks: Sequence[TaskId]) -> NDArray[np.intp]:
+    """Return the sub-topology of each task, counted from 0."""
+    return np.unique([task.subtopology for task in tasks], return_inverse=True)[1].astype(np.intp)
