@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
+from sparkrelay.assignment.lag_matrix import lag_matrix
 from sparkrelay.assignment.least_movement_target import (
     Target,
     choose_holders,
@@ -25,12 +26,11 @@ from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.protocol import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from sparkrelay.assignment.application_state import ApplicationState
-    from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
     from sparkrelay.types import ProcessId, TaskId
 
 __all__ = ["LeastMovementTaskAssignor"]
@@ -108,7 +108,7 @@ class _Group:
         active = _matrix(logged, [states[process].previous_active_tasks for process in processes])
         standby = _matrix(logged, [states[process].previous_standby_tasks for process in processes])
         try:
-            lags = _reported(state.kafka_streams_states(True), processes, logged)
+            lags = lag_matrix(state.kafka_streams_states(True), processes, logged).T
         except TaskAssignmentException:
             # Nothing is known but who had what: keep to that, and count tasks instead of offsets.
             lags = np.where(active, LATEST_OFFSET, UNKNOWN_OFFSET_SUM).astype(np.int64)
@@ -209,16 +209,6 @@ def _matrix(tasks: Sequence[TaskId], held: Sequence[Iterable[TaskId]]) -> NDArra
     for client, own in enumerate(held):
         matrix[[position[task] for task in own if task in position], client] = True
     return matrix
-
-
-def _reported(
-    states: Mapping[ProcessId, KafkaStreamsState], processes: Sequence[ProcessId], logged: Sequence[TaskId]
-) -> NDArray[np.int64]:
-    lags = np.zeros((len(logged), len(processes)), np.int64)
-    for client, process in enumerate(processes):
-        known = states[process].stateful_tasks_to_lag_sums
-        lags[:, client] = [known[task] if task in known else states[process].lag_for(task) for task in logged]
-    return lags
 
 
 def _subtopologies(tasks: Sequence[TaskId]) -> NDArray[np.intp]:

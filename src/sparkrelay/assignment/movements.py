@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sparkrelay.assignment.lag_matrix import lag_matrix
 from sparkrelay.protocol import LATEST_OFFSET, LONG_MAX
 
 if TYPE_CHECKING:
@@ -45,13 +46,7 @@ class Lags:
         shape = (len(placement.processes), len(placement.tasks))
         # Stateless columns stay 0 and are never looked at.
         lags: NDArray[np.int64] = np.zeros(shape, np.int64)
-        ids = [placement.tasks[task] for task in logged]
-        for client, process in enumerate(placement.processes):
-            known = states[process].stateful_tasks_to_lag_sums
-            try:
-                lags[client, logged] = [known[task] for task in ids]
-            except KeyError as missing:
-                states[process].lag_for(missing.args[0])  # says which task is unknown
+        lags[:, logged] = lag_matrix(states, placement.processes, [placement.tasks[task] for task in logged])
         self._lags = lags
         if acceptable == LONG_MAX:
             self._caught_up = np.ones(shape, np.bool_)
