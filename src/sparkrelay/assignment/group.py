@@ -55,6 +55,7 @@ class GroupResult:
         error: What is wrong with the assignor's answer.
         failure: To be raised on the leader's thread once the answer is sent; None if all is well.
         kept: Why the previous assignment was kept (TaskAssignmentException), or None.
+        withheld: Active tasks that their process may not run before another consumer has let go of their partitions.
     """
 
     members: Mapping[str, MemberAssignment]
@@ -65,6 +66,7 @@ class GroupResult:
     error: AssignmentError = AssignmentError.NONE
     failure: SparkRelayError | None = None
     kept: str | None = None
+    withheld: Mapping[ProcessId, frozenset[TaskId]] = field(default_factory=dict)
 
     @property
     def stable(self) -> bool:
@@ -168,7 +170,21 @@ def assign_group(
         state=state,
         probing_rebalance=answer.probing_rebalance,
         kept=kept,
+        withheld=MappingProxyType(_withheld(members, placed, computed)),
     )
+
+
+def _withheld(
+    members: Iterable[GroupMember],
+    placed: Mapping[ProcessId, KafkaStreamsAssignment],
+    sent: Mapping[str, MemberAssignment],
+) -> dict[ProcessId, frozenset[TaskId]]:
+    """Return the active tasks that were placed on a process and sent to none of its consumers."""
+    running: dict[ProcessId, set[TaskId]] = {}
+    for member in members:
+        running.setdefault(member.process_id, set()).update(sent[member.consumer_id].info.active_tasks)
+    missing = {process: frozenset(entry.active_tasks) - running[process] for process, entry in placed.items()}
+    return {process: tasks for process, tasks in missing.items() if tasks}
 
 
 def _ask(assignor: TaskAssignor, state: ApplicationState) -> TaskAssignment:

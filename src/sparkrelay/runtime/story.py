@@ -1,16 +1,19 @@
-"""A rebalance told as a story: who is there, who runs what now, what moves, and why."""
+"""A rebalance told as a story: who is there, what moves, warms up or is refused, and why; one line a decision."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from sparkrelay.assignment.explain import Kind, explain, withheld_decisions
+from sparkrelay.assignment.task_assignor import TaskAssignment
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from sparkrelay.assignment import GroupMember
+    from sparkrelay.assignment.explain import Decision, Reason
     from sparkrelay.assignment.group import GroupResult
-    from sparkrelay.types import ProcessId, TaskId
+    from sparkrelay.types import TaskId
 
 __all__ = ["tell"]
 
@@ -19,32 +22,33 @@ def tell(result: GroupResult, members: Sequence[GroupMember]) -> list[str]:
     """Return the lines of the story, for the leader's log."""
     if result.failure is not None:
         return [f"rebalance failed (members: {len(members)}): {result.failure}"]
-    before: dict[TaskId, ProcessId] = {}
-    threads: dict[ProcessId, int] = defaultdict(int)
-    for member in members:
-        threads[member.process_id] += 1
-        for task in member.subscription.prev_tasks:
-            before[task] = member.process_id
-    lines = [f"rebalance (members: {len(members)}, processes: {len(threads)})"]
+    processes = len({member.process_id for member in members})
+    lines = [f"rebalance (members: {len(members)}, processes: {processes})"]
     if result.kept is not None:
         lines.append(f"the previous assignment is kept: {result.kept}")
-    for process, assignment in sorted(result.assignments.items()):
-        active = sorted(task.id for task in assignment.tasks.values() if task.type is task.Type.ACTIVE)
-        warm_ups = sorted(result.warm_ups.get(process, ()))
-        standby = sorted(
-            task.id
-            for task in assignment.tasks.values()
-            if task.type is task.Type.STANDBY and task.id not in result.warm_ups.get(process, ())
-        )
-        moved = [task for task in active if task in before and before[task] != process]
-        lines.append(
-            f"  process {process}: active {_names(active)}; standby {_names(standby)}; warming up {_names(warm_ups)}"
-            + (f"; takes over {_names(moved)}" if moved else "")
-        )
+    if result.state is None:
+        return lines
+    answer = TaskAssignment(result.assignments.values(), warm_ups=result.warm_ups)
+    decisions = (*explain(result.state, answer), *withheld_decisions(result.state, result.withheld))
+    lines += [f"  {decision.line()}" for decision in decisions if decision.kind is not Kind.STANDBY_LEFT_OUT]
+    lines += [f"  {line}" for line in _left_out(decisions)]
+    if not decisions:
+        lines.append("  nothing changes")
     if result.probing_rebalance:
         lines.append("  some tasks wait for their next owner to catch up; the group looks again later")
+        most = result.state.assignment_configs.max_warmup_replicas
+        if sum(map(len, result.warm_ups.values())) >= most:
+            lines.append(f"  max.warmup.replicas={most} are warming up; further moves would have to wait")
     return lines
 
 
-def _names(tasks: Sequence[TaskId]) -> str:
-    return ", ".join(map(str, tasks)) or "none"
+def _left_out(decisions: Iterable[Decision]) -> list[str]:
+    """Return one line a reason: too few processes leave out one standby of every task."""
+    tasks: dict[Reason, list[TaskId]] = {}
+    for decision in decisions:
+        if decision.kind is Kind.STANDBY_LEFT_OUT:
+            tasks.setdefault(decision.reason, []).append(decision.task)
+    return [
+        f"fewer standbys than num.standby.replicas asks for: {reason.value} (tasks {', '.join(map(str, named))})"
+        for reason, named in tasks.items()
+    ]
