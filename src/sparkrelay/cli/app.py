@@ -29,6 +29,7 @@ app = App(
 app.command("sparkrelay.cli.broker:broker", name="broker")
 app.command("sparkrelay.cli.assign:assign", name="assign")
 app.command("sparkrelay.cli.demo:demo", name="demo")
+app.command("sparkrelay.cli.plan:plan", name="plan")
 
 _INTERRUPTED = 130
 

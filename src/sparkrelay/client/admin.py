@@ -19,6 +19,7 @@ from sparkrelay.client.messages import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeConfigsRequest,
+    DescribeGroupsRequest,
     OffsetFetchRequest,
 )
 from sparkrelay.errors import UnknownTopicException, UnsupportedVersionException
@@ -32,7 +33,15 @@ if TYPE_CHECKING:
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.errors import KafkaException
 
-__all__ = ["EARLIEST", "LATEST", "Admin", "TopicDescription", "TopicSpec"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Admin",
+    "GroupDescription",
+    "GroupMemberDescription",
+    "TopicDescription",
+    "TopicSpec",
+]
 
 #: For ``list_offsets``: the end of the log (read_committed: the last stable offset).
 LATEST: Final = -1
@@ -64,6 +73,39 @@ class TopicDescription:
     topic_id: uuid.UUID | None
     partitions: tuple[int, ...]
     configs: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMemberDescription:
+    """One member of a group; its bytes are there only while the group is stable.
+
+    Attributes:
+        metadata: what it said when it joined (for consumers: a subscription).
+        assignment: what the leader gave it.
+    """
+
+    member_id: str
+    client_id: str
+    host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group of the classic protocol.
+
+    Attributes:
+        state: ``Stable``, ``PreparingRebalance``, ``CompletingRebalance``, ``Empty``, or ``Dead``: there is none.
+        protocol_type: ``consumer`` for consumers; empty if the group was never joined.
+        protocol: the name of the assignor in force; empty unless the group is stable.
+    """
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[GroupMemberDescription, ...]
 
 
 class Admin:
@@ -173,6 +215,12 @@ class Admin:
         return run_flow(
             self._client, f"fetching offsets of group {group}", self._fetch_offsets(group, partitions), self._timeout
         )
+
+    # -- groups -----------------------------------------------------------------------------------------------------
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """Return a group's members and what they said; a group that does not exist has the state ``Dead``."""
+        return run_flow(self._client, f"describing group {group}", self._describe_group(group), self._timeout)
 
     # -- features ---------------------------------------------------------------------------------------------------
 
@@ -332,6 +380,38 @@ class Admin:
                 raise error
             first = 0.01 if code == ErrorCode.UNSTABLE_OFFSET_COMMIT else None
             yield backoff.next(error, first=first)
+
+    def _describe_group(self, group: str) -> Flow[GroupDescription]:
+        backoff = Backoff(self._client.config)
+        kind = CoordinatorKind.GROUP
+        while True:
+            yield from self._coordinators.locate(kind, (group,))
+            answer = yield from ask(
+                self._client,
+                lambda: DescribeGroupsRequest(groups=[group], include_authorized_operations=False),
+                node=lambda: self._coordinators.get(kind, group),
+                backoff=backoff,
+                lost=lambda: self._coordinators.forget(kind, group),
+            )
+            (found,) = answer.groups
+            code = found.error_code
+            if code == ErrorCode.GROUP_ID_NOT_FOUND:
+                # Since version 6 (KIP-1043); older brokers say the same by the state "Dead".
+                return GroupDescription(group, "Dead", "", "", ())
+            if not code:
+                members = tuple(
+                    GroupMemberDescription(
+                        m.member_id, m.client_id, m.client_host, bytes(m.member_metadata), bytes(m.member_assignment)
+                    )
+                    for m in found.members
+                )
+                return GroupDescription(group, found.group_state, found.protocol_type, found.protocol_data, members)
+            error = broker_error(code, f"describing group {group}")
+            if is_moved(code):
+                self._coordinators.forget(kind, group)
+            elif not error.retriable:
+                raise error
+            yield backoff.next(error)
 
     def _features(self) -> Flow[dict[str, int]]:
         answer = yield from ask(

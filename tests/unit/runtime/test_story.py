@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sparkrelay.assignment import AssignmentConfigs, GroupMember, HighAvailabilityTaskAssignor, TaskAssignor, TaskInfo
+from sparkrelay.assignment.explain import Reason
 from sparkrelay.assignment.group import assign_group
 from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.protocol import LATEST_OFFSET, SubscriptionInfo
@@ -57,7 +58,7 @@ def test_a_move_from_a_running_owner_is_withheld_for_one_rebalance():
     assert story(member(P1, running=range(2)), member(P2, copies={1: END}), count=2) == [
         "rebalance (members: 2, processes: 2)",
         f"  task 0_1 moves from {P1} to {P2}: its copy is caught up",
-        f"  task 0_1 waits for the next rebalance to run on {P2}: another consumer has to let go of its partitions first",
+        f"  task 0_1 waits for the next rebalance to run on {P2}: {Reason.STILL_OWNED.value}",
     ]
 
 

@@ -1,0 +1,409 @@
+"""What if an instance came or went: the group's assignor, run through rebalances until nothing is left to do. Pure.
+
+Between two rebalances every copy that was assigned is taken to catch up, which is what the runtime waits for before
+it asks for the next one (KIP-441). Traffic meanwhile is left out: lags are those of the beginning.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from sparkrelay.assignment.explain import Decision, Kind, explain
+from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
+from sparkrelay.assignment.task_assignor import AssignmentError
+from sparkrelay.assignment.validation import validate
+from sparkrelay.errors import ConfigException, StreamsException
+from sparkrelay.protocol import LATEST_OFFSET, LONG_MAX, UNKNOWN_OFFSET_SUM
+from sparkrelay.types import ProcessId
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from sparkrelay.assignment.application_state import ApplicationState
+    from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
+    from sparkrelay.types import TaskId
+
+__all__ = [
+    "Held",
+    "Pause",
+    "Plan",
+    "ProcessPlan",
+    "Restore",
+    "Round",
+    "find_process",
+    "moves_by_place",
+    "new_process_ids",
+    "what_if",
+]
+
+#: A custom assignor may ask for rebalances for ever; a plan ends.
+_MOST_ROUNDS = 1000
+_MOST_PLACES = 20
+_LARGEST_POSITION = 1 << 127
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """What one process has to read from changelogs.
+
+    Attributes:
+        tasks: How many copies are not complete.
+        records: Offsets to read, over all of them; those of unknown length left out.
+        unknown: Copies whose changelogs' length is not known.
+    """
+
+    tasks: int = 0
+    records: int = 0
+    unknown: int = 0
+
+    def __add__(self, other: Restore) -> Restore:
+        return Restore(self.tasks + other.tasks, self.records + other.records, self.unknown + other.unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A task that nobody runs until ``process`` has restored it.
+
+    Attributes:
+        records: Offsets to read; None if unknown.
+    """
+
+    task: TaskId
+    process: ProcessId
+    records: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The tasks of one process, in order."""
+
+    active: tuple[TaskId, ...] = ()
+    standby: tuple[TaskId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One answer of the assignor, and what has to be restored before the next.
+
+    Attributes:
+        held: What each process is given.
+        decisions: What that changes, and why.
+        restores: What each process reads from changelogs; those that read nothing are left out.
+        pauses: Tasks that their process has to restore before it can run them.
+        hands_over: A task moves away from a process that runs it, so that the group rebalances once more: a partition
+            is let go of in one rebalance and given in the next (KIP-429).
+    """
+
+    held: Mapping[ProcessId, Held] = field(hash=False)
+    decisions: tuple[Decision, ...]
+    restores: Mapping[ProcessId, Restore] = field(hash=False)
+    pauses: tuple[Pause, ...]
+    hands_over: bool
+
+    def seconds(self, records_per_second: float) -> float:
+        """Return how long the slowest process restores."""
+        return max((restore.records for restore in self.restores.values()), default=0) / records_per_second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessPlan:
+    """One process before and after.
+
+    Attributes:
+        added: It is not there yet.
+        removed: It is to leave; it then has nothing afterwards.
+        restore: What it reads from changelogs, over all rounds.
+    """
+
+    process: ProcessId
+    threads: int
+    added: bool
+    removed: bool
+    before: Held
+    after: Held
+    restore: Restore
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a change would do to a group.
+
+    Attributes:
+        processes: Every process of before and after, in process order.
+        rounds: The assignor's answers until nothing was left to do.
+        settled: False if the assignor would go on asking for rebalances.
+    """
+
+    processes: tuple[ProcessPlan, ...]
+    rounds: tuple[Round, ...]
+    settled: bool
+
+    @property
+    def rebalances(self) -> int:
+        """How often the group rebalances, hand-overs included."""
+        return len(self.rounds) + sum(one.hands_over for one in self.rounds)
+
+    @property
+    def moved(self) -> tuple[TaskId, ...]:
+        """Tasks that another process runs in the end, in order."""
+        before = {task: one.process for one in self.processes for task in one.before.active}
+        after = {task: one.process for one in self.processes for task in one.after.active}
+        return tuple(sorted(task for task, process in after.items() if before.get(task, process) != process))
+
+    @property
+    def pauses(self) -> tuple[Pause, ...]:
+        """Tasks that are not run for a while because their process has to restore them first."""
+        return tuple(pause for one in self.rounds for pause in one.pauses)
+
+    @property
+    def restore(self) -> Restore:
+        """What all processes read from changelogs."""
+        return sum((process.restore for process in self.processes), Restore())
+
+    def seconds(self, records_per_second: float) -> float:
+        """Return the time until every copy is complete: in each round the slowest process counts."""
+        return sum(one.seconds(records_per_second) for one in self.rounds)
+
+
+def what_if(
+    state: ApplicationState,
+    assignor: TaskAssignor,
+    *,
+    add: Collection[ProcessId] = (),
+    remove: Collection[ProcessId] = (),
+    threads: int = 1,
+    ends: Mapping[TaskId, int] | None = None,
+) -> Plan:
+    """Work out what a change would do.
+
+    Args:
+        state: The group as it is, with lags.
+        assignor: Who decides in that group.
+        add: Ids of the instances that join, with empty state (see ``new_process_ids``).
+        remove: Processes that leave.
+        threads: Stream threads of each instance that joins.
+        ends: Length of each task's changelogs, in offsets. Left out: the greatest lag that any process has, which is
+            the length if a process has no copy.
+
+    Raises:
+        ConfigException: a process to remove is not there, or nobody would be left.
+        StreamsException: the assignor's answer is invalid.
+    """
+    for process in remove:
+        if process not in state.clients:
+            raise ConfigException(f"process {process} is not in the group, so it cannot be removed")
+    present = {process: client for process, client in state.clients.items() if process not in remove}
+    if not present and not add:
+        raise ConfigException("nobody would be left: every process of the group is removed and none is added")
+    simulation = _Simulation(state, ends or {})
+    present |= {process: simulation.newcomer(process, threads) for process in add}
+    rounds, settled = simulation.run(replace(state, clients=present), assignor)
+    return Plan(_processes(state.clients, present, rounds), tuple(rounds), settled)
+
+
+def moves_by_place(
+    state: ApplicationState,
+    assignor: TaskAssignor,
+    *,
+    count: int,
+    remove: Collection[ProcessId] = (),
+    threads: int = 1,
+    ends: Mapping[TaskId, int] | None = None,
+) -> tuple[int, int]:
+    """Return the least and the most tasks that move, over the places where new ids may sort.
+
+    Only some places are tried in a large group.
+    """
+    present = state.clients.keys() - set(remove)
+    step = max(1, len(present) // _MOST_PLACES)
+    moved = []
+    for place in range(0, len(present) + 1, step) if count else (0,):
+        added = new_process_ids(present, count, place=place)
+        plan = what_if(state, assignor, add=added, remove=remove, threads=threads, ends=ends)
+        moved.append(len(plan.moved))
+    return min(moved), max(moved)
+
+
+def new_process_ids(present: Collection[ProcessId], count: int, *, place: int | None = None) -> list[ProcessId]:
+    """Return ids for instances that do not exist yet; they sort together.
+
+    A new instance's id is random, and assignors deal tasks in the order of ids: its place decides which tasks move.
+
+    Args:
+        present: Ids that are taken.
+        count: How many are wanted.
+        place: How many of those present sort before the new ones; all if left out.
+    """
+    order = [-_LARGEST_POSITION, *map(_position, sorted(present)), _LARGEST_POSITION]
+    before = order[:-1][-1 if place is None else place]
+    step = (order[order.index(before) + 1] - before) // (count + 1)
+    return [_at(before + step * number) for number in range(1, count + 1)]
+
+
+def find_process(state: ApplicationState, text: str) -> ProcessId:
+    """Find a process by its id, by the beginning of it, or by one of its consumers.
+
+    Raises:
+        ConfigException: no process is called so, or several are.
+    """
+    wanted = text.lower()
+    found = {
+        process
+        for process, client in state.clients.items()
+        if str(process).startswith(wanted)
+        or any(name.lower().startswith(wanted) for name in client.consumer_client_ids)
+    }
+    if text and len(found) == 1:
+        return found.pop()
+    names = ", ".join(sorted(map(str, found if text and found else state.clients)))
+    if text and found:
+        raise ConfigException(f"{text!r} means several processes: {names}; write more of the id")
+    raise ConfigException(f"no process is called {text!r}; the group has {names}")
+
+
+class _Simulation:
+    """Follows an assignor's answers as a group would that warms everything up before it looks again."""
+
+    def __init__(self, state: ApplicationState, ends: Mapping[TaskId, int]) -> None:
+        self._clients = state.clients
+        self._acceptable = state.assignment_configs.acceptable_recovery_lag
+        #: The length of each logged task's changelogs; None if unknown.
+        self._whole: dict[TaskId, int | None] = {}
+        for info in state.all_tasks:
+            if info.is_logged:
+                known = [lag for c in state.clients.values() if (lag := (c.task_lags or {}).get(info.id, -1)) >= 0]
+                self._whole[info.id] = ends.get(info.id, max(known, default=None))
+
+    def newcomer(self, process: ProcessId, threads: int) -> KafkaStreamsState:
+        """Return a process without state; where the group has racks or tags, it stands where fewest do."""
+        places: dict[tuple[str | None, tuple[tuple[str, str], ...]], int] = {}
+        for client in self._clients.values():
+            place = client.rack_id, tuple(sorted(client.client_tags.items()))
+            places[place] = places.get(place, 0) + 1
+        rack, tags = min(places, key=places.__getitem__) if places else (None, ())
+        return KafkaStreamsState(
+            process_id=process,
+            num_processing_threads=threads,
+            rack_id=rack,
+            client_tags=dict(tags),
+            task_lags={task: self._not_caught_up() if end is None else end for task, end in self._whole.items()},
+        )
+
+    def run(self, state: ApplicationState, assignor: TaskAssignor) -> tuple[list[Round], bool]:
+        """Return the rounds, and whether the assignor was done in the end."""
+        rounds: list[Round] = []
+        while len(rounds) < _MOST_ROUNDS:
+            answer = assignor.assign(state)
+            error = validate(state, answer)
+            if error is not AssignmentError.NONE:
+                raise StreamsException(f"the assignor gave an invalid assignment: {error.value}")
+            rounds.append(self._round(state, answer))
+            asks_again = answer.probing_rebalance or any(e.followup_rebalance_deadline for e in answer.assignment)
+            if not asks_again:
+                return rounds, True
+            following = _follow(state, rounds[-1].held)
+            if _same(state, following):
+                return rounds, False
+            state = following
+        return rounds, False
+
+    def _round(self, state: ApplicationState, answer: TaskAssignment) -> Round:
+        held = {
+            process: Held(
+                tuple(sorted(t for e in answer.assignment if e.process_id == process for t in e.active_tasks)),
+                tuple(sorted(t for e in answer.assignment if e.process_id == process for t in e.standby_tasks)),
+            )
+            for process in sorted(state.clients)
+        }
+        restores: dict[ProcessId, Restore] = {}
+        pauses = []
+        for process, tasks in held.items():
+            for task in (*tasks.active, *tasks.standby):
+                if task not in self._whole or (left := self._left(state.clients[process], task)) == 0:
+                    continue
+                one = Restore(tasks=1, records=left or 0, unknown=int(left is None))
+                restores[process] = restores.get(process, Restore()) + one
+                if task in tasks.active:
+                    pauses.append(Pause(task, process, left))
+        decisions = explain(state, answer)
+        return Round(
+            held=MappingProxyType(held),
+            decisions=decisions,
+            restores=MappingProxyType(restores),
+            pauses=tuple(sorted(pauses, key=lambda pause: pause.task)),
+            hands_over=any(decision.kind is Kind.MOVES for decision in decisions),
+        )
+
+    def _left(self, client: KafkaStreamsState, task: TaskId) -> int | None:
+        """Return what a process still has to read to have the task complete; None if unknown."""
+        lag = (client.task_lags or {}).get(task, UNKNOWN_OFFSET_SUM)
+        if lag == LATEST_OFFSET:
+            return 0
+        if lag == UNKNOWN_OFFSET_SUM:
+            return None
+        made_up = self._whole[task] is None and lag == self._not_caught_up()
+        return None if made_up else lag
+
+    def _not_caught_up(self) -> int:
+        return min(LONG_MAX, self._acceptable + 1)
+
+
+def _follow(state: ApplicationState, held: Mapping[ProcessId, Held]) -> ApplicationState:
+    """Return the group once everybody has what he was given, completely."""
+    clients = {}
+    for process, client in state.clients.items():
+        tasks = held[process]
+        lags = {task: 0 if lag == LATEST_OFFSET else lag for task, lag in (client.task_lags or {}).items()}
+        lags |= {task: 0 for task in tasks.standby if task in lags}
+        lags |= {task: LATEST_OFFSET for task in tasks.active if task in lags}
+        clients[process] = replace(
+            client,
+            previous_active_tasks=frozenset(tasks.active),
+            previous_standby_tasks=frozenset(tasks.standby),
+            task_lags=lags,
+        )
+    return replace(state, clients=clients)
+
+
+def _processes(
+    before: Mapping[ProcessId, KafkaStreamsState], after: Mapping[ProcessId, KafkaStreamsState], rounds: Sequence[Round]
+) -> tuple[ProcessPlan, ...]:
+    """Return every process with what it has and will have."""
+    told = []
+    for process in sorted({*before, *after}):
+        old = before.get(process)
+        told.append(
+            ProcessPlan(
+                process=process,
+                threads=(old or after[process]).num_processing_threads,
+                added=old is None,
+                removed=process not in after,
+                before=Held(tuple(sorted(old.previous_active_tasks)), tuple(sorted(old.previous_standby_tasks)))
+                if old
+                else Held(),
+                after=rounds[-1].held.get(process, Held()),
+                restore=sum((one.restores.get(process, Restore()) for one in rounds), Restore()),
+            )
+        )
+    return tuple(told)
+
+
+def _same(one: ApplicationState, other: ApplicationState) -> bool:
+    return all(
+        client.previous_active_tasks == other.clients[process].previous_active_tasks
+        and client.previous_standby_tasks == other.clients[process].previous_standby_tasks
+        and client.task_lags == other.clients[process].task_lags
+        for process, client in one.clients.items()
+    )
+
+
+def _position(process: ProcessId) -> int:
+    """Return an integer that sorts as processes do: the upper and the lower half are signed (``ProcessId``)."""
+    return (process.id.int ^ (1 << 127) ^ (1 << 63)) - _LARGEST_POSITION
+
+
+def _at(position: int) -> ProcessId:
+    return ProcessId(uuid.UUID(int=(position + _LARGEST_POSITION) ^ (1 << 127) ^ (1 << 63)))

@@ -1,0 +1,189 @@
+"""``sparkrelay plan``: if an instance came or went, what would move, and how long until it is warm?
+
+It asks and changes nothing: a group is read from the broker, or from a file, and its assignor is run on a copy.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from sparkrelay.errors import ConfigException, SparkRelayError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.assignment import ApplicationState
+    from sparkrelay.types import TaskId
+
+__all__ = ["plan"]
+
+#: Records a second that one process restores if nothing is said. Cautious: a store takes in 750,000 and more, but small
+#: changelogs are dominated by fetching and by starting Spark jobs.
+_RESTORE_RATE = 100_000.0
+_WRONG_USAGE = 2
+#: Columns where nobody looks on: a pipe or a file need not wrap.
+_PLAIN_WIDTH = 200
+
+
+_LEAVING = ("an instance that is stopped leaves at once; one that dies is missed after session.timeout.ms",)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """What is planned for.
+
+    Attributes:
+        title: How it is called.
+        ends: Length of the tasks' changelogs, as far as known.
+        notes: What the reader has to know of where this comes from.
+    """
+
+    title: str
+    state: ApplicationState
+    ends: Mapping[TaskId, int]
+    notes: tuple[str, ...]
+
+
+def plan(
+    *,
+    bootstrap_servers: Annotated[
+        str | None,
+        Parameter(name=["--bootstrap-servers", "--bootstrap-server"], help="HOST:PORT of the application's Kafka."),
+    ] = None,
+    application_id: Annotated[str | None, Parameter(help="The application.id of the running application.")] = None,
+    state: Annotated[Path | None, Parameter(help="Read the group from this JSON file instead.")] = None,
+    add: Annotated[int, Parameter(help="How many instances join.")] = 0,
+    remove: Annotated[
+        list[str] | None,
+        Parameter(help="An instance that leaves: its process id, the beginning of it, or a member id. Repeatable."),
+    ] = None,
+    threads: Annotated[int, Parameter(help="num.stream.threads of the instances that join.")] = 1,
+    standbys: Annotated[int | None, Parameter(help="num.standby.replicas, if not as assigned now.")] = None,
+    warm_ups: Annotated[int | None, Parameter(help="max.warmup.replicas, if not 2.")] = None,
+    acceptable_lag: Annotated[int | None, Parameter(help="acceptable.recovery.lag, if not 10000.")] = None,
+    assignor: Annotated[str | None, Parameter(help="task.assignor.class, if set: package.module:Class.")] = None,
+    restore_rate: Annotated[float, Parameter(help="Records a second that one instance restores.")] = _RESTORE_RATE,
+    as_json: Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")] = False,
+) -> int:
+    """Tell what would happen if instances joined or left: what moves and why, and how long until all is warm.
+
+    Nothing is changed. Exit codes: 0 done, 2 the question cannot be answered.
+    """
+    try:
+        _check(add=add, threads=threads, restore_rate=restore_rate)
+        configs = {
+            "num_standby_replicas": standbys,
+            "max_warmup_replicas": warm_ups,
+            "acceptable_recovery_lag": acceptable_lag,
+        }
+        given = {key: value for key, value in configs.items() if value is not None}
+        if standbys is not None and standbys < 0:
+            raise ConfigException(f"--standbys {standbys}: give 0 or more")
+        if state is not None:
+            if bootstrap_servers is not None or application_id is not None:
+                raise ConfigException("--state FILE stands for a group of its own; leave out --bootstrap-servers")
+            group = _from_file(state, given)
+        elif bootstrap_servers is None or application_id is None:
+            raise ConfigException("name a group: --bootstrap-servers HOST:PORT --application-id NAME, or --state FILE")
+        else:
+            group = _from_broker(bootstrap_servers, application_id, given)
+        _answer(
+            group,
+            add=add,
+            remove=remove or [],
+            threads=threads,
+            assignor=assignor,
+            restore_rate=restore_rate,
+            as_json=as_json,
+        )
+    except SparkRelayError as error:
+        print(f"sparkrelay: {error}", file=sys.stderr)
+        return _WRONG_USAGE
+    return 0
+
+
+def _check(*, add: int, threads: int, restore_rate: float) -> None:
+    if add < 0:
+        raise ConfigException(f"--add {add}: give how many instances join, 0 or more; --remove names those that leave")
+    if threads < 1:
+        raise ConfigException(f"--threads {threads}: an instance has at least one thread")
+    if not 0 < restore_rate < float("inf"):
+        raise ConfigException(f"--restore-rate {restore_rate:g}: give records a second, more than 0")
+
+
+def _from_file(file: Path, configs: Mapping[str, int]) -> _Group:
+    from sparkrelay.testing.application_state import application_state, end_offset_sums  # noqa: PLC0415
+
+    try:
+        given = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigException(f"--state {file}: {error.strerror}. Name a file that can be read.") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigException(f"--state {file} is not JSON: {error}") from error
+    try:
+        given = given.get("input", given)
+        described = application_state({**given, "configs": {**given.get("configs", {}), **configs}})
+        ends = end_offset_sums([task for task in given["tasks"] if "end_offset_sum" in task])
+    except KeyError as error:
+        raise ConfigException(f"--state {file} lacks {error.args[0]!r}; see docs/plan.md for what it holds") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ConfigException(f"--state {file} does not describe a group: {error}") from error
+    if not described.clients:
+        raise ConfigException(f"--state {file} describes a group without instances")
+    return _Group(f"the group in {file}", described, ends, ())
+
+
+def _from_broker(bootstrap_servers: str, application_id: str, configs: Mapping[str, int]) -> _Group:
+    from sparkrelay.observe.group import read_group  # noqa: PLC0415
+
+    found = read_group(bootstrap_servers, application_id, configs)
+    return _Group(f"application {application_id}", found.state, found.ends, found.notes)
+
+
+def _answer(
+    group: _Group,
+    *,
+    add: int,
+    remove: list[str],
+    threads: int,
+    assignor: str | None,
+    restore_rate: float,
+    as_json: bool,
+) -> None:
+    from rich.console import Console  # noqa: PLC0415
+
+    from sparkrelay.assignment import load_assignor  # noqa: PLC0415
+    from sparkrelay.assignment.plan import find_process, moves_by_place, new_process_ids, what_if  # noqa: PLC0415
+    from sparkrelay.cli.plan_report import Report  # noqa: PLC0415
+
+    if assignor is not None and "" not in sys.path:
+        sys.path.append("")  # an installed command does not look in the current folder
+    decides = load_assignor(assignor, {})
+    leaving = {find_process(group.state, name) for name in remove}
+    present = group.state.clients.keys() - leaving
+    joining = new_process_ids(present, add)
+    outcome = what_if(group.state, decides, add=joining, remove=leaving, threads=threads, ends=group.ends)
+    report = Report(
+        plan=outcome,
+        title=group.title,
+        joining=tuple(joining),
+        tasks=len(group.state.all_tasks),
+        restore_rate=restore_rate,
+        rate_is_given=restore_rate != _RESTORE_RATE,
+        moves=moves_by_place(group.state, decides, count=add, remove=leaving, threads=threads, ends=group.ends),
+        notes=group.notes + _LEAVING * bool(leaving),
+    )
+    if as_json:
+        print(json.dumps(report.as_json(), indent=2))
+    else:
+        console = Console(highlight=False, markup=False)
+        if not console.is_terminal:
+            console.width = _PLAIN_WIDTH
+        for part in report.renderables():
+            console.print(part)
