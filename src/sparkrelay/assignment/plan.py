@@ -6,25 +6,24 @@ it asks for the next one (KIP-441). Traffic meanwhile is left out: lags are thos
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from sparkrelay.assignment.explain import Decision, Kind, explain
 from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
+from sparkrelay.assignment.process_ids import new_process_ids
 from sparkrelay.assignment.task_assignor import AssignmentError
 from sparkrelay.assignment.validation import validate
-from sparkrelay.errors import ConfigException, StreamsException
+from sparkrelay.errors import ConfigException, SparkRelayError, StreamsException
 from sparkrelay.protocol import LATEST_OFFSET, LONG_MAX, UNKNOWN_OFFSET_SUM
-from sparkrelay.types import ProcessId
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from sparkrelay.assignment.application_state import ApplicationState
     from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
-    from sparkrelay.types import TaskId
+    from sparkrelay.types import ProcessId, TaskId
 
 __all__ = [
     "Held",
@@ -33,16 +32,13 @@ __all__ = [
     "ProcessPlan",
     "Restore",
     "Round",
-    "find_process",
     "moves_by_place",
-    "new_process_ids",
     "what_if",
 ]
 
 #: A custom assignor may ask for rebalances for ever; a plan ends.
 _MOST_ROUNDS = 1000
 _MOST_PLACES = 20
-_LARGEST_POSITION = 1 << 127
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +178,7 @@ def what_if(
     Args:
         state: The group as it is, with lags.
         assignor: Who decides in that group.
-        add: Ids of the instances that join, with empty state (see ``new_process_ids``).
+        add: Ids of the instances that join, with empty state (see ``process_ids.new_process_ids``).
         remove: Processes that leave.
         threads: Stream threads of each instance that joins.
         ends: Length of each task's changelogs, in offsets. Left out: the greatest lag that any process has, which is
@@ -190,7 +186,7 @@ def what_if(
 
     Raises:
         ConfigException: a process to remove is not there, or nobody would be left.
-        StreamsException: the assignor's answer is invalid.
+        StreamsException: the assignor fails, or its answer is invalid.
     """
     for process in remove:
         if process not in state.clients:
@@ -220,48 +216,11 @@ def moves_by_place(
     present = state.clients.keys() - set(remove)
     step = max(1, len(present) // _MOST_PLACES)
     moved = []
-    for place in range(0, len(present) + 1, step) if count else (0,):
+    for place in range(0, len(present) + 1, step):
         added = new_process_ids(present, count, place=place)
         plan = what_if(state, assignor, add=added, remove=remove, threads=threads, ends=ends)
         moved.append(len(plan.moved))
     return min(moved), max(moved)
-
-
-def new_process_ids(present: Collection[ProcessId], count: int, *, place: int | None = None) -> list[ProcessId]:
-    """Return ids for instances that do not exist yet; they sort together.
-
-    A new instance's id is random, and assignors deal tasks in the order of ids: its place decides which tasks move.
-
-    Args:
-        present: Ids that are taken.
-        count: How many are wanted.
-        place: How many of those present sort before the new ones; all if left out.
-    """
-    order = [-_LARGEST_POSITION, *map(_position, sorted(present)), _LARGEST_POSITION]
-    before = order[:-1][-1 if place is None else place]
-    step = (order[order.index(before) + 1] - before) // (count + 1)
-    return [_at(before + step * number) for number in range(1, count + 1)]
-
-
-def find_process(state: ApplicationState, text: str) -> ProcessId:
-    """Find a process by its id, by the beginning of it, or by one of its consumers.
-
-    Raises:
-        ConfigException: no process is called so, or several are.
-    """
-    wanted = text.lower()
-    found = {
-        process
-        for process, client in state.clients.items()
-        if str(process).startswith(wanted)
-        or any(name.lower().startswith(wanted) for name in client.consumer_client_ids)
-    }
-    if text and len(found) == 1:
-        return found.pop()
-    names = ", ".join(sorted(map(str, found if text and found else state.clients)))
-    if text and found:
-        raise ConfigException(f"{text!r} means several processes: {names}; write more of the id")
-    raise ConfigException(f"no process is called {text!r}; the group has {names}")
 
 
 class _Simulation:
@@ -296,10 +255,15 @@ class _Simulation:
         """Return the rounds, and whether the assignor was done in the end."""
         rounds: list[Round] = []
         while len(rounds) < _MOST_ROUNDS:
-            answer = assignor.assign(state)
-            error = validate(state, answer)
-            if error is not AssignmentError.NONE:
-                raise StreamsException(f"the assignor gave an invalid assignment: {error.value}")
+            try:
+                answer = assignor.assign(state)
+            except SparkRelayError:
+                raise
+            except Exception as error:  # user code may raise anything
+                raise StreamsException(f"the assignor failed: {type(error).__name__}: {error}") from error
+            verdict = validate(state, answer)
+            if verdict is not AssignmentError.NONE:
+                raise StreamsException(f"the assignor gave an invalid assignment: {verdict.value}")
             rounds.append(self._round(state, answer))
             asks_again = answer.probing_rebalance or any(e.followup_rebalance_deadline for e in answer.assignment)
             if not asks_again:
@@ -398,12 +362,3 @@ def _same(one: ApplicationState, other: ApplicationState) -> bool:
         and client.task_lags == other.clients[process].task_lags
         for process, client in one.clients.items()
     )
-
-
-def _position(process: ProcessId) -> int:
-    """Return an integer that sorts as processes do: the upper and the lower half are signed (``ProcessId``)."""
-    return (process.id.int ^ (1 << 127) ^ (1 << 63)) - _LARGEST_POSITION
-
-
-def _at(position: int) -> ProcessId:
-    return ProcessId(uuid.UUID(int=(position + _LARGEST_POSITION) ^ (1 << 127) ^ (1 << 63)))

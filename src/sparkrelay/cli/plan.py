@@ -159,7 +159,8 @@ def _answer(
     from rich.console import Console  # noqa: PLC0415
 
     from sparkrelay.assignment import load_assignor  # noqa: PLC0415
-    from sparkrelay.assignment.plan import find_process, moves_by_place, new_process_ids, what_if  # noqa: PLC0415
+    from sparkrelay.assignment.plan import moves_by_place, what_if  # noqa: PLC0415
+    from sparkrelay.assignment.process_ids import find_process, new_process_ids  # noqa: PLC0415
     from sparkrelay.cli.plan_report import Report  # noqa: PLC0415
 
     if assignor is not None and "" not in sys.path:
@@ -176,7 +177,9 @@ def _answer(
         tasks=len(group.state.all_tasks),
         restore_rate=restore_rate,
         rate_is_given=restore_rate != _RESTORE_RATE,
-        moves=moves_by_place(group.state, decides, count=add, remove=leaving, threads=threads, ends=group.ends),
+        moves=moves_by_place(group.state, decides, count=add, remove=leaving, threads=threads, ends=group.ends)
+        if add
+        else None,
         notes=group.notes + _LEAVING * bool(leaving),
     )
     if as_json:

@@ -35,7 +35,7 @@ class Report:
         tasks: How many tasks the group has.
         restore_rate: Records a second that one process restores.
         rate_is_given: It was asked for; else it is our guess.
-        moves: The least and the most tasks that move, by where new ids sort.
+        moves: The least and the most tasks that move, by where new ids sort; None if nobody joins.
         notes: Where the group comes from, and what was assumed.
     """
 
@@ -45,7 +45,7 @@ class Report:
     tasks: int
     restore_rate: float
     rate_is_given: bool
-    moves: tuple[int, int]
+    moves: tuple[int, int] | None
     notes: tuple[str, ...]
 
     def names(self) -> dict[ProcessId, str]:
@@ -69,7 +69,7 @@ class Report:
             "settled": plan.settled,
             "rebalances": plan.rebalances,
             "moved_tasks": list(map(str, plan.moved)),
-            "moves_by_id": {"least": self.moves[0], "most": self.moves[1]},
+            "moves_by_id": None if self.moves is None else {"least": self.moves[0], "most": self.moves[1]},
             "restore_rate": rate,
             "restore": _restore_json(plan.restore),
             "seconds_until_warm": plan.seconds(rate),
@@ -122,7 +122,7 @@ class Report:
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
         moved = f"{len(plan.moved)} of {self.tasks} tasks"
         table.add_row("moves", moved + (f": {_tasks(plan.moved)}" if plan.moved else ""))
-        if self.moves[0] != self.moves[1]:
+        if self.moves is not None and self.moves[0] != self.moves[1]:
             table.add_row(
                 "", f"a new instance's id is random: depending on where it sorts, {self.moves[0]} to {self.moves[1]}"
             )

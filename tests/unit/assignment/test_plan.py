@@ -18,7 +18,8 @@ from sparkrelay.assignment import (
     TaskInfo,
 )
 from sparkrelay.assignment.explain import Kind
-from sparkrelay.assignment.plan import Held, Restore, find_process, moves_by_place, new_process_ids, what_if
+from sparkrelay.assignment.plan import Held, Restore, moves_by_place, what_if
+from sparkrelay.assignment.process_ids import find_process, new_process_ids
 from sparkrelay.errors import ConfigException, StreamsException
 from sparkrelay.protocol import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
 from sparkrelay.types import ProcessId, TaskId, TopicPartition
@@ -186,6 +187,16 @@ def test_an_assignor_that_never_rests_ends_all_the_same():
     assert len(plan.rounds) == 1
 
 
+class Broken(TaskAssignor):
+    def assign(self, application_state):
+        return application_state.no_such_thing
+
+
+def test_an_assignor_that_fails_is_blamed():
+    with pytest.raises(StreamsException, match=r"the assignor failed: AttributeError: .*no_such_thing"):
+        what_if(group({P1: [0]}), Broken())
+
+
 def test_an_invalid_answer_is_refused():
     with pytest.raises(StreamsException, match="ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES"):
         what_if(group({P1: [0, 2], P2: [1, 3]}), Doubling())
@@ -221,7 +232,7 @@ def test_new_ids_sort_where_they_are_wanted(ids, count, data):
 def test_where_a_new_id_sorts_decides_how_much_moves():
     state = group({P1: [0, 2], P2: [1, 3]})
     assert moves_by_place(state, HA, count=1) == (2, 4)
-    assert moves_by_place(state, HA, count=0) == (0, 0)
+    assert moves_by_place(group({P1: []}, count=0), HA, count=2) == (0, 0)
 
 
 def test_a_task_whose_lag_is_unknown_pauses_for_an_unknown_time():
