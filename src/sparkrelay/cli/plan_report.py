@@ -34,7 +34,7 @@ class Report:
         joining: The made-up ids of instances that join.
         tasks: How many tasks the group has.
         restore_rate: Records a second that one process restores.
-        rate_is_given: It was asked for; else it is our guess.
+        rate_is_given: It was asked for; else it is what we measured.
         moves: The least and the most tasks that move, by where new ids sort; None if nobody joins.
         notes: Where the group comes from, and what was assumed.
     """
@@ -129,7 +129,7 @@ class Report:
         table.add_row("rebalances", str(plan.rebalances) if _changes(plan) else "none needed")
         table.add_row("records to restore", _records(plan.restore))
         rate = f"{self.restore_rate:,.0f} records/s in each instance"
-        why = "" if self.rate_is_given else ", a cautious guess: give your own by --restore-rate"
+        why = "" if self.rate_is_given else ", measured once on 2 cores: give your own by --restore-rate"
         unknown = "; copies of unknown length not counted" if plan.restore.unknown else ""
         table.add_row("all warm after", f"{_time(plan.seconds(self.restore_rate))} at {rate}{why}{unknown}")
         table.add_row("without service", self._without_service(names))

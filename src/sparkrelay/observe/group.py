@@ -130,16 +130,16 @@ def _decode(group: GroupDescription, member: GroupMemberDescription) -> _Member:
 def _snapshot(
     members: Sequence[_Member], tasks: Sequence[TaskInfo], ends: Mapping[TaskId, int], configs: Mapping[str, Any]
 ) -> GroupSnapshot:
-    infos = {task.id: task for task in tasks}
     given: dict[str, Any] = dict(configs)
     notes = [f"as of the last rebalance; members: {len(members)}, changelog ends read just now"]
-    if "num_standby_replicas" not in given:
-        given["num_standby_replicas"] = _assigned_standbys(members, infos.values())
-        notes.append(
-            f"settings are not in the group: num.standby.replicas={given['num_standby_replicas']} is what is assigned "
-            "now (--standbys); for others Kafka's defaults (--warm-ups, --acceptable-lag, --assignor)"
-        )
+    given.setdefault("num_standby_replicas", _assigned_standbys(members, tasks))
     settings = AssignmentConfigs(**given)
+    notes.append(
+        "settings are not in the group; taken for this: "
+        f"num.standby.replicas={settings.num_standby_replicas} (--standbys; if not given, as many as are assigned), "
+        f"max.warmup.replicas={settings.max_warmup_replicas} (--warm-ups), "
+        f"acceptable.recovery.lag={settings.acceptable_recovery_lag} (--acceptable-lag)"
+    )
     behind = {
         task
         for member in members
