@@ -63,7 +63,7 @@ def default_standby_task_assignment(
     position = {task: index for index, task in enumerate(placement.tasks)}
     logged = [position[task] for task in task_hash_order(task for task in placement.tasks if infos[task].is_logged)]
     place_standbys(placement, states, logged, application_state.assignment_configs)
-    return _with_deadlines(placement, assignments)
+    return _as_before(placement, assignments)
 
 
 def optimize_rack_aware_active_tasks(
@@ -78,7 +78,8 @@ def optimize_rack_aware_active_tasks(
 
     Nothing changes unless a rack-aware strategy and *both* costs are configured (as in Java, costs given here only
     replace configured ones), every process has a rack and every partition looked at has one. Each process keeps its
-    number of these tasks.
+    number of these tasks. Call it before placing standbys: a process that gets a task to run which it followed so far
+    no longer follows it, and nobody else does instead.
 
     Args:
         application_state: The application.
@@ -88,7 +89,7 @@ def optimize_rack_aware_active_tasks(
         non_overlap_cost: Cost of a task that moves, instead of the configured one.
 
     Raises:
-        ValueError: a task is active nowhere.
+        ValueError: a task is active nowhere, or on several processes.
     """
     wanted = sorted(set(tasks))
     states = application_state.kafka_streams_states(False)
@@ -100,12 +101,18 @@ def optimize_rack_aware_active_tasks(
     placement = _placement(states, infos, assignments)
     position = {task: index for index, task in enumerate(placement.tasks)}
     for task in wanted:
-        if not any(position.get(task) in held for held in placement.active):
-            raise ValueError(f"Task {task} not assigned to any client")
+        runners = sum(position.get(task) in held for held in placement.active)
+        if runners != 1:
+            raise ValueError(
+                f"Task {task} {'assigned to multiple clients' if runners else 'not assigned to any client'}"
+            )
     strategy = application_state.assignment_configs.rack_aware_assignment_strategy
     racks = RackAwareness(placement, states, infos, strategy, public=True)
     racks.optimize_actives([position[task] for task in wanted], **costs)
-    return _with_deadlines(placement, assignments)
+    for client in placement.clients:
+        # A process holds a task in one role; as in Java, running it replaces following it.
+        placement.standby[client] -= placement.active[client]
+    return _as_before(placement, assignments)
 
 
 def optimize_rack_aware_standby_tasks(
@@ -129,7 +136,7 @@ def optimize_rack_aware_standby_tasks(
     strategy = application_state.assignment_configs.rack_aware_assignment_strategy
     racks = RackAwareness(placement, states, infos, strategy, public=True)
     racks.optimize_standbys(strategy=strategy, **costs)
-    return _with_deadlines(placement, assignments)
+    return _as_before(placement, assignments)
 
 
 def _costs(configs: AssignmentConfigs, traffic: int | None, non_overlap: int | None) -> Costs | None:
@@ -151,17 +158,28 @@ def _placement(
     position = {task: index for index, task in enumerate(placement.tasks)}
     for client, process in enumerate(placement.processes):
         if process in assignments:
-            placement.active[client] |= {position[task] for task in assignments[process].active_tasks}
-            placement.standby[client] |= {position[task] for task in assignments[process].standby_tasks}
+            held = assignments[process]
+            placement.active[client] |= {position[task] for task in held.active_tasks if task in position}
+            placement.standby[client] |= {position[task] for task in held.standby_tasks if task in position}
     return placement
 
 
-def _with_deadlines(
+def _as_before(
     placement: Placement, assignments: Mapping[ProcessId, KafkaStreamsAssignment]
 ) -> Mapping[ProcessId, KafkaStreamsAssignment]:
     result = {}
     for placed in placement.to_assignments():
         before = assignments.get(placed.process_id)
-        deadline = before.followup_rebalance_deadline if before else None
-        result[placed.process_id] = placed if deadline is None else placed.with_followup_rebalance(deadline)
+        result[placed.process_id] = placed if before is None else _with_leftovers(placed, before, placement.tasks)
     return MappingProxyType(result)
+
+
+def _with_leftovers(
+    placed: KafkaStreamsAssignment, before: KafkaStreamsAssignment, known: Iterable[TaskId]
+) -> KafkaStreamsAssignment:
+    """Return ``placed`` with what a placement has no room for: the deadline, and tasks that no longer exist."""
+    for task in before.tasks.keys() - set(known):
+        # They stay, as identity_assignment gives them: who hands them on is told UNKNOWN_TASK_ID.
+        placed = placed.assign_task(before.tasks[task])
+    deadline = before.followup_rebalance_deadline
+    return placed if deadline is None else placed.with_followup_rebalance(deadline)
