@@ -112,7 +112,6 @@ def _client_state(
         lags = {task: running[reported.get(task) != LATEST_OFFSET] for task in logged}
     else:
         lags = {task: lag_of(reported.get(task), end) for task, end in ends.items()}
-    end_points = [point for consumer in consumers if (point := consumer.subscription.user_end_point)]
     racks = {consumer.rack_id for consumer in consumers}
     tags, _reserved = split_tags(consumers[0].subscription.client_tags)
     return KafkaStreamsState(
@@ -121,7 +120,7 @@ def _client_state(
         consumer_client_ids=frozenset(consumer.consumer_id for consumer in consumers),
         previous_active_tasks=frozenset(active),
         previous_standby_tasks=frozenset(reported.keys() - active),
-        host_info=HostInfo.parse(end_points[0]) if end_points else None,
+        host_info=_host_info(consumers),
         client_tags=tags,
         rack_id=racks.pop() if len(racks) == 1 else None,
         task_lags=lags,
@@ -129,3 +128,14 @@ def _client_state(
             consumer.consumer_id: frozenset(consumer.subscription.task_offset_sums) for consumer in consumers
         },
     )
+
+
+def _host_info(consumers: Sequence[GroupMember]) -> HostInfo | None:
+    for consumer in consumers:
+        if consumer.subscription.user_end_point:
+            try:
+                return HostInfo.parse(consumer.subscription.user_end_point)
+            except ValueError:
+                # Its own setting is wrong: it cannot be asked, but that must not keep the others from their tasks.
+                continue
+    return None

@@ -8,7 +8,7 @@ from sparkrelay.assignment import GroupMember, TaskInfo
 from sparkrelay.assignment.client_states import client_states, end_offset_sums
 from sparkrelay.assignment.placement import Placement
 from sparkrelay.errors import StreamsException
-from sparkrelay.protocol import LATEST_OFFSET, LONG_MAX, UNKNOWN_OFFSET_SUM, SubscriptionInfo
+from sparkrelay.protocol import LATEST_OFFSET, LONG_MAX, UNKNOWN_OFFSET_SUM, HostInfo, SubscriptionInfo
 from sparkrelay.types import TaskId, TopicPartition
 
 
@@ -147,6 +147,13 @@ def test_tags_and_end_point_are_the_processs(member, known):
     state = known([member(1, 0, **told), member(1, 1, **told)])
     assert dict(state.client_tags) == {"zone": "a"}
     assert str(state.host_info) == "h:1"
+
+
+@pytest.mark.parametrize("end_point", ["nonsense", "one:x", ":80", "one:99999"])
+def test_a_bad_end_point_hides_its_process_and_fails_nobody(member, known, end_point):
+    assert known([member(1, 0, user_end_point=end_point)]).host_info is None
+    both = [member(1, 0, user_end_point=end_point), member(1, 1, user_end_point="one:80")]
+    assert known(both).host_info == HostInfo("one", 80)
 
 
 # Who is fuller

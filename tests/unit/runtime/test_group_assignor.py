@@ -1,0 +1,225 @@
+"""A member's part in its group's rebalances: what it says, what it takes, and what it answers as leader.
+
+The broker is played: partition counts and changelog ends are given. Decisions are tested in tests/unit/assignment.
+"""
+
+from __future__ import annotations
+
+import itertools
+import types
+
+import pytest
+
+from sparkrelay.assignment import AssignmentConfigs, HighAvailabilityTaskAssignor
+from sparkrelay.config import StreamsConfig
+from sparkrelay.consumer.assignor import ClusterView, GroupMetadata, MemberAssignment, MemberSubscription
+from sparkrelay.errors import (
+    IncompatibleTopologyException,
+    StreamsException,
+    TaskAssignmentException,
+    TimeoutException,
+)
+from sparkrelay.protocol import LATEST_OFFSET, LATEST_SUPPORTED_VERSION, AssignmentInfo, ErrorCode, SubscriptionInfo
+from sparkrelay.records.formats import Json, String
+from sparkrelay.runtime.group_assignor import StreamsGroupAssignor, assignment_configs
+from sparkrelay.runtime.layout import TopicNames, lay_out
+from sparkrelay.topology import StreamsBuilder
+from sparkrelay.types import ProcessId, TaskId
+
+GROUP = GroupMetadata("app", 1, "me")
+
+
+def pipeline(topic="flights"):
+    builder = StreamsBuilder()
+    rows = builder.stream(topic, key=String("carrier"), value=Json("carrier string, origin string"))
+    rows.groupBy("carrier").count(name="by-carrier").to("carriers", value=Json())
+    return builder.build()
+
+
+class Broker:
+    """The topics of an application as its leader asks for them."""
+
+    def __init__(self, topology, *, partitions=2, error=None, ends_error=None):
+        self.topology, self.partitions, self.error, self.ends_error = topology, partitions, error, ends_error
+        self.asked = set()
+
+    def prepare(self):
+        if self.error:
+            raise self.error
+        return lay_out(self.topology, TopicNames("app"), {"flights": self.partitions, "carriers": 1})
+
+    def end_offsets(self, partitions):
+        self.asked |= set(partitions)
+        if self.ends_error:
+            raise self.ends_error
+        return dict.fromkeys(partitions, 100)
+
+
+@pytest.fixture
+def made():
+    def make(number=1, *, sums=None, topology=None, assignor=None, settings=None, **broker):
+        config = StreamsConfig.from_dict(
+            {"application.id": "app", "bootstrap.servers": "localhost:1"} | (settings or {})
+        )
+        topology = topology or pipeline()
+        topics = Broker(topology, **broker)
+        taken = []
+        member = StreamsGroupAssignor(
+            config=config,
+            topology=topology,
+            process_id=ProcessId.parse(f"00000000-0000-0000-0000-{number:012x}"),
+            topics=topics,
+            assignor=assignor or HighAvailabilityTaskAssignor(),
+            offset_sums=lambda: sums or {},
+            on_info=lambda info, metadata: taken.append((info, metadata)),
+        )
+        return types.SimpleNamespace(assignor=member, topics=topics, taken=taken)
+
+    return make
+
+
+def says(member, **more):
+    return MemberSubscription(
+        topics=frozenset(["flights"]), user_data=member.assignor.subscription_user_data(frozenset(["flights"])), **more
+    )
+
+
+def lead(leader, members):
+    answers = leader.assignor.assign(ClusterView({}), {name: says(member) for name, member in members.items()})
+    return {name: (answer, AssignmentInfo.decode(answer.user_data)) for name, answer in answers.items()}
+
+
+# What a member says
+
+
+def test_only_cooperative_rebalancing_is_spoken(made):
+    assert made().assignor.supports_cooperative is True
+    assert made().assignor.name == "stream"
+
+
+def test_a_member_says_who_it_is_and_what_it_has(made):
+    sums = {TaskId(0, 0): LATEST_OFFSET, TaskId(0, 1): 40}
+    settings = {"client.tag.zone": "a", "application.server": "one:80"}
+    member = made(7, sums=sums, settings=settings)
+    said = SubscriptionInfo.decode(member.assignor.subscription_user_data(frozenset()))
+    assert (said.version, said.latest_supported_version) == (LATEST_SUPPORTED_VERSION, LATEST_SUPPORTED_VERSION)
+    assert said.process_id.id.int == 7
+    assert (said.task_offset_sums, said.user_end_point, said.client_tags["zone"]) == (sums, "one:80", "a")
+
+
+def test_each_time_it_says_something_new_and_the_number_wraps(made):
+    member = made()
+    said = [
+        SubscriptionInfo.decode(member.assignor.subscription_user_data(frozenset())).unique_field for _ in range(130)
+    ]
+    assert all(one != other for one, other in itertools.pairwise(said))
+    assert said[0] == said[128] == 1
+    assert 0 <= min(said) <= max(said) == 127
+
+
+# What it takes
+
+
+def test_an_assignment_is_handed_on(made):
+    member, info = made(), AssignmentInfo(active_tasks=[TaskId(0, 1)], standby_tasks={TaskId(0, 0): ()})
+    member.assignor.on_assignment(MemberAssignment(user_data=info.encode()), GROUP)
+    assert member.taken == [(info, GROUP)]
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "message"),
+    [
+        (ErrorCode.ASSIGNMENT_ERROR, TaskAssignmentException, "ASSIGNMENT_ERROR"),
+        (ErrorCode.INCOMPLETE_SOURCE_TOPIC_METADATA, TaskAssignmentException, "INCOMPLETE_SOURCE_TOPIC_METADATA"),
+        (ErrorCode.SHUTDOWN_REQUESTED, StreamsException, "asked the whole application to shut down"),
+    ],
+)
+def test_an_error_of_the_leader_is_raised_and_nothing_handed_on(made, code, error, message):
+    member = made()
+    with pytest.raises(error, match=message):
+        member.assignor.on_assignment(MemberAssignment(user_data=AssignmentInfo(err_code=code).encode()), GROUP)
+    assert member.taken == []
+
+
+# What it answers as leader
+
+
+def test_every_task_is_given_with_its_partitions(made):
+    members = {"one": made(1), "two": made(2)}
+    answers = lead(members["one"], members)
+    tasks = sorted(task for _answer, info in answers.values() for task in info.active_tasks)
+    assert tasks == [TaskId(0, 0), TaskId(0, 1)]
+    assert sorted(partition for answer, _ in answers.values() for partition in map(str, answer.partitions)) == [
+        "flights-0",
+        "flights-1",
+    ]
+    assert members["one"].assignor.failure is None
+    assert {str(partition) for partition in members["one"].topics.asked} == {
+        "app-by-carrier-changelog-0",
+        "app-by-carrier-changelog-1",
+    }
+
+
+def test_more_partitions_are_more_tasks(made):
+    leader = made(1, partitions=5)
+    [(_answer, info)] = lead(leader, {"one": leader}).values()
+    assert len(info.active_tasks) == 5
+
+
+@pytest.mark.parametrize("settings", [{}, {"num.standby.replicas": 1}])
+def test_copies_come_as_configured(made, settings):
+    members = {"one": made(1, settings=settings), "two": made(2, settings=settings)}
+    copies = [task for _answer, info in lead(members["one"], members).values() for task in info.standby_tasks]
+    assert len(copies) == (2 if settings else 0)
+
+
+def test_a_topic_that_is_missing_is_told_to_all_and_raised_here(made):
+    leader = made(1, topology=pipeline("nowhere"))
+    answers = lead(leader, {"one": leader, "two": made(2, topology=pipeline("nowhere"))})
+    assert {info.err_code for _answer, info in answers.values()} == {ErrorCode.ASSIGNMENT_ERROR}
+    assert "'nowhere' does not exist" in str(leader.assignor.failure)
+    with pytest.raises(TaskAssignmentException, match="'nowhere' does not exist"):
+        made(2).assignor.on_assignment(answers["two"][0], GROUP)
+
+
+def test_what_may_pass_is_left_to_the_group_to_try_again(made):
+    leader = made(1, error=TimeoutException("creating topics took too long"))
+    with pytest.raises(TimeoutException, match="too long"):
+        lead(leader, {"one": leader})
+    assert leader.assignor.failure is None
+
+
+def test_without_changelog_ends_owners_keep_their_tasks_and_it_is_looked_at_again(made):
+    running = {TaskId(0, 0): LATEST_OFFSET, TaskId(0, 1): LATEST_OFFSET}
+    members = {
+        "one": made(1, ends_error=TimeoutException("no answer")),
+        "two": made(2, sums=running),
+    }
+    answers = lead(members["one"], members)
+    assert answers["two"][1].active_tasks == (TaskId(0, 0), TaskId(0, 1))
+    assert answers["one"][1].next_rebalance_ms > 0
+
+
+def test_a_member_of_another_topology_is_refused_by_name(made):
+    leader, other = made(1), made(2, topology=pipeline("other"))
+    answers = lead(leader, {"one": leader, "two": other})
+    assert answers["one"][1].err_code == ErrorCode.NONE
+    assert len(answers["one"][1].active_tasks) == 2
+    with pytest.raises(IncompatibleTopologyException, match="source flights.*source other"):
+        other.assignor.on_assignment(answers["two"][0], GROUP)
+
+
+def test_assignors_see_the_settings():
+    config = StreamsConfig.from_dict(
+        {
+            "application.id": "app",
+            "bootstrap.servers": "localhost:1",
+            "acceptable.recovery.lag": 7,
+            "max.warmup.replicas": 8,
+            "num.standby.replicas": 9,
+            "probing.rebalance.interval.ms": 60_001,
+        }
+    )
+    assert assignment_configs(config) == AssignmentConfigs(
+        acceptable_recovery_lag=7, max_warmup_replicas=8, num_standby_replicas=9, probing_rebalance_interval_ms=60_001
+    )
