@@ -59,6 +59,12 @@ def test_a_consumer_that_joins_takes_from_the_fullest_what_makes_it_level(groups
     assert sorted(len(tasks.split()) for tasks in given.values()) == [2, 2, 2, 2]
 
 
+def test_a_task_beyond_the_even_share_goes_back_to_who_had_it(groups):
+    # Two each and one over, which both could take: the second had it.
+    given = spread(groups, ["a", "b"], "0_0 0_1 0_2 0_3 0_4", {"a": "0_1", "b": "0_0 0_3 0_4"})
+    assert given == {"a": "0_1 0_2", "b": "0_0 0_3 0_4"}
+
+
 @pytest.mark.parametrize(
     ("tasks", "standbys", "spare"),
     [
@@ -248,3 +254,15 @@ def test_the_probing_appointment_is_one_consumers_and_not_beside_a_wish_for_at_o
     times = {name: sent.info.next_rebalance_ms for name, sent in result.members.items()}
     # The first consumer has the appointment; the second waits for the first and asks at once.
     assert times == {"1-a": NOW + 600_000, "1-b": 0, "2-a": LONG_MAX}
+
+
+def test_a_rebalance_at_once_serves_as_the_appointment_of_the_consumers_behind_it(groups):
+    tasks = groups.tasks("0_0 0_1 0_2 0_3")
+    members = [member(groups, "1-a"), member(groups, "1-b", owned="0_0 0_1 0_2 0_3"), member(groups, "2-a")]
+    result = lead(groups, members, tasks, acceptable_recovery_lag=0)
+    assert result.probing_rebalance
+    assert {name: sent.info.next_rebalance_ms for name, sent in result.members.items()} == {
+        "1-a": 0,
+        "1-b": LONG_MAX,
+        "2-a": LONG_MAX,
+    }

@@ -93,6 +93,24 @@ def test_strategy_none_looks_at_no_rack(groups):
     assert task_assignment_utils.optimize_rack_aware_active_tasks(state, crossed, groups.ids("0_0 0_1")) == crossed
 
 
+@pytest.mark.parametrize("kind", ["none", *AWARE])
+def test_the_default_assignor_looks_at_racks_of_actives(groups, kind, logged):
+    # Dealt in order, each task would be where its partition is not.
+    tasks = [groups.task(f"0_{n}", racks=rack, logged=logged) for n, rack in enumerate("ba")]
+    clients = [groups.client(1, rack_id="a"), groups.client(2, rack_id="b")]
+    answer = HighAvailabilityTaskAssignor().assign(groups.state(tasks, clients, strategy=kind))
+    assert groups.active(answer) == ({1: "0_0", 2: "0_1"} if kind == "none" else {1: "0_1", 2: "0_0"})
+
+
+@pytest.mark.parametrize("kind", ["none", *AWARE])
+def test_the_default_assignor_looks_at_racks_of_standbys(groups, kind):
+    tasks = [groups.task("0_0", racks="a", log_racks="b"), groups.task("0_1", racks="b", log_racks="a")]
+    clients = [groups.client(n, rack_id=rack) for n, rack in enumerate("abab", 1)]
+    answer = HighAvailabilityTaskAssignor().assign(groups.state(tasks, clients, strategy=kind, num_standby_replicas=1))
+    standbys = ("0_0", "0_1") if kind == "none" else ("0_1", "0_0")
+    assert list(groups.table(answer).values()) == [("0_0", ""), ("0_1", ""), ("", standbys[0]), ("", standbys[1])]
+
+
 # Exchanging actives
 
 

@@ -112,14 +112,19 @@ def test_a_large_process_does_not_starve_small_ones(groups, place, ran_before):
         assert groups.actives(place(tasks, clients)) == [1, 1, 1]
 
 
-@pytest.mark.parametrize("standbys", [0, 1])
-def test_no_two_processes_have_the_same_tasks(groups, place, strategy, standbys):
-    tasks = "0_0 0_1 0_2 0_3 1_0 1_1 1_2 1_3"
-    clients = [
-        groups.client(n, active=active) for n, active in ((1, "0_1 0_2 1_3"), (2, "0_0 1_1 1_2"), (3, ""), (4, ""))
-    ]
-    answer = place(tasks, clients, num_standby_replicas=standbys)
-    held = [groups.ids(active) | groups.ids(standby) for active, standby in groups.table(answer).values()]
+@pytest.mark.parametrize(
+    ("tasks", "active", "standby"),
+    [
+        pytest.param("0_0 0_1 0_2 0_3", ["", "", "", ""], ["", "", "", ""], id="fresh"),
+        pytest.param("0_0 0_1 0_2 0_3", ["0_1 0_2", "0_3", "0_0", ""], ["", "", "", ""], id="actives before"),
+        pytest.param("0_0 0_1 0_2 0_3", ["0_1 0_2", "0_3", "0_0", ""], ["0_3 0_0", "0_0", "0_1", "0_2"], id="standbys"),
+        pytest.param("0_0 0_1 0_2 0_3 1_0 1_1 1_2 1_3", ["0_1 0_2 1_3", "0_0 1_1 1_2", "", ""], [""] * 4, id="eight"),
+    ],
+)
+def test_no_two_processes_have_the_same_tasks(groups, place, tasks, active, standby):
+    clients = [groups.client(n, active=active[n - 1], standby=standby[n - 1]) for n in (1, 2, 3, 4)]
+    answer = place(tasks, clients, num_standby_replicas=1)
+    held = [groups.ids(running) | groups.ids(copies) for running, copies in groups.table(answer).values()]
     assert len(set(held)) == len(held)
 
 
