@@ -2,19 +2,28 @@
 
 Costs: ``traffic`` for each partition without a replica in the client's rack, ``non_overlap`` for a task that moves.
 ``min_traffic`` only minimises; ``balance_subtopology`` also spreads each subtopology over the clients.
+
+The least cost is unique, who has which task at that cost is not. Groups up to ``_JAVAS_ORDER_UP_TO`` take Java's own
+way to it (``flow``), so that answers are equal; it is far too slow beyond. Larger ones take the solver that the
+least-movement assignor stands on, at the same cost. It is quick where only racks matter: then one client of a rack is
+as good as another, and tasks are placed on racks first.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
+import numpy as np
+
+from sparkrelay.assignment.balanced_placement import Bounds, place_at_least_cost
 from sparkrelay.assignment.flow import FlowGraph
 from sparkrelay.assignment.hash_order import process_hash_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
     from sparkrelay.assignment.placement import Placement
@@ -25,6 +34,8 @@ __all__ = ["Costs", "RackAwareness", "cross_rack", "racks_known"]
 
 _STANDBY_ROUNDS = 4
 _SOURCE = -1
+#: Tasks x clients up to which Java's order is followed.
+_JAVAS_ORDER_UP_TO = 400
 
 
 class Costs(TypedDict):
@@ -71,9 +82,12 @@ class RackAwareness:
     ) -> None:
         self._placement = placement
         self._infos = [infos[task] for task in placement.tasks]
-        self._racks = [states[process].rack_id for process in placement.processes]
+        racks = sorted({states[process].rack_id or "" for process in placement.processes})
+        self._rack_of = [racks.index(states[process].rack_id or "") for process in placement.processes]
+        self._racks = racks
         self._strategy = strategy
         self._all_partitions = public
+        self._exact = len(placement.tasks) * len(placement.processes) <= _JAVAS_ORDER_UP_TO
         order = process_hash_order(placement.processes) if public else placement.processes
         position = {process: client for client, process in enumerate(placement.processes)}
         self._clients = [position[process] for process in order]
@@ -81,16 +95,13 @@ class RackAwareness:
 
     def optimize_actives(self, tasks: Sequence[int], *, traffic_cost: int, non_overlap_cost: int) -> None:
         """Exchange active tasks between all clients."""
-        self._solve(
-            sorted(tasks),
-            self._clients,
-            self._placement.active,
-            self._strategy,
-            lambda task, client: (
-                traffic_cost * self._active_traffic(task, client)
-                + (0 if task in self._placement.active[client] else non_overlap_cost)
-            ),
-        )
+
+        def partitions(info: TaskInfo) -> frozenset[TopicPartition]:
+            sources = info.input_topic_partitions
+            return sources | info.changelog_topic_partitions if self._all_partitions else sources
+
+        exchange = _Exchange(self._placement.active, self._away(tasks, partitions), traffic_cost, non_overlap_cost)
+        self._solve(sorted(tasks), self._clients, exchange, self._strategy)
 
     def optimize_standbys(
         self,
@@ -102,11 +113,14 @@ class RackAwareness:
     ) -> None:
         """Exchange standbys between clients of different racks, pair by pair, while anything moves."""
         placement = self._placement
-
-        def cost(task: int, client: int) -> int:
-            changelogs = self._infos[task].changelog_topic_partitions
-            away = cross_rack(self._infos[task], changelogs, self._racks[client])
-            return traffic_cost * away + (0 if task in placement.standby[client] else non_overlap_cost)
+        followed = sorted(set().union(*placement.standby))
+        away = self._away(followed, lambda info: info.changelog_topic_partitions)
+        exchange = _Exchange(placement.standby, away, traffic_cost, non_overlap_cost)
+        rack_of = np.array(self._rack_of)
+        # Most that one move from a client to a rack can save: two clients without hope are not looked at.
+        hope = np.array([self._hope(exchange, client) for client in placement.clients], np.int64)
+        # From zero flow, tasks may change places at equal cost, and Java's answer has these changes.
+        always = strategy != "min_traffic" and self._exact
 
         def movable(source: int, destination: int) -> list[int]:
             return [
@@ -115,39 +129,61 @@ class RackAwareness:
                 if not placement.holds(destination, task) and (may_move is None or may_move(task, source, destination))
             ]
 
+        order = np.array(self._clients)
         for _ in range(_STANDBY_ROUNDS):
             moved = False
-            for one, other in itertools.combinations(self._clients, 2):
-                if self._racks[one] == self._racks[other]:
-                    continue
-                mine, theirs = movable(one, other), movable(other, one)
-                if mine and theirs:
-                    tasks = sorted(mine + theirs)
-                    moved |= self._solve(tasks, [one, other], placement.standby, strategy, cost)
+            for at, one in enumerate(self._clients):
+                after = at + 1
+                while after < len(order):
+                    others = order[after:]
+                    promising = hope[one, rack_of[others]] + hope[others, rack_of[one]] > 0
+                    promising = (promising | always) & (rack_of[others] != rack_of[one])
+                    if not promising.any():
+                        break
+                    after += int(promising.argmax()) + 1
+                    other = int(order[after - 1])
+                    mine, theirs = movable(one, other), movable(other, one)
+                    if mine and theirs and self._solve(sorted(mine + theirs), [one, other], exchange, strategy):
+                        moved = True
+                        hope[one], hope[other] = self._hope(exchange, one), self._hope(exchange, other)
             if not moved:
                 break
 
-    def _active_traffic(self, task: int, client: int) -> int:
-        info = self._infos[task]
-        partitions = info.input_topic_partitions
-        if self._all_partitions:
-            partitions |= info.changelog_topic_partitions
-        return cross_rack(info, partitions, self._racks[client])
+    def _away(
+        self, tasks: Iterable[int], partitions: Callable[[TaskInfo], Iterable[TopicPartition]]
+    ) -> dict[int, NDArray[np.int64]]:
+        """Return, for each task, how many of its partitions have no replica in each rack."""
+        return {
+            task: np.array([cross_rack(info, looked_at, rack) for rack in self._racks], np.int64)
+            for task in tasks
+            for info in (self._infos[task],)
+            for looked_at in (list(partitions(info)),)
+        }
 
-    def _solve(
-        self,
-        tasks: Sequence[int],
-        clients: Sequence[int],
-        held: Sequence[set[int]],
-        strategy: str,
-        cost: Callable[[int, int], int],
-    ) -> bool:
+    def _hope(self, exchange: _Exchange, client: int) -> NDArray[np.int64]:
+        here = self._rack_of[client]
+        saved = [exchange.away[task][here] - exchange.away[task] for task in exchange.held[client]]
+        if not saved:
+            return np.full(len(self._racks), -(1 << 40))
+        best: NDArray[np.int64] = exchange.traffic_cost * np.max(saved, axis=0) - exchange.non_overlap_cost
+        return best
+
+    def _solve(self, tasks: Sequence[int], clients: Sequence[int], exchange: _Exchange, strategy: str) -> bool:
         """Place ``tasks`` on ``clients`` at least cost, each client keeping its number; return if any moved."""
         if not tasks:
             return False
+        held = exchange.held
         owner = {task: client for client in clients for task in held[client]}
         counts = [sum(owner[task] == client for task in tasks) for client in clients]
-        build = self._min_traffic if strategy == "min_traffic" else self._balance_subtopology
+        if self._exact:
+            build = self._min_traffic if strategy == "min_traffic" else self._balance_subtopology
+        else:
+            build = self._place_on_racks if strategy == "min_traffic" else self._place_on_clients
+
+        def cost(task: int, client: int) -> int:
+            overlap = 0 if client == owner[task] else exchange.non_overlap_cost
+            return int(exchange.traffic_cost * exchange.away[task][self._rack_of[client]]) + overlap
+
         chosen = build(tasks, clients, counts, owner, cost)
         moved = False
         for task, client in chosen.items():
@@ -197,8 +233,7 @@ class RackAwareness:
         for g in range(len(groups)):
             size = group_of.count(g)
             for j, count in enumerate(counts):
-                share = math.ceil(count / len(tasks) * size)
-                graph.add_edge(first + width * g + j, second + j, capacity=share, cost=0)
+                graph.add_edge(first + width * g + j, second + j, capacity=_share(count, tasks, size), cost=0)
         for j, count in enumerate(counts):
             graph.add_edge(second + j, sink, capacity=count, cost=0)
         flows = graph.solve(_SOURCE, sink, from_zero=True)
@@ -211,3 +246,83 @@ class RackAwareness:
         if len(chosen) != len(tasks):
             raise AssertionError(f"only {len(chosen)} of {len(tasks)} tasks could be placed by subtopology")
         return chosen
+
+    def _place_on_racks(
+        self,
+        tasks: Sequence[int],
+        clients: Sequence[int],
+        counts: Sequence[int],
+        owner: Mapping[int, int],
+        cost: Callable[[int, int], int],
+    ) -> dict[int, int]:
+        """Choose a rack for each task; within it a task stays with its owner, and newcomers take what is left."""
+        racks = sorted({self._rack_of[client] for client in clients})
+        position = {rack: index for index, rack in enumerate(racks)}
+        inside: list[list[int]] = [[] for _ in racks]
+        room = np.zeros(len(racks), np.int64)
+        for client, count in zip(clients, counts, strict=True):
+            inside[position[self._rack_of[client]]].append(client)
+            room[position[self._rack_of[client]]] += count
+        home = [position[self._rack_of[owner[task]]] for task in tasks]
+        # Any client of a rack stands for all: only the owner costs less, and whoever stays in the rack stays with it.
+        costs = np.array(
+            [
+                [cost(task, owner[task] if rack == home[row] else inside[rack][0]) for rack in range(len(racks))]
+                for row, task in enumerate(tasks)
+            ],
+            np.int64,
+        )
+        placed = _on_exact_counts(costs, np.zeros(len(tasks), np.intp), room, np.array([room]))
+        chosen = {}
+        left = dict(zip(clients, counts, strict=True))
+        arrived: list[list[int]] = [[] for _ in racks]
+        for row, task in enumerate(tasks):
+            rack = int(placed[row].argmax())
+            if rack == home[row]:
+                chosen[task] = owner[task]
+                left[owner[task]] -= 1
+            else:
+                arrived[rack].append(task)
+        for rack, newcomers in enumerate(arrived):
+            places = [client for client in inside[rack] for _ in range(left[client])]
+            chosen |= dict(zip(newcomers, places, strict=True))
+        return chosen
+
+    def _place_on_clients(
+        self,
+        tasks: Sequence[int],
+        clients: Sequence[int],
+        counts: Sequence[int],
+        _owner: Mapping[int, int],
+        cost: Callable[[int, int], int],
+    ) -> dict[int, int]:
+        """Choose a client for each task, none with more of a sub-topology than its share."""
+        names, groups = np.unique([self._infos[task].id.subtopology for task in tasks], return_inverse=True)
+        sizes = np.bincount(groups, minlength=len(names))
+        most = np.array([[_share(count, tasks, int(size)) for count in counts] for size in sizes], np.int64)
+        costs = np.array([[cost(task, client) for client in clients] for task in tasks], np.int64)
+        placed = _on_exact_counts(costs, groups.astype(np.intp), np.array(counts, np.int64), most)
+        return {task: clients[int(placed[row].argmax())] for row, task in enumerate(tasks)}
+
+
+class _Exchange(NamedTuple):
+    """What is exchanged, and what that costs: tasks by client in one role, and partitions away by task and rack."""
+
+    held: Sequence[set[int]]
+    away: Mapping[int, NDArray[np.int64]]
+    traffic_cost: int
+    non_overlap_cost: int
+
+
+def _share(count: int, tasks: Sequence[int], size: int) -> int:
+    """Return how many of a sub-topology's ``size`` tasks a client with ``count`` of all may have, as Java rounds it."""
+    return math.ceil(count / len(tasks) * size)
+
+
+def _on_exact_counts(
+    costs: NDArray[np.int64], groups: NDArray[np.intp], counts: NDArray[np.int64], most: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    placed = place_at_least_cost(costs, 1, groups, Bounds(counts, counts, np.zeros_like(most), most))
+    if placed is None:
+        raise AssertionError(f"{len(costs)} tasks cannot be placed on counts {counts.tolist()}")
+    return placed
