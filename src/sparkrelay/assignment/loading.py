@@ -1,8 +1,11 @@
-"""From ``task.assignor.class`` to an assignor: a class, or an import path."""
+"""From ``task.assignor.class`` to an assignor: a class, an import path, or a file and a class in it."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.assignment.high_availability import HighAvailabilityTaskAssignor
@@ -21,12 +24,13 @@ def load_assignor(setting: str | type[TaskAssignor] | None, configs: Mapping[str
     """Return a configured assignor.
 
     Args:
-        setting: ``package.module:Class``, ``package.module.Class`` or the class itself; None or "" is the default,
-            the high-availability assignor.
+        setting: ``package.module:Class``, ``package.module.Class``, ``path/to/file.py:Class`` or the class itself;
+            None or "" is the default, the high-availability assignor. A relative path is looked for in the current
+            folder and then in those of ``sys.path``.
         configs: The application's settings, handed to its ``configure``.
 
     Raises:
-        ConfigException: it cannot be imported, is no TaskAssignor, or cannot be made without arguments.
+        ConfigException: it cannot be found or imported, is no TaskAssignor, or cannot be made without arguments.
     """
     found: Any = _import(setting) if isinstance(setting, str) and setting else setting or HighAvailabilityTaskAssignor
     if not (isinstance(found, type) and issubclass(found, TaskAssignor)):
@@ -42,15 +46,51 @@ def load_assignor(setting: str | type[TaskAssignor] | None, configs: Mapping[str
 
 
 def _import(path: str) -> object:
-    module, separator, name = path.partition(":")
+    if path.endswith(".py"):
+        raise ConfigException(f"{_KEY}={path!r} names a file but no class in it; write {path}:Class")
+    # The last colon: a path may have others.
+    module, separator, name = path.rpartition(":")
     if not separator:
         module, _dot, name = path.rpartition(".")
     if not (module and name):
-        raise ConfigException(f"{_KEY}={path!r} is no import path; write package.module:Class")
+        raise ConfigException(f"{_KEY}={path!r} is no import path; write package.module:Class or file.py:Class")
+    file = _find(path, module) if module.endswith(".py") else None
     try:
-        found: object = importlib.import_module(module)
+        found: object = importlib.import_module(module) if file is None else _run(file)
         for part in name.split("."):
             found = getattr(found, part)
     except Exception as error:  # importing runs user code, which may raise anything
         raise ConfigException(f"{_KEY}={path!r} cannot be imported: {type(error).__name__}: {error}") from error
     return found
+
+
+def _find(setting: str, name: str) -> Path:
+    places = [Path(), *map(Path, sys.path)]
+    for place in places:
+        file = place / name
+        if file.is_file():
+            return file.resolve()
+    raise ConfigException(
+        f"{_KEY}={setting!r}: there is no file {name} in {Path.cwd()} nor in a folder of sys.path; "
+        "give its path, or an import path such as package.module:Class"
+    )
+
+
+def _run(file: Path) -> object:
+    """Run a file as a module of its own; anew each time, so an edited file is seen."""
+    # Its path is its name: a file called random.py must not stand in the way of the real one.
+    spec = importlib.util.spec_from_file_location(str(file), file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(spec.name)
+    sys.modules[spec.name] = module  # dataclasses and pickle look their module up there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        if before is None:
+            del sys.modules[spec.name]
+        else:
+            sys.modules[spec.name] = before
+        raise
+    return module
