@@ -1,0 +1,87 @@
+"""The Kafka consumer's StickyAssignor, with tasks for partitions. See KIP-441, "StickyAssignor", and KIP-54.
+
+Balance comes first, then staying: every consumer gets the even share, rounded down or up, and of what it had it keeps
+as much as that allows. What it costs to move a task is not asked: state is unknown to a consumer.
+
+All members of a Streams group can run all tasks, so only the StickyAssignor's way for equal subscriptions is needed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+from sparkrelay.assignment import (
+    AssignedTask,
+    KafkaStreamsAssignment,
+    TaskAssignment,
+    TaskAssignor,
+    task_assignment_utils,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.assignment import ApplicationState, KafkaStreamsState, ProcessId, TaskId
+
+__all__ = ["ConsumerStickyTaskAssignor"]
+
+
+class ConsumerStickyTaskAssignor(TaskAssignor):
+    """As balanced as can be, then as many tasks as possible where they were; state is ignored.
+
+    The source balances consumers, and a stream thread is one: a process with three threads counts as three consumers.
+    Which of its threads runs a task is not decided here, so the process gets the sum of their shares.
+
+    Standbys are unknown to a consumer; they come from ``task_assignment_utils.default_standby_task_assignment``.
+    """
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """Place every task."""
+        states = application_state.kafka_streams_states(compute_task_lags=False)
+        tasks = [info.id for info in application_state.all_tasks]
+        active = _assign(states, tasks) if states else {}
+        placed = {
+            process: KafkaStreamsAssignment.of(process, [AssignedTask(task, AssignedTask.Type.ACTIVE) for task in held])
+            for process, held in active.items()
+        }
+        with_standbys = task_assignment_utils.default_standby_task_assignment(application_state, placed)
+        return TaskAssignment(with_standbys.values())
+
+
+def _assign(states: Mapping[ProcessId, KafkaStreamsState], tasks: list[TaskId]) -> dict[ProcessId, list[TaskId]]:
+    consumers = {process: states[process].num_processing_threads for process in sorted(states)}
+    share, larger_shares = divmod(len(tasks), sum(consumers.values()))
+    owned = _owned(states, tasks)
+    active: dict[ProcessId, list[TaskId]] = {}
+    # Consumers of each process that have one task more than the share; there may be `larger_shares` of them in all.
+    extras: dict[ProcessId, int] = {}
+    for process, count in consumers.items():
+        surplus = max(0, len(owned[process]) - count * share)
+        extras[process] = min(surplus, count, larger_shares - sum(extras.values()))
+        active[process] = owned[process][: count * share + extras[process]]
+
+    kept = {task for held in active.values() for task in held}
+    rest = deque(task for task in tasks if task not in kept)
+    # One each in turn, first up to the share, then the larger shares.
+    below = deque(process for process, count in consumers.items() if len(active[process]) < count * share)
+    while below:
+        process = below.popleft()
+        active[process].append(rest.popleft())
+        if len(active[process]) < consumers[process] * share:
+            below.append(process)
+    level = deque(process for process, count in consumers.items() if extras[process] < count)
+    while rest:
+        process = level.popleft()
+        active[process].append(rest.popleft())
+        extras[process] += 1
+        if extras[process] < consumers[process]:
+            level.append(process)
+    return active
+
+
+def _owned(states: Mapping[ProcessId, KafkaStreamsState], tasks: list[TaskId]) -> dict[ProcessId, list[TaskId]]:
+    """What each process ran before and may claim; a task that two claim is nobody's, as in the source."""
+    claims = Counter(task for state in states.values() for task in state.previous_active_tasks)
+    valid = {task for task in tasks if claims[task] == 1}
+    return {process: [task for task in states[process].previous_active_tasks if task in valid] for process in states}

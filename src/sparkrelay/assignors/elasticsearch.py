@@ -1,0 +1,228 @@
+"""Elasticsearch's balanced shards allocator, with tasks for shards. See KIP-441, "Elasticsearch".
+
+The weight of a node in the eyes of an index is ``theta0 * (its shards - average) + theta1 * (its shards of that index -
+average for the index)``. Unassigned shards go where the weight is least, primaries before replicas. Then each index,
+the most uneven first, moves shards from the heaviest node to the lightest while their weights differ by more than the
+threshold. Nothing moves otherwise: what is in place stays.
+
+Weights of two nodes are only ever compared for the same index, so both averages cancel out, and with the usual factors
+(0.45, 0.55, threshold 1.0) everything is a whole number of twentieths: no rounding decides an assignment here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from sparkrelay.assignment import AssignedTask, KafkaStreamsAssignment, TaskAssignment, TaskAssignor
+
+if TYPE_CHECKING:
+    from sparkrelay.assignment import ApplicationState, ProcessId, TaskId
+
+__all__ = ["ElasticsearchTaskAssignor"]
+
+# In twentieths: cluster.routing.allocation.balance.shard, .index and .threshold.
+_SHARD_BALANCE = 9
+_INDEX_BALANCE = 11
+_THRESHOLD = 20
+
+_ACTIVE = AssignedTask.Type.ACTIVE
+_STANDBY = AssignedTask.Type.STANDBY
+
+
+class ElasticsearchTaskAssignor(TaskAssignor):
+    """Keeps what is there, puts what is missing on the lightest process, then evens out heavy differences.
+
+    A task is a shard, its subtopology the index, an active task the primary, standbys are replicas, a process is a
+    node. No two copies of a task on one process (the same-shard decider). Primaries are not balanced among themselves:
+    a process may have more than its share of active tasks and fewer standbys.
+
+    Threads are not looked at: to the weight function all nodes are equal. Give processes the same number of threads.
+
+    If the process that ran a task is gone, a copy that exists becomes the active one; Elasticsearch takes in-sync
+    replicas for granted, so here nobody asks how far behind the copy is. Its limit on concurrent relocations throttles
+    the way to the same end, and there is only the end here.
+    """
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """Place every task."""
+        cluster = _Cluster(application_state)
+        if cluster.processes:
+            cluster.keep()
+            cluster.allocate()
+            while cluster.rebalance():
+                pass
+        return TaskAssignment(cluster.to_assignments())
+
+
+class _Cluster:
+    """Shards on nodes; a node is a position in ``processes``, an index a subtopology."""
+
+    def __init__(self, state: ApplicationState) -> None:
+        self._states = state.kafka_streams_states(compute_task_lags=False)
+        self.processes: list[ProcessId] = sorted(self._states)
+        self._nodes = range(len(self.processes))
+        self._tasks = {info.id: info for info in state.all_tasks}
+        self._replicas = state.assignment_configs.num_standby_replicas
+        self._primary: dict[TaskId, int] = {}
+        self._followers: dict[TaskId, set[int]] = {task: set() for task in self._tasks}
+        #: Of each index, the shards on each node, in both roles.
+        self._shards: dict[int, list[set[TaskId]]] = {
+            task.subtopology: [set() for _ in self._nodes] for task in self._tasks
+        }
+        self._highest_primary: Counter[tuple[int, int]] = Counter()
+        self._total = [0] * len(self.processes)
+
+    def keep(self) -> None:
+        """Start from what is there: primaries, or else a copy made primary, and as many replicas as are wanted."""
+        for node, process in enumerate(self.processes):
+            for task in self._states[process].previous_active_tasks:
+                if task in self._tasks and task not in self._primary:
+                    self._add_primary(task, node)
+        copies = [
+            (task, node)
+            for node, process in enumerate(self.processes)
+            for held in (self._states[process].previous_active_tasks, self._states[process].previous_standby_tasks)
+            for task in held
+            if task in self._tasks
+        ]
+        for task, node in copies:
+            if task not in self._primary:
+                self._add_primary(task, node)
+        for task, node in copies:
+            followers = self._followers[task]
+            if node not in followers and self._primary[task] != node and len(followers) < self._wanted(task):
+                self._add_replica(task, node)
+
+    def allocate(self) -> None:
+        """Put each missing shard on the lightest node: all primaries, then one replica of each shard at a time."""
+        for task in sorted(self._tasks.keys() - self._primary.keys()):
+            node = self._lightest(task)
+            assert node is not None
+            self._add_primary(task, node)
+        missing = [task for task in self._tasks if len(self._followers[task]) < self._wanted(task)]
+        while missing:
+            again = []
+            for task in missing:
+                node = self._lightest(task)
+                if node is None:
+                    continue
+                self._add_replica(task, node)
+                if len(self._followers[task]) < self._wanted(task):
+                    again.append(task)
+            missing = again
+
+    def rebalance(self) -> bool:
+        """Even out each index once, the most uneven first; return whether anything moved."""
+        spreads = {index: self._spread(index) for index in self._shards}
+        moved = False
+        for index in sorted(self._shards, key=lambda index: (-spreads[index], index)):
+            moved |= self._even_out(index)
+        return moved
+
+    def to_assignments(self) -> list[KafkaStreamsAssignment]:
+        tasks: list[list[AssignedTask]] = [[] for _ in self._nodes]
+        for task, node in self._primary.items():
+            tasks[node].append(AssignedTask(task, _ACTIVE))
+            for follower in self._followers[task]:
+                tasks[follower].append(AssignedTask(task, _STANDBY))
+        return [KafkaStreamsAssignment.of(process, tasks[node]) for node, process in enumerate(self.processes)]
+
+    def _wanted(self, task: TaskId) -> int:
+        return self._replicas if self._tasks[task].is_logged else 0
+
+    def _add_primary(self, task: TaskId, node: int) -> None:
+        self._primary[task] = node
+        # One more than the partition, so that 0 is "none".
+        at = task.subtopology, node
+        self._highest_primary[at] = max(self._highest_primary[at], task.partition + 1)
+        self._add(task, node)
+
+    def _add_replica(self, task: TaskId, node: int) -> None:
+        self._followers[task].add(node)
+        self._add(task, node)
+
+    def _add(self, task: TaskId, node: int) -> None:
+        self._shards[task.subtopology][node].add(task)
+        self._total[node] += 1
+
+    def _weight(self, index: int, node: int) -> int:
+        return _SHARD_BALANCE * self._total[node] + _INDEX_BALANCE * len(self._shards[index][node])
+
+    def _spread(self, index: int) -> int:
+        weights = [self._weight(index, node) for node in self._nodes]
+        return max(weights) - min(weights)
+
+    def _lightest(self, task: TaskId) -> int | None:
+        """Return the node of least weight that has no copy of the shard, or None.
+
+        Among equals, the one whose highest primary of the index follows the shard next, going round in a ring: so
+        replicas are shifted against primaries.
+        """
+        best, best_weight = None, 0
+        shards = self._shards[task.subtopology]
+        for node in self._nodes:
+            if task in shards[node]:
+                continue
+            weight = _SHARD_BALANCE * self._total[node] + _INDEX_BALANCE * len(shards[node])
+            if best is None or weight < best_weight or (weight == best_weight and self._comes_next(task, node, best)):
+                best, best_weight = node, weight
+        return best
+
+    def _comes_next(self, task: TaskId, node: int, other: int) -> bool:
+        here = task.partition + 1
+        mine = self._highest_primary[task.subtopology, node]
+        theirs = self._highest_primary[task.subtopology, other]
+        if (mine > here and theirs > here) or (mine < here and theirs < here):
+            return mine < theirs
+        return mine > here > theirs
+
+    def _even_out(self, index: int) -> bool:
+        """Move shards of one index from heavy to light nodes; return whether any moved.
+
+        The window of nodes looked at shrinks where the heaviest has nothing for the lightest.
+        """
+        moved = False
+        order = self._by_weight(index)
+        low, high = 0, len(order) - 1
+        while low < high:
+            lightest, heaviest = order[low], order[high]
+            if self._shards[index][heaviest]:
+                if self._weight(index, heaviest) - self._weight(index, lightest) <= _THRESHOLD:
+                    second = self._weight(index, order[high - 1]) - self._weight(index, order[0])
+                    if not (low > 0 and high > 1 and second > _THRESHOLD):
+                        break
+                elif self._relocate(index, heaviest, lightest):
+                    moved = True
+                    order = self._by_weight(index)
+                    low, high = 0, len(order) - 1
+                    continue
+            if low < high - 1:
+                low += 1
+            elif low > 0:
+                low, high = 0, high - 1
+            else:
+                break
+        return moved
+
+    def _by_weight(self, index: int) -> list[int]:
+        shards = self._shards[index]
+        weights = [_SHARD_BALANCE * self._total[node] + _INDEX_BALANCE * len(shards[node]) for node in self._nodes]
+        return sorted(self._nodes, key=weights.__getitem__)
+
+    def _relocate(self, index: int, source: int, target: int) -> bool:
+        shards = self._shards[index]
+        movable = shards[source] - shards[target]
+        if not movable:
+            return False
+        task = min(movable)
+        shards[source].remove(task)
+        shards[target].add(task)
+        self._total[source] -= 1
+        self._total[target] += 1
+        if self._primary[task] == source:
+            self._primary[task] = target
+        else:
+            self._followers[task].remove(source)
+            self._followers[task].add(target)
+        return True
