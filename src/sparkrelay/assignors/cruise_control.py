@@ -6,7 +6,8 @@ an earlier one, and the result is satisfactory rather than optimal. Goals, in Cr
 
 1. rack awareness (hard): copies of a task on different racks; with more copies than racks, spread evenly over them
 2. replica distribution (soft): copies of a process within 9 % of its share, rounded outwards
-3. topic replica distribution (soft): copies of one subtopology on a process at most 180 % above its share
+3. topic replica distribution (soft): copies of one subtopology on a process at most 180 % above its share, and in any
+   case between 2 and 40 above it
 4. leader replica distribution (soft): active tasks of a process within 9 % of its share
 
 9 % and 180 % are nine tenths of the usual thresholds (1.10, 3.00, 1.10), a margin that Cruise Control keeps.
@@ -28,6 +29,7 @@ __all__ = ["CruiseControlTaskAssignor"]
 
 _REPLICA_PERCENT = 9
 _TOPIC_PERCENT = 180
+_TOPIC_GAPS = (2, 40)
 _LEADER_PERCENT = 9
 
 
@@ -157,7 +159,7 @@ def _optimize(cluster: _Cluster) -> None:
     goals: list[_Goal] = [
         _RackAwareness(cluster),
         _EvenCounts(cluster, lambda _task: 0, percent=_REPLICA_PERCENT),
-        _EvenCounts(cluster, lambda task: task.subtopology, percent=_TOPIC_PERCENT),
+        _EvenCounts(cluster, lambda task: task.subtopology, percent=_TOPIC_PERCENT, gaps=_TOPIC_GAPS),
         _EvenCounts(cluster, lambda _task: 0, percent=_LEADER_PERCENT, leaders_only=True),
     ]
 
@@ -228,7 +230,13 @@ class _EvenCounts:
     """Soft: on each process, a number of copies near its share; counted over all tasks or for each kind of them."""
 
     def __init__(
-        self, cluster: _Cluster, kind: Callable[[TaskId], int], *, percent: int, leaders_only: bool = False
+        self,
+        cluster: _Cluster,
+        kind: Callable[[TaskId], int],
+        *,
+        percent: int,
+        gaps: tuple[int, int] | None = None,
+        leaders_only: bool = False,
     ) -> None:
         self._cluster = cluster
         self._kind = kind
@@ -241,9 +249,10 @@ class _EvenCounts:
         self._upper: dict[int, list[int]] = {}
         self._lower: dict[int, list[int]] = {}
         for each, counts in self._counts.items():
-            shares = [sum(counts) * count for count in cluster.threads]
-            self._upper[each] = [-(-share * (100 + percent) // (100 * threads)) for share in shares]
-            self._lower[each] = [share * max(0, 100 - percent) // (100 * threads) for share in shares]
+            total = sum(counts)
+            # A share is a fraction: so many in `threads`.
+            limits = [_limits(total * count, threads, percent, gaps) for count in cluster.threads]
+            self._lower[each], self._upper[each] = map(list, zip(*limits, strict=True))
 
     def accepts(self, action: _Action) -> bool:
         if not self._concerns(action):
@@ -322,3 +331,15 @@ class _EvenCounts:
     def _filled(self, kind: int) -> Callable[[int], float]:
         counts, threads = self._counts[kind], self._cluster.threads
         return lambda node: counts[node] / threads[node]
+
+
+def _limits(share: int, parts: int, percent: int, gaps: tuple[int, int] | None) -> tuple[int, int]:
+    """Return the least and the most that is near ``share / parts``, rounded outwards."""
+    lower = max(0, share * (100 - percent) // (100 * parts))
+    upper = -(-share * (100 + percent) // (100 * parts))
+    if gaps is not None:
+        floor, ceiling = share // parts, -(-share // parts)
+        least, most = gaps
+        lower = max(0, floor - most, min(lower, floor - least))
+        upper = max(ceiling + least, min(upper, ceiling + most))
+    return lower, upper
