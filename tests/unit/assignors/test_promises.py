@@ -232,6 +232,34 @@ def test_cruise_control_keeps_counts_within_their_limits(state):
         assert share * 0.91 - 1 < got[name] < share * 1.09 + 1
 
 
+@given(state=groups(racks=False))
+def test_cruise_control_leaves_nothing_undone_that_its_goals_allow(state):
+    """Counts of copies come first; swapping roles moves no copy, so nothing stands in the way of leader counts."""
+    got = CruiseControlTaskAssignor().assign(state)
+    held = {entry.process_id: set(entry.tasks) for entry in got.assignment}
+    led = {entry.process_id: set(entry.active_tasks) for entry in got.assignment}
+    threads = {name: client.num_processing_threads for name, client in state.clients.items()}
+
+    def limits(counted):
+        total, all_threads = sum(map(len, counted.values())), sum(threads.values())
+        return (
+            {name: total * count * 91 // (100 * all_threads) for name, count in threads.items()},
+            {name: -(-total * count * 109 // (100 * all_threads)) for name, count in threads.items()},
+        )
+
+    lower, upper = limits(held)
+    fewest, most = limits(led)
+    for rich, poor in itertools.permutations(held, 2):
+        if len(held[rich]) > upper[rich] and len(held[poor]) < upper[poor]:
+            assert not held[rich] - held[poor]
+        if len(held[poor]) < lower[poor] and len(held[rich]) > lower[rich]:
+            assert not held[rich] - held[poor]
+        if len(led[rich]) > most[rich] and len(led[poor]) < most[poor]:
+            assert not led[rich] & held[poor]
+        if len(led[poor]) < fewest[poor] and len(led[rich]) > fewest[rich]:
+            assert not led[rich] & held[poor]
+
+
 @given(state=groups())
 def test_cruise_control_spreads_copies_over_racks_as_far_as_there_are_processes(state):
     got = CruiseControlTaskAssignor().assign(state)
