@@ -39,6 +39,8 @@ SECURITY_KEYS = frozenset(
 
 _PREFIXES = ("consumer.", "producer.", "admin.")
 _CLIENT_TAG = "client.tag."
+#: Kafka's limits, so that a subscription stays small.
+_MOST_TAGS, _LONGEST_TAG_KEY, _LONGEST_TAG_VALUE = 5, 20, 30
 _APPLICATION_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
@@ -134,6 +136,28 @@ class StreamsConfig(BaseModel):
     )
     task_assignor_class: Any = Field(
         None, alias="task.assignor.class", description="class, or its import path (KIP-924)"
+    )
+    rack_aware_assignment_strategy: Literal["none", "min_traffic", "balance_subtopology"] = Field(
+        "none",
+        alias="rack.aware.assignment.strategy",
+        description="whether tasks are exchanged so that fewer partitions are read across racks (KIP-925)",
+    )
+    rack_aware_assignment_traffic_cost: int | None = Field(
+        None,
+        alias="rack.aware.assignment.traffic_cost",
+        ge=0,
+        description="cost of one partition read across racks; default: the assignor's own",
+    )
+    rack_aware_assignment_non_overlap_cost: int | None = Field(
+        None,
+        alias="rack.aware.assignment.non_overlap_cost",
+        ge=0,
+        description="cost of moving one task; default: the assignor's own",
+    )
+    rack_aware_assignment_tags: tuple[str, ...] = Field(
+        (),
+        alias="rack.aware.assignment.tags",
+        description="client tags over whose values standbys are spread, up to 5 (KIP-708)",
     )
     state_cleanup_delay_ms: int = Field(
         600_000,
@@ -243,6 +267,34 @@ class StreamsConfig(BaseModel):
                     raise ValueError(f"{server.strip()!r} is not HOST:PORT")
         return value
 
+    @field_validator("application_server")
+    @classmethod
+    def _check_application_server(cls, value: str) -> str:
+        host, _, port = value.rpartition(":")
+        if value and not (host and port.isdecimal() and 0 < int(port) < 65536):
+            raise ValueError("it is not HOST:PORT")
+        return value
+
+    @field_validator("rack_aware_assignment_tags", mode="before")
+    @classmethod
+    def _split_tags(cls, value: object) -> object:
+        return tuple(tag.strip() for tag in value.split(",") if tag.strip()) if isinstance(value, str) else value
+
+    @field_validator("client_tags")
+    @classmethod
+    def _check_client_tags(cls, value: Mapping[str, str]) -> Mapping[str, str]:
+        if len(value) > _MOST_TAGS:
+            raise ValueError(f"at most {_MOST_TAGS} tags are allowed")
+        for key, text in value.items():
+            if key.startswith("sparkrelay."):
+                raise ValueError(f"tags sparkrelay.* are SparkRelay's own; call {key!r} something else")
+            if len(key) > _LONGEST_TAG_KEY or len(text) > _LONGEST_TAG_VALUE:
+                raise ValueError(
+                    f"tag {key!r}={text!r} is too long: a key has at most {_LONGEST_TAG_KEY} characters, a value "
+                    f"{_LONGEST_TAG_VALUE}"
+                )
+        return value
+
     @field_validator("consumer", "producer", "admin", "security", "client_tags", mode="after")
     @classmethod
     def _freeze(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -255,6 +307,13 @@ class StreamsConfig(BaseModel):
                 f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) must be at most a third of session.timeout.ms "
                 f"({self.session_timeout_ms}), or one lost heartbeat expires the member"
             )
+        if len(self.rack_aware_assignment_tags) > _MOST_TAGS:
+            raise ValueError(f"rack.aware.assignment.tags names more than {_MOST_TAGS} tags")
+        for tag in self.rack_aware_assignment_tags:
+            if tag not in self.client_tags:
+                raise ValueError(
+                    f"rack.aware.assignment.tags names {tag!r}, but this instance has no client.tag.{tag}; set it"
+                )
         return self
 
 

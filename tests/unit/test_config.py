@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from sparkrelay.config import StreamsConfig
@@ -65,3 +67,36 @@ def test_prefixes_tags_and_security_are_kept_apart():
 
 def test_servers_may_be_a_list():
     assert config(bootstrap_servers=["a:1", "b:2"]).bootstrap_servers == "a:1,b:2"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"application.server": "nonsense"}, "'application.server' has the value 'nonsense': it is not HOST:PORT"),
+        ({"application.server": "host:0"}, "it is not HOST:PORT"),
+        ({"rack.aware.assignment.tags": "zone"}, "names 'zone', but this instance has no client.tag.zone"),
+        ({f"client.tag.t{n}": "x" for n in range(6)}, "at most 5 tags"),
+        ({"client.tag." + "k" * 21: "x"}, "is too long: a key has at most 20 characters"),
+        ({"client.tag.zone": "v" * 31}, "a value 30"),
+        ({"client.tag.sparkrelay.topology": "x"}, "SparkRelay's own"),
+        ({"rack.aware.assignment.strategy": "all"}, "'min_traffic'"),
+        ({"internal.task.assignor.class": "x"}, "use 'task.assignor.class' instead"),
+    ],
+)
+def test_assignment_settings_that_cannot_be(settings, message):
+    with pytest.raises(ConfigException, match=re.escape(message)):
+        StreamsConfig.from_dict({"application.id": "app", "bootstrap.servers": "localhost:1"} | settings)
+
+
+@pytest.mark.parametrize("tags", ["zone, cluster", ["zone", "cluster"], ("zone", "cluster")])
+def test_tags_come_as_a_list_or_as_kafka_writes_lists(tags):
+    config = StreamsConfig.from_dict(
+        {
+            "application.id": "app",
+            "bootstrap.servers": "localhost:1",
+            "rack.aware.assignment.tags": tags,
+            "client.tag.zone": "a",
+            "client.tag.cluster": "b",
+        }
+    )
+    assert config.rack_aware_assignment_tags == ("zone", "cluster")

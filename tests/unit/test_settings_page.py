@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 def default(field):
     if field.default is PydanticUndefined:
         return "required"
-    if field.default in {None, ""}:
+    if field.default in {None, "", ()}:
         return ""
     return str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
 

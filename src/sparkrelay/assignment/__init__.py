@@ -4,6 +4,7 @@ Everything here is pure: no I/O, no clock, no threads, no randomness. See ``docs
 """
 
 from sparkrelay.assignment import task_assignment_utils
+from sparkrelay.assignment.agreement import agreed_assignor, assignor_name
 from sparkrelay.assignment.application_state import ApplicationState
 from sparkrelay.assignment.assignment_configs import AssignmentConfigs
 from sparkrelay.assignment.group_member import GroupMember, MemberAssignment
@@ -44,6 +45,8 @@ __all__ = [
     "TaskId",
     "TaskInfo",
     "TaskTopicPartition",
+    "agreed_assignor",
+    "assignor_name",
     "load_assignor",
     "task_assignment_utils",
     "validate",

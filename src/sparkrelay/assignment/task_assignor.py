@@ -82,9 +82,9 @@ class GroupAssignment:
 class TaskAssignor(abc.ABC):
     """Places tasks on processes; which consumer of a process runs a task is not its business.
 
-    One instance lives as long as its member and is called on the thread that polls the consumer, only while that
-    member leads the group. :meth:`assign` should answer well within ``max.poll.interval.ms`` and must not wait for
-    other members.
+    One instance lives as long as its member and is called only while that member leads the group, one call at a time,
+    on a thread of its own. :meth:`assign` must not wait for other members. An answer that takes longer than half of
+    ``max.poll.interval.ms`` is not waited for: every member is told so, and gives up.
     """
 
     def configure(self, configs: Mapping[str, Any]) -> None:  # noqa: B027 - optional, KIP-924's Configurable

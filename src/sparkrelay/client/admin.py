@@ -161,6 +161,19 @@ class Admin:
         run_flow(self._client, f"describing topics {', '.join(names)}", self._refresh(names), self._timeout)
         return {name: self._client.metadata.partitions(name) for name in names}
 
+    def replica_racks(self, names: Collection[str]) -> dict[TopicPartition, frozenset[str]]:
+        """Return the racks of each partition's replicas; partitions with a replica of unknown rack are left out."""
+        known = self._client.metadata
+        return {
+            at: frozenset(rack for rack in racks if rack)
+            for name, numbers in self.partitions(names).items()
+            for at in (TopicPartition(name, number) for number in numbers or ())
+            for info in (known.partition(at),)
+            if info is not None and info.replicas
+            for racks in ([known.brokers[node].rack if node in known.brokers else None for node in info.replicas],)
+            if all(racks)
+        }
+
     def describe_topics(self, names: Collection[str]) -> dict[str, TopicDescription]:
         """Return partitions and settings of topics.
 

@@ -16,8 +16,8 @@ from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.consumer.wire import decode_assignment, decode_subscription
 from sparkrelay.errors import SerializationException, StreamsException, TaskAssignmentException
-from sparkrelay.observe.topology_card import card_tasks, parse_card
 from sparkrelay.protocol import LATEST_OFFSET, TOPOLOGY_TAG, AssignmentInfo, SubscriptionInfo
+from sparkrelay.runtime.topology_card import card_tasks, parse_card
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -16,10 +16,12 @@ from sparkrelay.protocol.common import (
     HostInfo,
 )
 from sparkrelay.protocol.named_task_id import NamedTaskId, parse_task_id
-from sparkrelay.protocol.reserved_tags import RESERVED_TAG_PREFIX, TOPOLOGY_TAG, split_tags
+from sparkrelay.protocol.reserved_tags import ASSIGNOR_TAG, RESERVED_TAG_PREFIX, TOPOLOGY_TAG, split_tags
 from sparkrelay.protocol.subscription_info import SubscriptionInfo
+from sparkrelay.protocol.version_probing import SpokenVersion
 
 __all__ = [
+    "ASSIGNOR_TAG",
     "LATEST_OFFSET",
     "LATEST_SUPPORTED_VERSION",
     "LONG_MAX",
@@ -32,6 +34,7 @@ __all__ = [
     "ErrorCode",
     "HostInfo",
     "NamedTaskId",
+    "SpokenVersion",
     "SubscriptionInfo",
     "parse_task_id",
     "split_tags",

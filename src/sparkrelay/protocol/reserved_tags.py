@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RESERVED_TAG_PREFIX", "TOPOLOGY_TAG", "split_tags"]
+__all__ = ["ASSIGNOR_TAG", "RESERVED_TAG_PREFIX", "TOPOLOGY_TAG", "split_tags"]
 
 #: Keys that begin so belong to SparkRelay; a user may not set them.
 RESERVED_TAG_PREFIX = "sparkrelay."
 
 #: Fingerprint of the member's topology: instances with different ones are refused by name.
 TOPOLOGY_TAG = RESERVED_TAG_PREFIX + "topology"
+
+#: The member's task assignor: the leader runs one that all members support.
+ASSIGNOR_TAG = RESERVED_TAG_PREFIX + "assignor"
 
 
 def split_tags(tags: Mapping[str, str]) -> tuple[Mapping[str, str], Mapping[str, str]]:

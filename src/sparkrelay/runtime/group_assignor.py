@@ -7,12 +7,19 @@ by name: their answer carries the reason behind the assignment's bytes, where Ka
 
 from __future__ import annotations
 
-import json
 import logging
+import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment import AssignmentConfigs, GroupMember, TaskInfo
+from sparkrelay.assignment import (
+    AssignmentConfigs,
+    GroupMember,
+    TaskInfo,
+    agreed_assignor,
+    assignor_name,
+)
 from sparkrelay.assignment.client_states import end_offset_sums
 from sparkrelay.assignment.group import assign_group
 from sparkrelay.consumer.assignor import MemberAssignment
@@ -23,13 +30,23 @@ from sparkrelay.errors import (
     StreamsException,
     TaskAssignmentException,
 )
-from sparkrelay.protocol import TOPOLOGY_TAG, AssignmentInfo, ErrorCode, SubscriptionInfo
+from sparkrelay.protocol import (
+    ASSIGNOR_TAG,
+    TOPOLOGY_TAG,
+    AssignmentInfo,
+    ErrorCode,
+    HostInfo,
+    SpokenVersion,
+    SubscriptionInfo,
+)
 from sparkrelay.runtime.story import tell
+from sparkrelay.runtime.topology_card import difference, topology_card
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from sparkrelay.assignment import TaskAssignor
+    from sparkrelay.assignment.group import GroupResult
     from sparkrelay.config import StreamsConfig
     from sparkrelay.consumer.assignor import ClusterView, GroupMetadata, MemberSubscription
     from sparkrelay.runtime.topics import Topics
@@ -40,6 +57,10 @@ __all__ = ["StreamsGroupAssignor", "assignment_configs"]
 
 log = logging.getLogger(__name__)
 
+#: ``next_rebalance_ms`` that asks for a rebalance at once.
+_AT_ONCE = 0
+#: Part of the time a rebalance may take that an assignor gets; then the others still hear of its failure.
+_SHARE_OF_REBALANCE = 0.5
 #: Between the assignment's bytes and the reason of a refusal.
 _REASON = b"\x00sparkrelay-reason:"
 
@@ -58,15 +79,30 @@ class StreamsGroupAssignor:
         process_id: ProcessId,
         topics: Topics,
         assignor: TaskAssignor,
+        load: Callable[[str], TaskAssignor],
         offset_sums: Callable[[], Mapping[TaskId, int]],
         on_info: Callable[[AssignmentInfo, GroupMetadata], None],
     ) -> None:
-        """Take what the member needs; ``offset_sums`` gives the local state, ``on_info`` takes each assignment."""
+        """Take what the member needs.
+
+        Args:
+            config: The settings.
+            topology: What it runs.
+            process_id: Its process.
+            topics: Asks the broker, when it leads.
+            assignor: The assignor that it is configured to use.
+            load: Makes another one by its name, where members disagree.
+            offset_sums: Gives the local state.
+            on_info: Takes each assignment.
+        """
         self._config = config
         self._topology = topology
         self._process_id = process_id
         self._topics = topics
         self._assignor = assignor
+        self._assignors = {assignor_name(type(assignor)): assignor}
+        self._load = load
+        self._spoken = SpokenVersion()
         self._offset_sums = offset_sums
         self._on_info = on_info
         self._unique = 0
@@ -79,9 +115,14 @@ class StreamsGroupAssignor:
         """Say who we are, what state we have, and which topology we run."""
         del topics
         self._unique = (self._unique + 1) % 128
-        tags = {**self._config.client_tags, TOPOLOGY_TAG: _topology_card(self._topology)}
+        tags = {
+            **self._config.client_tags,
+            TOPOLOGY_TAG: topology_card(self._topology),
+            ASSIGNOR_TAG: assignor_name(type(self._assignor)),
+        }
         return SubscriptionInfo(
             process_id=self._process_id,
+            version=self._spoken.used,
             user_end_point=self._config.application_server or None,
             task_offset_sums=self._offset_sums(),
             unique_field=self._unique,
@@ -98,7 +139,20 @@ class StreamsGroupAssignor:
         info = AssignmentInfo.decode(data)
         if info.err_code != ErrorCode.NONE:
             raise _refusal(ErrorCode(info.err_code), reason.decode("utf-8", "replace"))
+        if self._spoken.answered(info.version, info.commonly_supported_version):
+            log.info("the group speaks version %s of the assignment protocol: joining anew", self._spoken.used)
+            info = replace(info, next_rebalance_ms=_AT_ONCE)
+        elif self._is_unknown_to(info):
+            log.info("the group does not know this instance's application.server yet: joining anew")
+            info = replace(info, next_rebalance_ms=_AT_ONCE)
         self._on_info(info, metadata)
+
+    def _is_unknown_to(self, info: AssignmentInfo) -> bool:
+        """Return whether others can ask some instances, but not this one, though it can be asked."""
+        hosts = info.partitions_by_host
+        return bool(hosts and self._config.application_server) and (
+            HostInfo.parse(self._config.application_server) not in hosts
+        )
 
     # -- the leader -------------------------------------------------------------------------------------------------
 
@@ -117,28 +171,38 @@ class StreamsGroupAssignor:
             ]
             reasons = self._foreign_topologies(decoded)
             layout = self._topics.prepare()
-            tasks = [
+            tasks = self._with_racks(
                 TaskInfo.of(id_, inputs=shape.inputs, changelogs=shape.changelogs.values(), stores=shape.changelogs)
                 for id_, shape in layout.tasks.items()
-            ]
+            )
             ends = self._ends(tasks)
+            assignor = self._agreed(decoded)
         except (SparkRelayError, ValueError) as error:
             if isinstance(error, KafkaException) and error.retriable:
                 # The group tries again; an error in the answer would end every member.
                 raise
-            self.failure = error
-            failed = AssignmentInfo(err_code=ErrorCode.ASSIGNMENT_ERROR).encode() + _REASON + str(error).encode()
-            return {member_id: MemberAssignment(partitions=(), user_data=failed) for member_id in members}
-        result = assign_group(
-            members=decoded,
-            tasks=tasks,
-            ends=ends,
-            assignor=self._assignor,
-            configs=assignment_configs(self._config),
-            leader=self._process_id,
-            now_ms=int(time.time() * 1000),
-            refused=dict.fromkeys(reasons, ErrorCode.ASSIGNMENT_ERROR),
+            return self._failed(error, members)
+        # User code decides here. One that never comes back must not hold the group: it gets a thread and a limit.
+        limit_s = self._config.max_poll_interval_ms * _SHARE_OF_REBALANCE / 1000
+        result = _within(
+            limit_s,
+            lambda: assign_group(
+                members=decoded,
+                tasks=tasks,
+                ends=ends,
+                assignor=assignor,
+                configs=assignment_configs(self._config),
+                leader=self._process_id,
+                now_ms=int(time.time() * 1000),
+                refused=dict.fromkeys(reasons, ErrorCode.ASSIGNMENT_ERROR),
+            ),
         )
+        if result is None:
+            late = StreamsException(
+                f"task assignor {assignor_name(type(assignor))} did not answer within {limit_s:g} s, half of "
+                f"max.poll.interval.ms={self._config.max_poll_interval_ms}; make it faster or raise that setting"
+            )
+            return self._failed(late, members)
         self.failure = result.failure
         for line in tell(result, decoded):
             log.info("%s", line)
@@ -153,18 +217,52 @@ class StreamsGroupAssignor:
 
     def _foreign_topologies(self, members: list[GroupMember]) -> dict[str, str]:
         """Return the members that run another topology than ours, with the difference."""
-        ours = _topology_card(self._topology)
+        ours = topology_card(self._topology)
         reasons = {}
         for member in members:
             theirs = member.subscription.client_tags.get(TOPOLOGY_TAG, ours)
             if theirs != ours:
                 reasons[member.consumer_id] = (
                     f"this instance runs another topology than the group of application.id="
-                    f"{self._config.application_id!r}: {_difference(ours, theirs)}. Run the same script everywhere, or "
+                    f"{self._config.application_id!r}: {difference(ours, theirs)}. Run the same script everywhere, or "
                     "give the changed pipeline an application.id of its own"
                 )
                 log.warning("refused member %s: %s", member.consumer_id, reasons[member.consumer_id])
         return reasons
+
+    def _failed(self, error: Exception, members: Mapping[str, MemberSubscription]) -> dict[str, MemberAssignment]:
+        """Return the answer that tells every member why there is none; the stream thread raises the error after it."""
+        self.failure = error
+        data = AssignmentInfo(err_code=ErrorCode.ASSIGNMENT_ERROR).encode() + _REASON + str(error).encode()
+        return {member_id: MemberAssignment(partitions=(), user_data=data) for member_id in members}
+
+    def _agreed(self, members: list[GroupMember]) -> TaskAssignor:
+        """Return the assignor to ask: one that all members support."""
+        named = {member.consumer_id: member.subscription.client_tags.get(ASSIGNOR_TAG) for member in members}
+        name = agreed_assignor(named.values())
+        if len(set(named.values())) > 1:
+            log.warning("members name different task assignors, %s is used until they agree: %s", name, named)
+        if name not in self._assignors:
+            self._assignors[name] = self._load(name)
+        return self._assignors[name]
+
+    def _with_racks(self, tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
+        """Add the racks of all partitions, if anybody is to look at them."""
+        plain = list(tasks)
+        if self._config.rack_aware_assignment_strategy == "none":
+            return plain
+        topics = {partition.topic_partition.topic for task in plain for partition in task.topic_partitions}
+        racks = self._topics.racks(topics)
+        return [
+            TaskInfo.of(
+                task.id,
+                inputs=task.input_topic_partitions,
+                changelogs=task.changelog_topic_partitions,
+                stores=task.state_store_names,
+                racks=racks,
+            )
+            for task in plain
+        ]
 
     def _ends(self, tasks: list[TaskInfo]) -> Mapping[TaskId, int] | None:
         changelogs = {partition for task in tasks for partition in task.changelog_topic_partitions}
@@ -182,35 +280,30 @@ def assignment_configs(config: StreamsConfig) -> AssignmentConfigs:
         max_warmup_replicas=config.max_warmup_replicas,
         num_standby_replicas=config.num_standby_replicas,
         probing_rebalance_interval_ms=config.probing_rebalance_interval_ms,
+        rack_aware_assignment_tags=config.rack_aware_assignment_tags,
+        rack_aware_assignment_strategy=config.rack_aware_assignment_strategy,
+        traffic_cost=config.rack_aware_assignment_traffic_cost,
+        non_overlap_cost=config.rack_aware_assignment_non_overlap_cost,
     )
 
 
-def _topology_card(topology: Topology) -> str:
-    """Return what members compare: the fingerprint, and names that let a difference be told in words."""
-    parts = {
-        str(subtopology.id): sorted(
-            [f"source {topic}" for leg in subtopology.legs for topic in leg.source.topics]
-            + [f"store {leg.aggregation.store}" for leg in subtopology.legs if leg.aggregation is not None]
-            + [f"sink {leg.sink.topic}" for leg in subtopology.legs if leg.sink is not None]
-        )
-        for subtopology in topology.subtopologies
-    }
-    return json.dumps({"fingerprint": topology.fingerprint, "parts": parts}, sort_keys=True, separators=(",", ":"))
+def _within(limit_s: float, decide: Callable[[], GroupResult]) -> GroupResult | None:
+    """Return the decision, or None if it is not there in time; its thread is left to itself then."""
+    results: list[GroupResult] = []
+    raised: list[BaseException] = []
 
+    def run() -> None:
+        try:
+            results.append(decide())
+        except BaseException as error:  # noqa: BLE001 - the polling thread raises it
+            raised.append(error)
 
-def _difference(ours: str, theirs: str) -> str:
-    try:
-        mine, other = json.loads(ours)["parts"], json.loads(theirs)["parts"]
-    except (ValueError, KeyError, TypeError):
-        return "its description cannot be read"
-    group = {f"{name} of sub-topology {part}" for part, names in mine.items() for name in names}
-    member = {f"{name} of sub-topology {part}" for part, names in other.items() for name in names}
-    told = []
-    if group - member:
-        told.append(f"it lacks {', '.join(sorted(group - member))}")
-    if member - group:
-        told.append(f"it has {', '.join(sorted(member - group))} besides")
-    return "; ".join(told) or "the names agree, but formats, steps or aggregates differ"
+    thread = threading.Thread(target=run, name="sparkrelay-assignor", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if raised:
+        raise raised[0]
+    return results[0] if results else None
 
 
 def _refusal(code: ErrorCode, reason: str) -> StreamsException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -76,7 +77,8 @@ class KafkaStreams:
             )
         self._config = StreamsConfig.from_dict(config)
         check_client_settings(self._config)
-        self._assignor = load_assignor(self._config.task_assignor_class, config)
+        self._load_assignor = functools.partial(load_assignor, configs=config)
+        self._assignor = self._load_assignor(self._config.task_assignor_class)
         check_session(spark)
         self._spark = spark
         self._topology = topology
@@ -252,6 +254,7 @@ class KafkaStreams:
             process_id=slot.process_id,
             topics=topics,
             assignor=self._assignor,
+            load=self._load_assignor,
             settings=consumer_settings(config, name),
         )
         self._threads.append(

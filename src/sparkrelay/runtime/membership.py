@@ -11,7 +11,7 @@ from sparkrelay.protocol import LONG_MAX
 from sparkrelay.runtime.group_assignor import StreamsGroupAssignor
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from sparkrelay.assignment import TaskAssignor
     from sparkrelay.config import StreamsConfig
@@ -39,6 +39,7 @@ class Membership:
         process_id: ProcessId,
         topics: Topics,
         assignor: TaskAssignor,
+        load: Callable[[str], TaskAssignor],
         settings: Mapping[str, object],
     ) -> None:
         self._config = config
@@ -51,6 +52,7 @@ class Membership:
             process_id=process_id,
             topics=topics,
             assignor=assignor,
+            load=load,
             offset_sums=self._offset_sums,
             on_info=self._on_info,
         )

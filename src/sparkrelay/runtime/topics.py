@@ -65,6 +65,11 @@ class Topics:
                 self._admin.create_topics(missing, exist_ok=True)
         return layout
 
+    def racks(self, topics: Collection[str]) -> dict[TopicPartition, frozenset[str]]:
+        """Return the racks of the partitions' replicas, where all of them are known."""
+        with self._lock:
+            return self._admin.replica_racks(sorted(topics))
+
     def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return read_committed end offsets."""
         if not partitions:

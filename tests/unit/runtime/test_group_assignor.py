@@ -6,11 +6,18 @@ The broker is played: partition counts and changelog ends are given. Decisions a
 from __future__ import annotations
 
 import itertools
+import threading
 import types
 
 import pytest
 
-from sparkrelay.assignment import AssignmentConfigs, HighAvailabilityTaskAssignor
+from sparkrelay.assignment import (
+    AssignmentConfigs,
+    HighAvailabilityTaskAssignor,
+    TaskAssignment,
+    TaskAssignor,
+    load_assignor,
+)
 from sparkrelay.config import StreamsConfig
 from sparkrelay.consumer.assignor import ClusterView, GroupMetadata, MemberAssignment, MemberSubscription
 from sparkrelay.errors import (
@@ -19,12 +26,19 @@ from sparkrelay.errors import (
     TaskAssignmentException,
     TimeoutException,
 )
-from sparkrelay.protocol import LATEST_OFFSET, LATEST_SUPPORTED_VERSION, AssignmentInfo, ErrorCode, SubscriptionInfo
+from sparkrelay.protocol import (
+    LATEST_OFFSET,
+    LATEST_SUPPORTED_VERSION,
+    AssignmentInfo,
+    ErrorCode,
+    HostInfo,
+    SubscriptionInfo,
+)
 from sparkrelay.records.formats import Json, String
 from sparkrelay.runtime.group_assignor import StreamsGroupAssignor, assignment_configs
 from sparkrelay.runtime.layout import TopicNames, lay_out
 from sparkrelay.topology import StreamsBuilder
-from sparkrelay.types import ProcessId, TaskId
+from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
 GROUP = GroupMetadata("app", 1, "me")
 
@@ -48,6 +62,10 @@ class Broker:
             raise self.error
         return lay_out(self.topology, TopicNames("app"), {"flights": self.partitions, "carriers": 1})
 
+    def racks(self, topics):
+        assert topics == {"flights", "app-by-carrier-changelog"}
+        return self.replica_racks
+
     def end_offsets(self, partitions):
         self.asked |= set(partitions)
         if self.ends_error:
@@ -70,6 +88,7 @@ def made():
             process_id=ProcessId.parse(f"00000000-0000-0000-0000-{number:012x}"),
             topics=topics,
             assignor=assignor or HighAvailabilityTaskAssignor(),
+            load=lambda name: load_assignor(name, {}),
             offset_sums=lambda: sums or {},
             on_info=lambda info, metadata: taken.append((info, metadata)),
         )
@@ -218,8 +237,123 @@ def test_assignors_see_the_settings():
             "max.warmup.replicas": 8,
             "num.standby.replicas": 9,
             "probing.rebalance.interval.ms": 60_001,
+            "rack.aware.assignment.strategy": "min_traffic",
+            "rack.aware.assignment.traffic_cost": 3,
+            "rack.aware.assignment.non_overlap_cost": 4,
+            "rack.aware.assignment.tags": "zone, cluster",
+            "client.tag.zone": "a",
+            "client.tag.cluster": "b",
         }
     )
     assert assignment_configs(config) == AssignmentConfigs(
-        acceptable_recovery_lag=7, max_warmup_replicas=8, num_standby_replicas=9, probing_rebalance_interval_ms=60_001
+        acceptable_recovery_lag=7,
+        max_warmup_replicas=8,
+        num_standby_replicas=9,
+        probing_rebalance_interval_ms=60_001,
+        rack_aware_assignment_strategy="min_traffic",
+        traffic_cost=3,
+        non_overlap_cost=4,
+        rack_aware_assignment_tags=("zone", "cluster"),
     )
+
+
+# Racks, versions, and assignors that do not behave
+
+
+class Seen(TaskAssignor):
+    """Notes what it is shown and keeps everything where it was."""
+
+    def __init__(self):
+        self.state = None
+
+    def assign(self, application_state):
+        self.state = application_state
+        return HighAvailabilityTaskAssignor().assign(application_state)
+
+
+def test_partitions_have_racks_only_where_a_strategy_looks_at_them(made):
+    for strategy, racks in (("none", {}), ("min_traffic", {"flights-0": {"near"}})):
+        seen = Seen()
+        leader = made(1, assignor=seen, settings={"rack.aware.assignment.strategy": strategy})
+        leader.topics.replica_racks = {TopicPartition("flights", 0): frozenset(["near"])}
+        lead(leader, {"one": leader})
+        task = min(seen.state.all_tasks)
+        assert {str(at): found for at, found in task.partition_to_rack_ids.items()} == racks
+
+
+def test_a_member_that_meets_an_older_group_joins_anew_in_its_version(made):
+    member = made()
+    info = AssignmentInfo(version=10, commonly_supported_version=10)
+    member.assignor.on_assignment(MemberAssignment(user_data=info.encode()), GROUP)
+    assert [taken.next_rebalance_ms for taken, _ in member.taken] == [0]
+    said = SubscriptionInfo.decode(member.assignor.subscription_user_data(frozenset()))
+    assert (said.version, said.latest_supported_version) == (10, LATEST_SUPPORTED_VERSION)
+    member.assignor.on_assignment(MemberAssignment(user_data=info.encode()), GROUP)
+    assert member.taken[1][0].next_rebalance_ms > 0
+
+
+def test_an_instance_that_others_cannot_find_yet_joins_anew(made):
+    member = made(settings={"application.server": "one:80"})
+    for hosts, soon in (({"two:80": []}, True), ({"two:80": [], "one:80": []}, False), ({}, False)):
+        info = AssignmentInfo(partitions_by_host={HostInfo.parse(host): there for host, there in hosts.items()})
+        member.assignor.on_assignment(MemberAssignment(user_data=info.encode()), GROUP)
+        assert (member.taken[-1][0].next_rebalance_ms == 0) is soon
+
+
+class Sleeper(TaskAssignor):
+    def __init__(self):
+        self.go = threading.Event()
+
+    def assign(self, application_state):
+        self.go.wait(60)
+        raise RuntimeError("nobody listens any more")
+
+
+def test_an_assignor_that_does_not_come_back_ends_in_an_error_for_all(made):
+    sleeper = Sleeper()
+    leader = made(1, assignor=sleeper, settings={"max.poll.interval.ms": 1000})
+    answers = lead(leader, {"one": leader, "two": made(2, assignor=sleeper)})
+    sleeper.go.set()
+    assert {info.err_code for _answer, info in answers.values()} == {ErrorCode.ASSIGNMENT_ERROR}
+    assert "did not answer within 0.5 s" in str(leader.assignor.failure)
+    with pytest.raises(TaskAssignmentException, match=r"Sleeper did not answer.*max\.poll\.interval\.ms=1000"):
+        made(2).assignor.on_assignment(answers["two"][0], GROUP)
+
+
+class Broken(TaskAssignor):
+    def __init__(self, answer=None):
+        self.answer = answer
+
+    def assign(self, application_state):
+        if self.answer is None:
+            raise ZeroDivisionError("oh")
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (None, "Broken failed: ZeroDivisionError: oh"),
+        ("nonsense", "returned 'nonsense' instead of a TaskAssignment"),
+        (TaskAssignment([]), "invalid assignment: MISSING_PROCESS_ID"),
+    ],
+)
+def test_an_assignor_that_fails_is_named_to_every_member(made, answer, message):
+    broken = Broken(answer)
+    members = {"one": made(1, assignor=broken), "two": made(2, assignor=broken)}
+    answers = lead(members["one"], members)
+    assert isinstance(members["one"].assignor.failure, StreamsException)
+    for name in members:
+        with pytest.raises(TaskAssignmentException, match=message):
+            made(2).assignor.on_assignment(answers[name][0], GROUP)
+
+
+def test_members_that_name_different_assignors_get_one_that_all_have(made, caplog):
+    seen = Seen()
+    leader = made(1, assignor=seen)
+    answers = lead(leader, {"one": leader, "two": made(2)})
+    assert seen.state is None
+    assert "members name different task assignors" in caplog.text
+    assert sum(len(info.active_tasks) for _answer, info in answers.values()) == 2
+    lead(leader, {"one": leader, "two": made(2, assignor=Seen())})
+    assert seen.state is not None

@@ -1,7 +1,8 @@
-"""Reading a topology off the card that members show in the tag ``sparkrelay.topology``.
+"""The card that members show of their topology, in the tag ``sparkrelay.topology``.
 
-The card (``runtime.group_assignor``) names each sub-topology's sources and stores as the topology calls them. With
-the topics that the members subscribe to and the topics' partition counts, that gives the group's tasks.
+Leaders compare it, to refuse a member that runs something else in words. It names each sub-topology's sources and
+stores as the topology calls them: with the topics that the members subscribe to and the topics' partition counts,
+that gives the group's tasks, also to somebody who does not run the pipeline.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from sparkrelay.types import TaskId, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-__all__ = ["SubtopologyCard", "card_tasks", "parse_card"]
+    from sparkrelay.topology import Topology
+
+__all__ = ["SubtopologyCard", "card_tasks", "difference", "parse_card", "topology_card"]
 
 _SOURCE, _STORE = "source ", "store "
 
@@ -34,6 +37,35 @@ class SubtopologyCard:
 
     sources: tuple[str, ...]
     changelogs: Mapping[str, str]
+
+
+def topology_card(topology: Topology) -> str:
+    """Return what members compare: the fingerprint, and names that let a difference be told in words."""
+    parts = {
+        str(subtopology.id): sorted(
+            [f"source {topic}" for leg in subtopology.legs for topic in leg.source.topics]
+            + [f"store {leg.aggregation.store}" for leg in subtopology.legs if leg.aggregation is not None]
+            + [f"sink {leg.sink.topic}" for leg in subtopology.legs if leg.sink is not None]
+        )
+        for subtopology in topology.subtopologies
+    }
+    return json.dumps({"fingerprint": topology.fingerprint, "parts": parts}, sort_keys=True, separators=(",", ":"))
+
+
+def difference(ours: str, theirs: str) -> str:
+    """Return in words what a member's card has that the group's has not, and the other way round."""
+    try:
+        mine, other = json.loads(ours)["parts"], json.loads(theirs)["parts"]
+    except (ValueError, KeyError, TypeError):
+        return "its description cannot be read"
+    group = {f"{name} of sub-topology {part}" for part, names in mine.items() for name in names}
+    member = {f"{name} of sub-topology {part}" for part, names in other.items() for name in names}
+    told = []
+    if group - member:
+        told.append(f"it lacks {', '.join(sorted(group - member))}")
+    if member - group:
+        told.append(f"it has {', '.join(sorted(member - group))} besides")
+    return "; ".join(told) or "the names agree, but formats, steps or aggregates differ"
 
 
 def parse_card(text: str, application_id: str, subscribed: Collection[str]) -> dict[int, SubtopologyCard]:

@@ -4,9 +4,8 @@ import pytest
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import StreamsException
-from sparkrelay.observe.topology_card import card_tasks, parse_card
-from sparkrelay.runtime.group_assignor import _topology_card
 from sparkrelay.runtime.layout import TopicNames, lay_out
+from sparkrelay.runtime.topology_card import card_tasks, parse_card, topology_card
 
 
 def test_the_tasks_of_the_card_are_those_of_the_layout():
@@ -21,7 +20,7 @@ def test_the_tasks_of_the_card_are_those_of_the_layout():
     subscribed = {partition.topic for shape in layout.tasks.values() for partition in shape.inputs}
     assert any(topic.startswith("app-") for topic in subscribed), "there is a repartition topic"
 
-    card = parse_card(_topology_card(topology), "app", subscribed)
+    card = parse_card(topology_card(topology), "app", subscribed)
     known = counts | {topic.name: topic.partitions for topic in layout.internal_topics.values()}
     tasks = {task.id: task for task in card_tasks(card, known)}
     assert tasks.keys() == layout.tasks.keys()
