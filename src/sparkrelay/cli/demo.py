@@ -32,7 +32,9 @@ def demo(
     quick: Annotated[bool, Parameter(negative="", help="Half the time.")] = False,
     json_file: Annotated[Path | None, Parameter(name="--json", help="Write what was measured to this file.")] = None,
     executors: Annotated[int, Parameter(help="Spark executors per instance; 0: the driver's own JVM.")] = 0,
-    assignor: Annotated[str | None, Parameter(help="Who assigns the tasks: package.module:Class.")] = None,
+    assignor: Annotated[
+        str | None, Parameter(help="Who assigns the tasks: package.module:Class or file.py:Class.")
+    ] = None,
 ) -> int:
     """Show what SparkRelay is for, in about a minute and a half.
 
