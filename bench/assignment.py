@@ -17,6 +17,7 @@ import random
 import statistics
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkrelay.assignment import (
@@ -35,8 +36,6 @@ from sparkrelay.assignment import (
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from sparkrelay.assignment import TaskAssignment, TaskAssignor
 
 RACKS = ("rack-a", "rack-b", "rack-c")
@@ -59,7 +58,6 @@ def group(clients: int, tasks: int, strategy: str = "none") -> ApplicationState:
         racks = {partition: chosen.sample(RACKS, 2) for partition in (source, log)}
         infos.append(TaskInfo.of(task, inputs=[source], changelogs=[log], stores=["store"], racks=racks))
     names = [ProcessId.parse(f"{number + 1:032x}") for number in range(clients)]
-    placed: Mapping[ProcessId, tuple[frozenset[TaskId], frozenset[TaskId]]] = {}
     configs = AssignmentConfigs(num_standby_replicas=1, rack_aware_assignment_strategy=strategy)
     everything = frozenset(infos)
     before = ApplicationState(
@@ -151,8 +149,8 @@ def main() -> int:
             raise AssertionError(f"racks made it worse: {crossing}")
         print(f"{'':<16} source partitions read across racks: {crossing['HA']} -> {crossing['HA, racks']}")
     if given.json:
-        with open(given.json, "w", encoding="utf-8") as out:
-            json.dump({"python": platform.python_version(), "cores": os.cpu_count(), "figures": figures}, out, indent=2)
+        told = {"python": platform.python_version(), "cores": os.cpu_count(), "figures": figures}
+        Path(given.json).write_text(json.dumps(told, indent=2), encoding="utf-8")
     return 0
 
 

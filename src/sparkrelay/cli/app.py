@@ -27,6 +27,7 @@ app = App(
     version=lambda: version("sparkrelay"),
 )
 app.command("sparkrelay.cli.broker:broker", name="broker")
+app.command("sparkrelay.cli.simulate:simulate", name="simulate")
 app.command("sparkrelay.cli.assign:assign", name="assign")
 app.command("sparkrelay.cli.demo:demo", name="demo")
 app.command("sparkrelay.cli.plan:plan", name="plan")

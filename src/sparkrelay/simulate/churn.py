@@ -1,0 +1,87 @@
+"""What happens to the group: when which process comes, goes or dies. A pure function of the scenario.
+
+Six kinds. ``calm`` is the control group: a rebalance although nothing has changed, which should move nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from sparkrelay.simulate.scenario import Scenario
+
+__all__ = ["Action", "Churn", "Event", "churn_events"]
+
+
+class Churn(enum.StrEnum):
+    """The kinds of churn."""
+
+    CALM = "calm"
+    SCALE_OUT = "scale-out"
+    SCALE_IN = "scale-in"
+    ROLLING_BOUNCE = "rolling-bounce"
+    RACK_LOSS = "rack-loss"
+    FLAPPING = "flapping"
+
+
+class Action(enum.StrEnum):
+    """What one event does."""
+
+    #: A process joins; what it has on disk counts.
+    JOIN = "join"
+    #: A process says goodbye and stops.
+    LEAVE = "leave"
+    #: A process dies; the group does not know yet.
+    CRASH = "crash"
+    #: The session of a dead process has run out: the group knows.
+    DETECT = "detect"
+    #: A rebalance without a reason.
+    NUDGE = "nudge"
+
+
+class Event(NamedTuple):
+    """One thing that happens to one process.
+
+    Attributes:
+        at_s: When, in simulated seconds since the study of this scenario began.
+        action: What.
+        process: To which process, by number.
+    """
+
+    at_s: float
+    action: Action
+    process: int
+
+
+def churn_events(scenario: Scenario) -> tuple[Event, ...]:
+    """Return what happens, in order of time; the first event is at 0."""
+    chance = random.Random(scenario.seed)
+    everybody = range(scenario.clients)
+    events: list[Event] = []
+    match scenario.churn:
+        case Churn.CALM:
+            events.append(Event(0.0, Action.NUDGE, 0))
+        case Churn.SCALE_OUT:
+            events += (Event(0.0, Action.JOIN, scenario.clients + new) for new in range(scenario.churn_size))
+        case Churn.SCALE_IN:
+            events += (Event(0.0, Action.LEAVE, p) for p in chance.sample(everybody, scenario.churn_size))
+        case Churn.ROLLING_BOUNCE:
+            for turn in everybody:
+                begin = turn * (scenario.downtime_s + scenario.pause_s)
+                events.append(Event(begin, Action.LEAVE, turn))
+                events.append(Event(begin + scenario.downtime_s, Action.JOIN, turn))
+        case Churn.RACK_LOSS:
+            lost = [p for p in everybody if p % scenario.racks == scenario.lost_rack]
+            events += (Event(0.0, Action.CRASH, p) for p in lost)
+            events += (Event(scenario.detection_s, Action.DETECT, p) for p in lost)
+        case Churn.FLAPPING:
+            flapping = chance.choice(everybody)
+            for turn in range(scenario.churn_size):
+                begin = turn * (scenario.downtime_s + scenario.pause_s)
+                events.append(Event(begin, Action.CRASH, flapping))
+                if scenario.detection_s < scenario.downtime_s:
+                    events.append(Event(begin + scenario.detection_s, Action.DETECT, flapping))
+                events.append(Event(begin + scenario.downtime_s, Action.JOIN, flapping))
+    return tuple(events)

@@ -1,0 +1,389 @@
+"""The simulated group: processes with copies of tasks, changelogs that grow, copies that catch up as time passes.
+
+Plain numbers and small objects: between two rebalances only a few copies are behind, so walking those is cheaper than
+numpy on all of them. Tasks and processes are numbers here; :mod:`sparkrelay.simulate.leader` knows their names.
+
+The model's rules:
+
+* A task runs if its owner is alive and its copy is at the end of the changelog. Only then the changelog grows.
+* A process replays at its restore speed, shared equally by what it replays: restoring actives first, then standbys.
+* A standby that has caught up stays so for free. A closed copy stays on disk where it was.
+* An active task that its owner has to give up is given to nobody in that rebalance: the next one hands it over.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from sparkrelay.simulate.scenario import Scenario
+
+__all__ = ["Cluster", "Copy", "Process", "Role"]
+
+#: Records; replay that comes this close to its goal is there: floats do not add up exactly.
+_CLOSE = 1e-3
+
+
+class Role(enum.Enum):
+    """What a process does with its copy of a task's state."""
+
+    ACTIVE = "active"
+    STANDBY = "standby"
+    #: On disk, not followed.
+    CLOSED = "closed"
+
+
+class Copy:
+    """One process's state of one task.
+
+    Attributes:
+        role: What it is used for.
+        offset: Records of the changelog it has; not kept up while ``at_end``.
+        at_end: It is at the end of the changelog and follows it.
+        cold: It was too far behind when it was placed, and has not got warm since.
+        closed_at: When it was closed, simulated seconds.
+    """
+
+    __slots__ = ("at_end", "closed_at", "cold", "offset", "role")
+
+    def __init__(self) -> None:
+        self.role = Role.CLOSED
+        self.offset = 0.0
+        self.at_end = False
+        self.cold = False
+        self.closed_at = 0.0
+
+
+@dataclass(slots=True)
+class Process:
+    """One process.
+
+    Attributes:
+        rack: Its rack, by number.
+        up: It is alive.
+        member: The group believes that it is a member.
+        active: The tasks it owns, with state and without.
+        copies: Its copies by task, closed ones too.
+    """
+
+    rack: int
+    up: bool = False
+    member: bool = False
+    active: set[int] = field(default_factory=set)
+    copies: dict[int, Copy] = field(default_factory=dict)
+
+
+class _Replay(NamedTuple):
+    copy: Copy
+    task: int
+    process: int
+    speed: float
+    closing: float
+    across_racks: bool
+
+
+class Cluster:
+    """The group and its changelogs at one moment.
+
+    Attributes:
+        now: Simulated seconds since the churn began.
+        processes: All processes that ever take part.
+        stateful: Tasks 0 .. stateful - 1 have a changelog, the others have no state.
+        ends: Length of each changelog, records.
+        owner: Who owns each task, or None.
+        running: Whether each task runs.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        ends: Sequence[float],
+        replica_racks: Sequence[Collection[int]],
+        process_count: int,
+    ) -> None:
+        self.scenario = scenario
+        self.now = 0.0
+        self.ends = list(ends)
+        self.stateful = len(ends)
+        self.processes = [Process(rack=number % scenario.racks) for number in range(process_count)]
+        self.owner: list[int | None] = [None] * scenario.tasks
+        self.running = [False] * scenario.tasks
+        self._last_runner: list[int | None] = [None] * scenario.tasks
+        #: Racks of the replicas of each task's partitions.
+        self._replica_racks = replica_racks
+        self._growth = float(scenario.input_rate)
+        self._warm = scenario.acceptable_lag // 2
+        self._replays: list[_Replay] | None = None
+        self._exposed = 0
+        self.reset_measures()
+
+    def reset_measures(self) -> None:
+        """Forget what was measured so far."""
+        self.tasks_moved = 0
+        self.copies_built = 0
+        self.restored_records = 0.0
+        self.cross_rack_restored_records = 0.0
+        self.down_task_s = 0.0
+        self.exposed_task_s = 0.0
+
+    @property
+    def members(self) -> list[int]:
+        """The processes in the group."""
+        return [number for number, process in enumerate(self.processes) if process.member]
+
+    def lose_replicas(self, racks: Sequence[Collection[int]]) -> None:
+        """Replace the places of replicas."""
+        self._replica_racks = racks
+        self._replays = None
+
+    # -- time
+
+    def next_change_s(self) -> float:
+        """Return seconds until some copy gets warm or catches up; infinite if nothing is being replayed."""
+        soonest = math.inf
+        for copy, task, _, _, closing, _ in self._now_replaying():
+            if closing <= 0:
+                continue
+            gap = self.ends[task] - copy.offset
+            if copy.cold and gap - self._warm > _CLOSE:
+                gap -= self._warm
+            soonest = min(soonest, gap / closing)
+        return max(0.0, soonest)
+
+    def advance(self, seconds: float) -> bool:
+        """Let time pass, at most until the next change; return whether a cold copy has got warm."""
+        replays = self._now_replaying()
+        self.now += seconds
+        self.down_task_s += seconds * self.running.count(False)
+        self.exposed_task_s += seconds * self._exposed
+        grown = self._growth * seconds
+        if grown:
+            ends, running = self.ends, self.running
+            for task in range(self.stateful):
+                if running[task]:
+                    ends[task] += grown
+        warmed = changed = False
+        for copy, task, _, speed, _, across in replays:
+            read = speed * seconds
+            copy.offset += read
+            self.restored_records += read
+            if across:
+                self.cross_rack_restored_records += read
+            gap = self.ends[task] - copy.offset
+            if copy.cold and gap - self._warm <= _CLOSE:
+                copy.cold = False
+                warmed |= copy.role is Role.STANDBY
+            if gap <= _CLOSE:
+                copy.at_end = changed = True
+                if copy.role is Role.ACTIVE:
+                    self.running[task] = True
+        if changed:
+            self._replays = None
+        return warmed
+
+    @property
+    def catching_up(self) -> bool:
+        """True while some copy is being replayed."""
+        return bool(self._now_replaying())
+
+    def _now_replaying(self) -> list[_Replay]:
+        if self._replays is not None:
+            return self._replays
+        replays: list[_Replay] = []
+        hot = [False] * self.stateful
+        for number, process in enumerate(self.processes):
+            if not process.up:
+                continue
+            restoring: list[int] = []
+            following: list[int] = []
+            for task, copy in process.copies.items():
+                if copy.role is Role.STANDBY:
+                    if copy.at_end:
+                        hot[task] = True
+                    else:
+                        following.append(task)
+                elif copy.role is Role.ACTIVE and not copy.at_end:
+                    restoring.append(task)
+            busy = restoring or following
+            for task in busy:
+                speed = self.scenario.restore_rate / len(busy)
+                closing = speed - (self._growth if self.running[task] else 0.0)
+                across = process.rack not in self._replica_racks[task]
+                replays.append(_Replay(process.copies[task], task, number, speed, closing, across))
+        self._replays = replays
+        self._exposed = hot.count(False) if self.scenario.standbys else 0
+        return replays
+
+    # -- churn
+
+    def join(self, number: int) -> None:
+        """A process starts, or comes back with what is on its disk, and joins; it owns nothing yet."""
+        self._drop_out(number)
+        process = self.processes[number]
+        process.up = process.member = True
+
+    def leave(self, number: int) -> None:
+        """A process stops and the group knows at once."""
+        self.crash(number)
+        self._drop_out(number)
+
+    def crash(self, number: int) -> None:
+        """A process dies; the group goes on believing in it."""
+        process = self.processes[number]
+        process.up = False
+        for task in process.active:
+            self.running[task] = False
+        for task, copy in process.copies.items():
+            self._close(task, copy)
+        self._replays = None
+
+    def detect(self, number: int) -> None:
+        """The group gives up on a dead process."""
+        self._drop_out(number)
+
+    def _drop_out(self, number: int) -> None:
+        process = self.processes[number]
+        process.member = False
+        for task in process.active:
+            self.owner[task] = None
+        process.active = set()
+        self._replays = None
+
+    # -- assignments
+
+    def follow(self, placed: Mapping[int, tuple[set[int], set[int]]]) -> bool:
+        """Let every member follow its assignment; return whether a task waits to be handed over.
+
+        Args:
+            placed: Active and standby tasks of each member.
+        """
+        self._replays = None
+        # Everybody gives up what is not his any more before anybody takes anything, but a task that was given up in
+        # this rebalance is free only in the next.
+        withheld: set[int] = set()
+        for number, (active, standby) in placed.items():
+            process = self.processes[number]
+            for task in process.active - active:
+                withheld.add(task)
+                self.owner[task] = None
+                self.running[task] = False
+            process.active &= active
+            for task, copy in process.copies.items():
+                if task in active:
+                    continue
+                if task not in standby:
+                    self._close(task, copy)
+                elif copy.role is Role.ACTIVE:
+                    copy.role = Role.STANDBY
+        waits = False
+        for number, (active, standby) in placed.items():
+            process = self.processes[number]
+            for task in active:
+                if task in process.active:
+                    continue
+                if task in withheld:
+                    # Its copy, if it has one, goes on following meanwhile.
+                    waits = True
+                    continue
+                self._take(number, task)
+            for task in standby:
+                self._open(process, task, Role.STANDBY)
+        return waits
+
+    def settle(self, placed: Mapping[int, tuple[set[int], set[int]]]) -> None:
+        """Put an assignment in place as if it had always been there: everything has caught up."""
+        self.owner = [None] * len(self.owner)
+        for number, process in enumerate(self.processes):
+            active, standby = placed.get(number, (set(), set()))
+            process.active = set(active)
+            process.copies = {}
+            for task in sorted(active):
+                self.owner[task] = self._last_runner[task] = number
+                self.running[task] = True
+            for task in sorted(active | standby):
+                if task < self.stateful:
+                    copy = process.copies[task] = Copy()
+                    copy.role = Role.ACTIVE if task in active else Role.STANDBY
+                    copy.at_end = True
+        self._replays = None
+
+    def set_standbys_back(self, records: float) -> None:
+        """Put every standby this many records behind."""
+        for process in self.processes:
+            for task, copy in process.copies.items():
+                if copy.role is Role.STANDBY and records > 0:
+                    copy.at_end = False
+                    copy.offset = max(0.0, self.ends[task] - records)
+                    copy.cold = self.ends[task] - copy.offset > self.scenario.acceptable_lag
+        self._replays = None
+
+    def forget_closed(self) -> None:
+        """Drop copies that have been closed for longer than the cleanup delay."""
+        oldest = self.now - self.scenario.cleanup_delay_s
+        for process in self.processes:
+            if process.up:
+                gone = [t for t, c in process.copies.items() if c.role is Role.CLOSED and c.closed_at < oldest]
+                for task in gone:
+                    del process.copies[task]
+
+    def _take(self, number: int, task: int) -> None:
+        process = self.processes[number]
+        process.active.add(task)
+        self.owner[task] = number
+        if self._last_runner[task] not in {None, number}:
+            self.tasks_moved += 1
+        self._last_runner[task] = number
+        if task < self.stateful:
+            self._open(process, task, Role.ACTIVE)
+            self.running[task] = process.copies[task].at_end
+        else:
+            self.running[task] = True
+
+    def _open(self, process: Process, task: int, role: Role) -> None:
+        copy = process.copies.get(task)
+        if copy is None:
+            copy = process.copies[task] = Copy()
+        was_closed = copy.role is Role.CLOSED
+        copy.role = role
+        if not was_closed:
+            return
+        gap = self.ends[task] - copy.offset
+        copy.at_end = gap <= _CLOSE
+        copy.cold = gap > self.scenario.acceptable_lag
+        self.copies_built += copy.cold
+
+    def _close(self, task: int, copy: Copy) -> None:
+        if copy.role is Role.CLOSED:
+            return
+        if copy.at_end:
+            copy.offset = self.ends[task]
+            copy.at_end = False
+        copy.role = Role.CLOSED
+        copy.cold = False
+        copy.closed_at = self.now
+
+    # -- measures
+
+    def imbalance(self) -> float:
+        """Return the greatest difference of active tasks per thread between two members."""
+        loads = [len(process.active) / self.scenario.threads for process in self.processes if process.member]
+        return max(loads) - min(loads) if loads else 0.0
+
+    def cross_rack_records_per_s(self) -> float:
+        """Return what members read from racks other than theirs: input of running tasks, changelogs of standbys."""
+        readers = 0
+        for process in self.processes:
+            if process.up:
+                readers += sum(process.rack not in self._replica_racks[task] for task in process.active)
+                readers += sum(
+                    process.rack not in self._replica_racks[task]
+                    for task, copy in process.copies.items()
+                    if copy.role is Role.STANDBY
+                )
+        return self._growth * readers

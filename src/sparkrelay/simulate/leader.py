@@ -1,0 +1,187 @@
+"""The leader of the simulated group: shows an assignor what a real leader would show it, and reads its answer.
+
+States are built directly instead of from encoded subscriptions: the same values (:mod:`sparkrelay.assignment
+.client_states` is the rule), without the bytes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+import uuid
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from sparkrelay.assignment import (
+    ApplicationState,
+    AssignedTask,
+    AssignmentError,
+    KafkaStreamsState,
+    TaskAssignor,
+    TaskInfo,
+    validate,
+)
+from sparkrelay.errors import TaskAssignmentException
+from sparkrelay.protocol import LATEST_OFFSET
+from sparkrelay.simulate.cluster import Role
+from sparkrelay.types import ProcessId, TaskId, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from sparkrelay.assignment import TaskAssignment
+    from sparkrelay.simulate.cluster import Cluster
+    from sparkrelay.simulate.scenario import Scenario
+
+__all__ = ["Answer", "AssignorFailed", "Leader"]
+
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
+
+
+class AssignorFailed(Exception):  # noqa: N818 - it is a result of the study, never an error of ours
+    """The assignor raised, or its answer cannot be used; the text says how."""
+
+
+class Answer(NamedTuple):
+    """What the group is told.
+
+    Attributes:
+        placed: Active and standby tasks of every member.
+        look_again_s: Seconds until the group is to look again; infinite if it is not.
+        left_out: Tasks that were given to nobody.
+        kept: The assignor asked to keep the present assignment (KIP-924's TaskAssignmentException).
+    """
+
+    placed: dict[int, tuple[set[int], set[int]]]
+    look_again_s: float
+    left_out: int
+    kept: bool = False
+
+
+class Leader:
+    """Asks one assignor about one scenario's group."""
+
+    def __init__(self, scenario: Scenario, assignor: TaskAssignor, process_count: int) -> None:
+        chance = random.Random(scenario.seed)
+        self._scenario = scenario
+        self._assignor = assignor
+        self._configs = scenario.configs
+        self._processes = [ProcessId(uuid.UUID(int=chance.getrandbits(128))) for _ in range(process_count)]
+        self._numbers = {process: number for number, process in enumerate(self._processes)}
+        subtopologies = scenario.subtopologies + scenario.stateless_subtopologies
+        self._tasks = [
+            TaskId(subtopology, partition)
+            for subtopology in range(subtopologies)
+            for partition in range(scenario.partitions)
+        ]
+        self._task_numbers = {task: number for number, task in enumerate(self._tasks)}
+        self._consumers = [
+            frozenset(f"client-{number}-{thread}" for thread in range(scenario.threads))
+            for number in range(process_count)
+        ]
+        self._infos: frozenset[TaskInfo] = frozenset()
+
+    def place_replicas(self, racks: Sequence[Collection[int]]) -> None:
+        """Say on which racks the replicas of each task's partitions are."""
+        stateful = self._scenario.subtopologies * self._scenario.partitions
+        infos = []
+        for number, task in enumerate(self._tasks):
+            source = TopicPartition(f"in-{task.subtopology}", task.partition)
+            changelog = TopicPartition(f"changelog-{task.subtopology}", task.partition)
+            used = [source, changelog] if number < stateful else [source]
+            names = [_rack(rack) for rack in racks[number]]
+            infos.append(
+                TaskInfo.of(
+                    task,
+                    inputs=[source],
+                    changelogs=used[1:],
+                    stores=["store"] if number < stateful else [],
+                    racks=dict.fromkeys(used, names),
+                )
+            )
+        self._infos = frozenset(infos)
+
+    def ask(self, cluster: Cluster) -> Answer:
+        """Ask the assignor about the group as it is now.
+
+        Raises:
+            AssignorFailed: it raised, or the real leader would refuse its answer.
+        """
+        cluster.forget_closed()
+        state = self.state(cluster)
+        try:
+            answer = self._assignor.assign(state)
+            error = validate(state, answer)
+        except TaskAssignmentException:
+            kept = {}
+            for number in cluster.members:
+                process = cluster.processes[number]
+                standby = {task for task, copy in process.copies.items() if copy.role is Role.STANDBY}
+                kept[number] = (set(process.active), standby)
+            return Answer(kept, 0.0, 0, kept=True)
+        except Exception as raised:
+            raise AssignorFailed(f"{type(raised).__name__}: {raised}") from raised
+        if error is not AssignmentError.NONE:
+            raise AssignorFailed(f"its answer is refused: {error.value}")
+        return self._read(cluster, answer)
+
+    def state(self, cluster: Cluster) -> ApplicationState:
+        """Return what an assignor is shown."""
+        ends = [int(end) for end in cluster.ends]
+        no_copies = dict(zip(self._tasks, ends, strict=False))
+        return ApplicationState(
+            all_tasks=self._infos,
+            clients={self._processes[n]: self._process_state(cluster, n, no_copies) for n in cluster.members},
+            assignment_configs=self._configs,
+        )
+
+    def _process_state(self, cluster: Cluster, number: int, no_copies: dict[TaskId, int]) -> KafkaStreamsState:
+        process, names = cluster.processes[number], self._tasks
+        lags = no_copies.copy()
+        followed = []
+        for task, copy in process.copies.items():
+            if copy.role is Role.ACTIVE and copy.at_end:
+                lags[names[task]] = LATEST_OFFSET
+            else:
+                lags[names[task]] = 0 if copy.at_end else max(0, math.ceil(cluster.ends[task] - copy.offset))
+                if task not in process.active:
+                    followed.append(names[task])
+        consumers = self._consumers[number]
+        held = sorted(names[task] for task in process.copies)
+        threads = len(consumers)
+        return KafkaStreamsState(
+            process_id=self._processes[number],
+            num_processing_threads=threads,
+            consumer_client_ids=consumers,
+            previous_active_tasks=frozenset(names[task] for task in process.active),
+            previous_standby_tasks=frozenset(followed),
+            rack_id=_rack(process.rack),
+            task_lags=MappingProxyType(lags),
+            previous_tasks_by_consumer=MappingProxyType(
+                {name: frozenset(held[turn::threads]) for turn, name in enumerate(sorted(consumers))}
+            ),
+        )
+
+    def _read(self, cluster: Cluster, answer: TaskAssignment) -> Answer:
+        placed: dict[int, tuple[set[int], set[int]]] = {number: (set(), set()) for number in cluster.members}
+        again = self._scenario.probing_interval_s if answer.probing_rebalance else math.inf
+        given = 0
+        for entry in answer.assignment:
+            active, standby = placed[self._numbers[entry.process_id]]
+            for task in entry.tasks.values():
+                number = self._task_numbers[task.id]
+                if task.type is AssignedTask.Type.ACTIVE:
+                    active.add(number)
+                    given += 1
+                elif number < cluster.stateful:
+                    standby.add(number)
+            if entry.followup_rebalance_deadline is not None:
+                # Simulated time begins in 1970. An assignor that looked at a real clock means "some time later".
+                wanted = (entry.followup_rebalance_deadline - _EPOCH).total_seconds() - cluster.now
+                again = min(again, max(0.0, wanted), self._scenario.probing_interval_s)
+        return Answer(placed, again, len(self._tasks) - given)
+
+
+def _rack(number: int) -> str:
+    return f"rack-{number}"

@@ -1,0 +1,228 @@
+"""One what-if: a group, its state, its speeds, and what happens to it. A plain row, so that a DataFrame can hold it."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparkrelay.assignment import AssignmentConfigs
+from sparkrelay.errors import ConfigException
+from sparkrelay.simulate.churn import Churn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["Scenario", "mixed_scenarios"]
+
+#: Clients x tasks up to which generated scenarios ask for rack awareness, so that thousands of them take minutes: it
+#: costs more than everything else together.
+_MOST_PAIRS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A group before the churn, and the churn. Every measure of a scenario follows from these values alone.
+
+    Attributes:
+        scenario: Its number in the study.
+        seed: Decides task sizes, process ids, places of replicas, and who is hit.
+        churn: What happens, a value of :class:`Churn`.
+        churn_size: Processes that come or go (scale-out, scale-in), or times that one dies (flapping).
+        clients: Processes before the churn.
+        threads: Stream threads of each.
+        subtopologies: Subtopologies with a changelogged store.
+        stateless_subtopologies: Subtopologies without.
+        partitions: Partitions of each subtopology; one task each.
+        standbys: ``num.standby.replicas``.
+        max_warmups: ``max.warmup.replicas``.
+        acceptable_lag: ``acceptable.recovery.lag``, records.
+        initial_lag: Records that standbys are behind when the churn begins.
+        racks: Racks; processes are spread over them in turn, replicas of partitions at random.
+        rack_strategy: ``rack.aware.assignment.strategy``.
+        lost_rack: The rack that rack-loss takes away, with processes and replicas.
+        records_per_task: Mean length of a task's changelog when the churn begins, records.
+        size_spread: Task sizes are uniform in mean x (1 - spread .. 1 + spread).
+        bytes_per_record: Bytes of one record, of input and of changelogs.
+        restore_rate: Records that one process replays per second, shared by the copies it replays at a time.
+        input_rate: Records that a running task adds to its changelog per second.
+        probing_interval_s: ``probing.rebalance.interval.ms``, here in seconds; at least 60.
+        follow_up: Whether a member asks for a rebalance when a copy has got warm (``follow.up.when.caught.up``).
+        follow_up_min_interval_s: Shortest time between two such requests, seconds.
+        rebalance_s: Time of one rebalance, from the request to the answer, seconds.
+        detection_s: Time until the group notices a dead process (``session.timeout.ms``), seconds.
+        downtime_s: Time that a bounced or flapping process is away, seconds.
+        pause_s: Time that it is back before the next one, or the next time, seconds.
+        cleanup_delay_s: ``state.cleanup.delay.ms``, here in seconds: unused copies on disk are forgotten after it.
+        max_rebalances: Rebalances after the last event at which a group counts as not converging.
+        max_hours: Simulated hours after the last event at which it does.
+    """
+
+    scenario: int = 0
+    seed: int = 0
+    churn: str = Churn.SCALE_OUT.value
+    churn_size: int = 1
+    clients: int = 3
+    threads: int = 1
+    subtopologies: int = 1
+    stateless_subtopologies: int = 0
+    partitions: int = 8
+    standbys: int = 1
+    max_warmups: int = 2
+    acceptable_lag: int = 10_000
+    initial_lag: int = 0
+    racks: int = 1
+    rack_strategy: str = "none"
+    lost_rack: int = 0
+    records_per_task: int = 1_000_000
+    size_spread: float = 0.0
+    bytes_per_record: int = 200
+    restore_rate: int = 100_000
+    input_rate: int = 100
+    probing_interval_s: float = 600.0
+    follow_up: bool = True
+    follow_up_min_interval_s: float = 10.0
+    rebalance_s: float = 1.0
+    detection_s: float = 10.0
+    downtime_s: float = 60.0
+    pause_s: float = 120.0
+    cleanup_delay_s: float = 600.0
+    max_rebalances: int = 150
+    max_hours: float = 48.0
+
+    def __post_init__(self) -> None:
+        if self.churn not in list(Churn):
+            raise ConfigException(f"churn={self.churn!r} is not known; use one of {', '.join(Churn)}")
+        at_least = {
+            "churn_size": 1,
+            "clients": 1,
+            "threads": 1,
+            "subtopologies": 0,
+            "stateless_subtopologies": 0,
+            "partitions": 1,
+            "standbys": 0,
+            "initial_lag": 0,
+            "racks": 1,
+            "lost_rack": 0,
+            "records_per_task": 0,
+            "bytes_per_record": 0,
+            "input_rate": 0,
+            "follow_up_min_interval_s": 0,
+            "rebalance_s": 0,
+            "detection_s": 0,
+            "downtime_s": 0,
+            "pause_s": 0,
+            "cleanup_delay_s": 0,
+            "max_rebalances": 1,
+        }
+        for name, least in at_least.items():
+            if not getattr(self, name) >= least:
+                raise ConfigException(f"{name}={getattr(self, name)} of a scenario must be at least {least}")
+        if not self.restore_rate > 0:
+            raise ConfigException(f"restore_rate={self.restore_rate} of a scenario must be above 0 records per second")
+        if not 0 <= self.size_spread <= 1:
+            raise ConfigException(f"size_spread={self.size_spread} of a scenario must be from 0 to 1")
+        if self.subtopologies + self.stateless_subtopologies == 0:
+            raise ConfigException("a scenario needs at least one subtopology, with state or without")
+        if self.churn == Churn.SCALE_IN and self.churn_size >= self.clients:
+            raise ConfigException(
+                f"scale-in by churn_size={self.churn_size} leaves nobody of clients={self.clients}; take fewer away"
+            )
+        if self.churn == Churn.RACK_LOSS and not self.lost_rack < self.racks <= self.clients:
+            raise ConfigException(
+                f"rack-loss with racks={self.racks}, lost_rack={self.lost_rack} and clients={self.clients}: "
+                "the lost rack must exist, and every rack must have a client"
+            )
+        if self.churn == Churn.RACK_LOSS and self.racks == 1:
+            raise ConfigException("rack-loss with racks=1 leaves nobody; give the scenario at least 2 racks")
+        _ = self.configs  # refuses what Kafka refuses
+
+    @property
+    def configs(self) -> AssignmentConfigs:
+        """The settings that the assignor sees."""
+        return AssignmentConfigs(
+            acceptable_recovery_lag=self.acceptable_lag,
+            max_warmup_replicas=self.max_warmups,
+            num_standby_replicas=self.standbys,
+            probing_rebalance_interval_ms=round(self.probing_interval_s * 1000),
+            rack_aware_assignment_strategy=self.rack_strategy,
+        )
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks, with state and without."""
+        return (self.subtopologies + self.stateless_subtopologies) * self.partitions
+
+
+def mixed_scenarios(count: int, *, seed: int = 0, kinds: Iterable[str] | None = None) -> Iterator[Scenario]:
+    """Yield scenarios of all sizes, the kinds of churn taking turns; the same seed yields the same ones.
+
+    Args:
+        count: How many.
+        seed: Scenario ``i`` depends on ``seed`` and ``i`` alone.
+        kinds: Kinds of churn; all if None.
+    """
+    turns = [Churn(kind) for kind in kinds] if kinds is not None else list(Churn)
+    for number in range(count):
+        yield _mixed(number, seed, turns[number % len(turns)])
+
+
+def _mixed(number: int, seed: int, churn: Churn) -> Scenario:
+    chance = random.Random(f"{seed}/{number}")
+    # Each client is another two rebalances of a rolling bounce.
+    clients = _of_any_size(chance, 2, 8 if churn is Churn.ROLLING_BOUNCE else 12)
+    stateful, stateless = chance.choice(((1, 0), (1, 1), (2, 0), (2, 1), (3, 0)))
+    partitions = max(1, _of_any_size(chance, 8, 80) // (stateful + stateless))
+    racks = min(chance.choice((1, 2, 3)), clients)
+    if churn is Churn.RACK_LOSS:
+        racks = max(2, racks)
+    size = _of_any_size(chance, 20_000, 5_000_000)
+    restore_rate = _of_any_size(chance, 50_000, 500_000)
+    tasks = (stateful + stateless) * partitions
+    # A process that replays every task of the group must still be faster than they grow.
+    input_rate = chance.randint(1, max(1, restore_rate // (4 * tasks)))
+    churn_size = 1
+    if churn is Churn.SCALE_OUT:
+        churn_size = chance.randint(1, max(1, clients // 2))
+    elif churn is Churn.SCALE_IN:
+        churn_size = chance.randint(1, max(1, clients // 3))
+    elif churn is Churn.FLAPPING:
+        churn_size = chance.randint(2, 5)
+    standbys = chance.choice((0, 1, 1, 1, 2))
+    return Scenario(
+        scenario=number,
+        seed=chance.getrandbits(31),
+        churn=churn.value,
+        churn_size=churn_size,
+        clients=clients,
+        threads=chance.choice((1, 2, 4)),
+        subtopologies=stateful,
+        stateless_subtopologies=stateless,
+        partitions=partitions,
+        standbys=standbys,
+        max_warmups=chance.choice((2, 2, 4, 8)),
+        acceptable_lag=chance.choice((0, 1_000, 10_000, 10_000)),
+        initial_lag=chance.choice((0, 0, 0, 1_000, size // 2)) if standbys else 0,
+        racks=racks,
+        rack_strategy=chance.choice(("none", "min_traffic"))
+        if racks > 1 and clients * tasks <= _MOST_PAIRS
+        else "none",
+        lost_rack=chance.randrange(racks),
+        records_per_task=size,
+        size_spread=chance.choice((0.0, 0.5)),
+        bytes_per_record=chance.choice((100, 200, 1_000)),
+        restore_rate=restore_rate,
+        input_rate=input_rate,
+        probing_interval_s=chance.choice((60.0, 600.0)),
+        follow_up=chance.random() < 0.75,
+        rebalance_s=chance.choice((0.5, 1.0, 3.0)),
+        detection_s=chance.choice((6.0, 10.0, 45.0)),
+        downtime_s=chance.choice((20.0, 60.0)),
+        pause_s=chance.choice((30.0, 120.0)),
+    )
+
+
+def _of_any_size(chance: random.Random, least: int, most: int) -> int:
+    """Draw so that 10 to 20 is as likely as 100 to 200: small groups are common, large ones dear to simulate."""
+    return round(math.exp(chance.uniform(math.log(least), math.log(most))))
