@@ -3,22 +3,18 @@
 Costs: ``traffic`` for each partition without a replica in the client's rack, ``non_overlap`` for a task that moves.
 ``min_traffic`` only minimises; ``balance_subtopology`` also spreads each subtopology over the clients.
 
-The least cost is unique, who has which task at that cost is not. Groups up to ``_JAVAS_ORDER_UP_TO`` take Java's own
-way to it (``flow``), so that answers are equal; it is far too slow beyond. Larger ones take the solver that the
-least-movement assignor stands on, at the same cost. It is quick where only racks matter: then one client of a rack is
-as good as another, and tasks are placed on racks first.
+Groups up to ``_JAVAS_ORDER_UP_TO`` get the very answers of Kafka Streams, larger ones answers of the same cost
+(``rack_solvers``).
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import numpy as np
 
-from sparkrelay.assignment.balanced_placement import Bounds, place_at_least_cost
-from sparkrelay.assignment.flow import FlowGraph
 from sparkrelay.assignment.hash_order import process_hash_order
+from sparkrelay.assignment.rack_solvers import Problem, at_least_cost, in_javas_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["Costs", "RackAwareness", "cross_rack", "racks_known"]
 
 _STANDBY_ROUNDS = 4
-_SOURCE = -1
 #: Tasks x clients up to which Java's order is followed.
 _JAVAS_ORDER_UP_TO = 400
 
@@ -91,7 +86,6 @@ class RackAwareness:
         order = process_hash_order(placement.processes) if public else placement.processes
         position = {process: client for client, process in enumerate(placement.processes)}
         self._clients = [position[process] for process in order]
-        self._subtopologies = sorted({task.subtopology for task in placement.tasks})
 
     def optimize_actives(self, tasks: Sequence[int], *, traffic_cost: int, non_overlap_cost: int) -> None:
         """Exchange active tasks between all clients."""
@@ -174,135 +168,28 @@ class RackAwareness:
             return False
         held = exchange.held
         owner = {task: client for client in clients for task in held[client]}
-        counts = [sum(owner[task] == client for task in tasks) for client in clients]
-        if self._exact:
-            build = self._min_traffic if strategy == "min_traffic" else self._balance_subtopology
-        else:
-            build = self._place_on_racks if strategy == "min_traffic" else self._place_on_clients
 
         def cost(task: int, client: int) -> int:
             overlap = 0 if client == owner[task] else exchange.non_overlap_cost
             return int(exchange.traffic_cost * exchange.away[task][self._rack_of[client]]) + overlap
 
-        chosen = build(tasks, clients, counts, owner, cost)
+        problem = Problem(
+            tasks=tasks,
+            clients=clients,
+            counts=[sum(owner[task] == client for task in tasks) for client in clients],
+            owner=owner,
+            cost=cost,
+            rack_of=self._rack_of,
+            subtopology_of=[info.id.subtopology for info in self._infos],
+        )
+        solve = in_javas_order if self._exact else at_least_cost
         moved = False
-        for task, client in chosen.items():
+        for task, client in solve(problem, balance=strategy != "min_traffic").items():
             if client != owner[task]:
                 held[owner[task]].remove(task)
                 held[client].add(task)
                 moved = True
         return moved
-
-    def _min_traffic(
-        self,
-        tasks: Sequence[int],
-        clients: Sequence[int],
-        counts: Sequence[int],
-        owner: Mapping[int, int],
-        cost: Callable[[int, int], int],
-    ) -> dict[int, int]:
-        graph, first, sink = FlowGraph(), len(tasks), len(tasks) + len(clients)
-        for i, task in enumerate(tasks):
-            graph.add_edge(_SOURCE, i, capacity=1, cost=0, flow=1)
-            for j, client in enumerate(clients):
-                here = int(owner[task] == client)
-                graph.add_edge(i, first + j, capacity=1, cost=cost(task, client), flow=here)
-        for j, count in enumerate(counts):
-            graph.add_edge(first + j, sink, capacity=count, cost=0, flow=count)
-        flows = graph.solve(_SOURCE, sink, from_zero=False)
-        return {task: client for i, task in enumerate(tasks) for j, client in enumerate(clients) if flows[i, first + j]}
-
-    def _balance_subtopology(
-        self,
-        tasks: Sequence[int],
-        clients: Sequence[int],
-        counts: Sequence[int],
-        _owner: Mapping[int, int],
-        cost: Callable[[int, int], int],
-    ) -> dict[int, int]:
-        graph, width = FlowGraph(), len(clients)
-        groups = {subtopology: g for g, subtopology in enumerate(self._subtopologies)}
-        group_of = [groups[self._infos[task].id.subtopology] for task in tasks]
-        first = len(tasks)
-        second = first + width * len(groups)
-        sink = second + width
-        for i, task in enumerate(tasks):
-            graph.add_edge(_SOURCE, i, capacity=1, cost=0)
-            for j, client in enumerate(clients):
-                graph.add_edge(i, first + width * group_of[i] + j, capacity=1, cost=cost(task, client))
-        for g in range(len(groups)):
-            size = group_of.count(g)
-            for j, count in enumerate(counts):
-                graph.add_edge(first + width * g + j, second + j, capacity=_share(count, tasks, size), cost=0)
-        for j, count in enumerate(counts):
-            graph.add_edge(second + j, sink, capacity=count, cost=0)
-        flows = graph.solve(_SOURCE, sink, from_zero=True)
-        chosen = {
-            task: client
-            for i, task in enumerate(tasks)
-            for j, client in enumerate(clients)
-            if flows[i, first + width * group_of[i] + j]
-        }
-        if len(chosen) != len(tasks):
-            raise AssertionError(f"only {len(chosen)} of {len(tasks)} tasks could be placed by subtopology")
-        return chosen
-
-    def _place_on_racks(
-        self,
-        tasks: Sequence[int],
-        clients: Sequence[int],
-        counts: Sequence[int],
-        owner: Mapping[int, int],
-        cost: Callable[[int, int], int],
-    ) -> dict[int, int]:
-        """Choose a rack for each task; within it a task stays with its owner, and newcomers take what is left."""
-        racks = sorted({self._rack_of[client] for client in clients})
-        position = {rack: index for index, rack in enumerate(racks)}
-        inside: list[list[int]] = [[] for _ in racks]
-        room = np.zeros(len(racks), np.int64)
-        for client, count in zip(clients, counts, strict=True):
-            inside[position[self._rack_of[client]]].append(client)
-            room[position[self._rack_of[client]]] += count
-        home = [position[self._rack_of[owner[task]]] for task in tasks]
-        # Any client of a rack stands for all: only the owner costs less, and whoever stays in the rack stays with it.
-        costs = np.array(
-            [
-                [cost(task, owner[task] if rack == home[row] else inside[rack][0]) for rack in range(len(racks))]
-                for row, task in enumerate(tasks)
-            ],
-            np.int64,
-        )
-        placed = _on_exact_counts(costs, np.zeros(len(tasks), np.intp), room, np.array([room]))
-        chosen = {}
-        left = dict(zip(clients, counts, strict=True))
-        arrived: list[list[int]] = [[] for _ in racks]
-        for row, task in enumerate(tasks):
-            rack = int(placed[row].argmax())
-            if rack == home[row]:
-                chosen[task] = owner[task]
-                left[owner[task]] -= 1
-            else:
-                arrived[rack].append(task)
-        for rack, newcomers in enumerate(arrived):
-            places = [client for client in inside[rack] for _ in range(left[client])]
-            chosen |= dict(zip(newcomers, places, strict=True))
-        return chosen
-
-    def _place_on_clients(
-        self,
-        tasks: Sequence[int],
-        clients: Sequence[int],
-        counts: Sequence[int],
-        _owner: Mapping[int, int],
-        cost: Callable[[int, int], int],
-    ) -> dict[int, int]:
-        """Choose a client for each task, none with more of a sub-topology than its share."""
-        names, groups = np.unique([self._infos[task].id.subtopology for task in tasks], return_inverse=True)
-        sizes = np.bincount(groups, minlength=len(names))
-        most = np.array([[_share(count, tasks, int(size)) for count in counts] for size in sizes], np.int64)
-        costs = np.array([[cost(task, client) for client in clients] for task in tasks], np.int64)
-        placed = _on_exact_counts(costs, groups.astype(np.intp), np.array(counts, np.int64), most)
-        return {task: clients[int(placed[row].argmax())] for row, task in enumerate(tasks)}
 
 
 class _Exchange(NamedTuple):
@@ -312,17 +199,3 @@ class _Exchange(NamedTuple):
     away: Mapping[int, NDArray[np.int64]]
     traffic_cost: int
     non_overlap_cost: int
-
-
-def _share(count: int, tasks: Sequence[int], size: int) -> int:
-    """Return how many of a sub-topology's ``size`` tasks a client with ``count`` of all may have, as Java rounds it."""
-    return math.ceil(count / len(tasks) * size)
-
-
-def _on_exact_counts(
-    costs: NDArray[np.int64], groups: NDArray[np.intp], counts: NDArray[np.int64], most: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    placed = place_at_least_cost(costs, 1, groups, Bounds(counts, counts, np.zeros_like(most), most))
-    if placed is None:
-        raise AssertionError(f"{len(costs)} tasks cannot be placed on counts {counts.tolist()}")
-    return placed
