@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from sparkrelay.consumer import Consumer
-from sparkrelay.protocol import LONG_MAX
+from sparkrelay.runtime.appointment import Appointment
 from sparkrelay.runtime.group_assignor import StreamsGroupAssignor
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Membership:
             on_info=self._on_info,
         )
         self._consumer = Consumer(settings, assignors=(self._assignor,), fetching=False)
-        self._next_rebalance_ms = LONG_MAX
+        self._appointment = Appointment()
         self._assigned_at = time.monotonic()
         #: Standbys that were beyond the acceptable lag, by what the leader knew, and have not asked yet.
         self._cold: set[TaskId] = set()
@@ -93,8 +93,7 @@ class Membership:
         if failure is not None:
             raise failure
         self._follow()
-        if time.time() * 1000 >= self._next_rebalance_ms:
-            self._next_rebalance_ms = LONG_MAX
+        if self._appointment.due(int(time.time() * 1000)):
             self._consumer.enforce_rebalance("the follow-up rebalance is due")
 
     def end_offsets(self, partitions: list[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
@@ -150,7 +149,7 @@ class Membership:
         )
         self._joined = True
         self._assigned_at = time.monotonic()
-        self._next_rebalance_ms = info.next_rebalance_ms
+        self._appointment.told(info.next_rebalance_ms, int(time.time() * 1000))
         self._unfollowed = active, standby
         self._follow()
 
