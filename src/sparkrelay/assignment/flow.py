@@ -157,20 +157,21 @@ def _find_negative_cycle(tail: Any, head: Any, cost: Any, node_count: int, paren
     """Return a node from which parents lead into a negative cycle, or -1.
 
     All distances start at 0, as if a first node led to all others for nothing. Java makes as many passes as there are
-    nodes; a pass that relaxes nothing ends it early without changing the answer.
+    nodes, that first one included: the edge that is still relaxed in the last pass decides which cycle is found. A
+    pass that relaxes nothing ends it early without changing the answer.
     """
     distance = [0] * node_count
     for node in range(node_count):
         parents[node] = -1
-    for pass_number in range(node_count):
+    for pass_number in range(node_count + 1):
         relaxed = False
         for edge in range(len(tail)):
             reached = distance[tail[edge]] + cost[edge]
             if reached < distance[head[edge]]:
-                if pass_number == node_count - 1:
-                    return int(head[edge])
                 distance[head[edge]] = reached
                 parents[head[edge]] = edge
+                if pass_number == node_count:
+                    return int(head[edge])
                 relaxed = True
         if not relaxed:
             return -1
