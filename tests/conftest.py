@@ -17,6 +17,9 @@ from pathlib import Path
 
 import pytest
 
+#: Its rack is there for those tests that look at racks.
+BROKER = {"broker.rack": "rack-1"}
+
 _numbers = itertools.count(1)
 
 
@@ -40,7 +43,7 @@ def kafka(tmp_path_factory):
     from sparkrelay.devkafka import DevKafka
 
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        with DevKafka() as broker:
+        with DevKafka(server_properties=BROKER) as broker:
             yield broker
         return
 
@@ -52,7 +55,7 @@ def kafka(tmp_path_factory):
             if address.exists():
                 broker = SharedBroker(address.read_text())
             else:
-                owned = broker = DevKafka().start()
+                owned = broker = DevKafka(server_properties=BROKER).start()
                 address.write_text(broker.bootstrap_servers)
             fcntl.flock(using, fcntl.LOCK_SH)
         try:

@@ -34,6 +34,12 @@ def test_topics_are_made_described_and_deleted(admin, kafka_admin):
     admin.delete_topics([name], missing_ok=True)
 
 
+def test_racks_of_replicas(admin, make_topic):
+    name = make_topic("racks", partitions=2)
+    racks = admin.replica_racks([name, "no-such-topic"])
+    assert racks == {TopicPartition(name, partition): {"rack-1"} for partition in range(2)}
+
+
 def test_a_topic_that_exists_is_an_error_unless_that_is_fine(admin, make_topic):
     name = make_topic("exists")
     with pytest.raises(BrokerResponseException, match="TOPIC_ALREADY_EXISTS"):
