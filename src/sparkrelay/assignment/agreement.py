@@ -7,6 +7,7 @@ swing between two assignors as the leader changes: each would move what the othe
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from sparkrelay.assignment.high_availability import HighAvailabilityTaskAssignor
@@ -23,8 +24,10 @@ _BUILT_IN = "sparkrelay."
 
 
 def assignor_name(assignor: type[TaskAssignor]) -> str:
-    """Return the name under which a member tells its assignor to the leader, ``module:Class``."""
-    return f"{assignor.__module__}:{assignor.__qualname__}"
+    """Return the name under which a member tells its assignor to the leader: ``module:Class`` or ``file.py:Class``."""
+    # A file's module is named by its whole path, and instances need not have it in the same folder.
+    module = assignor.__module__
+    return f"{PurePath(module).name if module.endswith('.py') else module}:{assignor.__qualname__}"
 
 
 def agreed_assignor(named: Iterable[str | None]) -> str:

@@ -42,12 +42,14 @@ class _Group:
         title: How it is called.
         ends: Length of the tasks' changelogs, as far as known.
         notes: What the reader has to know of where this comes from.
+        assignor: Who decides there; None if that is not told.
     """
 
     title: str
     state: ApplicationState
     ends: Mapping[TaskId, int]
     notes: tuple[str, ...]
+    assignor: str | None = None
 
 
 def plan(
@@ -67,7 +69,9 @@ def plan(
     standbys: Annotated[int | None, Parameter(help="num.standby.replicas, if not as assigned now.")] = None,
     warm_ups: Annotated[int | None, Parameter(help="max.warmup.replicas, if not 2.")] = None,
     acceptable_lag: Annotated[int | None, Parameter(help="acceptable.recovery.lag, if not 10000.")] = None,
-    assignor: Annotated[str | None, Parameter(help="task.assignor.class, if set: package.module:Class.")] = None,
+    assignor: Annotated[
+        str | None, Parameter(help="Who decides: package.module:Class or file.py:Class; left out, the group's own.")
+    ] = None,
     restore_rate: Annotated[float, Parameter(help="Records a second that one instance restores.")] = _RESTORE_RATE,
     as_json: Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")] = False,
 ) -> int:
@@ -143,7 +147,7 @@ def _from_broker(bootstrap_servers: str, application_id: str, configs: Mapping[s
     from sparkrelay.observe.group import read_group  # noqa: PLC0415
 
     found = read_group(bootstrap_servers, application_id, configs)
-    return _Group(f"application {application_id}", found.state, found.ends, found.notes)
+    return _Group(f"application {application_id}", found.state, found.ends, found.notes, found.assignor)
 
 
 def _answer(
@@ -163,9 +167,14 @@ def _answer(
     from sparkrelay.assignment.process_ids import find_process, new_process_ids  # noqa: PLC0415
     from sparkrelay.cli.plan_report import Report  # noqa: PLC0415
 
-    if assignor is not None and "" not in sys.path:
+    if "" not in sys.path:
         sys.path.append("")  # an installed command does not look in the current folder
-    decides = load_assignor(assignor, {})
+    try:
+        decides = load_assignor(assignor or group.assignor, {})
+    except ConfigException as error:
+        if assignor is not None:
+            raise
+        raise ConfigException(f"the group's own assignor is not here ({error}); name it by --assignor") from error
     leaving = {find_process(group.state, name) for name in remove}
     present = group.state.clients.keys() - leaving
     joining = new_process_ids(present, add)

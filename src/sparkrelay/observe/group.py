@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from sparkrelay.assignment import ApplicationState, AssignmentConfigs, GroupMember
+from sparkrelay.assignment import ApplicationState, AssignmentConfigs, GroupMember, agreed_assignor
 from sparkrelay.assignment.client_states import client_states, end_offset_sums
 from sparkrelay.client.admin import LATEST, Admin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.consumer.wire import decode_assignment, decode_subscription
 from sparkrelay.errors import SerializationException, StreamsException, TaskAssignmentException
-from sparkrelay.protocol import LATEST_OFFSET, TOPOLOGY_TAG, AssignmentInfo, SubscriptionInfo
+from sparkrelay.protocol import ASSIGNOR_TAG, LATEST_OFFSET, TOPOLOGY_TAG, AssignmentInfo, SubscriptionInfo
 from sparkrelay.runtime.topology_card import card_tasks, parse_card
 
 if TYPE_CHECKING:
@@ -40,11 +40,13 @@ class GroupSnapshot:
         state: What an assignor would be given now.
         ends: Length of each logged task's changelogs, in offsets, read just now.
         notes: What was assumed, in sentences.
+        assignor: Who decides in this group, as a ``task.assignor.class``.
     """
 
     state: ApplicationState
     ends: Mapping[TaskId, int] = field(hash=False)
     notes: tuple[str, ...]
+    assignor: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,8 @@ def _snapshot(
     state = ApplicationState(
         all_tasks=frozenset(tasks), clients=client_states(known, tasks, ends), assignment_configs=settings
     )
-    return GroupSnapshot(state, ends, tuple(notes))
+    assignor = agreed_assignor(member.subscription.client_tags.get(ASSIGNOR_TAG) for member in members)
+    return GroupSnapshot(state, ends, tuple(notes), assignor)
 
 
 def _sums(member: _Member, ends: Mapping[TaskId, int]) -> dict[TaskId, int]:

@@ -35,7 +35,10 @@ def counting(source, sink):
 def test_what_one_more_instance_would_take_over(instance, application_id, make_topic, produce, wait_for_table, ask):
     source, sink = make_topic("orders", 4), make_topic("counts", 4)
     produce(source, [(f"u{n}", {"shop": f"s{n % 7}"}) for n in range(70)])
-    streams = instance(counting(source, sink))
+    # The plan asks the group's own assignor, which it finds in the group.
+    streams = instance(
+        counting(source, sink), {"task.assignor.class": "sparkrelay.assignment:LeastMovementTaskAssignor"}
+    )
     streams.start()
     wait_for_table(sink, {f"s{n}".encode(): {"shop": f"s{n}", "count": 10} for n in range(7)}, streams)
     # One part reads the source and writes the repartition topic, the other counts: 8 tasks, 4 with state.
@@ -66,6 +69,8 @@ def test_what_one_more_instance_would_take_over(instance, application_id, make_t
     assert code == 0
     assert process["process"][:8] in out
     assert "warms up on new-1" in out
+    code, out, _ = ask(application_id, "--add", "1", "--assignor", "sparkrelay.assignors:ElasticsearchTaskAssignor")
+    assert (code, "warms up" in out) == (0, False)
     code, _, err = ask(application_id, "--remove", process["process"][:8])
     assert code == 2
     assert "nobody would be left" in err

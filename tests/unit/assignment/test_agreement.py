@@ -41,6 +41,16 @@ def test_a_tie_is_decided_the_same_way_by_every_leader():
     assert agreed_assignor([HA, LEAST]) == agreed_assignor([LEAST, HA])
 
 
+def test_the_same_file_in_two_folders_is_the_same_assignor(tmp_path):
+    names = set()
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        file = tmp_path / folder / "mine.py"
+        file.write_text("from sparkrelay.assignment import StickyTaskAssignor\nclass Mine(StickyTaskAssignor): ...\n")
+        names.add(assignor_name(type(load_assignor(f"{file}:Mine", {}))))
+    assert names == {"mine.py:Mine"}
+
+
 def test_names_can_be_loaded():
     for assignor in (HighAvailabilityTaskAssignor, LeastMovementTaskAssignor):
         assert type(load_assignor(assignor_name(assignor), {})) is assignor
