@@ -16,6 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# The same examples in every run, however slow the machine: what fails was broken by the change at hand. New examples
+# are looked for on purpose, with HYPOTHESIS_PROFILE=search.
+settings.register_profile("repeat", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 #: Its rack is there for those tests that look at racks.
 BROKER = {"broker.rack": "rack-1"}
