@@ -30,13 +30,14 @@ check: venv  ## lint, types, layers
 	$(BIN)/lint-imports
 
 unit: venv  ## tests that need neither broker nor Spark (seconds)
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest -n 2 tests/unit
 
 integration: venv  ## tests on a real Kafka and a real Spark
 	$(BIN)/pytest tests/integration
 
 test: check  ## everything that must hold before a change lands
-	$(BIN)/pytest -m 'not long'
+	$(BIN)/pytest -n 2 tests/unit tests/oracle
+	$(BIN)/pytest -m 'not long' tests/integration tests/chaos
 
 chaos: venv  ## the whole kill suite
 	$(BIN)/pytest tests/chaos
