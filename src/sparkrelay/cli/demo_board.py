@@ -47,7 +47,8 @@ class Client:
         phase: what it is doing, in a word or two.
         tasks: task -> what it is to it, and the copy's lag in changelog offsets, None if not known yet.
         behind: input records of its active tasks that are not processed yet.
-        records: flights read so far.
+        records: flights read so far; an instance may have only tasks that read the repartition topic.
+        batches: micro-batches so far.
         rate: flights a second, lately.
         gone: it has ended, or was killed.
     """
@@ -57,6 +58,7 @@ class Client:
     tasks: dict[str, tuple[Share, int | None]] = field(default_factory=dict)
     behind: int = 0
     records: int = 0
+    batches: int = 0
     rate: float = 0.0
     gone: bool = False
     spark_at: float | None = None
@@ -142,7 +144,7 @@ class Board:
         }
         if held_before != {task: share for task, (share, _) in client.tasks.items()}:
             self.changed_at = self.elapsed
-        client.behind, client.records = what["behind"], what["records"]
+        client.behind, client.records, client.batches = what["behind"], what["records"], what["batches"]
         client.seen.append((what["at"], client.records))
         while len(client.seen) > 2 and what["at"] - client.seen[0][0] > _RATE_WINDOW_S:
             client.seen.popleft()

@@ -62,6 +62,8 @@ _STOP_BOUND: Final = 60.0
 _JUDGE_BOUND: Final = 240.0
 #: Without any new row for so long, waiting for the tables to be complete is given up, and the judge decides.
 _SILENCE_BOUND: Final = 30.0
+#: After so long without any event, a running B that has no active task is taken to get none.
+_NO_SHARE_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +179,21 @@ class Story:
         spark_start_s = spark_at - b_started_at
 
         self._title("B joins, warms copies, and takes its share")
-        self._until("B owns active tasks", _SERVICE_BOUND, lambda: self._actives("B") > 0)
+        self._until(
+            "B owns active tasks, or is at rest without any",
+            _SERVICE_BOUND,
+            lambda: self._actives("B") > 0 or self._has_no_share("B"),
+        )
         joined_s = time.time() - spark_at
         moved = self._actives("B")
-        self.board.note(f"B owns active tasks {joined_s:.1f} s after its Spark session was up")
+        if moved:
+            self.board.note(f"B owns active tasks {joined_s:.1f} s after its Spark session was up")
+        else:
+            copies = len(self.board.clients["B"].having(Share.STANDBY))
+            self.board.note(f"the assignor gives B no active task (warm copies: {copies}); A is killed all the same")
         feeder.lift(self._pacing.before_takeover)
-        self._title("A and B share the work")
-        self._until("A and B share the work, and no rebalance is under way", _SERVICE_BOUND, self._steady)
+        self._title("A and B share the work" if moved else "A works, B stands by")
+        self._until("A has active tasks, and no rebalance is under way", _SERVICE_BOUND, self._steady)
 
         killed_at = time.time()
         lost_tasks = self._kill_a()
@@ -279,14 +289,27 @@ class Story:
         return client.spark_at
 
     def _steady(self) -> bool:
-        """Tell whether both run tasks, whichever the assignor gave them, and nothing else has happened for a while.
+        """Tell whether who has tasks works, whichever the assignor gave him, and nothing else has happened for a while.
 
         The group would give an instance that dies during a rebalance until its end, and then its session timeout.
         """
         board = self.board
-        return board.elapsed - board.changed_at > self._pacing.together_s and all(
-            client.having(Share.ACTIVE) and client.phase == "running" and client.records > 0
-            for client in board.clients.values()
+        return (
+            board.elapsed - board.changed_at > self._pacing.together_s
+            and self._actives("A") > 0
+            and all(
+                client.phase == "running" and (client.batches > 0 or not client.having(Share.ACTIVE))
+                for client in board.clients.values()
+            )
+        )
+
+    def _has_no_share(self, name: str) -> bool:
+        """Tell whether an instance is at rest without active tasks: an assignor need not move any."""
+        board, client = self.board, self.board.clients[name]
+        return (
+            board.elapsed - board.changed_at > _NO_SHARE_S
+            and client.phase == "running"
+            and not client.having(Share.ACTIVE, Share.RESTORING, Share.WARMING)
         )
 
     def _kill_a(self) -> frozenset[str]:
@@ -367,7 +390,8 @@ class Story:
                 states = "; ".join(f"{c.name}: {c.status or c.phase}" for c in self.board.clients.values())
                 raise SparkRelayError(
                     f"The demo waited {bound_s:.0f} s for this, in vain: {what}. ({states or 'no instance yet'}) "
-                    f"The logs are in {self.logs}"
+                    + (f"The tasks are assigned by {self._assignor}: see its rebalances above. " * bool(self._assignor))
+                    + f"The logs are in {self.logs}"
                 )
             self._turn(_TICK_S)
 

@@ -103,6 +103,60 @@ def test_a_stage_that_takes_too_long_says_what_it_waited_for(monkeypatch):
     assert not logs.exists()
 
 
+def report(story, name, batches=0, **tasks):
+    story.board.apply(name, {"event": "state", "state": "RUNNING"})
+    held = {task.removeprefix("t"): list(state) for task, state in tasks.items()}
+    what = {"at": 0.0, "process": name, "tasks": held, "behind": 0, "records": 0, "batches": batches}
+    story.board.apply(name, {"event": "tasks", "status": "RUNNING", **what})
+
+
+@pytest.fixture
+def story():
+    from sparkrelay.cli.demo_screen import PlainLines
+
+    with Story(PlainLines(Console(file=io.StringIO())), pacing=Pacing.quick(), assignor="mine.py:Mine") as story:
+        story.board.add("A")
+        story.board.add("B")
+        yield story
+
+
+def test_an_instance_works_though_it_reads_no_flights(story):
+    report(story, "A", batches=3, t0_0=("running", 0))
+    report(story, "B", batches=0, t1_0=("running", 0))
+    story.board.elapsed = 100.0
+    assert not story._steady()
+    report(story, "B", batches=1, t1_0=("running", 0))  # its task reads what A has repartitioned
+    story.board.elapsed = 200.0
+    assert story._steady()
+
+
+def test_an_assignor_may_leave_the_newcomer_without_active_tasks(story):
+    report(story, "A", batches=3, t0_0=("running", 0))
+    report(story, "B", t0_0=("standby", 500))
+    story.board.elapsed = 100.0
+    assert not story._has_no_share("B")  # it warms up: a share may follow
+    report(story, "B", t0_0=("standby", 0))
+    assert not story._has_no_share("B")  # it has only just become warm
+    story.board.elapsed = 200.0
+    assert story._has_no_share("B")
+    assert story._steady()
+    report(story, "B", t0_0=("running", 0))
+    story.board.elapsed = 300.0
+    assert not story._has_no_share("B")
+
+
+def test_who_is_left_without_work_is_not_killed(story):
+    report(story, "A")
+    report(story, "B", batches=3, t0_0=("running", 0))
+    story.board.elapsed = 100.0
+    assert not story._steady()
+
+
+def test_a_stage_that_fails_names_the_assignor(story):
+    with pytest.raises(SparkRelayError, match=r"The tasks are assigned by mine\.py:Mine"):
+        story._until("the moon", 0.0, lambda: False)
+
+
 def test_logs_are_kept_when_the_story_fails():
     from sparkrelay.cli.demo_screen import PlainLines
 

@@ -17,7 +17,7 @@ def board():
     return board
 
 
-def tasks(at=0.0, records=0, process=PROCESS_A, behind=0, **held):
+def tasks(at=0.0, records=0, batches=0, process=PROCESS_A, behind=0, **held):
     return {
         "event": "tasks",
         "at": at,
@@ -25,6 +25,7 @@ def tasks(at=0.0, records=0, process=PROCESS_A, behind=0, **held):
         "tasks": {task.removeprefix("t"): list(state) for task, state in held.items()},
         "behind": behind,
         "records": records,
+        "batches": batches,
         "status": "RUNNING",
     }
 
