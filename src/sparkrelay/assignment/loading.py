@@ -59,6 +59,11 @@ def _import(path: str) -> object:
         found: object = importlib.import_module(module) if file is None else _run(file)
         for part in name.split("."):
             found = getattr(found, part)
+    except ModuleNotFoundError as error:
+        raise ConfigException(
+            f"{_KEY}={path!r} cannot be imported: {type(error).__name__}: {error}; install it, put its folder on "
+            f"PYTHONPATH, or name the file: ./file.py:Class"
+        ) from error
     except Exception as error:  # importing runs user code, which may raise anything
         raise ConfigException(f"{_KEY}={path!r} cannot be imported: {type(error).__name__}: {error}") from error
     return found

@@ -72,6 +72,8 @@ def simulate(
     Prints one line for each kind of churn and assignor. See docs/simulate.md for what the columns mean.
     """
     _check_outputs(scenarios, cores, json_file, (csv, parquet), picture)
+    if "" not in sys.path:
+        sys.path.append("")  # an installed command does not look in the current folder
     chosen = _chosen(assignor, and_ours)
     # Nothing heavy is imported until the wishes are known to be good.
     from sparkrelay import spark_session  # noqa: PLC0415

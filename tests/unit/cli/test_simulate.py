@@ -29,6 +29,18 @@ def test_wishes_that_cannot_be_met_are_refused_at_once(capsys, tmp_path):
     assert "no.such:Assignor" in refusal(capsys, "--assignor", "no.such:Assignor")
 
 
+def test_an_assignor_in_the_current_folder_is_found_by_its_module(tmp_path):
+    (tmp_path / "mine_here.py").write_text("from sparkrelay.assignment import StickyTaskAssignor as Mine\n")
+    script = (
+        "import sys; sys.path.remove('')\n"  # as an installed command has it
+        "from sparkrelay.cli import app, simulate\n"
+        "simulate._chosen = lambda names, _: sys.exit(f'{simulate.contestants(names)[0].name} is found')\n"
+        "app.run(['simulate', '--assignor', 'mine_here:Mine'])"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert shown.stderr.strip() == "Sticky is found"
+
+
 def test_an_unknown_kind_of_churn_is_wrong_usage():
     with pytest.raises(SystemExit) as exit_:
         command_line.run(["simulate", "--churn", "earthquake"])
