@@ -109,7 +109,7 @@ class Decision:
         known = names or {}
         where, other = (known.get(p, str(p)) if p is not None else "nobody" for p in (self.process, self.previous))
         what = {
-            Kind.STARTS: f"starts on {where}; nobody ran it",
+            Kind.STARTS: f"starts on {where}; nobody runs it now",
             Kind.MOVES: f"moves from {other} to {where}",
             Kind.RESTORES: f"stays on {where}, which restores it",
             Kind.NOT_RUN: f"is run by nobody; before: {other}",

@@ -21,9 +21,21 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
+# Told here, because the list of commands has no words on what is not imported yet.
+_HELP = """Kafka Streams' high availability for PySpark pipelines.
+
+* demo: show it all; of two instances one is killed, and the result is exact
+* broker: run a Kafka for development
+* plan: tell what would move if instances joined or left
+* simulate: study task assignors in simulated groups
+* assign: answer assignment requests, one JSON object a line
+
+Each has more to tell: sparkrelay COMMAND --help
+"""
+
 app = App(
     name="sparkrelay",
-    help="Kafka Streams' high availability for PySpark pipelines.",
+    help=_HELP,
     version=lambda: version("sparkrelay"),
 )
 app.command("sparkrelay.cli.broker:broker", name="broker")

@@ -146,7 +146,8 @@ class Report:
             left = "an unknown time" if pause.records is None else _time(pause.records / self.restore_rate)
             times.append(f"{pause.task} for {left} on {names[pause.process]}")
         more = f", and {len(pauses) - _MOST_NAMES} more" if len(pauses) > _MOST_NAMES else ""
-        return Text(f"{len(pauses)} tasks while they are restored: {', '.join(times)}{more}")
+        which = "1 task while it is" if len(pauses) == 1 else f"{len(pauses)} tasks while they are"
+        return Text(f"{which} restored: {', '.join(times)}{more}")
 
     def _notes(self) -> list[RenderableType]:
         return [Text(""), *(Text(f"- {note}") for note in self.notes)] if self.notes else []

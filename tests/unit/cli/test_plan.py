@@ -75,7 +75,7 @@ def test_one_less_without_standbys_pauses_its_tasks(ask, group):
     group["clients"][0] |= {"prev_active": ["0_0"], "lags": {"0_0": -2, "0_1": 100_000}}
     code, out, _ = ask("--remove", "6a00")
     assert code == 0
-    assert "1 tasks while they are restored: 0_1 for 1.1 s on 5f2c1d90" in out
+    assert "1 task while it is restored: 0_1 for 1.1 s on 5f2c1d90" in out
     assert "6a000000 (leaves)" in out
     assert "measured once on 2 cores: give your own by --restore-rate" in out
     assert "session.timeout.ms" in out
