@@ -135,7 +135,7 @@ class StreamsConfig(BaseModel):
         description="least time between such follow-ups, ms (SparkRelay's own)",
     )
     task_assignor_class: Any = Field(
-        None, alias="task.assignor.class", description="class, or its import path (KIP-924)"
+        None, alias="task.assignor.class", description="class, import path or file.py:Class (KIP-924)"
     )
     rack_aware_assignment_strategy: Literal["none", "min_traffic", "balance_subtopology"] = Field(
         "none",
