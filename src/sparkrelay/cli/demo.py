@@ -111,13 +111,14 @@ def _terminable() -> Iterator[None]:
 
 
 def _summary(result: Result) -> RenderableType:
+    share = "owned active tasks" if result.tasks_moved else "at rest, without active tasks,"
     figures = Table(box=None, show_header=False, padding=(0, 1))
     bound = result.session_timeout_ms / 1000
     for words, figure in (
         ("flights", f"{result.records:,}, at {result.records_per_second:,.0f} a second"),
         ("lost", f"{result.lost:,}"),
         ("counted twice", f"{result.overcounted:,}"),
-        ("B joined", f"owned active tasks {result.joined_s:.1f} s after its Spark session was up"),
+        ("B joined", f"{share} {result.joined_s:.1f} s after its Spark session was up"),
         (
             "A killed",
             f"B's first row for a task of A came after {result.takeover_s:.1f} s (session timeout {bound:g} s)",

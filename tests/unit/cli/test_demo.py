@@ -78,6 +78,8 @@ def test_the_verdict_in_plain_words():
     wrong = dataclasses.replace(RESULT, exact=False, lost=3, differences=("delays-by-origin EWR: batch 4, stream 1",))
     assert "NOT EXACT" in shown(wrong)
     assert "delays-by-origin EWR" in shown(wrong)
+    assert "owned active tasks 4.0 s after" in shown(RESULT)
+    assert "at rest, without active tasks, 4.0 s after" in shown(dataclasses.replace(RESULT, tasks_moved=0))
 
 
 def test_the_outcome_is_written_and_decides_the_exit_code(monkeypatch, capsys, tmp_path):
