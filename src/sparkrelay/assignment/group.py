@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from sparkrelay.assignment import task_assignment_utils
+from sparkrelay.assignment.answers import checked_answer, message_of
 from sparkrelay.assignment.application_state import ApplicationState
 from sparkrelay.assignment.client_states import client_states
 from sparkrelay.assignment.consumer_level import ConsumerLevel
@@ -133,12 +134,14 @@ def assign_group(
     )
     kept: str | None = None
     try:
-        answer = _ask(assignor, state)
+        answer = checked_answer(assignor.assign(state))
     except TaskAssignmentException as reason:
         # KIP-924: the group keeps what it has and looks again at once. (Java 4.3 fails all members instead.)
-        kept = str(reason)
+        kept = _reason(reason)
         answer = _previous(state, leader)
-    except Exception as raised:  # noqa: BLE001 - user code may raise anything; every member must hear of it
+    except KeyboardInterrupt:
+        raise  # somebody at the keyboard means us, not the assignor
+    except BaseException as raised:  # noqa: BLE001 - user code may raise anything; every member must hear of it
         return _failed(members, answers, _blame(assignor, "failed", raised), state=state)
 
     subscription = GroupSubscription(MappingProxyType({member.consumer_id: member for member in members}))
@@ -158,7 +161,9 @@ def assign_group(
         ).assign()
     try:
         assignor.on_assignment_computed(GroupAssignment(MappingProxyType(computed)), subscription, error)
-    except Exception as raised:  # noqa: BLE001 - as above
+    except KeyboardInterrupt:
+        raise
+    except BaseException as raised:  # noqa: BLE001 - as above
         return _failed(members, answers, _blame(assignor, "failed in on_assignment_computed", raised), state=state)
     if error is not AssignmentError.NONE:
         blamed = StreamsException(f"task assignor {_name(assignor)} gave an invalid assignment: {error.value}")
@@ -187,13 +192,6 @@ def _withheld(
     return {process: tasks for process, tasks in missing.items() if tasks}
 
 
-def _ask(assignor: TaskAssignor, state: ApplicationState) -> TaskAssignment:
-    answer: object = assignor.assign(state)
-    if not isinstance(answer, TaskAssignment):
-        raise TypeError(f"assign() returned {answer!r} instead of a TaskAssignment")
-    return answer
-
-
 def _too_far_apart(version: int) -> TaskAssignmentException:
     return TaskAssignmentException(
         f"a member speaks version {version} of the assignment protocol and another a version newer than "
@@ -205,8 +203,15 @@ def _name(assignor: TaskAssignor) -> str:
     return f"{type(assignor).__module__}:{type(assignor).__qualname__}"
 
 
-def _blame(assignor: TaskAssignor, what: str, error: Exception) -> StreamsException:
-    blamed = StreamsException(f"task assignor {_name(assignor)} {what}: {type(error).__name__}: {error}")
+def _reason(error: TaskAssignmentException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - user code: a subclass
+        return message_of(error)
+
+
+def _blame(assignor: TaskAssignor, what: str, error: BaseException) -> StreamsException:
+    blamed = StreamsException(f"task assignor {_name(assignor)} {what}: {message_of(error)}")
     blamed.__cause__ = error
     return blamed
 

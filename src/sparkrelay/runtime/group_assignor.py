@@ -20,6 +20,7 @@ from sparkrelay.assignment import (
     agreed_assignor,
     assignor_name,
 )
+from sparkrelay.assignment.answers import message_of
 from sparkrelay.assignment.client_states import end_offset_sums
 from sparkrelay.assignment.group import assign_group
 from sparkrelay.consumer.assignor import MemberAssignment
@@ -63,6 +64,8 @@ _AT_ONCE = 0
 _SHARE_OF_REBALANCE = 0.5
 #: Between the assignment's bytes and the reason of a refusal.
 _REASON = b"\x00sparkrelay-reason:"
+#: Characters of it; the leader's log has all of it.
+_LONGEST_REASON = 2_000
 
 
 class StreamsGroupAssignor:
@@ -184,19 +187,24 @@ class StreamsGroupAssignor:
             return self._failed(error, members)
         # User code decides here. One that never comes back must not hold the group: it gets a thread and a limit.
         limit_s = self._config.max_poll_interval_ms * _SHARE_OF_REBALANCE / 1000
-        result = _within(
-            limit_s,
-            lambda: assign_group(
-                members=decoded,
-                tasks=tasks,
-                ends=ends,
-                assignor=assignor,
-                configs=assignment_configs(self._config),
-                leader=self._process_id,
-                now_ms=int(time.time() * 1000),
-                refused=dict.fromkeys(reasons, ErrorCode.ASSIGNMENT_ERROR),
-            ),
-        )
+        try:
+            result = _within(
+                limit_s,
+                lambda: assign_group(
+                    members=decoded,
+                    tasks=tasks,
+                    ends=ends,
+                    assignor=assignor,
+                    configs=assignment_configs(self._config),
+                    leader=self._process_id,
+                    now_ms=int(time.time() * 1000),
+                    refused=dict.fromkeys(reasons, ErrorCode.ASSIGNMENT_ERROR),
+                ),
+            )
+        except BaseException as error:  # noqa: BLE001 - nobody else would tell the members
+            failed = StreamsException(f"task assignor {assignor_name(type(assignor))} failed: {message_of(error)}")
+            failed.__cause__ = error
+            return self._failed(failed, members)
         if result is None:
             late = StreamsException(
                 f"task assignor {assignor_name(type(assignor))} did not answer within {limit_s:g} s, half of "
@@ -211,7 +219,7 @@ class StreamsGroupAssignor:
             data = member.info.encode()
             reason = reasons.get(member_id) or (str(result.failure) if result.failure else "")
             if reason:
-                data += _REASON + reason.encode()
+                data += _reason_bytes(reason)
             answers[member_id] = MemberAssignment(partitions=tuple(member.partitions), user_data=data)
         return answers
 
@@ -233,7 +241,7 @@ class StreamsGroupAssignor:
     def _failed(self, error: Exception, members: Mapping[str, MemberSubscription]) -> dict[str, MemberAssignment]:
         """Return the answer that tells every member why there is none; the stream thread raises the error after it."""
         self.failure = error
-        data = AssignmentInfo(err_code=ErrorCode.ASSIGNMENT_ERROR).encode() + _REASON + str(error).encode()
+        data = AssignmentInfo(err_code=ErrorCode.ASSIGNMENT_ERROR).encode() + _reason_bytes(str(error))
         return {member_id: MemberAssignment(partitions=(), user_data=data) for member_id in members}
 
     def _agreed(self, members: list[GroupMember]) -> TaskAssignor:
@@ -304,6 +312,12 @@ def _within(limit_s: float, decide: Callable[[], GroupResult]) -> GroupResult | 
     if raised:
         raise raised[0]
     return results[0] if results else None
+
+
+def _reason_bytes(reason: str) -> bytes:
+    """Return a reason as it follows an assignment: whatever user code wrote, and short, as every member gets it."""
+    text = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
+    return _REASON + text.encode("utf-8", "backslashreplace")
 
 
 def _refusal(code: ErrorCode, reason: str) -> StreamsException:

@@ -357,3 +357,33 @@ def test_members_that_name_different_assignors_get_one_that_all_have(made, caplo
     assert sum(len(info.active_tasks) for _answer, info in answers.values()) == 2
     lead(leader, {"one": leader, "two": made(2, assignor=Seen())})
     assert seen.state is not None
+
+
+class Raises(TaskAssignor):
+    def __init__(self, error):
+        self.error = error
+
+    def assign(self, application_state):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (SystemExit(1), "SystemExit: 1"),
+        (KeyboardInterrupt("keys"), "KeyboardInterrupt: keys"),
+        (ValueError("half a pair \udc80"), r"half a pair \\udc80"),
+        (ValueError("zero \0 and one"), "zero \0 and one"),
+        (ValueError("x" * 1_000_000), "x" * 100),
+    ],
+    ids=["exit", "interrupt", "lone surrogate", "zero", "long"],
+)
+def test_what_an_assignor_raises_reaches_all_members_and_the_leaders_thread(made, error, message):
+    raises = Raises(error)
+    members = {"one": made(1, assignor=raises), "two": made(2, assignor=raises)}
+    answers = lead(members["one"], members)
+    assert isinstance(members["one"].assignor.failure, StreamsException)
+    assert sum(len(answer.user_data) for answer, _info in answers.values()) < 10_000
+    for name in members:
+        with pytest.raises(TaskAssignmentException, match=message):
+            made(2).assignor.on_assignment(answers[name][0], GROUP)
