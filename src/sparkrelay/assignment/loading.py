@@ -40,7 +40,7 @@ def load_assignor(setting: str | type[TaskAssignor] | None, configs: Mapping[str
     try:
         assignor = found()
         assignor.configure(configs)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigException(f"{_KEY}={setting!r} cannot be made: {type(error).__name__}: {error}") from error
     return assignor
 
@@ -64,7 +64,7 @@ def _import(path: str) -> object:
             f"{_KEY}={path!r} cannot be imported: {type(error).__name__}: {error}; install it, put its folder on "
             f"PYTHONPATH, or name the file: ./file.py:Class"
         ) from error
-    except Exception as error:  # importing runs user code, which may raise anything
+    except (Exception, SystemExit) as error:  # importing runs user code: it may raise anything, scripts exit
         raise ConfigException(f"{_KEY}={path!r} cannot be imported: {type(error).__name__}: {error}") from error
     return found
 

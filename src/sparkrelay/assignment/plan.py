@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from sparkrelay.assignment.answers import checked_answer, message_of
 from sparkrelay.assignment.explain import Decision, Kind, explain
 from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
 from sparkrelay.assignment.process_ids import new_process_ids
@@ -155,6 +156,11 @@ class Plan:
         return tuple(pause for one in self.rounds for pause in one.pauses)
 
     @property
+    def not_run(self) -> tuple[TaskId, ...]:
+        """Tasks that the assignor leaves to nobody in the end; Kafka lets it."""
+        return tuple(decision.task for decision in self.rounds[-1].decisions if decision.kind is Kind.NOT_RUN)
+
+    @property
     def restore(self) -> Restore:
         """What all processes read from changelogs."""
         return sum((process.restore for process in self.processes), Restore())
@@ -256,11 +262,11 @@ class _Simulation:
         rounds: list[Round] = []
         while len(rounds) < _MOST_ROUNDS:
             try:
-                answer = assignor.assign(state)
+                answer = checked_answer(assignor.assign(state))
             except SparkRelayError:
                 raise
-            except Exception as error:  # user code may raise anything
-                raise StreamsException(f"the assignor failed: {type(error).__name__}: {error}") from error
+            except (Exception, SystemExit) as error:  # user code may raise anything
+                raise StreamsException(f"the assignor failed: {message_of(error)}") from error
             verdict = validate(state, answer)
             if verdict is not AssignmentError.NONE:
                 raise StreamsException(f"the assignor gave an invalid assignment: {verdict.value}")

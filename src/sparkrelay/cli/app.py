@@ -1,8 +1,8 @@
 """The ``sparkrelay`` command: its sub-commands, its exit codes, its way of showing errors.
 
-Exit codes: 0 done, 1 failed (the reason is on standard error), 2 wrong usage, 130 interrupted; a command may define
-more. A command returns an int for its exit code, or None for 0. Sub-commands are named by import path, so that
-``sparkrelay broker status`` need not import Spark, Arrow and numba.
+Exit codes: 0 done, 1 failed (the reason is on standard error), 2 wrong usage, 130 interrupted, 141 the pipe that it
+writes to was closed; a command may define more. A command returns an int for its exit code, or None for 0.
+Sub-commands are named by import path, so that ``sparkrelay broker status`` need not import Spark, Arrow and numba.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ app.command("sparkrelay.cli.demo:demo", name="demo")
 app.command("sparkrelay.cli.plan:plan", name="plan")
 
 _INTERRUPTED = 130
+#: What a shell says of a program that was ended by SIGPIPE.
+_NOBODY_READS = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -63,12 +65,34 @@ def run(arguments: Sequence[str] | None = None) -> int:
             result_action="return_value",
             exit_on_error=True,
         )
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here its failure can be told
+    except BrokenPipeError:
+        _forget_output()
+        return _NOBODY_READS
     except SparkRelayError as error:
         if os.environ.get("SPARKRELAY_TRACEBACK"):
             raise
         print(f"sparkrelay: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        if os.environ.get("SPARKRELAY_TRACEBACK"):
+            raise
+        _forget_output()
+        where = f"{error.filename}: " if error.filename is not None else ""
+        print(f"sparkrelay: {where}{error.strerror or error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("sparkrelay: interrupted", file=sys.stderr)
         return _INTERRUPTED
     return outcome if isinstance(outcome, int) else 0
+
+
+def _forget_output() -> None:
+    """Let what is still to be written go nowhere: Python would try again at its end, and complain."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+    except (OSError, ValueError):
+        return  # it is no file
+    os.close(nowhere)

@@ -30,7 +30,8 @@ def assign(file: Path | None = None) -> int:
     if file is None or str(file) == "-":
         return answer_lines(sys.stdin, sys.stdout)
     try:
-        source = file.open(encoding="utf-8")
+        # What is no UTF-8 is answered as malformed, on its own line.
+        source = file.open(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         raise ConfigException(
             f"cannot read {file}: {error.strerror}; give a file of JSON lines, or - for standard input"

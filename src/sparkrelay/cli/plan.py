@@ -27,6 +27,7 @@ __all__ = ["plan"]
 #: 4.4 s on two shared cores, opening the stores and starting Spark's jobs included. A store by itself takes in 750,000.
 _RESTORE_RATE = 90_000.0
 _WRONG_USAGE = 2
+_MOST_JOINING = 1000
 #: Columns where nobody looks on: a pipe or a file need not wrap.
 _PLAIN_WIDTH = 400
 
@@ -115,6 +116,8 @@ def plan(
 def _check(*, add: int, threads: int, restore_rate: float) -> None:
     if add < 0:
         raise ConfigException(f"--add {add}: give how many instances join, 0 or more; --remove names those that leave")
+    if add > _MOST_JOINING:
+        raise ConfigException(f"--add {add}: at most {_MOST_JOINING:,} instances can be planned for")
     if threads < 1:
         raise ConfigException(f"--threads {threads}: an instance has at least one thread")
     if not 0 < restore_rate < float("inf"):
@@ -134,6 +137,8 @@ def _from_file(file: Path, configs: Mapping[str, int]) -> _Group:
         given = given.get("input", given)
         described = application_state({**given, "configs": {**given.get("configs", {}), **configs}})
         ends = end_offset_sums([task for task in given["tasks"] if "end_offset_sum" in task])
+    except ConfigException:
+        raise  # a setting; it says which
     except KeyError as error:
         raise ConfigException(f"--state {file} lacks {error.args[0]!r}; see docs/plan.md for what it holds") from error
     except (TypeError, ValueError, AttributeError) as error:

@@ -73,6 +73,7 @@ class Report:
             "restore_rate": rate,
             "restore": _restore_json(plan.restore),
             "seconds_until_warm": plan.seconds(rate),
+            "tasks_run_by_nobody": [str(task) for task in plan.not_run],
             "pauses": [_pause_json(pause, rate) for pause in plan.pauses],
             "processes": [_process_json(one, rate) for one in plan.processes],
             "rounds": [
@@ -138,7 +139,9 @@ class Report:
         return table
 
     def _without_service(self, names: dict[ProcessId, str]) -> Text:
-        pauses = self.plan.pauses
+        pauses, not_run = self.plan.pauses, self.plan.not_run
+        if not_run:
+            return Text(f"{len(not_run)} tasks, which the assignor leaves to nobody, for good: {_tasks(not_run)}")
         if not pauses:
             return Text("no task: each is run by a complete copy from the rebalance on")
         times = []

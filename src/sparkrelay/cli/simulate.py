@@ -159,13 +159,41 @@ def _check_outputs(
         raise ConfigException(f"--scenarios {scenarios}: a study needs at least 1")
     if cores is not None and cores < 1:
         raise ConfigException(f"--cores {cores}: Spark needs at least 1")
-    if json_file is not None and not json_file.parent.is_dir():
-        raise ConfigException(f"--json {json_file}: the folder {json_file.parent} does not exist; make it first")
-    for folder in folders:
-        if folder is not None and folder.exists():
-            raise ConfigException(f"{folder} exists already; name a new folder for the results")
     if picture is not None:
         check_picture(picture)
+    for option, file in (("--json", json_file), ("--picture", picture)):
+        if file is not None:
+            if not file.parent.is_dir():
+                raise ConfigException(f"{option} {file}: the folder {file.parent} does not exist; make it first")
+            _try(option, file, _open_file)
+    for option, folder in zip(("--csv", "--parquet"), folders, strict=True):
+        if folder is not None:
+            _try(option, folder, _make_folder)
+    named = [folder.absolute() for folder in folders if folder is not None]
+    if len(set(named)) < len(named):
+        raise ConfigException(f"--csv and --parquet both name {named[0]}; give each a folder of its own")
+
+
+def _try(option: str, path: Path, write: Callable[[Path], None]) -> None:
+    """Find out before the work if its results can be written; leave nothing behind."""
+    try:
+        write(path)
+    except FileExistsError as error:
+        raise ConfigException(f"{option} {path} exists already; name a new folder for the results") from error
+    except OSError as error:
+        raise ConfigException(f"{option} {path} cannot be written: {error.strerror}; name another place") from error
+
+
+def _open_file(path: Path) -> None:
+    new = not path.exists()
+    path.open("a").close()
+    if new:
+        path.unlink()
+
+
+def _make_folder(path: Path) -> None:
+    path.mkdir(parents=True)
+    path.rmdir()
 
 
 @contextmanager

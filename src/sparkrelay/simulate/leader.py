@@ -22,6 +22,7 @@ from sparkrelay.assignment import (
     TaskInfo,
     validate,
 )
+from sparkrelay.assignment.answers import checked_answer, message_of
 from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.protocol import LATEST_OFFSET
 from sparkrelay.simulate.cluster import Role
@@ -111,7 +112,7 @@ class Leader:
         cluster.forget_closed()
         state = self.state(cluster)
         try:
-            answer = self._assignor.assign(state)
+            answer = checked_answer(self._assignor.assign(state))
             error = validate(state, answer)
         except TaskAssignmentException:
             kept = {}
@@ -120,8 +121,10 @@ class Leader:
                 standby = {task for task, copy in process.copies.items() if copy.role is Role.STANDBY}
                 kept[number] = (set(process.active), standby)
             return Answer(kept, 0.0, 0, kept=True)
-        except Exception as raised:
-            raise AssignorFailed(f"{type(raised).__name__}: {raised}") from raised
+        except KeyboardInterrupt:
+            raise
+        except BaseException as raised:  # one that exits must not end a worker, and with it the study
+            raise AssignorFailed(message_of(raised)) from raised
         if error is not AssignmentError.NONE:
             raise AssignorFailed(f"its answer is refused: {error.value}")
         return self._read(cluster, answer)

@@ -97,7 +97,7 @@ def test_an_exception_is_a_failure_with_its_text():
 
 def test_an_answer_that_is_none_is_a_failure():
     cluster, leader, _ = group(lambda state: None)
-    with pytest.raises(AssignorFailed, match="AttributeError"):
+    with pytest.raises(AssignorFailed, match="returned None instead of a TaskAssignment"):
         leader.ask(cluster)
 
 
