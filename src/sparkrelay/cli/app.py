@@ -37,6 +37,7 @@ app = App(
     name="sparkrelay",
     help=_HELP,
     version=lambda: version("sparkrelay"),
+    suppress_keyboard_interrupt=False,  # run() says it
 )
 app.command("sparkrelay.cli.broker:broker", name="broker")
 app.command("sparkrelay.cli.simulate:simulate", name="simulate")

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+from cyclopts import Parameter
 
 from sparkrelay.cli.assign_ops import MalformedInput, run_operation
 from sparkrelay.errors import ConfigException
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["answer_lines", "assign"]
 
 
-def assign(file: Path | None = None) -> int:
+def assign(file: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None) -> int:
     """Answer assignment requests, one JSON object a line: {"name", "op", "input"}.
 
     Every line is answered; if one was malformed or asked for an unknown op, its answer says so and the exit code is 1.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import signal
 import sys
 import time
 from contextlib import contextmanager
@@ -97,6 +99,10 @@ def simulate(
         },
     )
     spark.sparkContext.setLogLevel("ERROR")
+    # PySpark would cancel its jobs from within the handler, which fails with a long traceback while another call to
+    # Spark waits; and py4j logs the interrupted call. The session is stopped below, jobs and all.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    logging.getLogger().addHandler(logging.NullHandler())
     try:
         began = time.monotonic()
         groups = mixed_scenarios(scenarios, seed=seed, kinds=[kind.value for kind in churn] if churn else None)

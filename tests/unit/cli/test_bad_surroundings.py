@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,18 @@ def test_a_study_has_one_folder_for_each_form(tmp_path, capsys):
     new = str(tmp_path / "new")
     assert command_line.run(["simulate", "--scenarios", "1", "--csv", new, "--parquet", new]) == 1
     assert "--csv and --parquet" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_one_line():
+    waits = subprocess.Popen(
+        [*COMMAND, "assign", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    waits.stdin.write('{"name": "x"}\n')
+    waits.stdin.flush()
+    waits.stdout.readline()  # now it waits for more
+    waits.send_signal(signal.SIGINT)
+    _out, err = waits.communicate(timeout=30)
+    assert (waits.returncode, err) == (130, "sparkrelay: interrupted\n")
 
 
 BAD = """
