@@ -1,6 +1,6 @@
 """Assignors after the systems that KIP-441 looked at before it decided: to compare with, and to copy from.
 
-Each is one module that uses nothing but the public names of ``sparkrelay.assignment``, as a user's own would.
+Each uses nothing but the public names of ``sparkrelay.assignment``, as a user's own would.
 None of them waits for state to catch up: that is KIP-441's own idea. See ``docs/assignors.md``.
 """
 

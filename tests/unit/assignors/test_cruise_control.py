@@ -36,14 +36,14 @@ EXAMPLES = {
         {},
         {1: "0_1 0_2 0_3 / 0_0", 2: "0_0 / 0_1 0_2 0_3"},
     ),
-    # Both copies of both tasks are in rack a. 0_0 and 0_1 leave process 1 for rack b; then process 1 has less than its
-    # share (4/3 allows 1 to 2) and takes a copy from 2, in the same rack.
+    # Both copies of both tasks are in rack a. The standbys leave for rack b, where process 3 then has 2: a share of 4/3
+    # allows 1 to 2.
     "racks come first, counts after them": (
         {1: "0_0 / 0_1", 2: "0_1 / 0_0", 3: ""},
         [2],
         1,
         {1: "a", 2: "a", 3: "b"},
-        {1: "/ 0_0", 2: "0_1", 3: "0_0 / 0_1"},
+        {1: "0_0", 2: "0_1", 3: "/ 0_0 0_1"},
     ),
     # Shares of copies are 8/3 each, which allows 2 to 3; but rack b is one process and must hold a copy of all four
     # tasks. Leaders: a share of 4/3 allows 1 to 2, so 3 becomes the leader of one.
@@ -98,6 +98,6 @@ def test_what_is_missing_evens_out_without_moving_what_is_there(group, table):
 
 
 def test_processes_without_a_rack_are_racks_of_their_own(group, table):
-    # Racks: a, and process 3 and 4 for themselves; the standby of 0_0 may be on 3, its leader being in a.
+    # Racks: a, and process 3 and 4 for themselves; the standby of 0_0 goes to 3, its leader being in a.
     state = group({1: "0_0", 2: "/ 0_0", 3: "", 4: ""}, [1], replicas=1, racks={1: "a", 2: "a"})
-    assert table(CruiseControlTaskAssignor().assign(state)) == {1: "", 2: "/ 0_0", 3: "0_0", 4: ""}
+    assert table(CruiseControlTaskAssignor().assign(state)) == {1: "0_0", 2: "", 3: "/ 0_0", 4: ""}
