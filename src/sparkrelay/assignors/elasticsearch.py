@@ -5,6 +5,11 @@ average for the index)``. Unassigned shards go where the weight is least, primar
 the most uneven first, moves shards from the heaviest node to the lightest while their weights differ by more than the
 threshold. Nothing moves otherwise: what is in place stays.
 
+What moves is first what does not run where it is: a replica, or a task that has no runner. For a task that is handed
+over has none in the middle of it, and where Elasticsearch remembers the target of a relocation, here is no memory: its
+old place, where there is a copy, is where it begins again. It must be the one that moves on, and not another in its
+stead, or the two would take turns for ever.
+
 Weights of two nodes are only ever compared for the same index, so both averages cancel out, and with the usual factors
 (0.45, 0.55, threshold 1.0) everything is a whole number of twentieths: no rounding decides an assignment here.
 """
@@ -17,6 +22,8 @@ from typing import TYPE_CHECKING
 from sparkrelay.assignment import AssignedTask, KafkaStreamsAssignment, TaskAssignment, TaskAssignor
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sparkrelay.assignment import ApplicationState, ProcessId, TaskId
 
 __all__ = ["ElasticsearchTaskAssignor"]
@@ -42,6 +49,9 @@ class ElasticsearchTaskAssignor(TaskAssignor):
     If the process that ran a task is gone, a copy that exists becomes the active one; Elasticsearch takes in-sync
     replicas for granted, so here nobody asks how far behind the copy is. Its limit on concurrent relocations throttles
     the way to the same end, and there is only the end here.
+
+    Elasticsearch moves primaries and replicas alike, for a shard serves on while it is copied. A task that is handed
+    over stops, so those that run move only if moving the others is not enough.
     """
 
     def assign(self, application_state: ApplicationState) -> TaskAssignment:
@@ -50,8 +60,9 @@ class ElasticsearchTaskAssignor(TaskAssignor):
         if cluster.processes:
             cluster.keep()
             cluster.allocate()
-            while cluster.rebalance():
-                pass
+            for may_stop in (False, True):
+                while cluster.rebalance(may_stop=may_stop):
+                    pass
         return TaskAssignment(cluster.to_assignments())
 
 
@@ -65,6 +76,8 @@ class _Cluster:
         self._tasks = {info.id: info for info in state.all_tasks}
         self._replicas = state.assignment_configs.num_standby_replicas
         self._primary: dict[TaskId, int] = {}
+        #: Who runs a task now: in the midst of a hand-over nobody does.
+        self._runner: dict[TaskId, int] = {}
         self._followers: dict[TaskId, set[int]] = {task: set() for task in self._tasks}
         #: Of each index, the shards on each node, in both roles.
         self._shards: dict[int, list[set[TaskId]]] = {
@@ -74,24 +87,27 @@ class _Cluster:
         self._total = [0] * len(self.processes)
 
     def keep(self) -> None:
-        """Start from what is there: primaries, or else a copy made primary, and as many replicas as are wanted."""
+        """Start from what is there: primaries, or else a copy made primary, and as many replicas as are wanted.
+
+        There may be more copies than are wanted, on disks that were used once: those on the lightest nodes are kept.
+        """
         for node, process in enumerate(self.processes):
             for task in self._states[process].previous_active_tasks:
                 if task in self._tasks and task not in self._primary:
                     self._add_primary(task, node)
-        copies = [
-            (task, node)
-            for node, process in enumerate(self.processes)
-            for held in (self._states[process].previous_active_tasks, self._states[process].previous_standby_tasks)
-            for task in held
-            if task in self._tasks
-        ]
-        for task, node in copies:
-            if task not in self._primary:
-                self._add_primary(task, node)
-        for task, node in copies:
-            followers = self._followers[task]
-            if node not in followers and self._primary[task] != node and len(followers) < self._wanted(task):
+        self._runner = dict(self._primary)
+        held: dict[TaskId, list[int]] = {task: [] for task in self._tasks}
+        for node, process in enumerate(self.processes):
+            state = self._states[process]
+            for task in state.previous_active_tasks | state.previous_standby_tasks:
+                if task in held:
+                    held[task].append(node)
+        for task, nodes in held.items():
+            if nodes and task not in self._primary:
+                self._add_primary(task, self._by_weight(task.subtopology, nodes)[0])
+        for task, nodes in held.items():
+            others = [node for node in nodes if node != self._primary[task]]
+            for node in self._by_weight(task.subtopology, others)[: self._wanted(task)]:
                 self._add_replica(task, node)
 
     def allocate(self) -> None:
@@ -112,12 +128,16 @@ class _Cluster:
                     again.append(task)
             missing = again
 
-    def rebalance(self) -> bool:
-        """Even out each index once, the most uneven first; return whether anything moved."""
+    def rebalance(self, *, may_stop: bool) -> bool:
+        """Even out each index once, the most uneven first; return whether anything moved.
+
+        Args:
+            may_stop: Whether a primary may leave the process that runs it.
+        """
         spreads = {index: self._spread(index) for index in self._shards}
         moved = False
         for index in sorted(self._shards, key=lambda index: (-spreads[index], index)):
-            moved |= self._even_out(index)
+            moved |= self._even_out(index, may_stop=may_stop)
         return moved
 
     def to_assignments(self) -> list[KafkaStreamsAssignment]:
@@ -177,13 +197,13 @@ class _Cluster:
             return mine < theirs
         return mine > here > theirs
 
-    def _even_out(self, index: int) -> bool:
+    def _even_out(self, index: int, *, may_stop: bool) -> bool:
         """Move shards of one index from heavy to light nodes; return whether any moved.
 
         The window of nodes looked at shrinks where the heaviest has nothing for the lightest.
         """
         moved = False
-        order = self._by_weight(index)
+        order = self._by_weight(index, self._nodes)
         low, high = 0, len(order) - 1
         while low < high:
             lightest, heaviest = order[low], order[high]
@@ -192,9 +212,9 @@ class _Cluster:
                     second = self._weight(index, order[high - 1]) - self._weight(index, order[0])
                     if not (low > 0 and high > 1 and second > _THRESHOLD):
                         break
-                elif self._relocate(index, heaviest, lightest):
+                elif self._relocate(index, heaviest, lightest, may_stop=may_stop):
                     moved = True
-                    order = self._by_weight(index)
+                    order = self._by_weight(index, self._nodes)
                     low, high = 0, len(order) - 1
                     continue
             if low < high - 1:
@@ -205,14 +225,15 @@ class _Cluster:
                 break
         return moved
 
-    def _by_weight(self, index: int) -> list[int]:
-        shards = self._shards[index]
-        weights = [_SHARD_BALANCE * self._total[node] + _INDEX_BALANCE * len(shards[node]) for node in self._nodes]
-        return sorted(self._nodes, key=weights.__getitem__)
+    def _by_weight(self, index: int, nodes: Iterable[int]) -> list[int]:
+        return sorted(nodes, key=lambda node: self._weight(index, node))
 
-    def _relocate(self, index: int, source: int, target: int) -> bool:
+    def _relocate(self, index: int, source: int, target: int, *, may_stop: bool) -> bool:
         shards = self._shards[index]
         movable = shards[source] - shards[target]
+        # A replica, or a primary without a runner, goes before one that would have to be handed over.
+        idle = {task for task in movable if self._primary[task] != source or self._runner.get(task) != source}
+        movable = movable if may_stop and not idle else idle
         if not movable:
             return False
         task = min(movable)

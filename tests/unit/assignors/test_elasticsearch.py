@@ -82,11 +82,12 @@ def test_threads_are_not_looked_at(group, table):
     assert table(ElasticsearchTaskAssignor().assign(state)) == {1: "0_0 0_2", 2: "0_1 0_3"}
 
 
-def test_the_window_shrinks_where_the_heaviest_has_nothing_for_the_lightest(group, table):
-    # Node 3 may not take either copy that node 1 could give it, so the next lightest is asked: node 2.
+def test_the_window_shrinks_where_the_heaviest_has_nothing_to_give(group, table):
+    # Node 1 has nothing but what it runs, so the next heaviest is asked: node 3 gives node 2 its replica of 0_0. Now
+    # there are 80 against 40 and 40, and node 1 must give up a task: the lowest of which node 2 has no replica.
     before = {1: "0_0 0_1 0_2 0_3", 2: "/ 0_3", 3: "/ 0_0 0_1 0_2"}
     got = table(ElasticsearchTaskAssignor().assign(group(before, [4], replicas=1)))
-    assert got == {1: "0_1 0_2 0_3", 2: "0_0 / 0_3", 3: "/ 0_0 0_1 0_2"}
+    assert got == {1: "0_0 0_2 0_3", 2: "0_1 / 0_0 0_3", 3: "/ 0_1 0_2"}
 
 
 def test_tasks_without_a_changelog_have_no_replicas(group, table):
