@@ -28,6 +28,7 @@ __all__ = ["plan"]
 _RESTORE_RATE = 90_000.0
 _WRONG_USAGE = 2
 _MOST_JOINING = 1000
+_LEAST_LAG = -3
 #: Columns where nobody looks on: a pipe or a file need not wrap.
 _PLAIN_WIDTH = 400
 
@@ -141,11 +142,26 @@ def _from_file(file: Path, configs: Mapping[str, int]) -> _Group:
         raise  # a setting; it says which
     except KeyError as error:
         raise ConfigException(f"--state {file} lacks {error.args[0]!r}; see docs/plan.md for what it holds") from error
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ConfigException(f"--state {file} does not describe a group: {error}") from error
+    _check_values(file, described)
     if not described.clients:
         raise ConfigException(f"--state {file} describes a group without instances")
     return _Group(f"the group in {file}", described, ends, ())
+
+
+def _check_values(file: Path, state: ApplicationState) -> None:
+    """Refuse what JSON lets through and assignors stumble over."""
+    for process, client in state.clients.items():
+        for task, lag in (client.task_lags or {}).items():
+            if type(lag) is not int or not _LEAST_LAG <= lag < 1 << 63:
+                raise ConfigException(
+                    f"--state {file}: lag {lag!r} of task {task} on {process} is no number of offsets; "
+                    "give 0 or more, -2 (it runs there) or -3 (not known)"
+                )
+        for key, value in client.client_tags.items():
+            if not isinstance(value, str):
+                raise ConfigException(f"--state {file}: client tag {key!r} of {process} is {value!r}; give text")
 
 
 def _from_broker(bootstrap_servers: str, application_id: str, configs: Mapping[str, int]) -> _Group:

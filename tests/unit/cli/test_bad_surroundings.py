@@ -181,6 +181,17 @@ def test_settings_that_kafka_refuses_are_not_the_files_fault(group, capsys):
     assert "does not describe" not in shown
 
 
+@pytest.mark.parametrize("lag", ["5", None, [], {}, True, 1.5, float("inf"), -4, 1 << 63])
+def test_a_lag_that_is_no_number_of_offsets_is_named(group, capsys, lag):
+    written = json.loads(group.read_text())
+    written["clients"][0]["lags"]["0_1"] = lag
+    group.write_text(json.dumps(written))
+    assert command_line.run(["plan", "--state", str(group)]) == 2
+    shown = capsys.readouterr().err
+    assert f"lag {lag!r} of task 0_1" in shown
+    assert shown.count("\n") == 1
+
+
 @pytest.mark.parametrize("count", [1001, 10**20])
 def test_more_instances_than_a_group_can_have_are_refused(group, capsys, count):
     assert command_line.run(["plan", "--state", str(group), "--add", str(count)]) == 2
