@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from sparkrelay.assignment import (
     AssignmentConfigs,
     GroupMember,
+    HighAvailabilityTaskAssignor,
     TaskInfo,
     agreed_assignor,
     assignor_name,
@@ -25,6 +26,7 @@ from sparkrelay.assignment.client_states import end_offset_sums
 from sparkrelay.assignment.group import assign_group
 from sparkrelay.consumer.assignor import MemberAssignment
 from sparkrelay.errors import (
+    ConfigException,
     IncompatibleTopologyException,
     KafkaException,
     SparkRelayError,
@@ -251,7 +253,13 @@ class StreamsGroupAssignor:
         if len(set(named.values())) > 1:
             log.warning("members name different task assignors, %s is used until they agree: %s", name, named)
         if name not in self._assignors:
-            self._assignors[name] = self._load(name)
+            try:
+                self._assignors[name] = self._load(name)
+            except ConfigException as error:
+                # A newer release may have assignors that we have not.
+                name = assignor_name(HighAvailabilityTaskAssignor)
+                log.warning("%s; %s is used", error, name)
+                self._assignors.setdefault(name, self._load(name))
         return self._assignors[name]
 
     def _with_racks(self, tasks: Iterable[TaskInfo]) -> list[TaskInfo]:

@@ -348,6 +348,14 @@ def test_an_assignor_that_fails_is_named_to_every_member(made, answer, message):
             made(2).assignor.on_assignment(answers[name][0], GROUP)
 
 
+def test_an_assignor_that_only_newer_members_have_is_not_waited_for(made, caplog):
+    leader, newer = made(1), made(2)
+    newer.assignor._assignor = type("Brilliant", (Seen,), {"__module__": "sparkrelay.assignment"})()
+    answers = lead(leader, {"one": leader, "two": newer, "three": newer})
+    assert "sparkrelay.assignment:Brilliant" in caplog.text
+    assert {info.err_code for _answer, info in answers.values()} == {ErrorCode.NONE}
+
+
 def test_members_that_name_different_assignors_get_one_that_all_have(made, caplog):
     seen = Seen()
     leader = made(1, assignor=seen)
