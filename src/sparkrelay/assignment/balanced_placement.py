@@ -93,8 +93,10 @@ class _Flow:
         self._group_of = group_of
         self.bounds = bounds
         self.held = self._cheapest(copies)
-        # One row for each copy, in task order: where it is, and what moving it to each client costs.
-        self.task, self.at = np.nonzero(self.held)
+        # One row for each copy, in task order, of a task's copies the first client's last: where it is, and what moving
+        # it to each client costs. Of equally cheap moves the last row's is made.
+        self.task, from_the_end = np.nonzero(self.held[:, ::-1])
+        self.at = costs.shape[1] - 1 - from_the_end
         self.group = group_of[self.task]
         self.move = np.empty((len(self.task), costs.shape[1]), np.int64)
         self.price(np.arange(len(self.task)))

@@ -175,10 +175,26 @@ class _Now:
         for task in unready:
             self._place(int(task))
         self._missing = target.holders & ~(self.runners | self.standbys)
+        if self._missing.any():
+            self._leave_running_tasks()
         #: Whether something is not yet where it should be.
         self.waiting = bool(self._missing.any() or (self.runners != target.runners).any())
 
-    def _place(self, task: int) -> None:
+    def _leave_running_tasks(self) -> None:
+        """Undo moves between processes that are ready both, while others still warm up.
+
+        They can wait until all is there, and then go together. Done at once, each would leave its task without an
+        owner for a rebalance (KIP-429), and the next target, with other owners, may be another one of equal cost.
+        """
+        ranks, before = self._group.ranks, self._group.previous_active
+        ready = before & self._target.holders & (ranks == ranks.min(axis=1, keepdims=True))
+        for task in np.flatnonzero(ready.any(axis=1) & ~(ready & self.runners).any(axis=1)):
+            self._counts -= self.runners[task] | self.standbys[task]
+            self.runners[task] = self.standbys[task] = False
+            self._place(int(task), stay=True)
+        self._missing = self._target.holders & ~(self.runners | self.standbys)
+
+    def _place(self, task: int, *, stay: bool = False) -> None:
         group, target = self._group, self._target
         copies = int(target.holders[task].sum())
         holder, before = target.holders[task], group.previous_active[task] | group.previous_standby[task]
@@ -187,7 +203,7 @@ class _Now:
         ready = order[group.ranks[task][order] == group.ranks[task][order[0]]]
         running = np.lexsort((load[ready], ~holder[ready], ~group.previous_active[task][ready]))
         wanted = int(target.runners[task].argmax())
-        runner = wanted if wanted in ready else int(ready[running[0]])
+        runner = wanted if wanted in ready and not stay else int(ready[running[0]])
         self.runners[task, runner] = True
         self.standbys[task, order[order != runner][: copies - 1]] = True
         self._counts += self.runners[task] | self.standbys[task]

@@ -75,13 +75,14 @@ def choose_holders(
 ) -> NDArray[np.bool_]:
     """Return who should hold each task, in whatever role, at the least sum of ``lags`` (offsets to restore).
 
-    Among the cheapest answers: the fewest new holders, then the fewest that lose a task they run. A process that runs
-    more than its share has to lose some anyway; the last of these count for nothing.
+    Among the cheapest answers: few new holders, then few that lose a task they run. A process that runs more than its
+    share has to lose some anyway; the last of these count like standbys. (So a task that is on its way, and has no
+    owner for one rebalance, does not change who should hold it.)
     """
     tasks = lags.shape[0]
     bounds = _bounds(group_of, threads, copies)
     surplus = _surplus(previous_active, group_of, threads)
-    change = np.where(previous_active & ~surplus, 0, np.where(previous_standby & ~previous_active, 1, 2))
+    change = np.where(previous_active & ~surplus, 0, np.where(previous_standby | previous_active, 1, 2))
     weight = 2 * tasks * copies + 1
     held = place_at_least_cost(_weighed(lags, weight, bounds) + change, copies, group_of, bounds)
     if held is None:
