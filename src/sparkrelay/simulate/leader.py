@@ -26,6 +26,7 @@ from sparkrelay.assignment.answers import checked_answer, message_of
 from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.protocol import LATEST_OFFSET
 from sparkrelay.simulate.cluster import Role
+from sparkrelay.simulate.deadline import OutOfTime
 from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Leader:
                 standby = {task for task, copy in process.copies.items() if copy.role is Role.STANDBY}
                 kept[number] = (set(process.active), standby)
             return Answer(kept, 0.0, 0, kept=True)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, OutOfTime):
             raise
         except BaseException as raised:  # one that exits must not end a worker, and with it the study
             raise AssignorFailed(message_of(raised)) from raised
