@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from sparkrelay.assignment import task_assignment_utils
+from sparkrelay.assignment.agreement import assignor_name
 from sparkrelay.assignment.answers import checked_answer, message_of
 from sparkrelay.assignment.application_state import ApplicationState
 from sparkrelay.assignment.client_states import client_states
@@ -166,7 +167,9 @@ def assign_group(
     except BaseException as raised:  # noqa: BLE001 - as above
         return _failed(members, answers, _blame(assignor, "failed in on_assignment_computed", raised), state=state)
     if error is not AssignmentError.NONE:
-        blamed = StreamsException(f"task assignor {_name(assignor)} gave an invalid assignment: {error.value}")
+        blamed = StreamsException(
+            f"task assignor {assignor_name(type(assignor))} gave an invalid assignment: {error.value}"
+        )
         return _failed(members, answers, blamed, state=state, error=error)
     return GroupResult(
         members=MappingProxyType({**computed, **answers}),
@@ -199,10 +202,6 @@ def _too_far_apart(version: int) -> TaskAssignmentException:
     )
 
 
-def _name(assignor: TaskAssignor) -> str:
-    return f"{type(assignor).__module__}:{type(assignor).__qualname__}"
-
-
 def _reason(error: TaskAssignmentException) -> str:
     try:
         return str(error)
@@ -211,7 +210,7 @@ def _reason(error: TaskAssignmentException) -> str:
 
 
 def _blame(assignor: TaskAssignor, what: str, error: BaseException) -> StreamsException:
-    blamed = StreamsException(f"task assignor {_name(assignor)} {what}: {message_of(error)}")
+    blamed = StreamsException(f"task assignor {assignor_name(type(assignor))} {what}: {message_of(error)}")
     blamed.__cause__ = error
     return blamed
 

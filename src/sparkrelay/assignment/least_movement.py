@@ -132,7 +132,7 @@ class _Group:
     def target(self, copies: int) -> Target:
         if not self.logged:
             nobody = np.zeros((0, len(self.processes)), np.bool_)
-            return Target(nobody, nobody, 0)
+            return Target(nobody, nobody)
         groups = _subtopologies(self.logged)
         holders = choose_holders(
             self.lags,
@@ -143,7 +143,7 @@ class _Group:
             copies=min(copies, len(self.processes)),
         )
         runners = choose_runners(holders, self.ranks, self.previous_active, groups, self.threads)
-        return Target(holders, runners, int(self.lags[holders].sum()))
+        return Target(holders, runners)
 
     def place_unlogged(self, target: Target) -> list[list[int]]:
         if not self.unlogged:

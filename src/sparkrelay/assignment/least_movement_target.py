@@ -32,11 +32,10 @@ _MOST = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where logged tasks should be: two boolean matrices tasks x clients, and the offsets to restore for it."""
+    """Where logged tasks should be: two boolean matrices tasks x clients."""
 
     holders: NDArray[np.bool_]
     runners: NDArray[np.bool_]
-    offsets: int
 
 
 def fair_shares(threads: Sequence[int], copies: int, tasks: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

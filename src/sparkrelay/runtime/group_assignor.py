@@ -46,15 +46,16 @@ from sparkrelay.runtime.story import tell
 from sparkrelay.runtime.topology_card import difference, topology_card
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from sparkrelay.assignment import TaskAssignor
     from sparkrelay.assignment.group import GroupResult
     from sparkrelay.config import StreamsConfig
     from sparkrelay.consumer.assignor import ClusterView, GroupMetadata, MemberSubscription
+    from sparkrelay.runtime.layout import Layout
     from sparkrelay.runtime.topics import Topics
     from sparkrelay.topology import Topology
-    from sparkrelay.types import ProcessId, TaskId
+    from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
 __all__ = ["StreamsGroupAssignor", "assignment_configs"]
 
@@ -176,10 +177,17 @@ class StreamsGroupAssignor:
             ]
             reasons = self._foreign_topologies(decoded)
             layout = self._topics.prepare()
-            tasks = self._with_racks(
-                TaskInfo.of(id_, inputs=shape.inputs, changelogs=shape.changelogs.values(), stores=shape.changelogs)
+            racks = self._racks(layout)
+            tasks = [
+                TaskInfo.of(
+                    id_,
+                    inputs=shape.inputs,
+                    changelogs=shape.changelogs.values(),
+                    stores=shape.changelogs,
+                    racks=racks,
+                )
                 for id_, shape in layout.tasks.items()
-            )
+            ]
             ends = self._ends(tasks)
             assignor = self._agreed(decoded)
         except (SparkRelayError, ValueError) as error:
@@ -262,23 +270,12 @@ class StreamsGroupAssignor:
                 self._assignors.setdefault(name, self._load(name))
         return self._assignors[name]
 
-    def _with_racks(self, tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
-        """Add the racks of all partitions, if anybody is to look at them."""
-        plain = list(tasks)
+    def _racks(self, layout: Layout) -> Mapping[TopicPartition, frozenset[str]]:
+        """Return the racks of all partitions, if anybody is to look at them."""
         if self._config.rack_aware_assignment_strategy == "none":
-            return plain
-        topics = {partition.topic_partition.topic for task in plain for partition in task.topic_partitions}
-        racks = self._topics.racks(topics)
-        return [
-            TaskInfo.of(
-                task.id,
-                inputs=task.input_topic_partitions,
-                changelogs=task.changelog_topic_partitions,
-                stores=task.state_store_names,
-                racks=racks,
-            )
-            for task in plain
-        ]
+            return {}
+        shapes = layout.tasks.values()
+        return self._topics.racks({at.topic for shape in shapes for at in (*shape.inputs, *shape.changelogs.values())})
 
     def _ends(self, tasks: list[TaskInfo]) -> Mapping[TaskId, int] | None:
         changelogs = {partition for task in tasks for partition in task.changelog_topic_partitions}
