@@ -10,44 +10,26 @@ Unknown keys are refused, naming the nearest known one: a misspelt ``num.standby
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sparkrelay.errors import ConfigException
+from sparkrelay.settings import nearest
 
-__all__ = ["SECURITY_KEYS", "StreamsConfig", "nearest"]
+__all__ = ["SECURITY_PREFIXES", "StreamsConfig"]
 
-#: Passed through to every connection, spelt as librdkafka spells them.
-SECURITY_KEYS = frozenset(
-    {
-        "security.protocol",
-        "sasl.mechanism",
-        "sasl.username",
-        "sasl.password",
-        "ssl.ca.location",
-        "ssl.certificate.location",
-        "ssl.key.location",
-        "ssl.key.password",
-        "ssl.endpoint.identification.algorithm",
-    }
-)
+#: How the keys of security begin. They are passed on to every connection as they are; ``client.config`` knows them.
+SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "https.ca.", "oauth_cb", "enable.ssl.certificate.verification")
 
 _PREFIXES = ("consumer.", "producer.", "admin.")
 _CLIENT_TAG = "client.tag."
 #: Kafka's limits, so that a subscription stays small.
 _MOST_TAGS, _LONGEST_TAG_KEY, _LONGEST_TAG_VALUE = 5, 20, 30
 _APPLICATION_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
-
-
-def nearest(key: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'x'?`` for the known key nearest to ``key``, or an empty string."""
-    match = difflib.get_close_matches(key, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {match[0]!r}?" if match else ""
 
 
 class StreamsConfig(BaseModel):
@@ -227,7 +209,7 @@ class StreamsConfig(BaseModel):
             prefix = next((p for p in (*_PREFIXES, _CLIENT_TAG) if key.startswith(p) and len(key) > len(p)), None)
             if prefix is not None:
                 groups[prefix][key.removeprefix(prefix)] = value
-            elif key in SECURITY_KEYS:
+            elif key.startswith(SECURITY_PREFIXES):
                 groups["security."][key] = value
             elif key == "internal.task.assignor.class":
                 raise ConfigException(f"{key!r} is Kafka's internal setting; use 'task.assignor.class' instead")

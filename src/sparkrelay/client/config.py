@@ -1,128 +1,190 @@
 """The settings a connection to Kafka needs, spelt as Python users know them (librdkafka's names).
 
-Java's truststore and keystore keys are not accepted: they name JKS files, which Python cannot read. Unknown keys are
-errors that name the nearest known key, so that a typing mistake never becomes a silent default.
+Java's truststore and keystore keys are refused with what to do instead: they name JKS files, which Python cannot read.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
 
+from sparkrelay.client.foreign_settings import FOREIGN
 from sparkrelay.errors import ConfigException
+from sparkrelay.settings import check, read, setting, settings_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = ["ClientConfig"]
 
-_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """How to reach a cluster. Field names are the dotted keys with underscores; times are in milliseconds.
+    """How to reach a cluster. Field names are the dotted keys with underscores; times are in milliseconds."""
 
-    Attributes:
-        bootstrap_servers: ``host:port,host:port``: where to ask for the cluster's brokers.
-        client_id: name shown in the broker's logs and quotas.
-        request_timeout_ms: how long one request may stay unanswered before its connection is given up.
-        reconnect_backoff_ms: first pause after a lost or refused connection; doubles up to the maximum.
-        reconnect_backoff_max_ms: longest such pause.
-        retry_backoff_ms: first pause before a refused request is repeated; doubles up to the maximum.
-        retry_backoff_max_ms: longest such pause.
-        socket_connection_setup_timeout_ms: how long connecting, TLS and SASL together may take.
-        connections_max_idle_ms: idle connections are closed after this.
-        receive_message_max_bytes: largest response accepted; a bigger one means a broken stream.
-        receive_buffer_bytes: size of the operating system's receive buffer, -1 for its own choice.
-        send_buffer_bytes: size of the operating system's send buffer, -1 for its own choice.
-        max_request_size: largest Produce request we build, in bytes.
-        delivery_timeout_ms: how long the producer retries before it gives up.
-    """
-
-    bootstrap_servers: str
-    client_id: str = "sparkrelay"
-    request_timeout_ms: int = 30_000
-    reconnect_backoff_ms: int = 50
-    reconnect_backoff_max_ms: int = 1_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-    socket_connection_setup_timeout_ms: int = 10_000
-    connections_max_idle_ms: int = 540_000
-    receive_message_max_bytes: int = 1_000_000_000
-    receive_buffer_bytes: int = -1
-    send_buffer_bytes: int = -1
-    max_request_size: int = 1_048_576
-    delivery_timeout_ms: int = 120_000
-    security_protocol: str = "PLAINTEXT"
-    sasl_mechanism: str | None = None
-    sasl_username: str | None = field(default=None, repr=False)
-    sasl_password: str | None = field(default=None, repr=False)
-    sasl_kerberos_service_name: str = "kafka"
-    ssl_ca_location: str | None = None
-    ssl_certificate_location: str | None = None
-    ssl_key_location: str | None = None
-    ssl_key_password: str | None = field(default=None, repr=False)
-    ssl_crl_location: str | None = None
-    ssl_endpoint_identification_algorithm: str = "https"
+    bootstrap_servers: str = setting(
+        dataclasses.MISSING,
+        "HOST:PORT[,HOST:PORT...]: where to ask for the cluster's brokers",
+        aliases=("metadata.broker.list",),
+    )
+    client_id: str = setting("sparkrelay", "name shown in the broker's logs and quotas")
+    request_timeout_ms: int = setting(
+        30_000,
+        "a request unanswered for so long is given up, with its connection, ms",
+        aliases=("socket.timeout.ms",),
+    )
+    reconnect_backoff_ms: int = setting(
+        50, "first pause after a lost or refused connection; doubles up to the maximum, ms"
+    )
+    reconnect_backoff_max_ms: int = setting(1_000, "longest such pause, ms")
+    retry_backoff_ms: int = setting(100, "first pause before a refused request is repeated; doubles, ms")
+    retry_backoff_max_ms: int = setting(1_000, "longest such pause, ms")
+    socket_connection_setup_timeout_ms: int = setting(
+        10_000, "bound on looking up the name, connecting, TLS and SASL together, ms"
+    )
+    connections_max_idle_ms: int = setting(
+        540_000, "idle connections are closed after this, ms; 0 or -1: never", least=-1
+    )
+    receive_message_max_bytes: int = setting(
+        1_000_000_000, "largest response accepted, bytes; a bigger one means a broken stream", least=1_024
+    )
+    receive_buffer_bytes: int = setting(
+        -1,
+        "the operating system's receive buffer, bytes; -1: its own choice",
+        least=-1,
+        aliases=("socket.receive.buffer.bytes",),
+    )
+    send_buffer_bytes: int = setting(
+        -1,
+        "the operating system's send buffer, bytes; -1: its own choice",
+        least=-1,
+        aliases=("socket.send.buffer.bytes",),
+    )
+    max_request_size: int = setting(1_048_576, "largest Produce request, bytes", aliases=("message.max.bytes",))
+    delivery_timeout_ms: int = setting(120_000, "the producer retries for so long, ms", aliases=("message.timeout.ms",))
+    security_protocol: str = setting(
+        "PLAINTEXT", "how to speak to the port", choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+    )
+    sasl_mechanism: str | None = setting(None, "how to log in", choices=_MECHANISMS, aliases=("sasl.mechanisms",))
+    sasl_username: str | None = setting(None, "user of PLAIN and SCRAM")
+    sasl_password: str | None = setting(None, "password of PLAIN and SCRAM", secret=True)
+    sasl_kerberos_service_name: str = setting("kafka", "GSSAPI: the service part of the broker's principal")
+    oauth_cb: Callable[..., Any] | None = setting(
+        None,
+        'OAUTHBEARER: function of `sasl.oauthbearer.config` (or "") that returns (token, expiry in seconds since 1970'
+        "[, principal[, extensions]]), as in confluent-kafka; it runs in a thread of its own",
+        key="oauth_cb",
+    )
+    sasl_oauthbearer_config: str | None = setting(None, "given to `oauth_cb`")
+    sasl_oauthbearer_method: str = setting(
+        "default", "OAUTHBEARER: `oidc` fetches tokens from an endpoint", choices=("default", "oidc")
+    )
+    sasl_oauthbearer_token_endpoint_url: str | None = setting(None, "oidc: where tokens are issued")
+    sasl_oauthbearer_client_id: str | None = setting(
+        None, "oidc: who asks", aliases=("sasl.oauthbearer.client.credentials.client.id",)
+    )
+    sasl_oauthbearer_client_secret: str | None = setting(
+        None,
+        "oidc: the secret of who asks",
+        aliases=("sasl.oauthbearer.client.credentials.client.secret",),
+        secret=True,
+    )
+    sasl_oauthbearer_scope: str | None = setting(None, "oidc: scope to ask for")
+    sasl_oauthbearer_extensions: str | None = setting(None, "oidc: name=value,... for the broker")
+    https_ca_location: str | None = setting(
+        None, "oidc: PEM file of the authorities trusted at the token endpoint; default: the system's"
+    )
+    ssl_ca_location: str | None = setting(
+        None, "PEM file or directory of the authorities that may sign the broker's certificate; default: the system's"
+    )
+    ssl_ca_pem: str | None = setting(None, "the same as text", aliases=("ssl.truststore.certificates",))
+    ssl_certificate_location: str | None = setting(None, "PEM file of our certificate, with its chain")
+    ssl_certificate_pem: str | None = setting(None, "the same as text", aliases=("ssl.keystore.certificate.chain",))
+    ssl_key_location: str | None = setting(None, "PEM file of our private key")
+    ssl_key_pem: str | None = setting(None, "the same as text", secret=True, aliases=("ssl.keystore.key",))
+    ssl_key_password: str | None = setting(None, "password of our private key", secret=True)
+    ssl_crl_location: str | None = setting(None, "PEM file of revoked certificates")
+    ssl_endpoint_identification_algorithm: str = setting(
+        "https", "whether the broker's certificate must be for its host name", choices=("https", "none", "")
+    )
+    enable_ssl_certificate_verification: bool = setting(True, "false: believe any broker; for tests only")
 
     def __post_init__(self) -> None:
-        for name, kind in _KINDS.items():
-            value = getattr(self, name)
-            if kind is int and value < 0 and not name.endswith("_buffer_bytes"):
-                raise ConfigException(f"{_dotted(name)}={value} must not be negative")
+        check(self)
         if not self.servers():
             raise ConfigException("bootstrap.servers is empty; give host:port of at least one broker")
-        if self.security_protocol not in _PROTOCOLS:
-            raise ConfigException(f"security.protocol={self.security_protocol!r} is none of {', '.join(_PROTOCOLS)}")
-        if self.ssl_endpoint_identification_algorithm not in {"https", "none", ""}:
+        for what in ("ca", "certificate", "key"):
+            if getattr(self, f"ssl_{what}_location") and getattr(self, f"ssl_{what}_pem"):
+                raise ConfigException(f"ssl.{what}.location and ssl.{what}.pem are two ways to say one thing; give one")
+        if self._ssl("key") and not self._ssl("certificate"):
             raise ConfigException(
-                "ssl.endpoint.identification.algorithm="
-                f"{self.ssl_endpoint_identification_algorithm!r} is neither 'https' nor 'none'"
+                "ssl.key.* is given without ssl.certificate.location (or ssl.certificate.pem): a client certificate "
+                "needs both"
             )
         if self.security_protocol.startswith("SASL"):
             self._check_sasl()
 
+    def _ssl(self, what: str) -> bool:
+        return bool(getattr(self, f"ssl_{what}_location") or getattr(self, f"ssl_{what}_pem"))
+
     def _check_sasl(self) -> None:
-        if self.sasl_mechanism not in _MECHANISMS:
+        if self.sasl_mechanism is None:
             raise ConfigException(
-                f"sasl.mechanism={self.sasl_mechanism!r} is none of {', '.join(_MECHANISMS)}, "
-                f"and security.protocol={self.security_protocol} needs one"
+                f"security.protocol={self.security_protocol} needs sasl.mechanism: one of {', '.join(_MECHANISMS)}"
             )
-        if self.sasl_mechanism != "GSSAPI" and (self.sasl_username is None or self.sasl_password is None):
+        if self.sasl_mechanism == "OAUTHBEARER":
+            self._check_oauth()
+        elif self.sasl_mechanism != "GSSAPI" and (self.sasl_username is None or self.sasl_password is None):
             raise ConfigException(f"sasl.mechanism={self.sasl_mechanism} needs sasl.username and sasl.password")
+
+    def _check_oauth(self) -> None:
+        if self.oauth_cb is not None:
+            return
+        if self.sasl_oauthbearer_method != "oidc":
+            raise ConfigException(
+                "sasl.mechanism=OAUTHBEARER needs oauth_cb, a function that returns (token, expiry), or "
+                "sasl.oauthbearer.method=oidc with sasl.oauthbearer.token.endpoint.url"
+            )
+        needed = ("token_endpoint_url", "client_id", "client_secret")
+        for name in needed:
+            if not getattr(self, f"sasl_oauthbearer_{name}"):
+                raise ConfigException(
+                    f"sasl.oauthbearer.method=oidc needs sasl.oauthbearer.{name.replace('_', '.')} "
+                    "(the grant of client credentials)"
+                )
+        url = self.sasl_oauthbearer_token_endpoint_url or ""
+        if not url.startswith(("https://", "http://")):
+            raise ConfigException(f"{shown('sasl.oauthbearer.token.endpoint.url', url)} is no http or https address")
 
     @classmethod
     def from_dict(cls, config: Mapping[str, object]) -> Self:
         """Read dotted keys, such as ``{"bootstrap.servers": "localhost:9092"}``.
 
         Raises:
-            ConfigException: a key is unknown (the nearest known one is named), or a value is malformed.
+            ConfigException: a key is unknown (the nearest known one is named) or refused, or a value is malformed.
         """
-        values: dict[str, object] = {}
-        for key, value in config.items():
-            name = _ALIASES.get(key, key).replace(".", "_")
-            if name not in _KINDS or "_" in key:
-                raise ConfigException(f"unknown setting {key!r} of the Kafka client{_nearest(key)}")
-            values[name] = _convert(key, value, _KINDS[name])
-        if "bootstrap_servers" not in values:
+        values, _ = read(cls, config, what="the Kafka client", foreign=FOREIGN)
+        if values.get("bootstrap_servers") is None:
             raise ConfigException("bootstrap.servers is missing; give host:port of at least one broker")
-        return cls(**values)  # type: ignore[arg-type]
+        protocol = values.get("security_protocol")
+        if protocol is not None:
+            values["security_protocol"] = protocol.upper()  # librdkafka writes it small
+        return cls(**{name: value for name, value in values.items() if value is not None})
 
     @classmethod
     def keys(cls) -> frozenset[str]:
-        """Return every dotted key that ``from_dict`` takes."""
-        return frozenset(_dotted(name) for name in _KINDS) | _ALIASES.keys()
+        """Return every dotted key that ``from_dict`` takes and that has an effect."""
+        return frozenset(key for known in settings_of(cls).values() for key in (known.key, *known.aliases))
 
     def to_dict(self) -> dict[str, object]:
         """Return the dotted keys that differ from the defaults, so that a worker process can rebuild the value."""
         return {
-            _dotted(f.name): getattr(self, f.name)
-            for f in dataclasses.fields(self)
-            if getattr(self, f.name) != f.default
+            known.key: getattr(self, name)
+            for name, known in settings_of(type(self)).items()
+            if getattr(self, name) != known.default
         }
 
     def servers(self) -> tuple[tuple[str, int], ...]:
@@ -144,43 +206,3 @@ class ClientConfig:
                 )
             result.append((host.strip("[]"), int(port)))
         return tuple(result)
-
-
-def _dotted(name: str) -> str:
-    return name.replace("_", ".")
-
-
-_KINDS: Final = {
-    # Annotations are strings here (PEP 563); the only two kinds are int and str.
-    f.name: int if f.type == "int" else str
-    for f in dataclasses.fields(ClientConfig)
-}
-_ALIASES: Final = {
-    "sasl.mechanisms": "sasl.mechanism",
-    "socket.receive.buffer.bytes": "receive.buffer.bytes",
-    "socket.send.buffer.bytes": "send.buffer.bytes",
-    "message.max.bytes": "max.request.size",
-}
-
-
-def _nearest(key: str) -> str:
-    close = difflib.get_close_matches(key.replace("_", "."), sorted(ClientConfig.keys()), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _convert(key: str, value: object, kind: type) -> object:
-    if kind is str:
-        if isinstance(value, list | tuple):
-            return ",".join(str(item) for item in value)
-        if isinstance(value, str):
-            return value.strip() if key != "sasl.password" else value
-        if value is None:
-            return None
-    elif isinstance(value, str):
-        try:
-            return int(value.strip())
-        except ValueError:
-            pass
-    elif isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise ConfigException(f"{key}={value!r} is not a valid {'number' if kind is int else 'string'}")

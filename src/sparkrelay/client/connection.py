@@ -20,18 +20,29 @@ import ssl
 import struct
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from kafka.errors import CorrelationIdError, InvalidReceiveError, KafkaConnectionError, KafkaProtocolError
+from kafka.errors import (
+    CorrelationIdError,
+    InvalidReceiveError,
+    KafkaConnectionError,
+    KafkaProtocolError,
+    SaslAuthenticationFailedError,
+    UnsupportedSaslMechanismError,
+)
 from kafka.net.connection import KafkaConnection
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.parser import KafkaProtocol
 
 from sparkrelay.client.fetch_response import FetchResponse
+from sparkrelay.errors import AuthenticationException
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sparkrelay.client.config import ClientConfig
+    from sparkrelay.client.oauth import TokenSource
 
 __all__ = ["BrokerConnection", "PlainTransport", "TlsTransport", "net_settings"]
 
@@ -50,6 +61,8 @@ _KEPT_BUFFERS = 2
 _NO_PAUSE = 1 << 30
 #: Buffers in one system call; Linux takes 1,024.
 _GATHERED = 64
+#: How an answer begins that a TLS port gives to plain text: an alert of TLS 1.0 to 1.3.
+_TLS_ALERT: Final = b"\x15\x03"
 #: After this much from one socket, others get their turn.
 _READ_TURN_BYTES = 8 * 1024 * 1024
 _INT32 = struct.Struct(">i")
@@ -103,6 +116,7 @@ class _FramedTransport:
     def __init__(self, *args: Any, max_frame_bytes: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._max_frame_bytes = max_frame_bytes
+        self._answered = False
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._held = 0  # bytes of incomplete input at the start of the scratch buffer
         self._buffers = _FrameBuffers()
@@ -116,9 +130,12 @@ class _FramedTransport:
             try:
                 self._receive()
             except (OSError, KafkaConnectionError) as error:
-                self.abort(KafkaConnectionError(f"receiving failed: {error}"))  # type: ignore[attr-defined]
-            except KafkaProtocolError as error:
+                self.abort(self._describe(error))  # type: ignore[attr-defined]
+            except (KafkaProtocolError, AuthenticationException) as error:
                 self.abort(error)  # type: ignore[attr-defined]
+
+    def _describe(self, error: Exception) -> Exception:
+        return KafkaConnectionError(f"receiving failed: {error}")
 
     def _receive(self) -> None:
         budget = _READ_TURN_BYTES
@@ -148,6 +165,11 @@ class _FramedTransport:
         scratch, pos = self._scratch, 0
         while end - pos >= 4:
             (size,) = _INT32.unpack_from(scratch, pos)
+            if not self._answered and bytes(scratch[pos : pos + 2]) == _TLS_ALERT:
+                raise AuthenticationException(
+                    "the port speaks TLS and we do not: set security.protocol to SSL, or SASL_SSL if it wants a login"
+                )
+            self._answered = True
             if not 0 <= size <= self._max_frame_bytes:
                 raise InvalidReceiveError(
                     f"a response of {size} bytes was announced; receive.message.max.bytes={self._max_frame_bytes}. "
@@ -227,6 +249,18 @@ class TlsTransport(_FramedTransport, KafkaSSLTransport):  # type: ignore[misc]
     """Frames over TLS. The writing task sends: a TLS record that is half sent must be repeated from the same buffer."""
 
     _drain_fully = True
+
+    def __init__(self, *args: Any, explain: Callable[[ssl.SSLError], str | None], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._explain = explain
+
+    def _describe(self, error: Exception) -> Exception:
+        # In TLS 1.3 the client is done before the server has looked at its certificate: the refusal is what comes
+        # instead of the first answer.
+        if isinstance(error, ssl.SSLError) and not self._answered and (meaning := self._explain(error)) is not None:
+            return AuthenticationException(meaning)
+        described: Exception = super()._describe(error)
+        return described
 
 
 class _FrameParser(KafkaProtocol):  # type: ignore[misc]
@@ -314,6 +348,24 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]
     Whoever needs a bound keeps it (the producer: 5, for the broker remembers five batches a producer).
     """
 
+    #: Gives tokens to log in with; set by whoever makes the connection.
+    tokens: TokenSource | None = None
+    #: What is being done to set the connection up, for messages.
+    doing = "connecting"
+
+    async def _sasl_authenticate(self, timeout_at: float | None = None) -> None:
+        # Called by kafka.net, at the start and again before the session's end (KIP-368).
+        self.doing = "logging in"
+        try:
+            if self.tokens is not None:
+                await self.tokens.refresh()
+            await super()._sasl_authenticate(timeout_at)
+        except UnsupportedSaslMechanismError as error:
+            raise UnsupportedSaslMechanismError(f"this listener does not offer that mechanism; {error}") from error
+        except (ValueError, KeyError) as error:
+            # SCRAM: the other side does not know what the broker must know of our password.
+            raise SaslAuthenticationFailedError(f"the broker's part of the login is wrong: {error}") from error
+
     def send_request(self, request: Any, request_timeout_ms: float | None = None) -> Any:
         """Send a request; hold it back, where kafka.net would fail it, while the broker asks for quiet (quotas)."""
         if self.connected and self.paused and not self._reauth.is_reauthenticating:
@@ -346,14 +398,16 @@ def net_settings(config: ClientConfig) -> dict[str, Any]:
         "request_timeout_ms": config.request_timeout_ms,
         "security_protocol": config.security_protocol,
         "sasl_mechanism": config.sasl_mechanism,
-        "sasl_plain_username": config.sasl_username,
+        "sasl_plain_username": _user(config),
         "sasl_plain_password": config.sasl_password,
         "sasl_kerberos_service_name": config.sasl_kerberos_service_name,
-        "ssl_check_hostname": config.ssl_endpoint_identification_algorithm == "https",
-        "ssl_cafile": config.ssl_ca_location,
-        "ssl_certfile": config.ssl_certificate_location,
-        "ssl_keyfile": config.ssl_key_location,
-        "ssl_password": config.ssl_key_password,
-        "ssl_crlfile": config.ssl_crl_location,
         "socket_options": options,
     }
+
+
+def _user(config: ClientConfig) -> str | None:
+    """Return the user's name; SCRAM has its own meaning for comma and equals sign (RFC 5802, section 5.1)."""
+    name = config.sasl_username
+    if name is not None and (config.sasl_mechanism or "").startswith("SCRAM"):
+        return name.replace("=", "=3D").replace(",", "=2C")
+    return name

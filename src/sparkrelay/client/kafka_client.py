@@ -14,21 +14,26 @@ thread".
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import random
+import socket
 import ssl
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import kafka.errors
-from kafka.net.inet import create_connection
+from kafka.net.inet import KafkaNetSocket
 from kafka.net.selector import NetworkSelector
 
 from sparkrelay.client.connection import BrokerConnection, PlainTransport, TlsTransport, net_settings
 from sparkrelay.client.messages import MetadataRequest
 from sparkrelay.client.metadata import Broker, Metadata
+from sparkrelay.client.oauth import TokenSource
+from sparkrelay.client.off_loop import off_loop
 from sparkrelay.client.response import Response
+from sparkrelay.client.tls import explain, make_context
 from sparkrelay.errors import (
     AuthenticationException,
     DisconnectException,
@@ -64,6 +69,7 @@ class KafkaClient:
 
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
+        self._tls = make_context(config)  # first: a wrong file is said before anything is opened
         self.metadata = Metadata()
         # kafka.net warns of each step of the loop over 100 ms; decoding a large response may take that.
         self._net = NetworkSelector(client_id=config.client_id, slow_task_threshold_secs=0)
@@ -76,6 +82,10 @@ class KafkaClient:
         self._last_error: KafkaException | None = None
         self._closed = False
         self._settings = net_settings(config)
+        self._tokens: TokenSource | None = None
+        if config.security_protocol.startswith("SASL") and config.sasl_mechanism == "OAUTHBEARER":
+            self._tokens = TokenSource(self._net, config)
+            self._settings["sasl_oauth_token_provider"] = self._tokens
         self._schedule_idle_check()
 
     def __enter__(self) -> Self:
@@ -318,16 +328,32 @@ class KafkaClient:
         self._connections[node, lane] = connection
         connection.init_future.add_callback(lambda _: self._connected(node, connection))
         connection.close_future.add_both(lambda error: self._lost(node, lane, connection, error))
+        connection.tokens = self._tokens
         deadline = time.monotonic() + self.config.socket_connection_setup_timeout_ms / 1000
-        self._net.call_soon(lambda: self._connect(connection, broker, deadline))
+        task = self._net.call_soon(lambda: self._connect(connection, broker, deadline))
+        # kafka.net bounds some of the steps, this bounds all of them: a port that accepts and then says nothing.
+        timer = self._net.call_at(deadline, lambda: self._give_up(connection, task))
+        connection.init_future.add_both(lambda _: self._net.cancel(timer))
         return connection
+
+    def _give_up(self, connection: BrokerConnection, task: Any) -> None:
+        if connection.initializing:
+            limit = self.config.socket_connection_setup_timeout_ms
+            connection.close(
+                kafka.errors.KafkaTimeoutError(
+                    f"{connection.doing} took longer than socket.connection.setup.timeout.ms={limit}; is "
+                    f"security.protocol={self.config.security_protocol} what the port speaks?"
+                )
+            )
+            self._net.cancel(task)
 
     async def _connect(self, connection: BrokerConnection, broker: Broker, deadline: float) -> None:
         transport = None
         try:
-            transport = await self._open_transport(broker, deadline)
+            transport = await self._open_transport(connection, broker, deadline)
             if connection.closed or self._closed:
                 return
+            connection.doing = "asking for versions"
             connection.connection_made(transport)
             transport = None  # the connection's own now
             # Its failures arrive at the connection's futures.
@@ -336,28 +362,82 @@ class KafkaClient:
             connection.connection_lost(error)
         finally:
             if transport is not None:
-                transport.close()
+                transport.abort()
 
-    async def _open_transport(self, broker: Broker, deadline: float) -> Any:
-        options = self._settings["socket_options"]
-        sock = await create_connection(self._net, broker.host, broker.port, options, timeout_at=deadline)
+    async def _open_transport(self, connection: BrokerConnection, broker: Broker, deadline: float) -> Any:
+        sock = await self._open_socket(connection, broker, deadline)
         limit = self.config.receive_message_max_bytes
-        if self.config.security_protocol in {"SSL", "SASL_SSL"}:
-            tls = {key: value for key, value in self._settings.items() if key.startswith("ssl_")}
-            transport: Any = TlsTransport(self._net, sock, host=broker.host, max_frame_bytes=limit, **tls)
-        else:
-            transport = PlainTransport(self._net, sock, host=broker.host, max_frame_bytes=limit)
+        if self._tls is None:
+            return PlainTransport(self._net, sock, host=broker.host, max_frame_bytes=limit)
+        connection.doing = "the TLS handshake"
+        transport = TlsTransport(
+            self._net,
+            sock,
+            host=broker.host,
+            max_frame_bytes=limit,
+            ssl_context=self._tls,
+            explain=lambda error: self._explain(error, broker),
+        )
         try:
             await transport.handshake()
         except ssl.SSLError as error:
-            transport.close()
-            if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-                raise  # a broker that goes away in the middle has refused nobody
-            raise kafka.errors.SaslAuthenticationFailedError(f"TLS handshake failed: {error}") from error
-        except OSError:
-            transport.close()
+            transport.abort()
+            if (meaning := self._explain(error, broker)) is not None:
+                raise AuthenticationException(meaning) from error
+            # A broker that goes away in the middle has refused nobody.
+            raise kafka.errors.KafkaConnectionError(self._hung_up(error)) from error
+        except OSError as error:
+            transport.abort()
+            raise kafka.errors.KafkaConnectionError(self._hung_up(error)) from error
+        except BaseException:  # given up
+            transport.abort()
             raise
         return transport
+
+    async def _open_socket(self, connection: BrokerConnection, broker: Broker, deadline: float) -> Any:
+        """Connect to one of the broker's addresses; each gets its share of the time (KIP-302, KIP-601)."""
+        connection.doing = f"looking up the name {broker.host}"
+        addresses = await self._addresses(broker)
+        connection.doing = "connecting"
+        error: Exception = kafka.errors.KafkaConnectionError(f"the name {broker.host} has no address")
+        for tried, address in enumerate(addresses):
+            now = time.monotonic()
+            share = now + (deadline - now) / (len(addresses) - tried)
+            try:
+                return await KafkaNetSocket().connect(
+                    self._net, address, self._settings["socket_options"], timeout_at=share
+                )
+            except (OSError, kafka.errors.KafkaError) as problem:
+                error = kafka.errors.KafkaConnectionError(f"cannot connect to {address[4][0]}: {problem}")
+        raise error
+
+    async def _addresses(self, broker: Broker) -> list[Any]:
+        def look_up() -> list[Any]:
+            return socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
+
+        try:
+            ipaddress.ip_address(broker.host)
+        except ValueError:
+            try:
+                found: list[Any] = await off_loop(self._net, look_up, name=f"look-up-{broker.host}")
+            except OSError as error:
+                raise kafka.errors.KafkaConnectionError(
+                    f"the name {broker.host} cannot be resolved: {error}"
+                ) from error
+            return found
+        return look_up()
+
+    def _explain(self, error: ssl.SSLError, broker: Broker) -> str | None:
+        meaning = explain(error, self.config, broker.host)
+        if meaning is None:
+            return None
+        return f"{self._name(broker.id)} (security.protocol={self.config.security_protocol}): {meaning}"
+
+    def _hung_up(self, error: OSError) -> str:
+        return (
+            f"the connection broke during the TLS handshake: {error}. If it does so always: is "
+            f"security.protocol={self.config.security_protocol} what the port speaks?"
+        )
 
     def _connected(self, node: int, connection: BrokerConnection) -> None:
         if self._backoff.pop(node, None) is not None:
@@ -382,6 +462,8 @@ class KafkaClient:
 
     def _schedule_idle_check(self) -> None:
         idle = self.config.connections_max_idle_ms / 1000
+        if idle <= 0:
+            return
         now = time.monotonic()
         for connection in list(self._connections.values()):
             busy = connection.in_flight_requests or not connection.connected
@@ -417,7 +499,7 @@ class KafkaClient:
             ):
                 return AuthenticationException(
                     f"{where} refused our credentials (security.protocol={self.config.security_protocol}, "
-                    f"sasl.mechanism={self.config.sasl_mechanism}): {error}"
+                    f"sasl.mechanism={self.config.sasl_mechanism}, sasl.username={self.config.sasl_username}): {error}"
                 )
             case kafka.errors.RequestTimedOutError() | kafka.errors.KafkaTimeoutError():
                 return TimeoutException(f"{where} did not answer in time{what}: {error}")

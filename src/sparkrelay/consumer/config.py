@@ -7,19 +7,19 @@ columns, for which Kafka's 500 rows would be waste.
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 from sparkrelay.client.config import ClientConfig
+from sparkrelay.client.foreign_settings import FOREIGN as CLIENT_FOREIGN
+from sparkrelay.consumer.foreign_settings import FOREIGN
 from sparkrelay.errors import ConfigException
+from sparkrelay.settings import check, read, setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["ConsumerConfig"]
-
-_INT32_MAX: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,48 +28,47 @@ class ConsumerConfig:
 
     Attributes:
         client: how to reach the cluster.
-        group_id: the group to join or to commit to; None for a consumer without one.
-        group_instance_id: makes the member static (KIP-345): it keeps its place while it is away shortly.
-        group_protocol: ``classic``; ``consumer`` (KIP-848) is not there yet.
-        partition_assignment_strategy: names of the built-in assignors to offer, the most wanted first.
-        client_rack: rack of this consumer.
-        auto_offset_reset: where to start without a position: ``earliest``, ``latest`` or ``none`` (an error).
-        enable_auto_commit: commit what ``poll`` has returned, every ``auto_commit_interval_ms``.
-        isolation_level: ``read_committed`` or ``read_uncommitted``.
-        session_timeout_ms: a silent member is dead after this.
-        heartbeat_interval_ms: pause between heartbeats; members learn of rebalances through them.
-        max_poll_interval_ms: a member that does not poll for so long leaves; also the bound on a rebalance.
-        default_api_timeout_ms: bound on blocking calls without a timeout of their own.
-        fetch_min_bytes: the broker waits for so much data,
-        fetch_max_wait_ms: but not longer than this.
-        fetch_max_bytes: most data in one response.
-        max_partition_fetch_bytes: most data of one partition in one response.
-        max_poll_records: most rows in one table.
-        check_crcs: compare each batch's checksum.
-        metadata_max_age_ms: topics are looked at again after this.
     """
 
     client: ClientConfig
-    group_id: str | None = None
-    group_instance_id: str | None = None
-    group_protocol: str = "classic"
-    partition_assignment_strategy: str = "range,cooperative-sticky"
-    client_rack: str = ""
-    auto_offset_reset: str = "latest"
-    enable_auto_commit: bool = True
-    auto_commit_interval_ms: int = 5_000
-    isolation_level: str = "read_uncommitted"
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    max_poll_interval_ms: int = 300_000
-    default_api_timeout_ms: int = 60_000
-    fetch_min_bytes: int = 1
-    fetch_max_wait_ms: int = 500
-    fetch_max_bytes: int = 52_428_800
-    max_partition_fetch_bytes: int = 1_048_576
-    max_poll_records: int = 100_000
-    check_crcs: bool = True
-    metadata_max_age_ms: int = 300_000
+    group_id: str | None = setting(None, "the group to join or to commit to")
+    group_instance_id: str | None = setting(
+        None, "makes the member static (KIP-345): it keeps its place while it is away shortly"
+    )
+    group_protocol: str = setting("classic", "who assigns: the members (`classic`)", choices=("classic", "consumer"))
+    partition_assignment_strategy: str = setting(
+        "range,cooperative-sticky", "built-in assignors to offer, the most wanted first"
+    )
+    client_rack: str = setting("", "rack of this consumer")
+    auto_offset_reset: str = setting(
+        "latest", "where to start without a position; `none`: an error", choices=("earliest", "latest", "none")
+    )
+    enable_auto_commit: bool = setting(True, "commit what `poll` has returned")
+    auto_commit_interval_ms: int = setting(5_000, "so often, ms")
+    isolation_level: str = setting(
+        "read_uncommitted",
+        "whether records of open and aborted transactions stay hidden",
+        choices=("read_committed", "read_uncommitted"),
+    )
+    session_timeout_ms: int = setting(45_000, "a silent member is dead after this, ms", least=1)
+    heartbeat_interval_ms: int = setting(
+        3_000, "pause between heartbeats; members learn of rebalances through them, ms", least=1
+    )
+    max_poll_interval_ms: int = setting(
+        300_000, "a member that does not poll for so long leaves; also the bound on a rebalance, ms", least=1
+    )
+    default_api_timeout_ms: int = setting(60_000, "bound on blocking calls without a timeout of their own, ms")
+    fetch_min_bytes: int = setting(1, "the broker waits for so much data, bytes")
+    fetch_max_wait_ms: int = setting(500, "but not longer than this, ms", aliases=("fetch.wait.max.ms",))
+    fetch_max_bytes: int = setting(52_428_800, "most data in one response, bytes")
+    max_partition_fetch_bytes: int = setting(
+        1_048_576, "most data of one partition in one response, bytes", aliases=("fetch.message.max.bytes",)
+    )
+    max_poll_records: int = setting(100_000, "most rows in one table (Kafka: 500)", least=1)
+    check_crcs: bool = setting(True, "compare each batch's checksum")
+    metadata_max_age_ms: int = setting(
+        300_000, "topics are looked at again after this, ms", least=1, aliases=("topic.metadata.refresh.interval.ms",)
+    )
 
     @property
     def read_committed(self) -> bool:
@@ -90,33 +89,24 @@ class ConsumerConfig:
             defaults: dotted keys to use where the user gave nothing, instead of Kafka's defaults.
 
         Raises:
-            ConfigException: a key is unknown (the nearest is named), malformed or out of range.
+            ConfigException: a key is unknown (the nearest is named) or refused, malformed or out of range.
         """
-        client: dict[str, object] = {}
-        values: dict[str, object] = {}
-        client_keys = ClientConfig.keys()
-        for key, value in {**(defaults or {}), **config}.items():
-            name = _ALIASES.get(key, key).replace(".", "_")
-            if name in _KINDS and "_" not in key:
-                values[name] = _convert(key, value, _KINDS[name])
-            elif key in client_keys:
-                client[key] = value
-            else:
-                raise ConfigException(f"unknown setting {key!r} (value {value!r}) of the consumer{_nearest(key)}")
-        result = cls(client=ClientConfig.from_dict(client), **values)  # type: ignore[arg-type]
+        values, client = read(
+            cls,
+            {**(defaults or {}), **config},
+            what="the consumer",
+            foreign=FOREIGN,
+            also=ClientConfig.keys() | CLIENT_FOREIGN.keys(),
+        )
+        values = {name: value for name, value in values.items() if value is not None}
+        result = cls(client=ClientConfig.from_dict(client), **values)
         result._check()
         return result
 
     def _check(self) -> None:
-        _one_of("group.protocol", self.group_protocol, ("classic", "consumer"))
+        check(self)
         if self.group_protocol == "consumer":
             raise ConfigException("group.protocol='consumer' (KIP-848) is not supported yet; use 'classic'")
-        _one_of("auto.offset.reset", self.auto_offset_reset, ("earliest", "latest", "none"))
-        _one_of("isolation.level", self.isolation_level, ("read_committed", "read_uncommitted"))
-        for key, low in _LOWEST.items():
-            value = getattr(self, key.replace(".", "_"))
-            if not low <= value <= _INT32_MAX:
-                raise ConfigException(f"{key}={value} is out of range; give {low} to {_INT32_MAX}")
         if self.group_id == "":
             raise ConfigException("group.id is empty; leave it out for a consumer without a group")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
@@ -124,64 +114,3 @@ class ConsumerConfig:
                 f"heartbeat.interval.ms={self.heartbeat_interval_ms} must be less than "
                 f"session.timeout.ms={self.session_timeout_ms}, best a third of it"
             )
-
-
-_KINDS: Final = {
-    # Annotations are strings here (PEP 563).
-    f.name: {"int": int, "bool": bool}.get(str(f.type), str)
-    for f in fields(ConsumerConfig)
-    if f.name != "client"
-}
-_LOWEST: Final = {
-    "session.timeout.ms": 1,
-    "heartbeat.interval.ms": 1,
-    "max.poll.interval.ms": 1,
-    "default.api.timeout.ms": 0,
-    "fetch.min.bytes": 0,
-    "fetch.max.wait.ms": 0,
-    "fetch.max.bytes": 0,
-    "max.partition.fetch.bytes": 0,
-    "max.poll.records": 1,
-    "auto.commit.interval.ms": 0,
-    "metadata.max.age.ms": 1,
-}
-#: librdkafka's spellings of the same things.
-_ALIASES: Final = {
-    "fetch.wait.max.ms": "fetch.max.wait.ms",
-    "fetch.message.max.bytes": "max.partition.fetch.bytes",
-}
-
-
-def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigException(f"{key}={value!r} is none of {', '.join(allowed)}")
-
-
-def _nearest(key: str) -> str:
-    known = [name.replace("_", ".") for name in _KINDS] + sorted(ClientConfig.keys())
-    close = difflib.get_close_matches(key.replace("_", "."), known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _convert(key: str, value: object, kind: type) -> object:
-    if kind is str:
-        if isinstance(value, str):
-            return value.strip()
-        if isinstance(value, list | tuple):
-            return ",".join(str(item) for item in value)
-        if value is None:
-            return None
-    elif kind is bool:
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
-            return value.strip().lower() == "true"
-    elif isinstance(value, int) and not isinstance(value, bool):
-        return value
-    elif isinstance(value, str):
-        try:
-            return int(value.strip())
-        except ValueError:
-            pass
-    names = {str: "string", bool: "boolean", int: "whole number"}
-    raise ConfigException(f"{key}={value!r} is not a valid {names[kind]}")

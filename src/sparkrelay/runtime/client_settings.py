@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.config import ClientConfig
-from sparkrelay.config import nearest
+from sparkrelay.client.foreign_settings import FOREIGN
 from sparkrelay.consumer.config import ConsumerConfig
 from sparkrelay.errors import ConfigException
 from sparkrelay.records.codecs import codec_id
+from sparkrelay.settings import nearest, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,8 +80,8 @@ def check_client_settings(config: StreamsConfig) -> None:
             )
     known = {_COMPRESSION, _ACKS, *ClientConfig.keys()}
     for key, value in config.producer.items():
-        if key not in known:
-            raise ConfigException(f"unknown setting 'producer.{key}' (value {value!r}){nearest(key, known)}")
+        if key not in known and key not in FOREIGN:
+            raise ConfigException(f"unknown setting {shown(f'producer.{key}', value)}{nearest(key, known)}")
     if str(config.producer.get(_ACKS, "all")) not in {"all", "-1"}:
         raise ConfigException(f"setting 'producer.acks' has the value {config.producer[_ACKS]!r}: it is always 'all'")
     codec_id(compression(config))

@@ -1,0 +1,202 @@
+"""Settings of connections that the Java client or librdkafka has and we do not: why, and what to do instead.
+
+See ``sparkrelay.settings``. Compiled from Kafka 4.3's ConsumerConfig and librdkafka's CONFIGURATION.md; a test looks
+that none is forgotten.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.settings import Foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["FOREIGN"]
+
+_JKS: Final = Foreign(
+    "Python reads PEM files, no Java keystores: export the authorities' certificates "
+    "(keytool -exportcert -rfc) and name the file in ssl.ca.location; for a client certificate "
+    "(openssl pkcs12) give ssl.certificate.location and ssl.key.location"
+)
+_JVM: Final = Foreign("it names a class or provider of the Java runtime; leave it out", ("",))
+_JAAS: Final = Foreign(
+    "it is Java's; give sasl.mechanism, sasl.username and sasl.password, or oauth_cb for OAUTHBEARER"
+)
+_HANDLER: Final = Foreign("it names a Java class; for OAUTHBEARER tokens of your own give oauth_cb, a Python function")
+_KINIT: Final = Foreign("tickets are the system's: renew them with kinit outside of this process", None)
+_LOGIN: Final = Foreign(
+    "a token is asked for anew when 80 % of its life is over, and failures follow retry.backoff.ms", None
+)
+_BROKERS: Final = Foreign("it concerns brokers that check tokens, not clients", None)
+_ASSERTION: Final = Foreign(
+    "only the grant of client credentials is built in (client id and secret): for other grants give oauth_cb"
+)
+_OPENSSL: Final = Foreign(
+    "protocols, ciphers and curves follow the system's OpenSSL policy (TLS 1.2 or newer): set it in openssl.cnf"
+)
+_CALLBACK: Final = Foreign("there is no such callback; errors are raised by the call that they concern")
+_LOG: Final = Foreign("logging is Python's: use the loggers sparkrelay.*, and kafka.net for the wire", None)
+_METRICS: Final = Foreign("metrics are read from the consumer itself, not reported or pushed")
+_TUNING: Final = Foreign("it tunes the inner workings of another client; there is nothing like it here", None)
+_OLD: Final = Foreign("brokers tell which versions they know (ApiVersions); Kafka 2.1 is the oldest understood", None)
+
+FOREIGN: Final[Mapping[str, Foreign]] = MappingProxyType(
+    {
+        # TLS
+        "ssl.truststore.location": _JKS,
+        "ssl.truststore.password": _JKS,
+        "ssl.truststore.type": Foreign(_JKS.note, ("pem",)),
+        "ssl.keystore.location": _JKS,
+        "ssl.keystore.password": _JKS,
+        "ssl.keystore.type": Foreign(_JKS.note, ("pem",)),
+        "ssl.keymanager.algorithm": _JVM,
+        "ssl.trustmanager.algorithm": _JVM,
+        "ssl.secure.random.implementation": _JVM,
+        "ssl.engine.factory.class": _JVM,
+        "ssl.provider": _JVM,
+        "security.providers": _JVM,
+        "ssl.protocol": Foreign(_OPENSSL.note, ("tlsv1.3", "tlsv1.2", "tls")),
+        "ssl.enabled.protocols": Foreign(
+            _OPENSSL.note, ("tlsv1.2,tlsv1.3", "tlsv1.3,tlsv1.2", "['tlsv1.2', 'tlsv1.3']")
+        ),
+        "ssl.cipher.suites": Foreign(_OPENSSL.note, ("", "[]")),
+        "ssl.curves.list": Foreign(_OPENSSL.note, ("",)),
+        "ssl.sigalgs.list": Foreign(_OPENSSL.note, ("",)),
+        "ssl.providers": Foreign(_OPENSSL.note, ("",)),
+        "ssl.engine.location": Foreign(_OPENSSL.note, ("",)),
+        "ssl.engine.id": Foreign(_OPENSSL.note, ("", "dynamic")),
+        "ssl_engine_callback_data": _CALLBACK,
+        "ssl.certificate.verify_cb": _CALLBACK,
+        "ssl.ca.certificate.stores": Foreign("without ssl.ca.location the system's authorities are trusted", ("root",)),
+        "ssl_key": Foreign("give the key as PEM text in ssl.key.pem"),
+        "ssl_certificate": Foreign("give the certificate as PEM text in ssl.certificate.pem"),
+        "ssl_ca": Foreign("give the authorities as PEM text in ssl.ca.pem"),
+        "https.ca.pem": Foreign("write it to a file and name that in https.ca.location"),
+        # SASL
+        "sasl.jaas.config": _JAAS,
+        "sasl.client.callback.handler.class": _HANDLER,
+        "sasl.login.callback.handler.class": _HANDLER,
+        "sasl.login.class": _HANDLER,
+        "sasl.kerberos.kinit.cmd": _KINIT,
+        "sasl.kerberos.min.time.before.relogin": _KINIT,
+        "sasl.kerberos.ticket.renew.jitter": _KINIT,
+        "sasl.kerberos.ticket.renew.window.factor": _KINIT,
+        "sasl.kerberos.principal": _KINIT,
+        "sasl.kerberos.keytab": Foreign("run kinit -k -t KEYTAB before, or set KRB5_CLIENT_KTNAME"),
+        "sasl.login.connect.timeout.ms": _LOGIN,
+        "sasl.login.read.timeout.ms": _LOGIN,
+        "sasl.login.refresh.buffer.seconds": _LOGIN,
+        "sasl.login.refresh.min.period.seconds": _LOGIN,
+        "sasl.login.refresh.window.factor": _LOGIN,
+        "sasl.login.refresh.window.jitter": _LOGIN,
+        "sasl.login.retry.backoff.max.ms": _LOGIN,
+        "sasl.login.retry.backoff.ms": _LOGIN,
+        "sasl.oauthbearer.clock.skew.seconds": _BROKERS,
+        "sasl.oauthbearer.expected.audience": _BROKERS,
+        "sasl.oauthbearer.expected.issuer": _BROKERS,
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms": _BROKERS,
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": _BROKERS,
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": _BROKERS,
+        "sasl.oauthbearer.jwks.endpoint.url": _BROKERS,
+        "sasl.oauthbearer.scope.claim.name": _BROKERS,
+        "sasl.oauthbearer.sub.claim.name": _BROKERS,
+        "sasl.oauthbearer.header.urlencode": Foreign("client id and secret go out as they are", ("false",)),
+        "sasl.oauthbearer.jwt.retriever.class": _HANDLER,
+        "sasl.oauthbearer.jwt.validator.class": _HANDLER,
+        "sasl.oauthbearer.grant.type": Foreign(_ASSERTION.note, ("client_credentials",)),
+        "sasl.oauthbearer.metadata.authentication.type": Foreign(_ASSERTION.note, ("none",)),
+        **{
+            f"sasl.oauthbearer.assertion.{name}": _ASSERTION
+            for name in (
+                "algorithm",
+                "claim.aud",
+                "claim.exp.seconds",
+                "claim.iss",
+                "claim.jti.include",
+                "claim.nbf.seconds",
+                "claim.sub",
+                "file",
+                "jwt.template.file",
+                "private.key.file",
+                "private.key.passphrase",
+                "private.key.pem",
+                "template.file",
+            )
+        },
+        "enable.sasl.oauthbearer.unsecure.jwt": Foreign(
+            "unsecured tokens are for tests: let oauth_cb return one", ("false",)
+        ),
+        "oauthbearer_token_refresh_cb": Foreign("give oauth_cb, which returns the token"),
+        # Connections
+        "client.dns.lookup": Foreign(
+            "all addresses of a name are tried, by the name in bootstrap.servers", ("use_all_dns_ips",)
+        ),
+        "socket.connection.setup.timeout.max.ms": Foreign(
+            "the bound on setting up a connection is always socket.connection.setup.timeout.ms", None
+        ),
+        "socket.keepalive.enable": Foreign("TCP keep-alive is always on", ("true",)),
+        "socket.nagle.disable": Foreign("Nagle's algorithm is always off", ("true",)),
+        "broker.address.family": Foreign("all addresses of a name are tried, IPv4 and IPv6", ("any",)),
+        "metadata.recovery.strategy": Foreign(
+            "when no known broker answers, bootstrap.servers are asked again", ("rebootstrap",)
+        ),
+        "metadata.recovery.rebootstrap.trigger.ms": Foreign(
+            "when no known broker answers, bootstrap.servers are asked again at once", None
+        ),
+        "topic.metadata.refresh.sparse": Foreign("only topics in use are asked for", ("true",)),
+        "topic.blacklist": Foreign("subscribe to what you want to read; there is no list of the others", ("",)),
+        "allow.auto.create.topics": Foreign(
+            "reading never creates a topic: create it beforehand; a topic that is not there yet is waited for",
+            ("false",),
+        ),
+        "max.in.flight.requests.per.connection": _TUNING,
+        "max.in.flight": _TUNING,
+        "message.copy.max.bytes": _TUNING,
+        "topic.metadata.refresh.fast.interval.ms": _TUNING,
+        "topic.metadata.refresh.fast.cnt": _TUNING,
+        "topic.metadata.propagation.max.ms": _TUNING,
+        "socket.blocking.max.ms": _TUNING,
+        "socket.max.fails": _TUNING,
+        "broker.address.ttl": _TUNING,
+        "reconnect.backoff.jitter.ms": _TUNING,
+        "enable.random.seed": _TUNING,
+        "internal.termination.signal": _TUNING,
+        "builtin.features": _TUNING,
+        "api.version.request": _OLD,
+        "api.version.request.timeout.ms": _OLD,
+        "api.version.fallback.ms": _OLD,
+        "broker.version.fallback": _OLD,
+        # Callbacks, logs, metrics
+        "error_cb": _CALLBACK,
+        "throttle_cb": _CALLBACK,
+        "background_event_cb": _CALLBACK,
+        "socket_cb": _CALLBACK,
+        "connect_cb": _CALLBACK,
+        "closesocket_cb": _CALLBACK,
+        "open_cb": _CALLBACK,
+        "resolve_cb": _CALLBACK,
+        "opaque": _CALLBACK,
+        "enabled_events": Foreign(_CALLBACK.note, ("0",)),
+        "stats_cb": _METRICS,
+        "statistics.interval.ms": Foreign(_METRICS.note, ("0",)),
+        "metric.reporters": Foreign(_METRICS.note, ("", "[]", "org.apache.kafka.common.metrics.jmxreporter")),
+        "enable.metrics.push": Foreign(_METRICS.note, None),
+        "auto.include.jmx.reporter": Foreign(_METRICS.note, None),
+        "metrics.num.samples": Foreign(_METRICS.note, None),
+        "metrics.recording.level": Foreign(_METRICS.note, None),
+        "metrics.sample.window.ms": Foreign(_METRICS.note, None),
+        "debug": _LOG,
+        "log_cb": Foreign(_LOG.note),
+        "logger": Foreign(_LOG.note),
+        "log_level": _LOG,
+        "log.queue": _LOG,
+        "log.thread.name": _LOG,
+        "log.connection.close": _LOG,
+        "config.providers": Foreign("values are taken as they are: resolve them before", ("", "[]")),
+        "plugin.library.paths": Foreign("there are no plug-ins", ("",)),
+        "interceptors": Foreign("there are no interceptors: work on the table that poll() returns"),
+    }
+)

@@ -1,0 +1,94 @@
+"""Settings of consumers that the Java client or librdkafka has and we do not: why, and what to do instead.
+
+See ``sparkrelay.settings``; those of connections are in ``client.foreign_settings``.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.settings import Foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["FOREIGN"]
+
+_DESERIALIZER: Final = Foreign(
+    "poll() gives keys and values as columns of bytes: decode the columns, such as "
+    "pyarrow.compute.cast(table['value'], 'string')",
+    (
+        "org.apache.kafka.common.serialization.bytearraydeserializer",
+        "<class 'org.apache.kafka.common.serialization.bytearraydeserializer'>",
+        "none",
+    ),
+)
+_CALLBACK: Final = Foreign("give on_assigned, on_revoked and on_lost to subscribe()")
+_COMMITTED: Final = Foreign("commits made by the program return or raise their outcome; automatic ones are logged")
+_PREFETCH: Final = Foreign(
+    "what is fetched ahead is bounded by fetch.max.bytes for each broker and max.partition.fetch.bytes", None
+)
+_SHARE: Final = Foreign("it concerns share groups (KIP-932), which are another kind of consumer")
+_FILES: Final = Foreign("offsets are kept by the broker, or by the program: assign() and seek()", ("broker",))
+_PRODUCER: Final = Foreign("it is a producer's setting; leave it out of a consumer's")
+
+FOREIGN: Final[Mapping[str, Foreign]] = MappingProxyType(
+    {
+        "key.deserializer": _DESERIALIZER,
+        "value.deserializer": _DESERIALIZER,
+        "interceptor.classes": Foreign("there are no interceptors: work on the table that poll() returns", ("", "[]")),
+        "exclude.internal.topics": Foreign(
+            "internal topics are read only by their names, never by a pattern", ("true",)
+        ),
+        "internal.throw.on.fetch.stable.offset.unsupported": Foreign("it is internal to the Java client", None),
+        "internal.leave.group.on.close": Foreign(
+            "close() leaves the group; static members keep their place", ("true",)
+        ),
+        "share.acknowledgement.mode": _SHARE,
+        "share.acquire.mode": _SHARE,
+        "group.protocol.type": Foreign("the group's type is always 'consumer'", ("consumer",)),
+        "coordinator.query.interval.ms": Foreign(
+            "the coordinator is looked for whenever it is needed and unknown", None
+        ),
+        "enable.auto.offset.store": Foreign(
+            "automatic commits cover what poll() has returned; to choose, set enable.auto.commit to false and call "
+            "commit with offsets",
+            ("true",),
+        ),
+        "enable.partition.eof": Foreign(
+            "there are no end-of-partition events: compare position() with end_offsets()", ("false",)
+        ),
+        "auto.commit.enable": Foreign("its name is enable.auto.commit"),
+        "queued.min.messages": _PREFETCH,
+        "queued.max.messages.kbytes": _PREFETCH,
+        "fetch.queue.backoff.ms": _PREFETCH,
+        "fetch.error.backoff.ms": Foreign("pauses after failures are retry.backoff.ms and retry.backoff.max.ms", None),
+        "consume.callback.max.messages": Foreign("give max_records to poll(), or set max.poll.records", ("0",)),
+        "consume_cb": Foreign("poll() returns the records"),
+        "rebalance_cb": _CALLBACK,
+        "offset_commit_cb": _COMMITTED,
+        "on_commit": _COMMITTED,
+        "offset.store.method": _FILES,
+        "offset.store.path": Foreign(_FILES.note),
+        "offset.store.sync.interval.ms": Foreign(_FILES.note),
+        "default_topic_conf": Foreign("give such settings directly, such as auto.offset.reset"),
+        "default.topic.config": Foreign("give such settings directly, such as auto.offset.reset"),
+        **dict.fromkeys(
+            (
+                "acks",
+                "batch.size",
+                "buffer.memory",
+                "compression.type",
+                "enable.idempotence",
+                "key.serializer",
+                "linger.ms",
+                "partitioner.class",
+                "retries",
+                "transactional.id",
+                "value.serializer",
+            ),
+            _PRODUCER,
+        ),
+    }
+)

@@ -1,0 +1,240 @@
+"""How settings are declared, read from dotted keys, checked, and refused: one mechanism for all Kafka clients.
+
+A class of settings is a frozen dataclass whose fields are made with ``setting``: default, meaning, bounds. ``read``
+turns a mapping of dotted keys into values for it. Users paste settings from the Java client and from librdkafka, so
+each class may come with a table of *foreign* settings: keys that those clients have and we do not. Each is either
+without effect here, and accepted with a note in the log, or refused with a reason and what to do instead. What remains
+is a typing mistake, and the nearest known key is named.
+
+Refused: pydantic here (these values are made in each Spark worker; importing it would cost them 0.1 s), and ignoring
+what we do not know (a misspelt ``isolation.level`` would silently show aborted records).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.errors import ConfigException
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["Foreign", "Setting", "check", "dotted", "nearest", "read", "setting", "settings_of", "shown"]
+
+_log = logging.getLogger(__name__)
+
+_INT32_MAX: Final = (1 << 31) - 1
+_META: Final = "sparkrelay.setting"
+_SECRETS: Final = ("password", "passwd", "secret", "passphrase", "jaas", "token", "key.pem", "keystore.key")
+_KINDS: Final[Mapping[type, str]] = {str: "string", bool: "boolean", int: "whole number", Callable: "function"}  # type: ignore[dict-item]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting.
+
+    Attributes:
+        key: its dotted key.
+        kind: ``int``, ``bool``, ``str``, or ``Callable`` for a function.
+        default: what it is if nobody says anything.
+        meaning: one line for users.
+        least: smallest number.
+        most: largest number.
+        choices: words that are allowed; empty for any.
+        aliases: other spellings of the key.
+    """
+
+    key: str
+    kind: Any
+    default: Any
+    meaning: str
+    least: int
+    most: int
+    choices: tuple[str, ...]
+    aliases: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A setting of other clients that we do not have.
+
+    Attributes:
+        note: why, and what to do instead.
+        accepted: values that change nothing here, in small letters; None for any value, empty for none.
+    """
+
+    note: str
+    accepted: tuple[str, ...] | None = ()
+
+    def accepts(self, value: object) -> bool:
+        """Tell whether a value may be given, for it changes nothing."""
+        return self.accepted is None or str(value).strip().lower() in self.accepted
+
+
+def setting(
+    default: Any,
+    meaning: str,
+    *,
+    least: int = 0,
+    most: int = _INT32_MAX,
+    choices: tuple[str, ...] = (),
+    aliases: tuple[str, ...] = (),
+    key: str = "",
+    secret: bool = False,
+) -> Any:
+    """Declare a field. ``dataclasses.MISSING`` as default makes it required.
+
+    Args:
+        default: its value if nobody says anything.
+        meaning: one line for users, with the unit.
+        least: smallest number.
+        most: largest number.
+        choices: words that are allowed; empty for any.
+        aliases: other spellings of its key.
+        key: its key, where that is not the field's name with dots for underscores.
+        secret: whether the value must not be shown.
+    """
+    return dataclasses.field(
+        default=default,
+        repr=not secret,
+        metadata={
+            _META: {
+                "key": key,
+                "meaning": meaning,
+                "least": least,
+                "most": most,
+                "choices": choices,
+                "aliases": aliases,
+            }
+        },
+    )
+
+
+def settings_of(cls: type) -> Mapping[str, Setting]:
+    """Return the settings of a class by field name, in their order."""
+    found = {}
+    for item in dataclasses.fields(cls):
+        if _META in item.metadata:
+            declared = dict(item.metadata[_META])
+            key = declared.pop("key") or dotted(item.name)
+            found[item.name] = Setting(key=key, kind=_kind(str(item.type)), default=item.default, **declared)
+    return MappingProxyType(found)
+
+
+def _kind(annotation: str) -> Any:
+    # Annotations are strings (PEP 563).
+    word = annotation.partition("|")[0].strip()
+    return {"int": int, "bool": bool, "str": str}.get(word, Callable)
+
+
+def dotted(name: str) -> str:
+    """Return the key of a field."""
+    return name.replace("_", ".")
+
+
+def shown(key: str, value: object) -> str:
+    """Return ``key=value`` for a message; a secret's value is not told, not even under a misspelt key."""
+    words = key.lower().replace("_", ".").replace("-", ".")
+    hidden = any(
+        secret in words or difflib.get_close_matches(secret, words.split("."), cutoff=0.75) for secret in _SECRETS
+    )
+    return f"{key}=(hidden)" if hidden else f"{key}={value!r}"
+
+
+def nearest(key: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?`` for the known key nearest to ``key``, or an empty string."""
+    match = difflib.get_close_matches(key.replace("_", "."), list(known), n=1, cutoff=0.6)
+    return f"; did you mean {match[0]!r}?" if match else ""
+
+
+def read(
+    cls: type, config: Mapping[str, object], *, what: str, foreign: Mapping[str, Foreign], also: Iterable[str] = ()
+) -> tuple[dict[str, Any], dict[str, object]]:
+    """Read dotted keys.
+
+    Args:
+        cls: the class of settings.
+        config: what the user gave.
+        what: whose settings they are, for messages.
+        foreign: settings of other clients, by key.
+        also: keys of somebody else, which are given back as they are.
+
+    Returns:
+        Values by field name, and what belongs to somebody else.
+
+    Raises:
+        ConfigException: a key is unknown or refused, or a value malformed or out of range.
+    """
+    known = settings_of(cls)
+    names = {key: name for name, item in known.items() for key in (item.key, *item.aliases)}
+    others = frozenset(also)
+    values: dict[str, Any] = {}
+    given: dict[str, str] = {}
+    rest: dict[str, object] = {}
+    for key, value in config.items():
+        if not isinstance(key, str):
+            raise ConfigException(f"setting names are strings such as 'bootstrap.servers', not {key!r}")
+        if key in names:
+            name = names[key]
+            converted = _converted(known[name], key, value)
+            if name in values and values[name] != converted:
+                raise ConfigException(f"{given[name]} and {key} are one setting with two values; leave one of them out")
+            values[name], given[name] = converted, key
+        elif key in others:
+            rest[key] = value
+        elif key in foreign:
+            if not foreign[key].accepts(value):
+                raise ConfigException(f"{shown(key, value)} is not a setting of {what}: {foreign[key].note}")
+            _log.info("%s has no effect: %s", shown(key, value), foreign[key].note)
+        else:
+            raise ConfigException(f"unknown setting {shown(key, value)} of {what}{nearest(key, [*names, *others])}")
+    return values, rest
+
+
+def check(values: object) -> None:
+    """Check the bounds and choices of an instance.
+
+    Raises:
+        ConfigException: a value is none of the choices or out of range.
+    """
+    kind: type = type(values)
+    for name, declared in settings_of(kind).items():
+        value = getattr(values, name)
+        if declared.kind is int and value is not None and not declared.least <= value <= declared.most:
+            raise ConfigException(f"{declared.key}={value} is out of range; give {declared.least} to {declared.most}")
+        if declared.choices and value is not None and value not in declared.choices:
+            raise ConfigException(f"{declared.key}={value!r} is none of {', '.join(filter(None, declared.choices))}")
+
+
+def _converted(declared: Setting, key: str, value: object) -> object:
+    kind = declared.kind
+    if kind is str:
+        if isinstance(value, str):
+            # A password may begin or end with a blank.
+            return value if declared.key.endswith(("password", "secret")) else value.strip()
+        if isinstance(value, list | tuple):
+            return ",".join(str(item) for item in value)
+        if value is None:
+            return None
+    elif kind is bool:
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
+            return value.strip().lower() == "true"
+    elif kind is int:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            try:
+                return int(value.strip())
+            except ValueError:
+                pass
+    elif value is None or callable(value):
+        return value
+    raise ConfigException(f"{shown(key, value)} is not a valid {_KINDS[kind]}")
