@@ -135,7 +135,8 @@ class _FramedTransport:
                 self.abort(error)  # type: ignore[attr-defined]
 
     def _describe(self, error: Exception) -> Exception:
-        return KafkaConnectionError(f"receiving failed: {error}")
+        described: Exception = KafkaConnectionError(f"receiving failed: {error}")
+        return described
 
     def _receive(self) -> None:
         budget = _READ_TURN_BYTES

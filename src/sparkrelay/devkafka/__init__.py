@@ -7,5 +7,6 @@ from __future__ import annotations
 
 from sparkrelay.devkafka.broker import DevKafka
 from sparkrelay.devkafka.jars import KAFKA_VERSION
+from sparkrelay.devkafka.settings import Listener
 
-__all__ = ["KAFKA_VERSION", "DevKafka"]
+__all__ = ["KAFKA_VERSION", "DevKafka", "Listener"]

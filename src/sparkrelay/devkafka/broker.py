@@ -23,8 +23,10 @@ from sparkrelay.java import require_java
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
+
+    from sparkrelay.devkafka.settings import Listener
 
 __all__ = ["LOG_NAME", "DevKafka"]
 
@@ -34,6 +36,7 @@ _STOP_TIMEOUT_S = 20.0
 _PROBE_TIMEOUT_S = 2.0
 _POLL_S = 0.05
 _TAIL_LINES = 30
+_ERROR_LINES = 5
 _PORT_ATTEMPTS = 3
 _LARGEST_HEAP_MB = 768
 _DATA = "kraft"
@@ -58,7 +61,7 @@ class DevKafka:
             KafkaStreams(topology, {"bootstrap.servers": kafka.bootstrap_servers, ...}, spark=spark)
 
     The broker ends with this process, however this process ends, unless ``detached``. Not for production: one copy
-    of the data, no security, a small heap.
+    of the data, no security unless ``listeners`` and ``server_properties`` say so, a small heap.
 
     Args:
         port: Port of the listener; None for a free one, kept over restarts.
@@ -66,6 +69,7 @@ class DevKafka:
         log_dir: Folder for ``broker.log``; None for the data folder.
         heap_mb: Heap of the broker's JVM in megabytes, at most 768: with what a JVM needs beside it that is 1 GB.
         server_properties: Broker settings that override ours, by Kafka's names.
+        listeners: More doors than the plain one: with TLS or a login, or behind a proxy.
         detached: Leave the broker running when this process ends.
     """
 
@@ -77,6 +81,7 @@ class DevKafka:
         log_dir: str | os.PathLike[str] | None = None,
         heap_mb: int = 512,
         server_properties: Mapping[str, str] | None = None,
+        listeners: Sequence[Listener] = (),
         detached: bool = False,
     ) -> None:
         if not 128 <= heap_mb <= _LARGEST_HEAP_MB:
@@ -87,6 +92,7 @@ class DevKafka:
         self._port: int | None = None
         self._heap_mb = heap_mb
         self._overrides = dict(server_properties or {})
+        self._listeners = tuple(listeners)
         self._detached = detached
         self._temporary = data_dir is None
         self._data_dir = Path(data_dir).absolute() if data_dir is not None else None
@@ -263,6 +269,7 @@ class DevKafka:
             controller_port=free_port(but_not=self._port),
             log_dirs=self.data_dir / _DATA,
             overrides=self._overrides,
+            listeners=self._listeners,
         )
         path = self.data_dir / "server.properties"
         path.write_text(render(settings))
@@ -313,7 +320,11 @@ class DevKafka:
             log.seek(begins)
             said = log.read().decode(errors="replace")
         causes = [f"{sign}. {remedy}" for sign, remedy in _CAUSES.items() if sign in said]
-        lines = said.strip().splitlines()[-_TAIL_LINES:]
+        lines = said.strip().splitlines()
+        # What went wrong stands before the hundred lines of an orderly shutdown.
+        first = next((number for number, line in enumerate(lines) if "[ERROR]" in line), len(lines))
+        causes += [line.strip() for line in lines[first : first + _ERROR_LINES]]
+        lines = lines[-_TAIL_LINES:]
         tail = "\n".join(lines) if lines else "(the log is empty)"
         return " ".join([what, *causes, f"End of its log, {self.log_path}:"]) + "\n" + tail
 

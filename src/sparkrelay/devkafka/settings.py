@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkrelay.devkafka.ports import LOOPBACK
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["NODE_ID", "render", "server_settings"]
+__all__ = ["NODE_ID", "Listener", "render", "server_settings"]
 
 NODE_ID = 1
 
@@ -54,14 +55,43 @@ _STRICT = {
 }
 
 
-def server_settings(*, port: int, controller_port: int, log_dirs: Path, overrides: Mapping[str, str]) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One more door of the broker, on the loopback interface, beside the plain one that it always has.
+
+    Attributes:
+        name: in capital letters; ``server_properties`` may set ``listener.name.<name in small letters>.*``.
+        port: where it listens.
+        protocol: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``.
+        host: the name that clients are told to connect to.
+        advertised_port: the port that clients are told to connect to, such as that of a proxy; None for ``port``.
+    """
+
+    name: str
+    port: int
+    protocol: str = "PLAINTEXT"
+    host: str = LOOPBACK
+    advertised_port: int | None = None
+
+
+def server_settings(
+    *,
+    port: int,
+    controller_port: int,
+    log_dirs: Path,
+    overrides: Mapping[str, str],
+    listeners: Sequence[Listener] = (),
+) -> dict[str, str]:
     """Return the broker's whole configuration; ``overrides`` win."""
+    more = "".join(f",{one.name}://{LOOPBACK}:{one.port}" for one in listeners)
+    told = "".join(f",{one.name}://{one.host}:{one.advertised_port or one.port}" for one in listeners)
+    protocols = "".join(f",{one.name}:{one.protocol}" for one in listeners)
     return {
         "process.roles": "broker,controller",
         "node.id": str(NODE_ID),
-        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}{more}",
+        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}{told}",
+        "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}",
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
         # A static quorum keeps no port on disk, so the same data may be served on another one.
