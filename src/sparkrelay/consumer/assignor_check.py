@@ -86,7 +86,9 @@ def _check_partition(partition: object, member: str, cluster: ClusterView) -> No
         case TopicPartition(str(topic), int(number)) if number >= 0:
             if number not in cluster.partitions.get(topic, (number,)):  # it may have created other topics itself
                 count = len(cluster.partitions[topic])
-                raise _NonsenseError(f"gives {partition} to {member}, but the topic has {count} partitions", passing=True)
+                raise _NonsenseError(
+                    f"gives {partition} to {member}, but the topic has {count} partitions", passing=True
+                )
         case _:
             raise _NonsenseError(f"gives {_short(partition)} to {member}, which is no TopicPartition")
 
