@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
 from sparkrelay.consumer.access import AccessControl
-from sparkrelay.consumer.assignors import built_in
+from sparkrelay.consumer.assignors import offered
 from sparkrelay.consumer.auto_commit import AutoCommit
 from sparkrelay.consumer.calls import Calls, wait_for
 from sparkrelay.consumer.config import ConsumerConfig
@@ -91,7 +91,8 @@ class Consumer:
 
     Args:
         config: Kafka's consumer settings by their dotted keys, see ``ConsumerConfig``.
-        assignors: client-side assignors to offer to the group instead of ``partition.assignment.strategy``.
+        assignors: client-side assignors to offer to the group instead of ``partition.assignment.strategy``, the most
+            wanted first; names stand for built-in ones.
         fetching: False for a consumer that is only a member of its group: ``poll`` then serves rebalances and returns
             an empty table as soon as a callback ran; ``wakeup`` ends a waiting ``poll`` without an error.
 
@@ -103,12 +104,12 @@ class Consumer:
         self,
         config: Mapping[str, object],
         *,
-        assignors: Sequence[PartitionAssignor] = (),
+        assignors: Sequence[PartitionAssignor | str] = (),
         fetching: bool = True,
     ) -> None:
         self._config = ConsumerConfig.from_dict(config)
         self._fetching = fetching
-        self._assignors = tuple(assignors) or built_in(self._config.strategies)
+        self._assignors = offered(assignors, self._config.strategies)
         self._access = AccessControl()
         self._mailbox = Mailbox()
         self._subscription = SubscriptionState()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.messages import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from sparkrelay.consumer.assignor import MemberSubscription
 from sparkrelay.consumer.wire import encode_assignment, encode_subscription
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
 
     from sparkrelay.consumer.assignor import GroupMetadata, MemberAssignment
     from sparkrelay.consumer.events import Prepared
+    from sparkrelay.errors import KafkaException
 
-__all__ = ["JOIN_LANE", "MemberSettings", "join_request", "leave_request", "sync_request"]
+__all__ = ["JOIN_LANE", "MemberSettings", "join_request", "leave_request", "refusal", "sync_request"]
 
 #: The broker answers JoinGroup and SyncGroup when all members have come: they get a connection of their own.
 JOIN_LANE: Final = "join"
@@ -102,3 +104,22 @@ def leave_request(place: GroupMetadata, reason: str) -> Any:
         member_id=place.member_id, group_instance_id=None, reason=reason[:_LONGEST_REASON]
     )
     return LeaveGroupRequest(group_id=place.group_id, members=[identity], min_version=_MIN_VERSION)
+
+
+def refusal(code: int, doing: str, settings: MemberSettings) -> KafkaException:
+    """Return (not raise) the error for a broker's refusal, naming the setting that caused it where that is known."""
+    names = ",".join(name for name, _ in settings.assignors)
+    text = f"{doing} in group {settings.group_id!r}"
+    if code == ErrorCode.FENCED_INSTANCE_ID:
+        text += (
+            f": another consumer with the same group.instance.id={settings.group_instance_id!r} took this one's place; "
+            "give each consumer of the group an id of its own"
+        )
+    elif code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+        text += (
+            f": no assignor of partition.assignment.strategy={names} is offered by all members of the group; let them "
+            "all offer a common one"
+        )
+    else:
+        text += f" with {names}"
+    return broker_error(code, text)

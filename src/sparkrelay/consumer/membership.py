@@ -30,11 +30,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.client.broker_errors import ErrorCode, broker_error
+from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.consumer.assignor import GroupMetadata
 from sparkrelay.consumer.coordinator import GROUP_LANE
 from sparkrelay.consumer.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
-from sparkrelay.consumer.group_requests import JOIN_LANE, join_request, leave_request, sync_request
+from sparkrelay.consumer.group_requests import JOIN_LANE, join_request, leave_request, refusal, sync_request
 from sparkrelay.consumer.heartbeats import COORDINATOR_MOVED
 from sparkrelay.consumer.leading import TopicWatch
 from sparkrelay.consumer.requests import PollResult, RequestState, Unsent
@@ -121,7 +121,7 @@ class ClassicMembership:
         self._prepared = Prepared(0)
         self._assignments: Mapping[str, MemberAssignment] = {}
         self._protocol = ""
-        self._watch = TopicWatch(metadata, topics)
+        self._watch = TopicWatch(metadata, topics, by_rack=bool(settings.rack))
         self._parting: tuple[Unsent, ...] = ()
         self._leave: _Leaving | None = None
         self._nameless_join_in_flight = False
@@ -196,7 +196,7 @@ class ClassicMembership:
         elif code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
             self.fenced(code)
         else:
-            self.refused(broker_error(code, f"heartbeat of member {self.metadata.member_id!r} {self._in_group()}"))
+            self.refused(refusal(code, f"heartbeat of member {self.metadata.member_id!r}", self._settings))
 
     def fenced(self, code: int) -> None:
         """Hear that the group goes on without us: what we hold is lost."""
@@ -308,6 +308,8 @@ class ClassicMembership:
             self._name(message.member_id)
         elif code:
             self._join_refused(code, now)
+        elif message.protocol_name not in dict(self._settings.assignors):
+            self.refused(refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "joining", self._settings))
         else:
             self._retry.succeeded()
             self.metadata = GroupMetadata(
@@ -319,14 +321,14 @@ class ClassicMembership:
                 "group %s: joined generation %d as %s (%s)",
                 self._settings.group_id, message.generation_id, message.member_id, "leader" if leads else "member",
             )  # fmt: skip
-            if leads and not message.skip_assignment:
-                self._lead(message.members)
+            if leads:
+                self._lead(message.members, skip_assignment=message.skip_assignment)
             else:
                 self._assignments = {}
                 self.state = State.SYNCING
 
     def _join_refused(self, code: int, now: float) -> None:
-        error = broker_error(code, f"joining {self._in_group()}")
+        error = refusal(code, "joining", self._settings)
         if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
             self._retry.failed(now)
             self._forget_generation(forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
@@ -347,8 +349,8 @@ class ClassicMembership:
 
     # -- leading -----------------------------------------------------------------------------------------------------
 
-    def _lead(self, members: list[Any]) -> None:
-        """Get fresh metadata of what the members want, then have the assignor run."""
+    def _lead(self, members: list[Any], *, skip_assignment: bool) -> None:
+        """Get fresh metadata of what the members want, then have the assignor run, unless the assignment stands."""
         self.state = State.ASSIGNING
         try:
             subscriptions = {
@@ -360,6 +362,11 @@ class ClassicMembership:
             self._step_out(self._polled_at, str(error))
             return
         topics = frozenset[str]().union(*(s.topics for s in subscriptions.values()))
+        if skip_assignment:
+            self._assignments = {}
+            self.state = State.SYNCING
+            self._watch.resume(topics)
+            return
         members_said = MappingProxyType(subscriptions)
         self._watch.view(
             topics, lambda view: self._announce(AssignNeeded(self._next_step(), self._protocol, view, members_said))
@@ -406,7 +413,7 @@ class ClassicMembership:
         self._announce(AdoptNeeded(self._next_step(), self._protocol, assignment, self.metadata))
 
     def _sync_refused(self, code: int, now: float) -> None:
-        error = broker_error(code, f"getting the assignment {self._in_group()}")
+        error = refusal(code, "getting the assignment", self._settings)
         self._retry.failed(now)
         if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
             self.fenced(code)
@@ -512,9 +519,6 @@ class ClassicMembership:
     def _forget_generation(self, *, forget_member: bool) -> None:
         member_id = "" if forget_member else self.metadata.member_id
         self.metadata = GroupMetadata(self._settings.group_id, -1, member_id, self._settings.group_instance_id)
-
-    def _in_group(self) -> str:
-        return f"in group {self._settings.group_id!r} with {', '.join(name for name, _ in self._settings.assignors)}"
 
 
 @dataclass(slots=True)

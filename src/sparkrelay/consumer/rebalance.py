@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkrelay.consumer.assignor_check import checked_assignment, checked_user_data
 from sparkrelay.consumer.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
 from sparkrelay.errors import KafkaException
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from sparkrelay.consumer.assignor import MemberAssignment, MemberSubscription, PartitionAssignor
+    from sparkrelay.consumer.assignor import PartitionAssignor
     from sparkrelay.consumer.subscription import SubscriptionState
     from sparkrelay.types import TopicPartition
 
@@ -85,10 +86,8 @@ class RebalanceSteps:
         assigned = Assigned(step.number, error=_INTERRUPTED)
         try:
             assignor = self._assignors[step.assignor]
-            assignments = dict(assignor.assign(step.cluster, step.members))
-            if assignor.supports_cooperative:
-                _check_cooperative(step.assignor, assignments, step.members)
-            assigned = Assigned(step.number, assignments)
+            said = assignor.assign(step.cluster, step.members)
+            assigned = Assigned(step.number, checked_assignment(assignor, said, step.cluster, step.members))
         except Exception as error:  # noqa: BLE001 - the assignor is the user's; poll raises it
             assigned = Assigned(step.number, error=error)
             return error
@@ -146,7 +145,8 @@ class RebalanceSteps:
 
     def _user_data(self, topics: frozenset[str]) -> tuple[Mapping[str, bytes], Exception | None]:
         try:
-            return {a.name: a.subscription_user_data(topics) for a in self._assignors.values()}, None
+            said = {name: (a, a.subscription_user_data(topics)) for name, a in self._assignors.items()}
+            return {name: checked_user_data(*heard) for name, heard in said.items()}, None
         except Exception as error:  # noqa: BLE001 - the assignor is the user's; poll raises it
             return {}, error
 
@@ -161,22 +161,3 @@ def _attempt(failures: list[Exception], action: Callable[[], object]) -> None:
     except Exception as error:  # noqa: BLE001 - the rest of the step must happen all the same
         _log.log(logging.ERROR if failures else logging.DEBUG, "a rebalance callback failed", exc_info=True)
         failures.append(error)
-
-
-def _check_cooperative(
-    name: str, assignments: Mapping[str, MemberAssignment], members: Mapping[str, MemberSubscription]
-) -> None:
-    """Refuse an assignment that gives a partition to one member while it takes it from another (KIP-429)."""
-    added: dict[TopicPartition, str] = {}
-    for member, assignment in assignments.items():
-        for partition in assignment.partitions:
-            if partition not in members[member].owned_partitions:
-                added[partition] = member
-    for member, subscription in members.items():
-        kept = set(assignments[member].partitions) if member in assignments else set()
-        for partition in subscription.owned_partitions - kept:
-            if partition in added:
-                raise KafkaException(
-                    f"assignor {name!r} gives {partition} to {added[partition]} while {member} still holds it; a "
-                    "cooperative assignor must wait for the next rebalance"
-                )

@@ -58,6 +58,7 @@ class Member:
     def __init__(self, consumer, topics, owners, hooks):
         self.consumer, self.topics, self.owners, self.hooks = consumer, topics, owners, hooks
         self.held, self.story, self.errors = set(), [], []
+        self.read = []  # (topic, partition, offset)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -66,7 +67,8 @@ class Member:
         self.consumer.subscribe(self.topics, on_assigned=self._assigned, on_revoked=self._revoked, on_lost=self._lost)
         while not self._stop.is_set():
             try:
-                self.consumer.poll(0.2)
+                table = self.consumer.poll(0.2)
+                self.read += zip(*(table[c].to_pylist() for c in ("topic", "partition", "offset")), strict=True)
             except WakeupException:
                 continue
             except Exception as error:  # noqa: BLE001 - the test looks at it

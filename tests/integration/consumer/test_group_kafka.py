@@ -37,37 +37,6 @@ def test_members_join_leave_and_die_and_no_partition_is_owned_twice(members, mak
     assert a.errors == b.errors == []
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_group_may_be_mixed_with_librdkafka(kafka, members, make_topic, wait_until, group, strategy):
-    from confluent_kafka import Consumer
-
-    topic = make_topic("group", partitions=4)
-    ours = members([topic], partition_assignment_strategy=strategy)
-    wait_until(lambda: len(ours.held) == 4, "ours alone")
-    theirs = Consumer(
-        {
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "group.id": group,
-            "partition.assignment.strategy": strategy,
-            "heartbeat.interval.ms": 200,
-            "enable.auto.commit": False,
-        }
-    )
-    try:
-        theirs.subscribe([topic])
-
-        def even():
-            theirs.poll(0.1)
-            held = {TopicPartition(p.topic, p.partition) for p in theirs.assignment()}
-            return len(held) == 2 and len(ours.held) == 2 and not held & ours.held
-
-        wait_until(even, "both")
-    finally:
-        theirs.close()
-    wait_until(lambda: len(ours.held) == 4, "ours alone again")
-    assert members.owners.clashes == []
-
-
 def test_cooperative_members_keep_what_stays(members, make_topic, wait_until):
     topic = make_topic("group", partitions=4)
     a = members([topic])

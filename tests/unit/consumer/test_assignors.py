@@ -91,7 +91,7 @@ def test_sticky_never_gives_what_another_holds(case):
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(ConfigException, match="'sticky' is none of range, cooperative-sticky"):
-        built_in(["sticky"])
+    with pytest.raises(ConfigException, match="'stuck' is none of range, roundrobin, sticky, cooperative-sticky"):
+        built_in(["stuck"])
     with pytest.raises(ConfigException, match="empty"):
         built_in([])

@@ -7,7 +7,7 @@ import pytest
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
 from sparkrelay.client.metadata import Metadata
-from sparkrelay.consumer.assignor import MemberAssignment, MemberSubscription
+from sparkrelay.consumer.assignor import ClusterView, MemberAssignment, MemberSubscription
 from sparkrelay.consumer.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
 from sparkrelay.consumer.group_requests import MemberSettings
 from sparkrelay.consumer.leading import TopicWatch
@@ -514,6 +514,6 @@ def test_lost_partitions_go_to_on_revoked_without_on_lost():
 def test_an_assignment_that_takes_and_gives_at_once_is_refused():
     app = App()
     members = {"m1": MemberSubscription(frozenset({"t"})), "m2": MemberSubscription(frozenset({"t"}), frozenset({T0}))}
-    error = app.steps.assign(AssignNeeded(3, "x", None, members), app.answers.append)
+    error = app.steps.assign(AssignNeeded(3, "x", ClusterView({"t": (0, 1)}), members), app.answers.append)
     assert "gives t-0 to m1 while m2 still holds it" in str(error)
     assert app.answers[0].error is error

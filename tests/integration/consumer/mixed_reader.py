@@ -1,0 +1,83 @@
+"""A group member in a process of its own, ours or librdkafka's, that tells its story on stdout; ended by SIGTERM.
+
+Run as ``python mixed_reader.py CLIENT BOOTSTRAP GROUP TOPIC STRATEGY``. A line is a time in seconds, a kind, numbers:
+``+``, ``-`` and ``!`` a partition that was assigned, revoked or lost, ``r`` a partition and an offset that was read,
+``leads`` a generation in which it led.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import sys
+import time
+
+stopping = False
+
+
+def stop(*_):
+    global stopping  # noqa: PLW0603 - a signal handler has nothing else
+    stopping = True
+
+
+def tell(kind, *numbers):
+    os.write(1, f"{time.time():.3f} {kind} {' '.join(map(str, numbers))}\n".encode())
+
+
+def tell_all(kind):
+    def callback(_, partitions):
+        for partition in partitions:
+            tell(kind, partition.partition)
+
+    return callback
+
+
+def settings(bootstrap, group, strategy):
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "partition.assignment.strategy": strategy,
+        "auto.offset.reset": "earliest",
+        "auto.commit.interval.ms": 500,
+        "heartbeat.interval.ms": 500,
+        "session.timeout.ms": 8000,
+    }
+
+
+class TellLeading(logging.Handler):
+    def emit(self, record):
+        if found := re.search(r"joined generation (\d+) as .* \(leader\)", record.getMessage()):
+            tell("leads", found[1])
+
+
+def ours(bootstrap, group, topic, strategy):
+    from sparkrelay.consumer import Consumer
+
+    logging.getLogger("sparkrelay").setLevel(logging.INFO)
+    logging.getLogger("sparkrelay").addHandler(TellLeading())
+    with Consumer(settings(bootstrap, group, strategy)) as consumer:
+        consumer.subscribe([topic], on_assigned=tell_all("+"), on_revoked=tell_all("-"), on_lost=tell_all("!"))
+        while not stopping:
+            table = consumer.poll(0.2)
+            for partition, offset in zip(*(table[c].to_pylist() for c in ("partition", "offset")), strict=True):
+                tell("r", partition, offset)
+
+
+def librdkafka(bootstrap, group, topic, strategy):
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(settings(bootstrap, group, strategy) | {"enable.auto.offset.store": False})
+    consumer.subscribe([topic], on_assign=tell_all("+"), on_revoke=tell_all("-"), on_lost=tell_all("!"))
+    while not stopping:
+        message = consumer.poll(0.2)
+        if message is not None and not message.error():
+            tell("r", message.partition(), message.offset())
+            consumer.store_offsets(message)
+    consumer.close()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, stop)
+    {"ours": ours, "librdkafka": librdkafka}[sys.argv[1]](*sys.argv[2:])
