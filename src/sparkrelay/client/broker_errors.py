@@ -27,7 +27,7 @@ __all__ = ["STALE_METADATA", "ErrorCode", "broker_error", "error_name", "is_retr
 
 
 class ErrorCode(enum.IntEnum):
-    """The error codes that we act on or are likely to show, by Kafka's names (4.3)."""
+    """All error codes of Kafka 4.3, by its names."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -91,7 +91,13 @@ class ErrorCode(enum.IntEnum):
     SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
     REASSIGNMENT_IN_PROGRESS = 60
+    DELEGATION_TOKEN_AUTH_DISABLED = 61
+    DELEGATION_TOKEN_NOT_FOUND = 62
+    DELEGATION_TOKEN_OWNER_MISMATCH = 63
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65
+    DELEGATION_TOKEN_EXPIRED = 66
+    INVALID_PRINCIPAL_TYPE = 67
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
     FETCH_SESSION_ID_NOT_FOUND = 70
@@ -108,6 +114,8 @@ class ErrorCode(enum.IntEnum):
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
@@ -115,24 +123,51 @@ class ErrorCode(enum.IntEnum):
     PRODUCER_FENCED = 90
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
+    UNACCEPTABLE_CREDENTIAL = 93
+    INCONSISTENT_VOTER_SET = 94
+    INVALID_UPDATE_VERSION = 95
+    FEATURE_UPDATE_FAILED = 96
+    PRINCIPAL_DESERIALIZATION_FAILURE = 97
+    SNAPSHOT_NOT_FOUND = 98
     POSITION_OUT_OF_RANGE = 99
     UNKNOWN_TOPIC_ID = 100
+    DUPLICATE_BROKER_REGISTRATION = 101
+    BROKER_ID_NOT_REGISTERED = 102
     INCONSISTENT_TOPIC_ID = 103
     INCONSISTENT_CLUSTER_ID = 104
     TRANSACTIONAL_ID_NOT_FOUND = 105
     FETCH_SESSION_TOPIC_ID_ERROR = 106
+    INELIGIBLE_REPLICA = 107
     NEW_LEADER_ELECTED = 108
     OFFSET_MOVED_TO_TIERED_STORAGE = 109
     FENCED_MEMBER_EPOCH = 110
     UNRELEASED_INSTANCE_ID = 111
     UNSUPPORTED_ASSIGNOR = 112
     STALE_MEMBER_EPOCH = 113
+    MISMATCHED_ENDPOINT_TYPE = 114
+    UNSUPPORTED_ENDPOINT_TYPE = 115
+    UNKNOWN_CONTROLLER_ID = 116
     UNKNOWN_SUBSCRIPTION_ID = 117
+    TELEMETRY_TOO_LARGE = 118
+    INVALID_REGISTRATION = 119
     TRANSACTION_ABORTABLE = 120
+    INVALID_RECORD_STATE = 121
+    SHARE_SESSION_NOT_FOUND = 122
+    INVALID_SHARE_SESSION_EPOCH = 123
+    FENCED_STATE_EPOCH = 124
+    INVALID_VOTER_KEY = 125
+    DUPLICATE_VOTER = 126
+    VOTER_NOT_FOUND = 127
+    INVALID_REGULAR_EXPRESSION = 128
     REBOOTSTRAP_REQUIRED = 129
+    STREAMS_INVALID_TOPOLOGY = 130
+    STREAMS_INVALID_TOPOLOGY_EPOCH = 131
+    STREAMS_TOPOLOGY_FENCED = 132
+    SHARE_SESSION_LIMIT_REACHED = 133
 
 
-#: Codes that say "ask for metadata again, then repeat".
+#: Codes that say "ask for metadata again, then repeat". Kafka's own table has one less: a broker that does not know our
+#: leader epoch yet may as well be one that leads no more.
 STALE_METADATA: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -146,6 +181,7 @@ STALE_METADATA: Final = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
         ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ErrorCode.ELECTION_NOT_NEEDED,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
@@ -167,6 +203,9 @@ _RETRIABLE: Final = STALE_METADATA | {
     ErrorCode.UNSTABLE_OFFSET_COMMIT,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    ErrorCode.SHARE_SESSION_NOT_FOUND,
+    ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+    ErrorCode.SHARE_SESSION_LIMIT_REACHED,
 }
 
 _CLASSES: Final[dict[int, type[KafkaException]]] = {
@@ -213,6 +252,19 @@ _REMEDIES: Final[Mapping[int, str]] = {
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
         "transaction.timeout.ms is larger than the broker's transaction.max.timeout.ms"
     ),
+    ErrorCode.INVALID_GROUP_ID: "group.id must be 1 to 32767 bytes, and the group be of the kind that is asked for",
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
+        "the group's members share no assignor of partition.assignment.strategy, or the group is of another type"
+    ),
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "the group has as many members as the broker's group.max.size allows",
+    ErrorCode.FENCED_INSTANCE_ID: (
+        "another member has joined with the same group.instance.id: give each member its own"
+    ),
+    ErrorCode.UNRELEASED_INSTANCE_ID: (
+        "a living member uses this group.instance.id: give each member its own, or wait until that one has left"
+    ),
+    ErrorCode.UNSUPPORTED_ASSIGNOR: "group.remote.assignor is none of the broker's group.consumer.assignors",
+    ErrorCode.INVALID_REGULAR_EXPRESSION: "the broker reads patterns as RE2 does: no look-around, no back references",
 }
 
 

@@ -1,22 +1,40 @@
-import kafka.errors
+from pathlib import Path
+
 import pytest
 
 from sparkrelay import errors
-from sparkrelay.client.broker_errors import ErrorCode, broker_error, error_name, is_retriable
+from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error, error_name, is_retriable
 
-# Where kafka-python and Apache Kafka's own table of retriable codes differ, Apache's is right.
-_APACHE_RETRIABLE = {2}
-# kafka-python's name of the code, where it is an older or shorter one than Kafka's today.
-_NOT_RETRIABLE_BY_US = {80, 83, 84, 60, 122, 123}
+#: What Kafka's own table says: code, name, retriable, metadata is stale.
+KAFKA = [
+    (int(code), name, retriable == "true", stale == "true")
+    for code, name, retriable, stale in (
+        line.split("\t")
+        for line in Path(__file__).with_name("kafka_errors.tsv").read_text().splitlines()
+        if not line.startswith("#")
+    )
+]
 
 
-@pytest.mark.parametrize("code", [c for c in ErrorCode if c])
-def test_retriable_flags_agree_with_kafka_python(code):
-    theirs = kafka.errors.for_code(int(code))
-    if theirs.__name__ == "UnknownError" and code != -1:
-        return  # unknown to kafka-python
-    expected = issubclass(theirs, kafka.errors.RetriableError) or code in _APACHE_RETRIABLE
-    assert is_retriable(code) == expected or code in _NOT_RETRIABLE_BY_US
+def test_every_code_of_kafka_has_its_name():
+    assert [(int(code), code.name) for code in ErrorCode] == [(code, name) for code, name, *_ in KAFKA]
+
+
+def test_retriable_is_what_kafka_says():
+    assert {code for code in ErrorCode if is_retriable(code)} == {code for code, _, retriable, _ in KAFKA if retriable}
+
+
+def test_codes_of_stale_metadata_are_kafkas_and_one_more():
+    theirs = {code for code, *_, stale in KAFKA if stale}
+    assert theirs | {ErrorCode.UNKNOWN_LEADER_EPOCH} == STALE_METADATA
+
+
+@pytest.mark.parametrize("code", [code for code in ErrorCode if code])
+def test_every_code_makes_an_exception_that_names_it(code):
+    error = broker_error(code, "doing it")
+    assert isinstance(error, errors.KafkaException)
+    assert str(error).startswith(f"doing it: {code.name} ({int(code)})")
+    assert error.retriable == is_retriable(code)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +48,7 @@ def test_retriable_flags_agree_with_kafka_python(code):
         (47, errors.ProducerFencedException),
         (90, errors.ProducerFencedException),
         (27, errors.BrokerResponseException),
+        (110, errors.BrokerResponseException),
         (4711, errors.BrokerResponseException),
     ],
 )
@@ -43,3 +62,17 @@ def test_a_code_becomes_the_class_that_callers_catch(code, kind):
 def test_a_code_without_a_class_of_its_own_keeps_code_and_name():
     error = broker_error(16, "asking")
     assert (error.code, error.name, error.retriable) == (16, "NOT_COORDINATOR", True)
+
+
+@pytest.mark.parametrize(
+    ("code", "setting"),
+    [
+        (23, "partition.assignment.strategy"),
+        (82, "group.instance.id"),
+        (111, "group.instance.id"),
+        (112, "group.remote.assignor"),
+        (81, "group.max.size"),
+    ],
+)
+def test_codes_that_a_setting_causes_name_it(code, setting):
+    assert setting in str(broker_error(code, "joining"))
