@@ -15,7 +15,9 @@ from sparkrelay.client.config import ClientConfig
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    from sparkrelay.consumer.assignor import PartitionAssignor
 
 __all__ = ["ConsumerConfig"]
 
@@ -30,7 +32,9 @@ class ConsumerConfig:
         client: how to reach the cluster.
         group_id: the group to join or to commit to; None for a consumer without one.
         group_instance_id: makes the member static (KIP-345): it keeps its place while it is away shortly.
-        group_protocol: ``classic``; ``consumer`` (KIP-848) is not there yet.
+        group_protocol: ``classic``, or ``consumer`` (KIP-848): the broker assigns.
+        group_remote_assignor: with ``consumer``, the broker's assignor (``uniform``, ``range``); None leaves it to the
+            broker.
         partition_assignment_strategy: names of the built-in assignors to offer, the most wanted first.
         client_rack: rack of this consumer.
         auto_offset_reset: where to start without a position: ``earliest``, ``latest`` or ``none`` (an error).
@@ -53,6 +57,7 @@ class ConsumerConfig:
     group_id: str | None = None
     group_instance_id: str | None = None
     group_protocol: str = "classic"
+    group_remote_assignor: str | None = None
     partition_assignment_strategy: str = "range,cooperative-sticky"
     client_rack: str = ""
     auto_offset_reset: str = "latest"
@@ -103,14 +108,49 @@ class ConsumerConfig:
                 client[key] = value
             else:
                 raise ConfigException(f"unknown setting {key!r} (value {value!r}) of the consumer{_nearest(key)}")
+        if isinstance(protocol := values.get("group_protocol"), str):
+            values["group_protocol"] = protocol.lower()
         result = cls(client=ClientConfig.from_dict(client), **values)  # type: ignore[arg-type]
         result._check()
+        result._check_protocol(config)
         return result
+
+    def choose_assignors(
+        self, given: Sequence[PartitionAssignor], built_in: Callable[[tuple[str, ...]], tuple[PartitionAssignor, ...]]
+    ) -> tuple[PartitionAssignor, ...]:
+        """Return the client-side assignors to offer: those given, else those of the strategy; none with KIP-848.
+
+        Raises:
+            ConfigException: there are some, but the broker assigns.
+        """
+        if self.group_protocol == "classic":
+            return tuple(given) or built_in(self.strategies)
+        if given:
+            names = ", ".join(assignor.name for assignor in given)
+            raise ConfigException(
+                f"assignors={names} with group.protocol='consumer': there the broker assigns; leave them out and set "
+                "group.remote.assignor, or set group.protocol='classic'"
+            )
+        return ()
+
+    def _check_protocol(self, given: Mapping[str, object]) -> None:
+        """Refuse settings that the group protocol has no use for, as Kafka does: they would seem to work."""
+        if self.group_protocol == "classic":
+            if self.group_remote_assignor is not None:
+                raise ConfigException(
+                    f"group.remote.assignor={self.group_remote_assignor!r} with group.protocol='classic': there the "
+                    "members assign; set partition.assignment.strategy, or group.protocol='consumer'"
+                )
+            return
+        for key, remedy in _CLASSIC_ONLY.items():
+            if key in given:
+                raise ConfigException(
+                    f"{key}={given[key]!r} with group.protocol='consumer': {remedy}; leave it out, or set "
+                    "group.protocol='classic'"
+                )
 
     def _check(self) -> None:
         _one_of("group.protocol", self.group_protocol, ("classic", "consumer"))
-        if self.group_protocol == "consumer":
-            raise ConfigException("group.protocol='consumer' (KIP-848) is not supported yet; use 'classic'")
         _one_of("auto.offset.reset", self.auto_offset_reset, ("earliest", "latest", "none"))
         _one_of("isolation.level", self.isolation_level, ("read_committed", "read_uncommitted"))
         for key, low in _LOWEST.items():
@@ -144,6 +184,14 @@ _LOWEST: Final = {
     "max.poll.records": 1,
     "auto.commit.interval.ms": 0,
     "metadata.max.age.ms": 1,
+}
+#: What the broker decides under KIP-848, and where.
+_CLASSIC_ONLY: Final = {
+    "session.timeout.ms": "the broker decides, by group.consumer.session.timeout.ms or for one group by the group "
+    "configuration consumer.session.timeout.ms",
+    "heartbeat.interval.ms": "the broker decides, by group.consumer.heartbeat.interval.ms or for one group by the "
+    "group configuration consumer.heartbeat.interval.ms",
+    "partition.assignment.strategy": "the broker assigns, by the assignor that group.remote.assignor names",
 }
 #: librdkafka's spellings of the same things.
 _ALIASES: Final = {

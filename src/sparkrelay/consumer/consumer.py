@@ -108,7 +108,7 @@ class Consumer:
     ) -> None:
         self._config = ConsumerConfig.from_dict(config)
         self._fetching = fetching
-        self._assignors = tuple(assignors) or built_in(self._config.strategies)
+        self._assignors = self._config.choose_assignors(assignors, built_in)
         self._access = AccessControl()
         self._mailbox = Mailbox()
         self._subscription = SubscriptionState()
