@@ -217,7 +217,8 @@ def _converted(declared: Setting, key: str, value: object) -> object:
     if kind is str:
         if isinstance(value, str):
             # A password may begin or end with a blank.
-            return value if declared.key.endswith(("password", "secret")) else value.strip()
+            text = value if declared.key.endswith(("password", "secret")) else value.strip()
+            return next((word for word in declared.choices if word.lower() == text.lower()), text)
         if isinstance(value, list | tuple):
             return ",".join(str(item) for item in value)
         if value is None:

@@ -56,10 +56,13 @@ from kafka.protocol.producer import (
 )
 
 from sparkrelay.client.fetch_response import FetchResponse
+from sparkrelay.client.group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 __all__ = [
     "ApiVersionsRequest",
     "ApiVersionsResponse",
+    "ConsumerGroupHeartbeatRequest",
+    "ConsumerGroupHeartbeatResponse",
     "ConsumerProtocolAssignment",
     "ConsumerProtocolSubscription",
     "CreateTopicsRequest",

@@ -13,14 +13,13 @@ from sparkrelay.consumer.sticky_assignor import CooperativeStickyAssignor, Stick
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 __all__ = [
     "CooperativeStickyAssignor",
     "RangeAssignor",
     "RoundRobinAssignor",
     "StickyAssignor",
-    "built_in",
     "offered",
 ]
 
@@ -28,15 +27,6 @@ _BUILT_IN: Final = {
     kind.name: kind for kind in (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
 }
 _JAVA_NAMES: Final = {f"org.apache.kafka.clients.consumer.{kind.__name__}": name for name, kind in _BUILT_IN.items()}
-
-
-def built_in(names: Iterable[str]) -> tuple[PartitionAssignor, ...]:
-    """Return assignors by name, or by the name of the Java class.
-
-    Raises:
-        ConfigException: there is none of that name, or two.
-    """
-    return offered(tuple(names), ())
 
 
 def offered(assignors: Sequence[PartitionAssignor | str], strategies: Sequence[str]) -> tuple[PartitionAssignor, ...]:

@@ -30,6 +30,7 @@ __all__ = ["CommitManager", "Committed"]
 #: Newer versions name topics by id only.
 _LAST_VERSION_WITH_NAMES: Final = 9
 _FENCED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+_OUTDATED: Final = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 _WORTH_REPEATING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 #: Committed offsets: (offset, leader epoch, metadata); partitions without one are missing.
@@ -44,6 +45,8 @@ class CommitManager:
         coordinator: where to.
         place: returns the member's place in the group, None for a consumer that assigns by hand.
         fenced: called with the code that says that the group goes on without us.
+        member_reads: whether committed offsets are asked for as a member, so that they are none of an older epoch
+            (KIP-848).
         make_state: returns pauses for one conversation.
     """
 
@@ -54,12 +57,14 @@ class CommitManager:
         coordinator: CoordinatorManager,
         place: Callable[[], GroupMetadata | None],
         fenced: Callable[[int], None],
+        member_reads: bool = False,
         make_state: Callable[[], RequestState],
     ) -> None:
         self._group_id = group_id
         self._coordinator = coordinator
         self._place = place
         self._fenced = fenced
+        self._member_reads = member_reads
         self._make_state = make_state
         self._commits: deque[Commit] = deque()
         self._commit_state = make_state()
@@ -182,6 +187,8 @@ class CommitManager:
                         f"({ErrorCode(code).name}): it was silent or did not poll for too long, and its partitions "
                         "are others' now. Poll more often, take fewer records a time, or raise max.poll.interval.ms"
                     )
+                elif code == ErrorCode.STALE_MEMBER_EPOCH:
+                    return self._stale(commit)
                 elif code == ErrorCode.REBALANCE_IN_PROGRESS:
                     return CommitFailedException(
                         f"{commit.call.what}: group {self._group_id!r} is rebalancing; call poll() and commit again"
@@ -192,6 +199,15 @@ class CommitManager:
                 return error
         return None
 
+    def _stale(self, commit: Commit) -> CommitFailedException:
+        """The group is an epoch further: if we are still in it, a heartbeat tells us, and the commit is repeated."""
+        error = CommitFailedException(
+            f"{commit.call.what}: group {self._group_id!r} has given this consumer a newer epoch meanwhile "
+            "(STALE_MEMBER_EPOCH); call poll() and commit again"
+        )
+        error.retriable = True
+        return error
+
     # -- asking for committed offsets ----------------------------------------------------------------------------------
 
     def _fetch(self, node: int, call: Call, partitions: frozenset[TopicPartition], state: RequestState) -> Unsent:
@@ -199,10 +215,14 @@ class CommitManager:
         for partition in sorted(partitions):
             topics.setdefault(partition.topic, []).append(partition.partition)
         group = OffsetFetchRequest.OffsetFetchRequestGroup
+        place = self._place() if self._member_reads else None
+        member = place if place is not None and place.generation >= 0 else None
         request = OffsetFetchRequest(
             groups=[
                 group(
                     group_id=self._group_id,
+                    member_id=None if member is None else member.member_id,
+                    member_epoch=-1 if member is None else member.generation,
                     topics=[
                         group.OffsetFetchRequestTopics(name=name, partition_indexes=parts)
                         for name, parts in topics.items()
@@ -246,6 +266,8 @@ class CommitManager:
                 self._coordinator.lost(ErrorCode(code).name)
             if code:
                 error = broker_error(code, call.what)
+                # The next heartbeat tells us our epoch, or that we have none.
+                error.retriable = error.retriable or (self._member_reads and code in _OUTDATED)
         if error is None:
             state.succeeded()
             call.settle({p: found[p] for p in partitions if p in found})

@@ -8,7 +8,7 @@ columns, for which Kafka's 500 rows would be waste.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.foreign_settings import FOREIGN as CLIENT_FOREIGN
@@ -17,7 +17,9 @@ from sparkrelay.errors import ConfigException
 from sparkrelay.settings import check, read, setting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    from sparkrelay.consumer.assignor import PartitionAssignor
 
 __all__ = ["ConsumerConfig"]
 
@@ -35,7 +37,14 @@ class ConsumerConfig:
     group_instance_id: str | None = setting(
         None, "makes the member static (KIP-345): it keeps its place while it is away shortly"
     )
-    group_protocol: str = setting("classic", "who assigns: the members (`classic`)", choices=("classic", "consumer"))
+    group_protocol: str = setting(
+        "classic",
+        "who assigns: the members (`classic`) or the broker (`consumer`, KIP-848)",
+        choices=("classic", "consumer"),
+    )
+    group_remote_assignor: str | None = setting(
+        None, "with `consumer`: the broker's assignor, `uniform` or `range`; the broker chooses if it is not set"
+    )
     partition_assignment_strategy: str = setting(
         "range,cooperative-sticky", "built-in assignors to offer, the most wanted first"
     )
@@ -101,12 +110,47 @@ class ConsumerConfig:
         values = {name: value for name, value in values.items() if value is not None}
         result = cls(client=ClientConfig.from_dict(client), **values)
         result._check()
+        result._check_protocol(config)
         return result
+
+    def choose_assignors(
+        self,
+        given: Sequence[PartitionAssignor | str],
+        offered: Callable[[Sequence[PartitionAssignor | str], tuple[str, ...]], tuple[PartitionAssignor, ...]],
+    ) -> tuple[PartitionAssignor, ...]:
+        """Return the client-side assignors to offer: those given, else those of the strategy; none with KIP-848.
+
+        Raises:
+            ConfigException: there are some, but the broker assigns.
+        """
+        if self.group_protocol == "classic":
+            return offered(given, self.strategies)
+        if given:
+            names = ", ".join(item if isinstance(item, str) else item.name for item in given)
+            raise ConfigException(
+                f"assignors={names} with group.protocol='consumer': there the broker assigns; leave them out and set "
+                "group.remote.assignor, or set group.protocol='classic'"
+            )
+        return ()
+
+    def _check_protocol(self, given: Mapping[str, object]) -> None:
+        """Refuse settings that the group protocol has no use for, as Kafka does: they would seem to work."""
+        if self.group_protocol == "classic":
+            if self.group_remote_assignor is not None:
+                raise ConfigException(
+                    f"group.remote.assignor={self.group_remote_assignor!r} with group.protocol='classic': there the "
+                    "members assign; set partition.assignment.strategy, or group.protocol='consumer'"
+                )
+            return
+        for key, remedy in _CLASSIC_ONLY.items():
+            if key in given:
+                raise ConfigException(
+                    f"{key}={given[key]!r} with group.protocol='consumer': {remedy}; leave it out, or set "
+                    "group.protocol='classic'"
+                )
 
     def _check(self) -> None:
         check(self)
-        if self.group_protocol == "consumer":
-            raise ConfigException("group.protocol='consumer' (KIP-848) is not supported yet; use 'classic'")
         if self.group_id == "":
             raise ConfigException("group.id is empty; leave it out for a consumer without a group")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
@@ -114,3 +158,13 @@ class ConsumerConfig:
                 f"heartbeat.interval.ms={self.heartbeat_interval_ms} must be less than "
                 f"session.timeout.ms={self.session_timeout_ms}, best a third of it"
             )
+
+
+#: What the broker decides under KIP-848, and where.
+_CLASSIC_ONLY: Final = {
+    "session.timeout.ms": "the broker decides, by group.consumer.session.timeout.ms or for one group by the group "
+    "configuration consumer.session.timeout.ms",
+    "heartbeat.interval.ms": "the broker decides, by group.consumer.heartbeat.interval.ms or for one group by the "
+    "group configuration consumer.heartbeat.interval.ms",
+    "partition.assignment.strategy": "the broker assigns, by the assignor that group.remote.assignor names",
+}

@@ -109,7 +109,7 @@ class Consumer:
     ) -> None:
         self._config = ConsumerConfig.from_dict(config)
         self._fetching = fetching
-        self._assignors = offered(assignors, self._config.strategies)
+        self._assignors = self._config.choose_assignors(assignors, offered)
         self._access = AccessControl()
         self._mailbox = Mailbox()
         self._subscription = SubscriptionState()

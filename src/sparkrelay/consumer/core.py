@@ -7,9 +7,12 @@ later, and so that a test can drive it with a clock of its own.
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING
 
+from sparkrelay.consumer.classic_membership import ClassicMembership
 from sparkrelay.consumer.commits import CommitManager
+from sparkrelay.consumer.consumer_membership import ConsumerMembership
 from sparkrelay.consumer.coordinator import CoordinatorManager
 from sparkrelay.consumer.events import (
     Adopted,
@@ -29,7 +32,6 @@ from sparkrelay.consumer.events import (
 from sparkrelay.consumer.fetching import FetchManager, FetchSettings
 from sparkrelay.consumer.group_requests import MemberSettings
 from sparkrelay.consumer.heartbeats import HeartbeatManager
-from sparkrelay.consumer.membership import ClassicMembership, State
 from sparkrelay.consumer.offsets import OffsetsManager
 from sparkrelay.consumer.positions import RESETS, PositionsManager
 from sparkrelay.consumer.requests import RequestState
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.config import ConsumerConfig
     from sparkrelay.consumer.events import ApplicationEvent, Mailbox
     from sparkrelay.consumer.fetch_buffer import FetchBuffer
+    from sparkrelay.consumer.membership import Membership
     from sparkrelay.consumer.requests import RequestManager
     from sparkrelay.consumer.subscription import SubscriptionState
 
@@ -88,7 +91,7 @@ class ConsumerCore:
             make_state=self._make_state,
             timeout_ms=config.client.request_timeout_ms,
         )
-        self.membership: ClassicMembership | None = None
+        self.membership: Membership | None = None
         self._commits: CommitManager | None = None
         managers: list[RequestManager] = []
         finders: list[RequestManager] = [self._topics]
@@ -110,12 +113,12 @@ class ConsumerCore:
     @property
     def awaits_poll(self) -> bool:
         """Whether the member has left and joins again when polled."""
-        return self.membership is not None and self.membership.state is State.STALE
+        return self.membership is not None and self.membership.awaits_poll
 
     @property
     def given_up(self) -> bool:
         """Whether the member will not join again."""
-        return self.membership is not None and self.membership.state is State.FATAL
+        return self.membership is not None and self.membership.given_up
 
     def partitions(self, topic: str) -> tuple[int, ...]:
         """Return a topic's partition numbers, as far as they are known."""
@@ -135,9 +138,9 @@ class ConsumerCore:
                 if self.membership is not None:
                     self.membership.answered(event, now)
                 self._want_topics()
-            case Subscribe(topics):
+            case Subscribe(topics, pattern):
                 assert self.membership is not None, "the consumer checks group.id"
-                self.membership.subscribe(topics, now)
+                self.membership.subscribe(topics, pattern, now)
                 self._want_topics()
             case PartitionsChanged(topics):
                 for topic in topics:
@@ -181,41 +184,66 @@ class ConsumerCore:
         coordinator = CoordinatorManager(
             group_id, metadata=self._metadata, topics=self._topics, fail=self._group_failed, state=self._make_state()
         )
-        self.membership = ClassicMembership(
-            MemberSettings(
-                group_id=group_id,
-                assignors=tuple((assignor.name, assignor.supports_cooperative) for assignor in assignors),
-                group_instance_id=config.group_instance_id,
-                rack=config.client_rack or None,
-                session_timeout=config.session_timeout_ms / 1000,
-                max_poll_interval=config.max_poll_interval_ms / 1000,
-            ),
-            coordinator=coordinator,
-            topics=self._topics,
-            metadata=self._metadata,
-            tell=self._mailbox.put,
-            fail=self.fail,
-            state=self._make_state(),
+        settings = MemberSettings(
+            group_id=group_id,
+            assignors=tuple((assignor.name, assignor.supports_cooperative) for assignor in assignors),
+            remote_assignor=config.group_remote_assignor,
+            group_instance_id=config.group_instance_id,
+            rack=config.client_rack or None,
+            session_timeout=config.session_timeout_ms / 1000,
+            heartbeat_interval=config.heartbeat_interval_ms / 1000,
+            max_poll_interval=config.max_poll_interval_ms / 1000,
+        )
+        broker_assigns = config.group_protocol == "consumer"
+        self.membership = membership = (
+            self._make_consumer_membership(settings, coordinator)
+            if broker_assigns
+            else self._make_classic_membership(settings, coordinator)
         )
         heartbeats = HeartbeatManager(
-            self.membership,
+            membership,
             coordinator,
-            interval=config.heartbeat_interval_ms / 1000,
-            session_timeout=config.session_timeout_ms / 1000,
+            session_timeout=math.inf if broker_assigns else settings.session_timeout,
             state=self._make_state(),
         )
         self._commits = CommitManager(
             group_id,
             coordinator=coordinator,
-            place=self._place,
-            fenced=self.membership.fenced,
+            # Commits of a member are fenced; those for partitions assigned by hand are not.
+            place=lambda: membership.metadata if membership.subscribed else None,
+            fenced=membership.fenced,
+            member_reads=broker_assigns,
             make_state=self._make_state,
         )
-        return coordinator, [self.membership, heartbeats, self._commits]
+        return coordinator, [membership, heartbeats, self._commits]
 
-    def _place(self) -> GroupMetadata | None:
-        """Return what commits are fenced with: nothing for partitions assigned by hand."""
-        return self.group_metadata if self.membership is not None and self._subscription.topics else None
+    def _make_consumer_membership(
+        self, settings: MemberSettings, coordinator: CoordinatorManager
+    ) -> ConsumerMembership:
+        return ConsumerMembership(
+            settings,
+            coordinator=coordinator,
+            topics=self._topics,
+            metadata=self._metadata,
+            tell=self._mailbox.put,
+            fail=self.fail,
+        )
+
+    def _make_classic_membership(self, settings: MemberSettings, coordinator: CoordinatorManager) -> ClassicMembership:
+        return ClassicMembership(
+            settings,
+            coordinator=coordinator,
+            topics=self._topics,
+            metadata=self._metadata,
+            tell=self._mailbox.put,
+            fail=self.fail,
+            matched=self._matched,
+            state=self._make_state(),
+        )
+
+    def _matched(self, topics: frozenset[str]) -> None:
+        self._subscription.match(topics)
+        self._want_topics()
 
     def _group_failed(self, error: Exception) -> None:
         if self.membership is not None and self.membership.active:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from sparkrelay.errors import TimeoutException, WakeupException
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Mapping
 
     from sparkrelay.consumer.assignor import ClusterView, GroupMetadata, MemberAssignment, MemberSubscription
@@ -109,9 +110,10 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """The topics to be a member for."""
+    """The topics to be a member for, or the pattern that they match."""
 
     topics: frozenset[str]
+    pattern: re.Pattern[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +193,17 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """Answer to ``AdoptNeeded``: the callbacks ran. ``revoked`` tells whether anything was given up."""
+    """Answer to ``AdoptNeeded``: the callbacks ran.
+
+    Attributes:
+        number: of the step.
+        revoked: whether anything was given up that others wait for.
+        owned: what the member holds now.
+    """
 
     number: int
     revoked: bool = False
+    owned: frozenset[TopicPartition] = frozenset()
 
 
 ApplicationEvent: TypeAlias = (

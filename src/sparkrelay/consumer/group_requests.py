@@ -31,13 +31,26 @@ _JOIN_GRACE_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
-    """What a member is configured with; times in seconds. ``assignors`` are (name, supports cooperative)."""
+    """What a member is configured with; times in seconds.
+
+    Attributes:
+        group_id: the group.
+        assignors: (name, supports cooperative) of each client-side assignor; classic protocol only.
+        remote_assignor: name of the broker's assignor, None for the broker's choice; KIP-848 only.
+        group_instance_id: makes the member static.
+        rack: where the consumer runs.
+        session_timeout: a silent member is dead after this; classic protocol only, else the broker decides.
+        heartbeat_interval: pause between heartbeats; likewise.
+        max_poll_interval: a member that does not poll for so long leaves; the bound on its part of a rebalance.
+    """
 
     group_id: str
-    assignors: tuple[tuple[str, bool], ...]
+    assignors: tuple[tuple[str, bool], ...] = ()
+    remote_assignor: str | None = None
     group_instance_id: str | None = None
     rack: str | None = None
     session_timeout: float = 45.0
+    heartbeat_interval: float = 3.0
     max_poll_interval: float = 300.0
 
     @property

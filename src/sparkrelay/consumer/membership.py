@@ -1,530 +1,106 @@
-"""A member of a group under the classic protocol: JoinGroup, SyncGroup, LeaveGroup, told as a state machine.
+"""What the rest of the consumer knows of group membership, whichever protocol the group speaks.
 
-The transitions, with what ends each state:
-
-    UNSUBSCRIBED --subscribe--> PREPARING
-    PREPARING    the application gives up partitions and its assignors write user data (``JoinNeeded``) --> JOINING
-    JOINING      JoinGroup is answered: we lead --> ASSIGNING, we follow --> SYNCING
-    ASSIGNING    fresh metadata, then the application runs the assignor (``AssignNeeded``) --> SYNCING
-    SYNCING      SyncGroup is answered --> ADOPTING
-    ADOPTING     the application runs its callbacks (``AdoptNeeded``) --> STABLE, or PREPARING if it gave something up
-    STABLE       a heartbeat, a new subscription, new partitions or a request --> PREPARING
-    any          the broker does not know us any more --> PREPARING, all partitions lost
-    any          ``poll`` was not called for max.poll.interval.ms, or the assignor failed --> STALE, having left
-    STALE        ``poll`` is called --> PREPARING
-    any          leave --> LEAVING --> UNSUBSCRIBED
-    any          an error that joining again does not change --> FATAL
-
-Pure, see ``requests``: it sends nothing, calls no callback and reads no clock. Work of the application is a numbered
-step; answers to steps that were overtaken are ignored. Kafka's own threaded consumer knows only KIP-848, so there is no
-model for the classic protocol in this shape; what goes over the wire follows KIP-429 (cooperative rebalancing), KIP-394
-(member ids before joining), KIP-345 (static members) and KIP-800 (reasons).
+Two implementations: ``classic_membership`` (JoinGroup, SyncGroup, Heartbeat, LeaveGroup; assignors run in a member) and
+``consumer_membership`` (KIP-848: one heartbeat for everything; the broker assigns). ``group.protocol`` chooses.
 """
 
 from __future__ import annotations
 
-import enum
-import logging
-import math
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
-
-from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.consumer.assignor import GroupMetadata
-from sparkrelay.consumer.coordinator import GROUP_LANE
-from sparkrelay.consumer.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
-from sparkrelay.consumer.group_requests import JOIN_LANE, join_request, leave_request, refusal, sync_request
-from sparkrelay.consumer.heartbeats import COORDINATOR_MOVED
-from sparkrelay.consumer.leading import TopicWatch
-from sparkrelay.consumer.requests import PollResult, RequestState, Unsent
-from sparkrelay.consumer.wire import decode_assignment, decode_subscription
-from sparkrelay.errors import SparkRelayError
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    import re
 
-    from sparkrelay.client.metadata import Metadata
-    from sparkrelay.consumer.assignor import MemberAssignment
-    from sparkrelay.consumer.coordinator import CoordinatorManager
-    from sparkrelay.consumer.events import Call, Step
-    from sparkrelay.consumer.group_requests import MemberSettings
-    from sparkrelay.consumer.topic_metadata import TopicMetadataManager
+    from sparkrelay.consumer.assignor import GroupMetadata
+    from sparkrelay.consumer.events import Adopted, Assigned, Call, Prepared
+    from sparkrelay.consumer.requests import PollResult
     from sparkrelay.errors import KafkaException
 
-__all__ = ["ClassicMembership", "State"]
-
-_log = logging.getLogger(__name__)
+__all__ = ["Membership"]
 
 
-class State(enum.Enum):
-    """See the module."""
+class Membership(Protocol):
+    """One consumer's membership in its group: a state machine that is told the time.
 
-    UNSUBSCRIBED = "unsubscribed"
-    PREPARING = "preparing"
-    JOINING = "joining"
-    ASSIGNING = "assigning"
-    SYNCING = "syncing"
-    ADOPTING = "adopting"
-    STABLE = "stable"
-    STALE = "stale"
-    LEAVING = "leaving"
-    FATAL = "fatal"
-
-
-_OUTSIDE: Final = frozenset({State.UNSUBSCRIBED, State.STALE, State.LEAVING, State.FATAL})
-_BEATING: Final = frozenset({State.PREPARING, State.ASSIGNING, State.SYNCING, State.ADOPTING, State.STABLE})
-
-
-class ClassicMembership:
-    """See the module. ``KIP-848`` membership will have the same face.
-
-    Args:
-        settings: the member's.
-        coordinator: finds the broker to talk to.
-        topics: gives the leader fresh metadata.
-        metadata: what is known of the cluster.
-        tell: takes steps for the application.
-        fail: takes errors that the next ``poll`` raises.
-        state: pauses after failures.
+    Threading: everything here belongs to the network thread and returns at once; nothing blocks, does I/O, reads a
+    clock or calls the user's code. ``metadata``, ``awaits_poll`` and ``given_up`` may be read by any thread: what they
+    read is replaced as a whole. Work of the application thread is announced as a numbered step (``events.Step``), and
+    its answer comes by ``answered``.
     """
 
-    def __init__(
-        self,
-        settings: MemberSettings,
-        *,
-        coordinator: CoordinatorManager,
-        topics: TopicMetadataManager,
-        metadata: Metadata,
-        tell: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None],
-        fail: Callable[[Exception], None],
-        state: RequestState,
-    ) -> None:
-        self._settings = settings
-        self._coordinator = coordinator
-        self._tell = tell
-        self._fail = fail
-        self._retry = state
-        self.state = State.UNSUBSCRIBED
-        #: Our place in the group; replaced as a whole, so that other threads may read it.
-        self.metadata = GroupMetadata(settings.group_id, group_instance_id=settings.group_instance_id)
-        self._subscription: frozenset[str] = frozenset()
-        self._joined_for: frozenset[str] = frozenset()
-        self._step: Step | None = None
-        self._steps = 0
-        #: Counts attempts; answers to requests of an earlier one are ignored.
-        self._attempt = 0
-        self._hold = Hold.KEEP
-        self._again = ""
-        self._reason = ""
-        self._polled_at = -math.inf
-        self._prepared = Prepared(0)
-        self._assignments: Mapping[str, MemberAssignment] = {}
-        self._protocol = ""
-        self._watch = TopicWatch(metadata, topics, by_rack=bool(settings.rack))
-        self._parting: tuple[Unsent, ...] = ()
-        self._leave: _Leaving | None = None
-        self._nameless_join_in_flight = False
-
-    # -- what others may ask -----------------------------------------------------------------------------------------
+    @property
+    def metadata(self) -> GroupMetadata:
+        """Our place in the group; generation (or member epoch) -1 while we have none."""
 
     @property
-    def beats(self) -> bool:
-        """Whether heartbeats are to be sent."""
-        return self.metadata.generation >= 0 and self.state in _BEATING
+    def subscribed(self) -> bool:
+        """Whether the consumer subscribed, in the group or not; False for partitions assigned by hand."""
 
     @property
     def active(self) -> bool:
         """Whether we are a member or about to become one."""
-        return self.state not in _OUTSIDE
+
+    @property
+    def awaits_poll(self) -> bool:
+        """Whether we have left and join again when polled."""
+
+    @property
+    def given_up(self) -> bool:
+        """Whether we will not join again."""
 
     # -- events of the application -----------------------------------------------------------------------------------
 
-    def subscribe(self, topics: frozenset[str], now: float) -> None:
-        """Be a member for ``topics``."""
-        self._subscription = topics
-        self._polled_at = now
-        if self.state is State.UNSUBSCRIBED:
-            self._prepare(Hold.KEEP, "the consumer subscribed")
-        elif self.state not in _OUTSIDE and topics != self._joined_for:
-            self.rejoin("the subscription changed")
+    def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None, now: float) -> None:
+        """Be a member for ``topics``, or for those that match ``pattern``."""
 
     def polled(self, now: float) -> None:
         """Hear that the application lives."""
-        self._polled_at = max(now, self._polled_at)
-        if self.state is State.STALE:
-            self._prepare(Hold.LOSE, "the application polls again")
 
     def rejoin(self, reason: str) -> None:
         """Ask for a rebalance: now, or after the one that is under way."""
-        if self.state not in _OUTSIDE:
-            self._again = reason
 
     def answered(self, answer: Prepared | Assigned | Adopted, now: float) -> None:
         """Take the application's answer to a step; answers to other steps than the present one are ignored."""
-        if self._step is None or answer.number != self._step.number:
-            return
-        self._step = None
-        if isinstance(answer, Prepared):
-            self._take_prepared(answer, now)
-        elif isinstance(answer, Assigned):
-            self._take_assigned(answer, now)
-        else:
-            self.state = State.STABLE
-            if answer.revoked:
-                self._again = self._again or "partitions were given up for others to take"
 
     def leave(self, call: Call, reason: str) -> None:
         """Leave the group; ``call`` is settled when the broker knows, or cannot be told."""
-        if self.state in {State.UNSUBSCRIBED, State.LEAVING}:
-            call.settle(None)
-            return
-        self._cancel()
-        self.state = State.LEAVING
-        self._leave = _Leaving(call, reason)
-        self._subscription = self._joined_for = frozenset()
 
-    # -- news from the coordinator ------------------------------------------------------------------------------------
-
-    def heartbeat_refused(self, code: int) -> None:
-        """Act on the error code of a heartbeat of the present generation."""
-        if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            if self.state is State.STABLE:
-                self._prepare(self._planned_hold(), "the group is rebalancing")
-            elif self.state is State.ADOPTING:
-                self._again = self._again or "the group is rebalancing"
-        elif code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
-            self.fenced(code)
-        else:
-            self.refused(refusal(code, f"heartbeat of member {self.metadata.member_id!r}", self._settings))
+    # -- news from the coordinator -----------------------------------------------------------------------------------
 
     def fenced(self, code: int) -> None:
         """Hear that the group goes on without us: what we hold is lost."""
-        if self.state in _OUTSIDE or self.metadata.generation < 0:
-            return
-        _log.warning(
-            "%s: member %s was expelled (%s): it was silent for session.timeout.ms=%d, or the group moved on",
-            self._settings.group_id, self.metadata.member_id, ErrorCode(code).name,
-            self._settings.session_timeout * 1000,
-        )  # fmt: skip
-        self._forget_generation(forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
-        self._hold = Hold.LOSE
-        if self.state in {State.STABLE, State.ASSIGNING, State.SYNCING}:
-            self._prepare(Hold.LOSE, "the member was expelled")
-        elif self.state is State.ADOPTING:
-            self._again = "the member was expelled"
 
     def refused(self, error: Exception) -> None:
         """Give up: joining again would not help."""
-        self._cancel()
-        self._forget_generation(forget_member=True)
-        self.state = State.FATAL
-        self._fail(error)
+
+    # -- heartbeats: ``HeartbeatManager`` sends them ------------------------------------------------------------------
+
+    @property
+    def beats(self) -> bool:
+        """Whether heartbeats are to be sent."""
+
+    @property
+    def hurried(self) -> bool:
+        """Whether the next heartbeat must not wait for the end of the interval."""
+
+    @property
+    def life(self) -> int:
+        """A number that changes when answers to heartbeats that are under way lose their meaning."""
+
+    @property
+    def heartbeat_interval(self) -> float:
+        """Seconds between heartbeats."""
+
+    def heartbeat(self) -> Any:
+        """Return the heartbeat to send now; at most one is under way."""
+
+    def heartbeat_answered(self, message: Any) -> None:
+        """Take the answer to a heartbeat of the present life."""
+
+    def heartbeat_failed(self, error: KafkaException) -> None:
+        """Hear that a heartbeat of the present life was not dealt with; another follows if that may help."""
 
     # -- driving -----------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
-        """Return the request that the present state calls for."""
-        if self._parting:
-            parting, self._parting = self._parting, ()
-            return PollResult(parting, 0.0)
-        if self.state is State.LEAVING:
-            return self._poll_leaving()
-        if self.state in _OUTSIDE:
-            return PollResult()
-        patience = self._polled_at + self._settings.max_poll_interval - now
-        if patience <= 0:
-            return self._give_up_polling()
-        if self.state is State.STABLE:
-            if changed := self._watch.changed():
-                self._again = self._again or f"partitions changed of {', '.join(changed[:5])}"
-            if self._again:
-                self._prepare(self._planned_hold(), self._again)
-        if self.state in {State.JOINING, State.SYNCING} and not self._retry.in_flight:
-            wait = self._retry.wait(now)
-            if wait > 0:
-                return PollResult(wait=min(wait, patience))
-            node = self._coordinator.need()
-            if node is not None:
-                return PollResult((self._join(node) if self.state is State.JOINING else self._sync(node),), patience)
-        return PollResult(wait=patience)
-
-    def _prepare(self, hold: Hold, reason: str) -> None:
-        """Begin a rebalance: first the application gives up what it must."""
-        self._cancel()
-        self.state = State.PREPARING
-        self._again = ""
-        self._reason = reason
-        self._hold = hold
-        self._assignments = {}
-        dropped = self._joined_for - self._subscription
-        _log.info("group %s: joining: %s", self._settings.group_id, reason)
-        self._announce(JoinNeeded(self._next_step(), hold, self._subscription, dropped))
-
-    def _planned_hold(self) -> Hold:
-        if self.metadata.generation < 0:
-            return Hold.LOSE
-        return Hold.KEEP if self._settings.cooperative else Hold.REVOKE
-
-    def _take_prepared(self, answer: Prepared, now: float) -> None:
-        if answer.error is not None:
-            # The error itself comes out of poll(); we must not join without what the leader needs.
-            self._step_out(now, f"the assignor failed to describe this member: {answer.error}")
-            return
-        if self._hold is Hold.LOSE and answer.owned:
-            # We were expelled while the application was giving up partitions in good order.
-            self._prepare(Hold.LOSE, "the member was expelled")
-            return
-        self._hold = Hold.KEEP
-        self._prepared = answer
-        self._joined_for = self._subscription
-        self.state = State.JOINING
-
-    def _join(self, node: int) -> Unsent:
-        attempt = self._attempt
-        request = join_request(self._settings, self.metadata, self._joined_for, self._prepared, self._reason)
-        self._retry.sent()
-        nameless = not self.metadata.member_id
-        self._nameless_join_in_flight = nameless
-
-        def handle(message: Any, error: KafkaException | None, now: float) -> None:
-            if nameless:
-                self._nameless_join_in_flight = False
-                if message is not None and message.member_id and self.state in {State.LEAVING, State.STALE}:
-                    # So that the broker does not wait for a member that will not come.
-                    self._name(message.member_id)
-            if attempt == self._attempt:
-                self._joined(message, error, now)
-
-        return Unsent(request, handle, node, JOIN_LANE, self._settings.join_timeout)
-
-    def _joined(self, message: Any, error: KafkaException | None, now: float) -> None:
-        if error is not None:
-            self._unanswered(error, now)
-            return
-        code = message.error_code
-        if code == ErrorCode.MEMBER_ID_REQUIRED:
-            self._retry.succeeded()
-            self._name(message.member_id)
-        elif code:
-            self._join_refused(code, now)
-        elif message.protocol_name not in dict(self._settings.assignors):
-            self.refused(refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "joining", self._settings))
-        else:
-            self._retry.succeeded()
-            self.metadata = GroupMetadata(
-                self._settings.group_id, message.generation_id, message.member_id, self._settings.group_instance_id
-            )
-            self._protocol = message.protocol_name
-            leads = message.leader == message.member_id
-            _log.info(
-                "group %s: joined generation %d as %s (%s)",
-                self._settings.group_id, message.generation_id, message.member_id, "leader" if leads else "member",
-            )  # fmt: skip
-            if leads:
-                self._lead(message.members, skip_assignment=message.skip_assignment)
-            else:
-                self._assignments = {}
-                self.state = State.SYNCING
-
-    def _join_refused(self, code: int, now: float) -> None:
-        error = refusal(code, "joining", self._settings)
-        if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
-            self._retry.failed(now)
-            self._forget_generation(forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
-            self._prepare(Hold.LOSE, f"the coordinator does not know the member ({ErrorCode(code).name})")
-        elif code in COORDINATOR_MOVED:
-            self._retry.failed(now)
-            self._coordinator.lost(error)
-        elif error.retriable or code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self._retry.failed(now)
-        else:
-            self.refused(error)
-
-    def _unanswered(self, error: KafkaException, now: float) -> None:
-        self._retry.failed(now)
-        self._coordinator.lost(error)
-        if not error.retriable:
-            self.refused(error)
-
-    # -- leading -----------------------------------------------------------------------------------------------------
-
-    def _lead(self, members: list[Any], *, skip_assignment: bool) -> None:
-        """Get fresh metadata of what the members want, then have the assignor run, unless the assignment stands."""
-        self.state = State.ASSIGNING
-        try:
-            subscriptions = {
-                m.member_id: decode_subscription(bytes(m.metadata), group_instance_id=m.group_instance_id)
-                for m in members
-            }
-        except SparkRelayError as error:
-            self._fail(error)
-            self._step_out(self._polled_at, str(error))
-            return
-        topics = frozenset[str]().union(*(s.topics for s in subscriptions.values()))
-        if skip_assignment:
-            self._assignments = {}
-            self.state = State.SYNCING
-            self._watch.resume(topics)
-            return
-        members_said = MappingProxyType(subscriptions)
-        self._watch.view(
-            topics, lambda view: self._announce(AssignNeeded(self._next_step(), self._protocol, view, members_said))
-        )
-
-    def _take_assigned(self, answer: Assigned, now: float) -> None:
-        if answer.error is not None:
-            self._step_out(now, f"the assignor failed: {answer.error}")
-            return
-        self._assignments = answer.assignments
-        self.state = State.SYNCING
-        self._watch.assigned({p.topic for a in answer.assignments.values() for p in a.partitions})
-
-    # -- syncing -----------------------------------------------------------------------------------------------------
-
-    def _sync(self, node: int) -> Unsent:
-        attempt = self._attempt
-        request = sync_request(self.metadata, self._protocol, self._assignments)
-        self._retry.sent()
-
-        def handle(message: Any, error: KafkaException | None, now: float) -> None:
-            if attempt == self._attempt:
-                self._synced(message, error, now)
-
-        return Unsent(request, handle, node, JOIN_LANE, self._settings.join_timeout)
-
-    def _synced(self, message: Any, error: KafkaException | None, now: float) -> None:
-        if error is not None:
-            self._unanswered(error, now)
-            if self.state is State.SYNCING:
-                self._prepare(self._planned_hold(), "the coordinator was lost")
-            return
-        code = message.error_code
-        if code:
-            self._sync_refused(code, now)
-            return
-        self._retry.succeeded()
-        try:
-            assignment = decode_assignment(bytes(message.assignment))
-        except SparkRelayError as unreadable:
-            self.refused(unreadable)
-            return
-        self.state = State.ADOPTING
-        self._announce(AdoptNeeded(self._next_step(), self._protocol, assignment, self.metadata))
-
-    def _sync_refused(self, code: int, now: float) -> None:
-        error = refusal(code, "getting the assignment", self._settings)
-        self._retry.failed(now)
-        if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
-            self.fenced(code)
-        elif code == ErrorCode.REBALANCE_IN_PROGRESS or error.retriable:
-            if code == ErrorCode.REBALANCE_IN_PROGRESS:
-                self._retry.succeeded()
-            if code in COORDINATOR_MOVED:
-                self._coordinator.lost(error)
-            self._prepare(self._planned_hold(), f"the rebalance began anew ({ErrorCode(code).name})")
-        else:
-            self.refused(error)
-
-    # -- going -------------------------------------------------------------------------------------------------------
-
-    def _give_up_polling(self) -> PollResult:
-        """Leave, because the application does not poll any more: others can do its work."""
-        limit = round(self._settings.max_poll_interval * 1000)
-        _log.warning(
-            "group %s: poll() was not called for max.poll.interval.ms=%d, so the member leaves; poll more often, take "
-            "fewer records a time, or raise the setting",
-            self._settings.group_id, limit,
-        )  # fmt: skip
-        requests = self._go("poll() was not called for max.poll.interval.ms")
-        return PollResult(requests)
-
-    def _step_out(self, now: float, why: str) -> None:
-        """Leave, so that the group does not wait for us, and join again when polled again."""
-        _log.warning("group %s: the member leaves: %s", self._settings.group_id, why)
-        self._parting = self._go(why)
-        self._retry.failed(now)
-
-    def _go(self, why: str) -> tuple[Unsent, ...]:
-        self._cancel()
-        request = self._leave_request(why, None)
-        self._forget_generation(forget_member=self._settings.group_instance_id is None)
-        self.state = State.STALE
-        return (request,) if request is not None else ()
-
-    def _poll_leaving(self) -> PollResult:
-        assert self._leave is not None, "LEAVING without a reason"
-        leaving = self._leave
-        if leaving.sent or leaving.call.done:
-            if leaving.call.done:
-                self._left()
-            return PollResult()
-        if self._nameless_join_in_flight:
-            return PollResult()
-        request = self._leave_request(leaving.reason, leaving.call)
-        if request is None:
-            leaving.call.settle(None)
-            self._left()
-            return PollResult()
-        leaving.sent = True
-        return PollResult((request,))
-
-    def _left(self) -> None:
-        self._leave = None
-        self._forget_generation(forget_member=True)
-        self.state = State.UNSUBSCRIBED
-        self._hold = Hold.KEEP
-
-    def _leave_request(self, reason: str, call: Call | None) -> Unsent | None:
-        """Return LeaveGroup; None if there is nothing to leave, or nobody to tell."""
-        node = self._coordinator.node
-        if not self.metadata.member_id or node is None or self._settings.group_instance_id is not None:
-            return None
-        request = leave_request(self.metadata, reason)
-
-        def handle(_: Any, error: KafkaException | None, now: float) -> None:
-            del now
-            if error is not None:
-                _log.info("group %s: leaving was not confirmed: %s", self._settings.group_id, error)
-            if call is not None:
-                call.settle(None)
-
-        return Unsent(request, handle, node, GROUP_LANE)
-
-    # -- small things ------------------------------------------------------------------------------------------------
-
-    def _announce(self, step: JoinNeeded | AssignNeeded | AdoptNeeded) -> None:
-        self._step = step
-        self._tell(step)
-
-    def _next_step(self) -> int:
-        self._steps += 1
-        return self._steps
-
-    def _cancel(self) -> None:
-        """Make answers of what is under way meaningless."""
-        self._attempt += 1
-        self._watch.stop()
-        if self._retry.in_flight:
-            self._retry.succeeded()
-        if self._step is not None:
-            self._step.cancelled = True
-            self._step = None
-
-    def _name(self, member_id: str) -> None:
-        self.metadata = GroupMetadata(
-            self._settings.group_id, self.metadata.generation, member_id, self._settings.group_instance_id
-        )
-
-    def _forget_generation(self, *, forget_member: bool) -> None:
-        member_id = "" if forget_member else self.metadata.member_id
-        self.metadata = GroupMetadata(self._settings.group_id, -1, member_id, self._settings.group_instance_id)
-
-
-@dataclass(slots=True)
-class _Leaving:
-    """A farewell under way."""
-
-    call: Call
-    reason: str
-    sent: bool = False
+        """Return the request that the present state calls for; see ``requests.RequestManager``."""

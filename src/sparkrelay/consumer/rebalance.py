@@ -102,17 +102,21 @@ class RebalanceSteps:
         given = dict.fromkeys(step.assignment.partitions)
         gone = {p for p in held if p not in given}
         try:
-            assignor = self._assignors[step.assignor]
-            _attempt(failures, lambda: assignor.on_assignment(step.assignment, step.metadata))
+            assignor = self._assignors.get(step.assignor)
+            if assignor is not None:  # under KIP-848 the broker assigns
+                _attempt(failures, lambda: assignor.on_assignment(step.assignment, step.metadata))
             if gone:
                 self.revoke(gone, failures)
+            if step.cancelled:
+                # The member was expelled meanwhile: what it was given may be another's already.
+                return failures[0] if failures else None
             self._subscription.assign_from_group(list(given))
             new = [p for p in sorted(given) if p not in held]
             if self._on_assigned is not None:
                 self._call(self._on_assigned, new, failures)
         finally:
             self._subscription.release()
-            answer(Adopted(step.number, revoked=bool(gone) and self._cooperative))
+            answer(Adopted(step.number, bool(gone) and self._cooperative, self._subscription.assigned))
         return failures[0] if failures else None
 
     def revoke(self, partitions: Iterable[TopicPartition], failures: list[Exception]) -> None:

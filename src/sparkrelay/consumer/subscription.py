@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Collection, Iterable
 
     from sparkrelay.types import TopicPartition
@@ -50,6 +51,7 @@ class SubscriptionState:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._topics: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
         self._by_hand = False
         self._standings: dict[TopicPartition, Standing] = {}
 
@@ -71,17 +73,28 @@ class SubscriptionState:
         """Whether the partitions were named by ``assign``."""
         return self._by_hand
 
-    def subscribe(self, topics: Collection[str]) -> None:
-        """Become a member for ``topics``."""
+    @property
+    def pattern(self) -> re.Pattern[str] | None:
+        """The pattern subscribed to, if any."""
+        return self._pattern
+
+    def subscribe(self, topics: Collection[str], pattern: re.Pattern[str] | None = None) -> None:
+        """Become a member for ``topics``, or for those that match ``pattern``."""
         with self._lock:
             if self._by_hand:
                 raise ConfigException("subscribe() after assign(): call unsubscribe() first, one consumer does either")
-            self._topics = frozenset(topics)
+            self._topics, self._pattern = frozenset(topics), pattern
+
+    def match(self, topics: Collection[str]) -> None:
+        """Set the topics that the pattern stands for now, unless the application gave it up meanwhile."""
+        with self._lock:
+            if self._pattern is not None:
+                self._topics = frozenset(topics)
 
     def assign_by_hand(self, partitions: Collection[TopicPartition]) -> None:
         """Take these partitions; those held already keep where they stand."""
         with self._lock:
-            if self._topics:
+            if self._topics or self._pattern is not None:
                 raise ConfigException("assign() after subscribe(): call unsubscribe() first, one consumer does either")
             self._by_hand = bool(partitions)
             self._replace(partitions)
@@ -107,7 +120,7 @@ class SubscriptionState:
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:
-            self._topics = frozenset()
+            self._topics, self._pattern = frozenset(), None
             self._by_hand = False
             self._standings = {}
 

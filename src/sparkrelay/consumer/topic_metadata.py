@@ -60,6 +60,7 @@ class TopicMetadataManager:
         self._state = state
         self._fail = fail
         self._wanted: frozenset[str] = frozenset()
+        self._all = False
         self._stale: set[str] = set()
         self._refresh = False
         self._asks: list[_Ask] = []
@@ -72,6 +73,10 @@ class TopicMetadataManager:
         wanted = frozenset(topics)
         self._stale |= {topic for topic in wanted - self._wanted if self._metadata.topic(topic) is None}
         self._wanted = wanted
+
+    def want_all(self, wanted: bool) -> None:
+        """Keep all topics of the cluster known, or only those of ``want``."""
+        self._all = wanted
 
     def stale(self, topic: str) -> None:
         """Ask for a topic soon: its leaders are not where we thought, or unknown."""
@@ -88,7 +93,9 @@ class TopicMetadataManager:
     def poll(self, now: float) -> PollResult:
         """Return a request if there is a reason."""
         absent = {topic for topic in self._wanted if self._metadata.topic(topic) is None}
-        due = self._asked_at + (_ABSENT_SECONDS if absent else self._max_age) if self._wanted else math.inf
+        due = math.inf
+        if self._wanted or self._all:
+            due = self._asked_at + (_ABSENT_SECONDS if absent else self._max_age)
         soon = bool(self._stale or self._refresh)
         if not (soon or self._asks or now >= due):
             return NOTHING if due == math.inf else PollResult(wait=due - now)
@@ -104,7 +111,7 @@ class TopicMetadataManager:
         asks, self._asks = self._asks, []
         stale, self._stale = frozenset(self._stale), set()
         self._refresh = False
-        topics: frozenset[str] | None = self._wanted | stale
+        topics: frozenset[str] | None = None if self._all else self._wanted | stale
         for ask in asks:
             topics = None if topics is None or ask.topics is None else topics | ask.topics
         self._state.sent()

@@ -134,10 +134,13 @@ class Owners:
 
 @pytest.fixture
 def members(make_consumer, group):
-    """`members(topics, **config)` starts a member; `members.owners.clashes` must stay empty."""
+    """`members(topics, **config)` starts a member; `members.owners.clashes` must stay empty.
+
+    `without` names settings of the fixture's own that are not to be given.
+    """
     owners, made = Owners(), []
 
-    def make(topics, *, hooks=None, **config):
+    def make(topics, *, hooks=None, without=(), **config):
         settings = {
             "group_id": group,
             "partition_assignment_strategy": "cooperative-sticky",
@@ -145,6 +148,7 @@ def members(make_consumer, group):
             "session_timeout_ms": 6000,
             "enable_auto_commit": False,
         }
+        settings = {key: value for key, value in settings.items() if key not in without}
         consumer = make_consumer(**settings | config)
         made.append(Member(consumer, topics, owners, hooks or {}))
         return made[-1]

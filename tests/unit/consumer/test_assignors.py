@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sparkrelay.consumer.assignor import ClusterView, MemberSubscription
-from sparkrelay.consumer.assignors import CooperativeStickyAssignor, RangeAssignor, built_in
+from sparkrelay.consumer.assignors import CooperativeStickyAssignor, RangeAssignor, offered
 from sparkrelay.errors import ConfigException
 from sparkrelay.types import TopicPartition
 
@@ -92,6 +92,6 @@ def test_sticky_never_gives_what_another_holds(case):
 
 def test_unknown_names_are_refused():
     with pytest.raises(ConfigException, match="'stuck' is none of range, roundrobin, sticky, cooperative-sticky"):
-        built_in(["stuck"])
+        offered(["stuck"], ())
     with pytest.raises(ConfigException, match="empty"):
-        built_in([])
+        offered([], ())

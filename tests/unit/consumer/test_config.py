@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from sparkrelay.consumer.assignors import offered
 from sparkrelay.consumer.config import ConsumerConfig
 from sparkrelay.errors import ConfigException
 
 BASE = {"bootstrap.servers": "localhost:9092"}
+MODERN = {"group.protocol": "consumer"}
 
 
 def test_defaults_are_kafkas():
@@ -37,6 +39,21 @@ def test_given_values_win_over_other_defaults():
     assert config.fetch_max_bytes == 6
 
 
+def test_the_broker_assigns_under_kip_848():
+    config = ConsumerConfig.from_dict(BASE | {"group.protocol": "CONSUMER", "group.remote.assignor": "range"})
+    assert (config.group_protocol, config.group_remote_assignor) == ("consumer", "range")
+    assert config.choose_assignors((), offered) == ()
+    with pytest.raises(ConfigException, match=r"assignors=round-?robin with group\.protocol='consumer'"):
+        config.choose_assignors(offered(("roundrobin",), ()), offered)
+
+
+def test_members_assign_under_the_classic_protocol():
+    config = ConsumerConfig.from_dict(BASE | {"partition.assignment.strategy": "roundrobin"})
+    assert [a.name for a in config.choose_assignors((), offered)] == ["roundrobin"]
+    given = offered(("range",), ())
+    assert config.choose_assignors(given, offered) == given
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
@@ -49,7 +66,11 @@ def test_given_values_win_over_other_defaults():
         ({"fetch.max.bytes": "lots"}, r"fetch\.max\.bytes='lots'.*whole number"),
         ({"enable.auto.commit": 1}, r"enable\.auto\.commit=1.*boolean"),
         ({"group.id": ""}, r"group\.id is empty"),
-        ({"group.protocol": "consumer"}, "not supported yet"),
+        ({"group.protocol": "raft"}, r"group\.protocol='raft'.*classic, consumer"),
+        (MODERN | {"session.timeout.ms": 6000}, r"session\.timeout\.ms=6000.*group\.consumer\.session\.timeout\.ms"),
+        (MODERN | {"heartbeat.interval.ms": "500"}, r"heartbeat\.interval\.ms='500'.*group\.protocol='classic'"),
+        (MODERN | {"partition.assignment.strategy": "range"}, r"strategy='range'.*group\.remote\.assignor"),
+        ({"group.remote.assignor": "range"}, r"group\.remote\.assignor='range'.*partition\.assignment\.strategy"),
     ],
 )
 def test_bad_settings_are_refused_by_name(settings, text):

@@ -7,6 +7,7 @@ import pytest
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import (
     FindCoordinatorResponse,
+    HeartbeatRequest,
     HeartbeatResponse,
     ListOffsetsResponse,
     OffsetCommitResponse,
@@ -127,19 +128,23 @@ class Placed:
     """A membership as heartbeats see it."""
 
     def __init__(self):
-        self.metadata, self.beats, self.codes, self.errors = GroupMetadata("g", 5, "m"), True, [], []
+        self.beats, self.hurried, self.life, self.heartbeat_interval = True, False, 5, 3.0
+        self.codes, self.errors = [], []
 
-    def heartbeat_refused(self, code):
-        self.codes.append(code)
+    def heartbeat(self):
+        return HeartbeatRequest(group_id="g", generation_id=self.life, member_id="m")
 
-    def refused(self, error):
+    def heartbeat_answered(self, message):
+        self.codes.append(message.error_code)
+
+    def heartbeat_failed(self, error):
         self.errors.append(error)
 
 
 @pytest.fixture
 def beating(driver, make_state):
     place, coordinator = Placed(), Located()
-    manager = HeartbeatManager(place, coordinator, interval=3.0, session_timeout=10.0, state=make_state())
+    manager = HeartbeatManager(place, coordinator, session_timeout=10.0, state=make_state())
     manager.place, manager.coordinator_, manager.driver = place, coordinator, driver(manager)
     manager.driver.poll()
     return manager
@@ -170,7 +175,7 @@ def test_refusals_reach_the_membership(beating, code):
 
 def test_an_answer_to_a_heartbeat_of_an_older_generation_says_nothing(beating):
     beating.driver.pass_time(3)
-    beating.place.metadata = GroupMetadata("g", 6, "m")
+    beating.place.life = 6
     beating.driver.answer("Heartbeat", HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION))
     assert beating.place.codes == []
 

@@ -17,9 +17,9 @@ from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import HeartbeatResponse, JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.assignors import CooperativeStickyAssignor, RangeAssignor
+from sparkrelay.consumer.classic_membership import ClassicMembership, State
 from sparkrelay.consumer.events import AssignNeeded, Call, ErrorRaised, JoinNeeded, Mailbox
 from sparkrelay.consumer.group_requests import MemberSettings
-from sparkrelay.consumer.membership import ClassicMembership, State
 from sparkrelay.consumer.rebalance import RebalanceSteps
 from sparkrelay.consumer.requests import RequestState
 from sparkrelay.consumer.subscription import SubscriptionState
@@ -162,6 +162,7 @@ class Member:
             metadata=metadata,
             tell=self.mailbox.put,
             fail=lambda error: self.mailbox.put(ErrorRaised(error)),
+            matched=self.subscription.match,
             state=RequestState(0.0, 0.0, jitter=0.0),
         )
         self.network = deque()  # what is on its way: callables
@@ -245,7 +246,7 @@ class Groups(RuleBasedStateMachine):
         member = Member(self.coordinator, self.metadata, self.assignor())
         self.members.append(member)
         member.subscription.subscribe(["t"])
-        member.membership.subscribe(frozenset({"t"}), self.now)
+        member.membership.subscribe(frozenset({"t"}), None, self.now)
 
     def turn(self, member):
         """One round of a member whose network and application are quick; return whether anything happened."""

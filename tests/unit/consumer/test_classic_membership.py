@@ -8,10 +8,10 @@ from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.assignor import ClusterView, MemberAssignment, MemberSubscription
+from sparkrelay.consumer.classic_membership import ClassicMembership, State
 from sparkrelay.consumer.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
 from sparkrelay.consumer.group_requests import MemberSettings
 from sparkrelay.consumer.leading import TopicWatch
-from sparkrelay.consumer.membership import ClassicMembership, State
 from sparkrelay.consumer.rebalance import RebalanceSteps
 from sparkrelay.consumer.requests import RequestState
 from sparkrelay.consumer.subscription import SubscriptionState
@@ -49,13 +49,14 @@ class Group:
 
     def __init__(self, driver, **settings):
         self.steps, self.errors, self.coordinator, self.topics = [], [], Located(), Topics()
+        self.matched = []
         self.cluster = Metadata()
         self.cluster.partitions = lambda topic: (0, 1) if topic == "t" else None
         assignors = settings.pop("assignors", (("x", True),))
         self.membership = ClassicMembership(
             MemberSettings(group_id="g", assignors=assignors, **settings),
             coordinator=self.coordinator, topics=self.topics, metadata=self.cluster, tell=self.steps.append,
-            fail=self.errors.append, state=RequestState(0.1, 1.0, jitter=0.0),
+            fail=self.errors.append, matched=self.matched.append, state=RequestState(0.1, 1.0, jitter=0.0),
         )  # fmt: skip
         self.driver = driver(self.membership)
 
@@ -72,7 +73,7 @@ class Group:
         self.membership.answered(answer, self.driver.now)
 
     def subscribe(self, topics=("t",)):
-        self.membership.subscribe(frozenset(topics), self.driver.now)
+        self.membership.subscribe(frozenset(topics), None, self.driver.now)
 
     def prepare(self, owned=()):
         step = self.step(JoinNeeded)
@@ -444,7 +445,7 @@ def test_the_order_of_a_rebalance():
     app = App()
     assert app.adopt(T1) is None
     assert app.story == ["on_assignment", "commit", ("revoked", T0), ("assigned", T1)]
-    assert app.answers == [Adopted(1, revoked=True)]
+    assert app.answers == [Adopted(1, revoked=True, owned=frozenset({T1}))]
     assert app.subscription.assigned == {T1}
 
 
@@ -452,7 +453,7 @@ def test_on_assigned_is_called_also_when_nothing_is_new():
     app = App()
     app.adopt(T0)
     assert app.story == ["on_assignment", ("assigned",)]
-    assert app.answers == [Adopted(1, revoked=False)]
+    assert app.answers == [Adopted(1, revoked=False, owned=frozenset({T0}))]
 
 
 def test_an_error_in_a_callback_still_answers_and_runs_the_rest():
@@ -461,7 +462,7 @@ def test_an_error_in_a_callback_still_answers_and_runs_the_rest():
     error = app.adopt(T1)
     assert str(error) == "in revoked"
     assert ("assigned", T1) in app.story
-    assert app.answers == [Adopted(1, revoked=True)]
+    assert app.answers == [Adopted(1, revoked=True, owned=frozenset({T1}))]
     assert app.subscription.assigned == {T1}
 
 

@@ -1,0 +1,67 @@
+"""Which topics a pattern stands for, under the classic protocol: there the client matches, so it must know all topics.
+
+A pattern must match a topic's whole name, as in Kafka (``Matcher.matches``). Kafka's internal topics
+(``__consumer_offsets``, ...) never match, as with its ``exclude.internal.topics=true``. Under KIP-848 the broker
+matches, and nothing here is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import re
+
+    from sparkrelay.client.metadata import Metadata
+    from sparkrelay.consumer.topic_metadata import TopicMetadataManager
+
+__all__ = ["PatternTopics"]
+
+
+class PatternTopics:
+    """The topics that match one pattern. Pure, see ``requests``.
+
+    Args:
+        metadata: what is known of the cluster.
+        topics: keeps all topics known while there is a pattern.
+    """
+
+    def __init__(self, metadata: Metadata, topics: TopicMetadataManager) -> None:
+        self._metadata = metadata
+        self._asker = topics
+        self._pattern: re.Pattern[str] | None = None
+        self._found: frozenset[str] | None = None
+        self._known = False
+        self._version = -1
+        self._round = 0
+
+    @property
+    def watching(self) -> bool:
+        """Whether there is a pattern."""
+        return self._pattern is not None
+
+    def watch(self, pattern: re.Pattern[str] | None) -> None:
+        """Look for topics that match ``pattern`` from now on, or for none."""
+        if pattern is None and self._pattern is None:
+            return
+        self._round += 1
+        self._pattern, self._found, self._known, self._version = pattern, None, False, -1
+        self._asker.want_all(pattern is not None)
+        if pattern is not None:
+            current = self._round
+
+            def known() -> None:
+                if current == self._round:
+                    self._known = True
+
+            self._asker.ask(None, known)
+
+    def changed(self) -> frozenset[str] | None:
+        """Return all topics that match if they changed since the last time, else None."""
+        if self._pattern is None or not self._known or self._metadata.version == self._version:
+            return None
+        self._version = self._metadata.version
+        match = self._pattern.fullmatch
+        found = frozenset(n for n, t in self._metadata.topics().items() if not t.is_internal and match(n))
+        before, self._found = self._found, found
+        return found if found != before else None
