@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from sparkrelay.consumer.assignor import ClusterView, GroupMetadata, MemberAssignment, MemberSubscription
-from sparkrelay.consumer.assignors import built_in
+from sparkrelay.consumer.assignors import offered
 from sparkrelay.consumer.sticky_assignor import StickyAssignor, decode_claim, encode_claim
 from sparkrelay.types import TopicPartition
 
@@ -79,7 +79,7 @@ def settled(assignor, cluster, members):
 
 @pytest.mark.parametrize("name", ["range", "roundrobin"])
 def test_the_same_answer_as_java(name):
-    (assignor,) = built_in([name])
+    (assignor,) = offered([name], ())
     for group in GROUPS:
         answer = assignor.assign(cluster_of(group), members_of(group))
         theirs = {member: sorted(partitions(lists)) for member, lists in group["java"][name].items()}
@@ -88,7 +88,7 @@ def test_the_same_answer_as_java(name):
 
 @pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 def test_never_less_even_or_farther_or_more_moves_than_java(name):
-    (assignor,) = built_in([name])
+    (assignor,) = offered([name], ())
     better = Counter()
     for group in GROUPS:
         cluster = cluster_of(group)
