@@ -26,7 +26,7 @@ from sparkrelay.java import require_java
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["KAFKA_VERSION", "cache_dir", "kafka_classpath"]
+__all__ = ["KAFKA_VERSION", "cache_dir", "kafka_classpath", "tools_classpath"]
 
 KAFKA_VERSION = "4.3.1"
 _SCALA_VERSION = "2.13"
@@ -35,12 +35,15 @@ _SLF4J_VERSION = "1.7.36"
 _RESOLVE_TIMEOUT_S = 600
 _REMEDY = "Check the network, or set SPARKRELAY_IVY_SETTINGS to an Ivy settings file that names a mirror you can reach."
 
-_IVY_MODULE = f"""<ivy-module version="2.0">
+_BROKER = f"kafka_{_SCALA_VERSION}"
+_TOOLS = "kafka-tools"
+
+_IVY_MODULE = """<ivy-module version="2.0">
   <info organisation="sparkrelay" module="devkafka"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
-    <dependency org="org.apache.kafka" name="kafka_{_SCALA_VERSION}" rev="{KAFKA_VERSION}" conf="default->default"/>
-    <dependency org="org.slf4j" name="slf4j-simple" rev="{_SLF4J_VERSION}" conf="default->default"/>
+    <dependency org="org.apache.kafka" name="{artifact}" rev="{kafka}" conf="default->default"/>
+    <dependency org="org.slf4j" name="slf4j-simple" rev="{slf4j}" conf="default->default"/>
   </dependencies>
 </ivy-module>
 """
@@ -61,7 +64,21 @@ def kafka_classpath() -> str:
     Raises:
         DevKafkaException: The jars could not be resolved; the message ends with what Ivy said.
     """
-    libs = cache_dir() / f"kafka-{KAFKA_VERSION}"
+    return _classpath(_BROKER, cache_dir() / f"kafka-{KAFKA_VERSION}")
+
+
+def tools_classpath() -> str:
+    """Return the class path of Kafka's own command line programs: console and performance clients, and the rest.
+
+    Resolved, kept and guarded as the broker's. The classes are in ``org.apache.kafka.tools``.
+
+    Raises:
+        DevKafkaException: The jars could not be resolved; the message ends with what Ivy said.
+    """
+    return _classpath(_TOOLS, cache_dir() / f"{_TOOLS}-{KAFKA_VERSION}")
+
+
+def _classpath(artifact: str, libs: Path) -> str:
     if not libs.is_dir():
         try:
             libs.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +88,7 @@ def kafka_classpath() -> str:
             ) from error
         with _locked(libs.with_name(f"{libs.name}.lock")):
             if not libs.is_dir():
-                _resolve(libs)
+                _resolve(artifact, libs)
     return str(libs / "*")
 
 
@@ -82,11 +99,11 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _resolve(libs: Path) -> None:
+def _resolve(artifact: str, libs: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{libs.name}-", dir=libs.parent) as folder:
         work = Path(folder)
         module = work / "ivy.xml"
-        module.write_text(_IVY_MODULE)
+        module.write_text(_IVY_MODULE.format(artifact=artifact, kafka=KAFKA_VERSION, slf4j=_SLF4J_VERSION))
         settings = os.environ.get("SPARKRELAY_IVY_SETTINGS")
         command = [require_java(), "-jar", str(_ivy_jar()), "-warn"]
         command += ["-settings", settings] if settings else []
@@ -100,9 +117,9 @@ def _resolve(libs: Path) -> None:
             raise DevKafkaException(
                 f"Resolving Apache Kafka {KAFKA_VERSION} with Ivy took more than {_RESOLVE_TIMEOUT_S} s. {_REMEDY}"
             ) from error
-        if run.returncode or not list(work.glob(f"libs/kafka_{_SCALA_VERSION}-*.jar")):
+        if run.returncode or not list(work.glob(f"libs/{artifact}-*.jar")):
             raise DevKafkaException(
-                f"Apache Kafka {KAFKA_VERSION} could not be resolved by Ivy (exit {run.returncode}). "
+                f"Apache Kafka {KAFKA_VERSION} ({artifact}) could not be resolved by Ivy (exit {run.returncode}). "
                 f"{_REMEDY} Ivy said:\n{said[-2000:].strip()}"
             )
         (work / "libs").rename(libs)  # atomic: the folder is there whole or not at all

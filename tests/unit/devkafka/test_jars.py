@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from sparkrelay.devkafka.jars import KAFKA_VERSION, kafka_classpath
+from sparkrelay.devkafka.jars import KAFKA_VERSION, kafka_classpath, tools_classpath
 from sparkrelay.errors import DevKafkaException, JavaException
 
 # Does what Ivy does as far as we look: it puts jars where -retrieve says.
@@ -38,6 +38,12 @@ def test_resolved_once_by_many_at_once(fake_java, empty_cache):
 def test_nothing_is_resolved_when_the_cache_has_it(fake_java, kafka_jars):
     fake_java("exit 9")
     assert KAFKA_VERSION in kafka_classpath()
+
+
+def test_the_command_line_programs_have_a_folder_of_their_own(fake_java, empty_cache):
+    fake_java(IVY.replace("kafka_2.13", "kafka-tools"))
+    assert tools_classpath() == str(empty_cache / f"kafka-tools-{KAFKA_VERSION}" / "*")
+    assert 'name="kafka-tools"' in (empty_cache.parent / "ivy.xml").read_text()
 
 
 def test_a_failure_leaves_nothing_and_says_what_ivy_said(fake_java, empty_cache):
