@@ -2,9 +2,9 @@
 
 kafka-python does ApiVersions, SASL, re-authentication, throttling and request timers well, but it reads 4 KiB at a
 time and copies each response about four times. Here a response is received straight into a buffer of its own size and
-decoded from a memoryview of it; requests may consist of several buffers that are never joined. Together with
-``kafka_client`` this is the only module that imports ``kafka.net``: its internals move between minor versions, hence
-the pin in pyproject.toml.
+decoded from a memoryview of it; requests may consist of several buffers that are never joined. Together with ``loop``
+and ``kafka_client`` this is the only module that imports ``kafka.net``: its internals move between minor versions,
+hence the pin in pyproject.toml.
 
 Refused: replacing kafka.net altogether (SASL, TLS and KIP-368 would be ours to keep), and larger reads alone (measured:
 they hardly help, the copies cost more than the system calls).
@@ -29,11 +29,12 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.parser import KafkaProtocol
 
 from sparkrelay.client.fetch_response import FetchResponse
+from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
     from sparkrelay.client.config import ClientConfig
 
-__all__ = ["BrokerConnection", "PlainTransport", "TlsTransport", "net_settings"]
+__all__ = ["BrokerConnection", "PlainTransport", "TlsTransport", "net_settings", "tls_context"]
 
 # kafka.net reports each lost or refused connection at ERROR, with a traceback. A broker that restarts is ordinary here
 # and is reported once by KafkaClient, so we keep its loggers quiet unless somebody has set their level on purpose.
@@ -41,7 +42,6 @@ _kafka_net_log = logging.getLogger("kafka.net")
 if _kafka_net_log.level == logging.NOTSET:
     _kafka_net_log.setLevel(logging.CRITICAL)
 
-_SCRATCH_BYTES = 64 * 1024
 #: Smaller responses come from the C library's own store of memory.
 _KEPT_FROM_BYTES = 1024 * 1024
 #: One that is being decoded, one that is arriving.
@@ -86,8 +86,9 @@ class _FrameBuffers:
 class _FramedTransport:
     """Mixed in before a kafka.net transport: receives whole frames, sends lists of buffers.
 
-    Small responses are cut out of a scratch buffer, so that one system call may bring many. A response that is longer
-    than what has arrived gets a buffer of exactly its size, and the rest of it is received right there.
+    Small responses are cut out of a scratch buffer, so that one system call may bring many; the loop has one for all
+    its connections. A response that is longer than what has arrived gets a buffer of exactly its size, and the rest of
+    it is received right there.
     """
 
     _sock: Any
@@ -103,27 +104,34 @@ class _FramedTransport:
     def __init__(self, *args: Any, max_frame_bytes: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._max_frame_bytes = max_frame_bytes
-        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
-        self._held = 0  # bytes of incomplete input at the start of the scratch buffer
+        self._start = b""  # the first bytes of a frame whose length has not arrived as a whole
         self._buffers = _FrameBuffers()
         self._frame: memoryview | None = None
         self._filled = 0
 
-    async def _read_from_sock(self) -> None:
-        # Called by kafka.net's resume_reading().
-        while self._read and not self._closed:
-            await self._net.wait_read(self._sock)
-            try:
-                self._receive()
-            except (OSError, KafkaConnectionError) as error:
-                self.abort(KafkaConnectionError(f"receiving failed: {error}"))  # type: ignore[attr-defined]
-            except KafkaProtocolError as error:
-                self.abort(error)  # type: ignore[attr-defined]
+    def resume_reading(self) -> None:
+        """Begin to receive. It stays so until the connection is closed: kafka.net never pauses."""
+        if not self._read:
+            self._read = True
+            self._net.receive(self._sock, self._readable)
+
+    def _readable(self) -> None:
+        try:
+            self._receive()
+        except (OSError, KafkaConnectionError) as error:
+            self.abort(KafkaConnectionError(f"receiving failed: {error}"))  # type: ignore[attr-defined]
+        except KafkaProtocolError as error:
+            self.abort(error)  # type: ignore[attr-defined]
 
     def _receive(self) -> None:
         budget = _READ_TURN_BYTES
         while self._read and not self._closed:
-            room = self._frame[self._filled :] if self._frame is not None else self._scratch[self._held :]
+            if self._frame is not None:
+                room = self._frame[self._filled :]
+            else:
+                held = len(self._start)
+                self._net.scratch[:held] = self._start
+                room = self._net.scratch[held:]
             try:
                 count = self._sock.recv_into(room)
             except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -137,15 +145,19 @@ class _FramedTransport:
                     frame, self._frame = self._frame, None
                     self._protocol.data_received(frame)
             else:
-                self._cut(self._held + count)
+                self._cut(len(self._start) + count)
             budget -= count
             # TLS may hold decrypted bytes that select() cannot see, so it is read until it has none.
-            if not self._drain_fully and (count < len(room) or budget <= 0):
+            if self._drain_fully:
+                if budget <= 0 and not self._sock.pending():
+                    return
+            elif count < len(room) or budget <= 0:
                 return
 
     def _cut(self, end: int) -> None:
         """Hand on the whole frames in the scratch buffer up to ``end`` and keep the rest."""
-        scratch, pos = self._scratch, 0
+        scratch, pos = self._net.scratch, 0
+        self._start = b""
         while end - pos >= 4:
             (size,) = _INT32.unpack_from(scratch, pos)
             if not 0 <= size <= self._max_frame_bytes:
@@ -157,16 +169,15 @@ class _FramedTransport:
             frame = self._buffers.take(size)
             if have < size:
                 frame[:have] = scratch[pos + 4 : end]
-                self._frame, self._filled, self._held = frame, have, 0
+                self._frame, self._filled = frame, have
                 return
             frame[:] = scratch[pos + 4 : pos + 4 + size]
             pos += 4 + size
             self._protocol.data_received(frame)
             if self._closed:
                 return
-        if pos:
-            scratch[: end - pos] = bytes(scratch[pos:end])
-        self._held = end - pos
+        if pos < end:
+            self._start = bytes(scratch[pos:end])
 
     def write(self, data: Any) -> None:
         """Send one buffer or a list of them; goes out at once if the socket has room."""
@@ -330,6 +341,40 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]
         )
 
 
+def tls_context(config: ClientConfig) -> ssl.SSLContext | None:
+    """Return what all TLS connections of a client share; None without TLS. A list of authorities takes megabytes.
+
+    Raises:
+        ConfigException: a file cannot be read, or is not what its setting says.
+    """
+    if config.security_protocol not in {"SSL", "SASL_SSL"}:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = config.ssl_endpoint_identification_algorithm == "https"
+    step, path = "ssl.ca.location", config.ssl_ca_location
+    try:
+        if path is None:
+            context.load_default_certs()
+        else:
+            context.load_verify_locations(path)
+        if config.ssl_certificate_location is not None:
+            step, path = "ssl.certificate.location", config.ssl_certificate_location
+            # Without a password OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(path, config.ssl_key_location, config.ssl_key_password or "")
+        if config.ssl_crl_location is not None:
+            step, path = "ssl.crl.location", config.ssl_crl_location
+            context.load_verify_locations(path)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    except OSError as error:  # SSLError is one
+        also = "" if step != "ssl.certificate.location" else f" (ssl.key.location={config.ssl_key_location!r})"
+        raise ConfigException(
+            f"{step}={path!r}{also} cannot be used: {error}. It must be a readable PEM file, its key must fit and "
+            "ssl.key.password must open it"
+        ) from error
+    return context
+
+
 def net_settings(config: ClientConfig) -> dict[str, Any]:
     """Return kafka.net's settings for ours."""
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
@@ -349,11 +394,5 @@ def net_settings(config: ClientConfig) -> dict[str, Any]:
         "sasl_plain_username": config.sasl_username,
         "sasl_plain_password": config.sasl_password,
         "sasl_kerberos_service_name": config.sasl_kerberos_service_name,
-        "ssl_check_hostname": config.ssl_endpoint_identification_algorithm == "https",
-        "ssl_cafile": config.ssl_ca_location,
-        "ssl_certfile": config.ssl_certificate_location,
-        "ssl_keyfile": config.ssl_key_location,
-        "ssl_password": config.ssl_key_password,
-        "ssl_crlfile": config.ssl_crl_location,
         "socket_options": options,
     }

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import kafka.errors
 from kafka.net.inet import create_connection
-from kafka.net.selector import NetworkSelector
 
-from sparkrelay.client.connection import BrokerConnection, PlainTransport, TlsTransport, net_settings
+from sparkrelay.client.connection import BrokerConnection, PlainTransport, TlsTransport, net_settings, tls_context
+from sparkrelay.client.loop import Loop
 from sparkrelay.client.messages import MetadataRequest
 from sparkrelay.client.metadata import Broker, Metadata
 from sparkrelay.client.response import Response
@@ -60,13 +60,22 @@ class KafkaClient:
     """Connections to one cluster, and what is known of it.
 
     Usable without ``bootstrap``: requests without a node go to a bootstrap address until metadata is known.
+
+    Args:
+        config: how to reach the cluster.
+        loop: to share with other clients of the same thread; whoever made it drives and closes it. None for one's own.
+
+    Raises:
+        ConfigException: a certificate, key or list of them cannot be read.
     """
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, *, loop: Loop | None = None) -> None:
         self.config = config
         self.metadata = Metadata()
-        # kafka.net warns of each step of the loop over 100 ms; decoding a large response may take that.
-        self._net = NetworkSelector(client_id=config.client_id, slow_task_threshold_secs=0)
+        self._settings = net_settings(config)
+        self._tls = tls_context(config)
+        self._owns_loop = loop is None
+        self._net = Loop(config.client_id) if loop is None else loop
         self._connections: dict[tuple[int, str], BrokerConnection] = {}
         self._backoff: dict[int, _Backoff] = {}
         self._versions: dict[int, dict[int, tuple[int, int]]] = {}
@@ -75,8 +84,8 @@ class KafkaClient:
         self._pending: set[Response] = set()
         self._last_error: KafkaException | None = None
         self._closed = False
-        self._settings = net_settings(config)
-        self._schedule_idle_check()
+        self._connecting: set[Any] = set()
+        self._idle_check = self._schedule_idle_check()
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +98,7 @@ class KafkaClient:
     def poll(self, timeout: float) -> None:
         """Do one turn: wait up to ``timeout`` seconds for anything to happen, and handle what did."""
         self._check_open()
-        self._net.poll(timeout_ms=max(0.0, timeout) * 1000)
+        self._net.turn(timeout)
 
     def wait(self, responses: Collection[Response], timeout: float) -> None:
         """Poll until all responses are done, whatever their outcome.
@@ -140,12 +149,16 @@ class KafkaClient:
         if self._closed:
             return
         self._closed = True
+        self._net.cancel(self._idle_check)
         for connection in list(self._connections.values()):
             connection.close(kafka.errors.KafkaConnectionError("the Kafka client was closed"))
         for response in list(self._pending):
             self._finish(response, None, DisconnectException("the Kafka client was closed"))
         self._connections.clear()
-        self._net.close()
+        for task in list(self._connecting):
+            self._net.cancel(task)
+        if self._owns_loop:
+            self._net.close()
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -319,7 +332,9 @@ class KafkaClient:
         connection.init_future.add_callback(lambda _: self._connected(node, connection))
         connection.close_future.add_both(lambda error: self._lost(node, lane, connection, error))
         deadline = time.monotonic() + self.config.socket_connection_setup_timeout_ms / 1000
-        self._net.call_soon(lambda: self._connect(connection, broker, deadline))
+        task = self._net.call_soon(lambda: self._connect(connection, broker, deadline))
+        self._connecting.add(task)
+        connection.init_future.add_both(lambda _: self._connecting.discard(task))
         return connection
 
     async def _connect(self, connection: BrokerConnection, broker: Broker, deadline: float) -> None:
@@ -343,8 +358,9 @@ class KafkaClient:
         sock = await create_connection(self._net, broker.host, broker.port, options, timeout_at=deadline)
         limit = self.config.receive_message_max_bytes
         if self.config.security_protocol in {"SSL", "SASL_SSL"}:
-            tls = {key: value for key, value in self._settings.items() if key.startswith("ssl_")}
-            transport: Any = TlsTransport(self._net, sock, host=broker.host, max_frame_bytes=limit, **tls)
+            transport: Any = TlsTransport(
+                self._net, sock, host=broker.host, max_frame_bytes=limit, ssl_context=self._tls
+            )
         else:
             transport = PlainTransport(self._net, sock, host=broker.host, max_frame_bytes=limit)
         try:
@@ -380,14 +396,15 @@ class KafkaClient:
         level = logging.WARNING if failures == 1 else logging.DEBUG
         _log.log(level, "%s; trying again with back-off", cause)
 
-    def _schedule_idle_check(self) -> None:
+    def _schedule_idle_check(self) -> Any:
         idle = self.config.connections_max_idle_ms / 1000
         now = time.monotonic()
         for connection in list(self._connections.values()):
             busy = connection.in_flight_requests or not connection.connected
             if not busy and now - connection.transport.last_activity > idle:
                 connection.close()
-        self._net.call_later(max(1.0, idle / 4), self._schedule_idle_check)
+        self._idle_check = self._net.call_later(max(1.0, idle / 4), self._schedule_idle_check)
+        return self._idle_check
 
     # -- outcomes ---------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from sparkrelay.consumer.assignor import (
 )
 from sparkrelay.consumer.bounded import BoundedFetcher
 from sparkrelay.consumer.consumer import Consumer
+from sparkrelay.consumer.network import NetworkThread
 from sparkrelay.types import TopicPartition
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "GroupMetadata",
     "MemberAssignment",
     "MemberSubscription",
+    "NetworkThread",
     "PartitionAssignor",
     "TopicPartition",
 ]

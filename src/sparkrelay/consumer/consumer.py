@@ -32,7 +32,7 @@ from sparkrelay.consumer.events import (
     Subscribe,
 )
 from sparkrelay.consumer.fetch_buffer import TABLE_SCHEMA, FetchBuffer
-from sparkrelay.consumer.network import NetworkThread
+from sparkrelay.consumer.network import attach
 from sparkrelay.consumer.offsets import EARLIEST, LATEST
 from sparkrelay.consumer.positions import RESETS
 from sparkrelay.consumer.rebalance import RebalanceSteps
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.access import AccessKey
     from sparkrelay.consumer.assignor import GroupMetadata, PartitionAssignor
     from sparkrelay.consumer.events import Adopted, Assigned, Prepared
+    from sparkrelay.consumer.network import NetworkThread
     from sparkrelay.consumer.rebalance import Callback
     from sparkrelay.types import TopicPartition
 
@@ -94,6 +95,7 @@ class Consumer:
         assignors: client-side assignors to offer to the group instead of ``partition.assignment.strategy``.
         fetching: False for a consumer that is only a member of its group: ``poll`` then serves rebalances and returns
             an empty table as soon as a callback ran; ``wakeup`` ends a waiting ``poll`` without an error.
+        network: a thread to share with other consumers; None for one of its own.
 
     Raises:
         ConfigException: a setting is unknown, malformed or out of range.
@@ -105,6 +107,7 @@ class Consumer:
         *,
         assignors: Sequence[PartitionAssignor] = (),
         fetching: bool = True,
+        network: NetworkThread | None = None,
     ) -> None:
         self._config = ConsumerConfig.from_dict(config)
         self._fetching = fetching
@@ -129,7 +132,7 @@ class Consumer:
         self._leave_deadline: float | None = None
         self._closed = False
         self._wakeups = True
-        self._network = NetworkThread(self._config, self._mailbox, self._make_core)
+        self._network = attach(network, self._config, self._mailbox, self._make_core)
         self._calls = Calls(self._network, self._config, self._subscription)
         self._auto_commit = AutoCommit(
             self._calls,
@@ -137,7 +140,6 @@ class Consumer:
             enabled=self._config.enable_auto_commit and self._config.group_id is not None and fetching,
             interval=self._config.auto_commit_interval_ms / 1000,
         )
-        self._network.start()
 
     def _make_core(self, client: KafkaClient) -> ConsumerCore:
         return ConsumerCore(
@@ -283,7 +285,7 @@ class Consumer:
     def _tell_polled(self) -> None:
         """Let the network thread know that the application lives; not each time, for it costs a change of threads."""
         now = time.monotonic()
-        if now - self._polled_at >= _POLLED_SECONDS or self._network.core.awaits_poll:
+        if now - self._polled_at >= _POLLED_SECONDS or self._network.dead or self._network.core.awaits_poll:
             self._polled_at = now
             self._network.submit(Polled(now))
 
@@ -553,3 +555,4 @@ class Consumer:
     def _check_open(self) -> None:
         if self._closed:
             raise DisconnectException("the consumer is closed")
+        self._network.check()
