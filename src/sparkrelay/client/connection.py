@@ -13,6 +13,7 @@ they hardly help, the copies cost more than the system calls).
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
 import socket
@@ -23,9 +24,18 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from kafka.errors import CorrelationIdError, InvalidReceiveError, KafkaConnectionError, KafkaProtocolError
+from kafka.errors import (
+    CorrelationIdError,
+    IncompatibleBrokerVersion,
+    InvalidReceiveError,
+    KafkaConnectionError,
+    KafkaProtocolError,
+    KafkaTimeoutError,
+)
+from kafka.future import Future
 from kafka.net.connection import KafkaConnection
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.parser import KafkaProtocol
 
 from sparkrelay.client.fetch_response import FetchResponse
@@ -53,6 +63,9 @@ _GATHERED = 64
 #: After this much from one socket, others get their turn.
 _READ_TURN_BYTES = 8 * 1024 * 1024
 _INT32 = struct.Struct(">i")
+#: Size, api key, version, correlation id, length of the client id.
+_REQUEST_HEAD = struct.Struct(">ihhih")
+_API_VERSIONS = 18
 # Versions are picked by subscript, which a type checker takes for generics.
 _fetch_response: Any = FetchResponse
 
@@ -247,15 +260,24 @@ class _FrameParser(KafkaProtocol):  # type: ignore[misc]
 
     def send_request(self, request: Any, correlation_id: int | None = None) -> int:
         """Queue a request's bytes; one with ``encode_parts`` gives them as a list of buffers that is never joined."""
-        encode_parts = getattr(request, "encode_parts", None)
-        if encode_parts is None:
-            return int(super().send_request(request, correlation_id))
         if correlation_id is None:
-            correlation_id = self._next_correlation_id()
-        request.with_header(correlation_id=correlation_id, client_id=self._client_id)
-        self.bytes_to_send.extend(encode_parts())
-        self.in_flight_requests.append(request.header)
-        return int(correlation_id)
+            correlation_id = int(self._next_correlation_id())
+        key, version = request.API_KEY, request.API_VERSION
+        encode_parts = getattr(request, "encode_parts", None)
+        if encode_parts is not None:
+            request.with_header(correlation_id=correlation_id, client_id=self._client_id)
+            self.bytes_to_send.extend(encode_parts())
+        else:
+            body = request.encode()
+            client_id = self._client_id.encode()
+            flexible = request.flexible_version_q(version)
+            size = _REQUEST_HEAD.size - 4 + len(client_id) + flexible + len(body)
+            head = _REQUEST_HEAD.pack(size, key, version, correlation_id, len(client_id)) + client_id
+            # The end of a flexible header is its number of tagged fields: none.
+            self.bytes_to_send.append(b"".join((head, b"\0" if flexible else b"", body)))
+        if request.expect_response():
+            self.in_flight_requests.append((correlation_id, key, version))
+        return correlation_id
 
     def send_bytes(self) -> list[Any]:
         """Return the queued buffers."""
@@ -270,33 +292,37 @@ class _FrameParser(KafkaProtocol):  # type: ignore[misc]
         """
         if not self.in_flight_requests:
             raise CorrelationIdError("a response came that no request waits for")
-        header = self.in_flight_requests.popleft()
-        response_type: Any = header.get_response_class()
-        if header.request_api_key == FetchResponse.API_KEY:
-            response_type = _fetch_response[header.request_api_version]
-        if response_type is None or not hasattr(response_type, "flexible_version_q"):
-            raise KafkaProtocolError(
-                f"no response is known for api {header.request_api_key} v{header.request_api_version}"
-            )
+        expected, key, version = self.in_flight_requests.popleft()
+        response_type, flexible_header = _answer_to(key, version)
+        if response_type is None:
+            raise KafkaProtocolError(f"no response is known for api {key} v{version}")
         try:
             (correlation_id,) = _INT32.unpack_from(data, 0)
-            if correlation_id != header.correlation_id:
-                raise CorrelationIdError(
-                    f"expected the answer to request {header.correlation_id}, got {correlation_id}"
-                )
-            return [(correlation_id, response_type.decode(data[_header_size(response_type, header, data) :]))]
+            if correlation_id != expected:
+                raise CorrelationIdError(f"expected the answer to request {expected}, got {correlation_id}")
+            start = _header_size(data) if flexible_header else 4
+            return [(correlation_id, response_type.decode(data[start:]))]
         except (ValueError, IndexError, struct.error, OverflowError) as error:
             raise KafkaProtocolError(
-                f"cannot decode a {len(data)}-byte answer to api {header.request_api_key} "
-                f"v{header.request_api_version}: {error}"
+                f"cannot decode a {len(data)}-byte answer to api {key} v{version}: {error}"
             ) from error
 
 
-def _header_size(response_type: Any, header: Any, data: Any) -> int:
-    """Return where the body starts: after the correlation id and, in flexible versions, the tagged fields."""
+@functools.cache
+def _answer_to(key: int, version: int) -> tuple[Any, bool]:
+    """Return the class of the answer to a request (None if there is none) and whether its header is flexible."""
+    header = RequestHeader(request_api_key=key, request_api_version=version, correlation_id=0, client_id="")
+    response_type: Any = header.get_response_class()
+    if key == FetchResponse.API_KEY:
+        response_type = _fetch_response[version]
+    if not hasattr(response_type, "flexible_version_q"):
+        return None, False
     # KIP-511: the answer to ApiVersions keeps the old header, so that any client can read it.
-    if header.request_api_key == 18 or not response_type.flexible_version_q(header.request_api_version):
-        return 4
+    return response_type, key != _API_VERSIONS and response_type.flexible_version_q(version)
+
+
+def _header_size(data: Any) -> int:
+    """Return where the body starts: after the correlation id and the tagged fields."""
     if data[4] == 0:
         return 5
     count, pos = _uvarint(data, 4)
@@ -332,8 +358,44 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]
             return self._send_request(request, timeout_at=self._timeout_at(timeout_ms=request_timeout_ms))
         return super().send_request(request, request_timeout_ms=request_timeout_ms)
 
+    def _send_request(self, request: Any, future: Any = None, timeout_at: float | None = None) -> Any:
+        # As kafka.net's, which looks the version up anew for each request and makes a task of each deadline.
+        if future is None:
+            future = Future()
+        if self.closed:
+            return future.failure(KafkaConnectionError("closed"))
+        try:
+            if request.API_VERSION is None:
+                request.API_VERSION = self._version_of(request)
+        except IncompatibleBrokerVersion as error:
+            return future.failure(error)
+        sent_at = time.monotonic()
+        if timeout_at is None:
+            timeout_at = self._timeout_at(now=sent_at)
+        if timeout_at <= sent_at:
+            return future.failure(KafkaTimeoutError())
+        correlation_id = self.parser.send_request(request)
+        if request.expect_response():
+            timer = self.net.timer(timeout_at, lambda: self._request_timed_out(future, sent_at, timeout_at))
+            self.in_flight_requests.append((correlation_id, future, sent_at, timeout_at, timer))
+        else:
+            future.success(None)
+        if not self.paused:
+            self.transport.write(self.parser.send_bytes())
+        return future
+
+    def _version_of(self, request: Any) -> int:
+        if self.broker_version_data is None:
+            raise IncompatibleBrokerVersion("the broker's versions are not known yet")
+        key = request.API_KEY, request._min_version, request._max_version  # noqa: SLF001 - where kafka.net has them
+        version = self._versions.get(key)
+        if version is None:
+            version = self._versions[key] = int(self.broker_version_data.api_version(request))
+        return version
+
     def connection_made(self, transport: Any) -> None:
         """Take over a connected transport."""
+        self._versions: dict[tuple[int, int | None, int | None], int] = {}
         super().connection_made(transport)
         self.parser = _FrameParser(
             client_id=self.config["client_id"],

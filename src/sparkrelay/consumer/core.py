@@ -128,9 +128,9 @@ class ConsumerCore:
     def process(self, event: ApplicationEvent, now: float) -> None:
         """Take an event of the application to its manager."""
         match event:
-            case Polled():
+            case Polled(time):
                 if self.membership is not None:
-                    self.membership.polled(now)
+                    self.membership.polled(time)
             case Prepared() | Assigned() | Adopted():
                 if self.membership is not None:
                     self.membership.answered(event, now)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.loop import Loop
+from sparkrelay.consumer.events import Polled
 from sparkrelay.consumer.topic_metadata import TopicsWanted
 from sparkrelay.errors import DisconnectException, KafkaException
 
@@ -220,6 +221,8 @@ class Outlet:
 
     Attributes:
         core: the consumer's managers.
+        polled_at: when the application last polled, monotonic: set by its thread, read at each turn. Not an event, so
+            that an idle ``poll`` does not wake the thread.
         owns_thread: whether the thread ends with it.
         listed: whether it is in the thread's queue of consumers with news.
         started: whether client and managers were made.
@@ -250,6 +253,8 @@ class Outlet:
         self._ready = threading.Event()
         self._gone = threading.Event()
         self._obituary: DisconnectException | None = None
+        self.polled_at = -math.inf
+        self._polled_told = -math.inf
         self.owns_thread = False
         self.listed = False
         self.started = False
@@ -324,6 +329,9 @@ class Outlet:
     def turn(self, now: float) -> float:
         """Take events, send what the managers want; return seconds until they are due."""
         core = self.core
+        if (polled_at := self.polled_at) != self._polled_told:
+            self._polled_told = polled_at
+            core.process(Polled(polled_at), now)
         while self._events:
             core.process(self._events.popleft(), now)
         wait = math.inf
