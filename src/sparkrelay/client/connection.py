@@ -2,9 +2,9 @@
 
 kafka-python does ApiVersions, SASL, re-authentication, throttling and request timers well, but it reads 4 KiB at a
 time and copies each response about four times. Here a response is received straight into a buffer of its own size and
-decoded from a memoryview of it; requests may consist of several buffers that are never joined. Together with
-``kafka_client`` this is the only module that imports ``kafka.net``: its internals move between minor versions, hence
-the pin in pyproject.toml.
+decoded from a memoryview of it; requests may consist of several buffers that are never joined. Together with ``loop``
+and ``kafka_client`` this is the only module that imports ``kafka.net``: its internals move between minor versions,
+hence the pin in pyproject.toml.
 
 Refused: replacing kafka.net altogether (SASL, TLS and KIP-368 would be ours to keep), and larger reads alone (measured:
 they hardly help, the copies cost more than the system calls).
@@ -13,6 +13,7 @@ they hardly help, the copies cost more than the system calls).
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
 import socket
@@ -25,14 +26,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from kafka.errors import (
     CorrelationIdError,
+    IncompatibleBrokerVersion,
     InvalidReceiveError,
     KafkaConnectionError,
     KafkaProtocolError,
+    KafkaTimeoutError,
     SaslAuthenticationFailedError,
     UnsupportedSaslMechanismError,
 )
+from kafka.future import Future
 from kafka.net.connection import KafkaConnection
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.parser import KafkaProtocol
 
 from sparkrelay.client.fetch_response import FetchResponse
@@ -52,7 +57,6 @@ _kafka_net_log = logging.getLogger("kafka.net")
 if _kafka_net_log.level == logging.NOTSET:
     _kafka_net_log.setLevel(logging.CRITICAL)
 
-_SCRATCH_BYTES = 64 * 1024
 #: Smaller responses come from the C library's own store of memory.
 _KEPT_FROM_BYTES = 1024 * 1024
 #: One that is being decoded, one that is arriving.
@@ -66,6 +70,9 @@ _TLS_ALERT: Final = b"\x15\x03"
 #: After this much from one socket, others get their turn.
 _READ_TURN_BYTES = 8 * 1024 * 1024
 _INT32 = struct.Struct(">i")
+#: Size, api key, version, correlation id, length of the client id.
+_REQUEST_HEAD = struct.Struct(">ihhih")
+_API_VERSIONS = 18
 # Versions are picked by subscript, which a type checker takes for generics.
 _fetch_response: Any = FetchResponse
 
@@ -99,8 +106,9 @@ class _FrameBuffers:
 class _FramedTransport:
     """Mixed in before a kafka.net transport: receives whole frames, sends lists of buffers.
 
-    Small responses are cut out of a scratch buffer, so that one system call may bring many. A response that is longer
-    than what has arrived gets a buffer of exactly its size, and the rest of it is received right there.
+    Small responses are cut out of a scratch buffer, so that one system call may bring many; the loop has one for all
+    its connections. A response that is longer than what has arrived gets a buffer of exactly its size, and the rest of
+    it is received right there.
     """
 
     _sock: Any
@@ -117,22 +125,24 @@ class _FramedTransport:
         super().__init__(*args, **kwargs)
         self._max_frame_bytes = max_frame_bytes
         self._answered = False
-        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
-        self._held = 0  # bytes of incomplete input at the start of the scratch buffer
+        self._start = b""  # the first bytes of a frame whose length has not arrived as a whole
         self._buffers = _FrameBuffers()
         self._frame: memoryview | None = None
         self._filled = 0
 
-    async def _read_from_sock(self) -> None:
-        # Called by kafka.net's resume_reading().
-        while self._read and not self._closed:
-            await self._net.wait_read(self._sock)
-            try:
-                self._receive()
-            except (OSError, KafkaConnectionError) as error:
-                self.abort(self._describe(error))  # type: ignore[attr-defined]
-            except (KafkaProtocolError, AuthenticationException) as error:
-                self.abort(error)  # type: ignore[attr-defined]
+    def resume_reading(self) -> None:
+        """Begin to receive. It stays so until the connection is closed: kafka.net never pauses."""
+        if not self._read:
+            self._read = True
+            self._net.receive(self._sock, self._readable)
+
+    def _readable(self) -> None:
+        try:
+            self._receive()
+        except (OSError, KafkaConnectionError) as error:
+            self.abort(self._describe(error))  # type: ignore[attr-defined]
+        except (KafkaProtocolError, AuthenticationException) as error:
+            self.abort(error)  # type: ignore[attr-defined]
 
     def _describe(self, error: Exception) -> Exception:
         described: Exception = KafkaConnectionError(f"receiving failed: {error}")
@@ -141,7 +151,12 @@ class _FramedTransport:
     def _receive(self) -> None:
         budget = _READ_TURN_BYTES
         while self._read and not self._closed:
-            room = self._frame[self._filled :] if self._frame is not None else self._scratch[self._held :]
+            if self._frame is not None:
+                room = self._frame[self._filled :]
+            else:
+                held = len(self._start)
+                self._net.scratch[:held] = self._start
+                room = self._net.scratch[held:]
             try:
                 count = self._sock.recv_into(room)
             except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -155,15 +170,19 @@ class _FramedTransport:
                     frame, self._frame = self._frame, None
                     self._protocol.data_received(frame)
             else:
-                self._cut(self._held + count)
+                self._cut(len(self._start) + count)
             budget -= count
             # TLS may hold decrypted bytes that select() cannot see, so it is read until it has none.
-            if not self._drain_fully and (count < len(room) or budget <= 0):
+            if self._drain_fully:
+                if budget <= 0 and not self._sock.pending():
+                    return
+            elif count < len(room) or budget <= 0:
                 return
 
     def _cut(self, end: int) -> None:
         """Hand on the whole frames in the scratch buffer up to ``end`` and keep the rest."""
-        scratch, pos = self._scratch, 0
+        scratch, pos = self._net.scratch, 0
+        self._start = b""
         while end - pos >= 4:
             (size,) = _INT32.unpack_from(scratch, pos)
             if not self._answered and bytes(scratch[pos : pos + 2]) == _TLS_ALERT:
@@ -180,16 +199,15 @@ class _FramedTransport:
             frame = self._buffers.take(size)
             if have < size:
                 frame[:have] = scratch[pos + 4 : end]
-                self._frame, self._filled, self._held = frame, have, 0
+                self._frame, self._filled = frame, have
                 return
             frame[:] = scratch[pos + 4 : pos + 4 + size]
             pos += 4 + size
             self._protocol.data_received(frame)
             if self._closed:
                 return
-        if pos:
-            scratch[: end - pos] = bytes(scratch[pos:end])
-        self._held = end - pos
+        if pos < end:
+            self._start = bytes(scratch[pos:end])
 
     def write(self, data: Any) -> None:
         """Send one buffer or a list of them; goes out at once if the socket has room."""
@@ -271,15 +289,24 @@ class _FrameParser(KafkaProtocol):  # type: ignore[misc]
 
     def send_request(self, request: Any, correlation_id: int | None = None) -> int:
         """Queue a request's bytes; one with ``encode_parts`` gives them as a list of buffers that is never joined."""
-        encode_parts = getattr(request, "encode_parts", None)
-        if encode_parts is None:
-            return int(super().send_request(request, correlation_id))
         if correlation_id is None:
-            correlation_id = self._next_correlation_id()
-        request.with_header(correlation_id=correlation_id, client_id=self._client_id)
-        self.bytes_to_send.extend(encode_parts())
-        self.in_flight_requests.append(request.header)
-        return int(correlation_id)
+            correlation_id = int(self._next_correlation_id())
+        key, version = request.API_KEY, request.API_VERSION
+        encode_parts = getattr(request, "encode_parts", None)
+        if encode_parts is not None:
+            request.with_header(correlation_id=correlation_id, client_id=self._client_id)
+            self.bytes_to_send.extend(encode_parts())
+        else:
+            body = request.encode()
+            client_id = self._client_id.encode()
+            flexible = request.flexible_version_q(version)
+            size = _REQUEST_HEAD.size - 4 + len(client_id) + flexible + len(body)
+            head = _REQUEST_HEAD.pack(size, key, version, correlation_id, len(client_id)) + client_id
+            # The end of a flexible header is its number of tagged fields: none.
+            self.bytes_to_send.append(b"".join((head, b"\0" if flexible else b"", body)))
+        if request.expect_response():
+            self.in_flight_requests.append((correlation_id, key, version))
+        return correlation_id
 
     def send_bytes(self) -> list[Any]:
         """Return the queued buffers."""
@@ -294,33 +321,37 @@ class _FrameParser(KafkaProtocol):  # type: ignore[misc]
         """
         if not self.in_flight_requests:
             raise CorrelationIdError("a response came that no request waits for")
-        header = self.in_flight_requests.popleft()
-        response_type: Any = header.get_response_class()
-        if header.request_api_key == FetchResponse.API_KEY:
-            response_type = _fetch_response[header.request_api_version]
-        if response_type is None or not hasattr(response_type, "flexible_version_q"):
-            raise KafkaProtocolError(
-                f"no response is known for api {header.request_api_key} v{header.request_api_version}"
-            )
+        expected, key, version = self.in_flight_requests.popleft()
+        response_type, flexible_header = _answer_to(key, version)
+        if response_type is None:
+            raise KafkaProtocolError(f"no response is known for api {key} v{version}")
         try:
             (correlation_id,) = _INT32.unpack_from(data, 0)
-            if correlation_id != header.correlation_id:
-                raise CorrelationIdError(
-                    f"expected the answer to request {header.correlation_id}, got {correlation_id}"
-                )
-            return [(correlation_id, response_type.decode(data[_header_size(response_type, header, data) :]))]
+            if correlation_id != expected:
+                raise CorrelationIdError(f"expected the answer to request {expected}, got {correlation_id}")
+            start = _header_size(data) if flexible_header else 4
+            return [(correlation_id, response_type.decode(data[start:]))]
         except (ValueError, IndexError, struct.error, OverflowError) as error:
             raise KafkaProtocolError(
-                f"cannot decode a {len(data)}-byte answer to api {header.request_api_key} "
-                f"v{header.request_api_version}: {error}"
+                f"cannot decode a {len(data)}-byte answer to api {key} v{version}: {error}"
             ) from error
 
 
-def _header_size(response_type: Any, header: Any, data: Any) -> int:
-    """Return where the body starts: after the correlation id and, in flexible versions, the tagged fields."""
+@functools.cache
+def _answer_to(key: int, version: int) -> tuple[Any, bool]:
+    """Return the class of the answer to a request (None if there is none) and whether its header is flexible."""
+    header = RequestHeader(request_api_key=key, request_api_version=version, correlation_id=0, client_id="")
+    response_type: Any = header.get_response_class()
+    if key == FetchResponse.API_KEY:
+        response_type = _fetch_response[version]
+    if not hasattr(response_type, "flexible_version_q"):
+        return None, False
     # KIP-511: the answer to ApiVersions keeps the old header, so that any client can read it.
-    if header.request_api_key == 18 or not response_type.flexible_version_q(header.request_api_version):
-        return 4
+    return response_type, key != _API_VERSIONS and response_type.flexible_version_q(version)
+
+
+def _header_size(data: Any) -> int:
+    """Return where the body starts: after the correlation id and the tagged fields."""
     if data[4] == 0:
         return 5
     count, pos = _uvarint(data, 4)
@@ -374,8 +405,44 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]
             return self._send_request(request, timeout_at=self._timeout_at(timeout_ms=request_timeout_ms))
         return super().send_request(request, request_timeout_ms=request_timeout_ms)
 
+    def _send_request(self, request: Any, future: Any = None, timeout_at: float | None = None) -> Any:
+        # As kafka.net's, which looks the version up anew for each request and makes a task of each deadline.
+        if future is None:
+            future = Future()
+        if self.closed:
+            return future.failure(KafkaConnectionError("closed"))
+        try:
+            if request.API_VERSION is None:
+                request.API_VERSION = self._version_of(request)
+        except IncompatibleBrokerVersion as error:
+            return future.failure(error)
+        sent_at = time.monotonic()
+        if timeout_at is None:
+            timeout_at = self._timeout_at(now=sent_at)
+        if timeout_at <= sent_at:
+            return future.failure(KafkaTimeoutError())
+        correlation_id = self.parser.send_request(request)
+        if request.expect_response():
+            timer = self.net.timer(timeout_at, lambda: self._request_timed_out(future, sent_at, timeout_at))
+            self.in_flight_requests.append((correlation_id, future, sent_at, timeout_at, timer))
+        else:
+            future.success(None)
+        if not self.paused:
+            self.transport.write(self.parser.send_bytes())
+        return future
+
+    def _version_of(self, request: Any) -> int:
+        if self.broker_version_data is None:
+            raise IncompatibleBrokerVersion("the broker's versions are not known yet")
+        key = request.API_KEY, request._min_version, request._max_version  # noqa: SLF001 - where kafka.net has them
+        version = self._versions.get(key)
+        if version is None:
+            version = self._versions[key] = int(self.broker_version_data.api_version(request))
+        return version
+
     def connection_made(self, transport: Any) -> None:
         """Take over a connected transport."""
+        self._versions: dict[tuple[int, int | None, int | None], int] = {}
         super().connection_made(transport)
         self.parser = _FrameParser(
             client_id=self.config["client_id"],

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import kafka.errors
 from kafka.net.inet import KafkaNetSocket
-from kafka.net.selector import NetworkSelector
 
 from sparkrelay.client.connection import BrokerConnection, PlainTransport, TlsTransport, net_settings
+from sparkrelay.client.loop import Loop
 from sparkrelay.client.messages import MetadataRequest
 from sparkrelay.client.metadata import Broker, Metadata
 from sparkrelay.client.oauth import TokenSource
@@ -65,14 +65,22 @@ class KafkaClient:
     """Connections to one cluster, and what is known of it.
 
     Usable without ``bootstrap``: requests without a node go to a bootstrap address until metadata is known.
+
+    Args:
+        config: how to reach the cluster.
+        loop: to share with other clients of the same thread; whoever made it drives and closes it. None for one's own.
+
+    Raises:
+        ConfigException: a certificate, key or list of them cannot be read.
     """
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, *, loop: Loop | None = None) -> None:
         self.config = config
         self._tls = make_context(config)  # first: a wrong file is said before anything is opened
         self.metadata = Metadata()
-        # kafka.net warns of each step of the loop over 100 ms; decoding a large response may take that.
-        self._net = NetworkSelector(client_id=config.client_id, slow_task_threshold_secs=0)
+        self._settings = net_settings(config)
+        self._owns_loop = loop is None
+        self._net = Loop(config.client_id) if loop is None else loop
         self._connections: dict[tuple[int, str], BrokerConnection] = {}
         self._backoff: dict[int, _Backoff] = {}
         self._versions: dict[int, dict[int, tuple[int, int]]] = {}
@@ -81,11 +89,12 @@ class KafkaClient:
         self._pending: set[Response] = set()
         self._last_error: KafkaException | None = None
         self._closed = False
-        self._settings = net_settings(config)
         self._tokens: TokenSource | None = None
         if config.security_protocol.startswith("SASL") and config.sasl_mechanism == "OAUTHBEARER":
             self._tokens = TokenSource(self._net, config)
             self._settings["sasl_oauth_token_provider"] = self._tokens
+        self._connecting: set[Any] = set()
+        self._idle_check: Any = None
         self._schedule_idle_check()
 
     def __enter__(self) -> Self:
@@ -99,7 +108,7 @@ class KafkaClient:
     def poll(self, timeout: float) -> None:
         """Do one turn: wait up to ``timeout`` seconds for anything to happen, and handle what did."""
         self._check_open()
-        self._net.poll(timeout_ms=max(0.0, timeout) * 1000)
+        self._net.turn(timeout)
 
     def wait(self, responses: Collection[Response], timeout: float) -> None:
         """Poll until all responses are done, whatever their outcome.
@@ -150,12 +159,17 @@ class KafkaClient:
         if self._closed:
             return
         self._closed = True
+        if self._idle_check is not None:
+            self._net.cancel(self._idle_check)
         for connection in list(self._connections.values()):
             connection.close(kafka.errors.KafkaConnectionError("the Kafka client was closed"))
         for response in list(self._pending):
             self._finish(response, None, DisconnectException("the Kafka client was closed"))
         self._connections.clear()
-        self._net.close()
+        for task in list(self._connecting):
+            self._net.cancel(task)
+        if self._owns_loop:
+            self._net.close()
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -331,6 +345,8 @@ class KafkaClient:
         connection.tokens = self._tokens
         deadline = time.monotonic() + self.config.socket_connection_setup_timeout_ms / 1000
         task = self._net.call_soon(lambda: self._connect(connection, broker, deadline))
+        self._connecting.add(task)
+        connection.init_future.add_both(lambda _: self._connecting.discard(task))
         # kafka.net bounds some of the steps, this bounds all of them: a port that accepts and then says nothing.
         timer = self._net.call_at(deadline, lambda: self._give_up(connection, task))
         connection.init_future.add_both(lambda _: self._net.cancel(timer))
@@ -469,7 +485,7 @@ class KafkaClient:
             busy = connection.in_flight_requests or not connection.connected
             if not busy and now - connection.transport.last_activity > idle:
                 connection.close()
-        self._net.call_later(max(1.0, idle / 4), self._schedule_idle_check)
+        self._idle_check = self._net.call_later(max(1.0, idle / 4), self._schedule_idle_check)
 
     # -- outcomes ---------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,10 @@
 ``Consumer`` is for programs and for group members; ``consumer.bounded`` reads exact ranges inside Spark tasks.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from sparkrelay.consumer.access import AccessKey
 from sparkrelay.consumer.assignor import (
     ClusterView,
@@ -11,9 +15,12 @@ from sparkrelay.consumer.assignor import (
     MemberSubscription,
     PartitionAssignor,
 )
-from sparkrelay.consumer.bounded import BoundedFetcher
 from sparkrelay.consumer.consumer import Consumer
+from sparkrelay.consumer.network import NetworkThread
 from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    from sparkrelay.consumer.bounded import BoundedFetcher
 
 __all__ = [
     "AccessKey",
@@ -23,6 +30,16 @@ __all__ = [
     "GroupMetadata",
     "MemberAssignment",
     "MemberSubscription",
+    "NetworkThread",
     "PartitionAssignor",
     "TopicPartition",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # The decoder's compiled loops come with it: 100 MB and half a second that a driver's consumers do without.
+    if name == "BoundedFetcher":
+        from sparkrelay.consumer.bounded import BoundedFetcher  # noqa: PLC0415
+
+        return BoundedFetcher
+    raise AttributeError(f"module 'sparkrelay.consumer' has no attribute {name!r}")

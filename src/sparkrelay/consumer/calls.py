@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.consumer.config import ConsumerConfig
     from sparkrelay.consumer.events import Mailbox
-    from sparkrelay.consumer.network import NetworkThread
+    from sparkrelay.consumer.network import Outlet
     from sparkrelay.consumer.subscription import SubscriptionState
     from sparkrelay.types import TopicPartition
 
@@ -35,7 +35,7 @@ class Calls:
         subscription: where the positions are.
     """
 
-    def __init__(self, network: NetworkThread, config: ConsumerConfig, subscription: SubscriptionState) -> None:
+    def __init__(self, network: Outlet, config: ConsumerConfig, subscription: SubscriptionState) -> None:
         self._network = network
         self._config = config
         self._subscription = subscription

@@ -12,6 +12,8 @@ import functools
 import time
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
+import pyarrow as pa
+
 from sparkrelay.consumer.access import AccessControl
 from sparkrelay.consumer.assignors import offered
 from sparkrelay.consumer.auto_commit import AutoCommit
@@ -32,7 +34,7 @@ from sparkrelay.consumer.events import (
     Subscribe,
 )
 from sparkrelay.consumer.fetch_buffer import TABLE_SCHEMA, FetchBuffer
-from sparkrelay.consumer.network import NetworkThread
+from sparkrelay.consumer.network import attach
 from sparkrelay.consumer.offsets import EARLIEST, LATEST
 from sparkrelay.consumer.positions import RESETS
 from sparkrelay.consumer.rebalance import RebalanceSteps
@@ -49,12 +51,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from contextlib import AbstractContextManager
 
-    import pyarrow as pa
-
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.consumer.access import AccessKey
     from sparkrelay.consumer.assignor import GroupMetadata, PartitionAssignor
     from sparkrelay.consumer.events import Adopted, Assigned, Prepared
+    from sparkrelay.consumer.network import NetworkThread
     from sparkrelay.consumer.rebalance import Callback
     from sparkrelay.types import TopicPartition
 
@@ -64,8 +65,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _CLOSE_SECONDS: Final = 30.0
-#: How exactly max.poll.interval.ms is kept.
-_POLLED_SECONDS: Final = 0.1
+#: Not ``empty_table()``: that imports pandas.
+_NO_ROWS: Final = pa.Table.from_batches([], TABLE_SCHEMA)
 
 
 def _guarded(method: Callable[Concatenate[Consumer, P], R]) -> Callable[Concatenate[Consumer, P], R]:
@@ -95,6 +96,7 @@ class Consumer:
             wanted first; names stand for built-in ones.
         fetching: False for a consumer that is only a member of its group: ``poll`` then serves rebalances and returns
             an empty table as soon as a callback ran; ``wakeup`` ends a waiting ``poll`` without an error.
+        network: a thread to share with other consumers; None for one of its own.
 
     Raises:
         ConfigException: a setting is unknown, malformed or out of range.
@@ -106,6 +108,7 @@ class Consumer:
         *,
         assignors: Sequence[PartitionAssignor | str] = (),
         fetching: bool = True,
+        network: NetworkThread | None = None,
     ) -> None:
         self._config = ConsumerConfig.from_dict(config)
         self._fetching = fetching
@@ -125,12 +128,11 @@ class Consumer:
                 check_crcs=self._config.check_crcs,
                 out_of_range=self._out_of_range,
             )
-        self._polled_at = 0.0
         self._group_failure: Exception | None = None
         self._leave_deadline: float | None = None
         self._closed = False
         self._wakeups = True
-        self._network = NetworkThread(self._config, self._mailbox, self._make_core)
+        self._network = attach(network, self._config, self._mailbox, self._make_core)
         self._calls = Calls(self._network, self._config, self._subscription)
         self._auto_commit = AutoCommit(
             self._calls,
@@ -138,7 +140,6 @@ class Consumer:
             enabled=self._config.enable_auto_commit and self._config.group_id is not None and fetching,
             interval=self._config.auto_commit_interval_ms / 1000,
         )
-        self._network.start()
 
     def _make_core(self, client: KafkaClient) -> ConsumerCore:
         return ConsumerCore(
@@ -263,10 +264,10 @@ class Consumer:
                 if table.num_rows:
                     return table
             elif self._mailbox.take_wakeup() or ran:
-                return TABLE_SCHEMA.empty_table()
+                return _NO_ROWS
             now = time.monotonic()
             if now >= deadline:
-                return TABLE_SCHEMA.empty_table()
+                return _NO_ROWS
             # The application is alive while it waits here, however long.
             self._mailbox.wait(self._has_news, min(deadline, now + self._config.max_poll_interval_ms / 3000))
             self._tell_polled()
@@ -276,16 +277,17 @@ class Consumer:
 
     def _collect(self, max_records: int, max_bytes: int | None) -> pa.Table:
         assert self._buffer is not None, "a consumer that fetches has one"
+        if self._buffer.empty:
+            return _NO_ROWS
         table = self._buffer.collect(max_records, max_bytes)
         # Whatever was taken makes room: the next fetch goes out while the application works.
         self._network.wake()
         return table
 
     def _tell_polled(self) -> None:
-        """Let the network thread know that the application lives; not each time, for it costs a change of threads."""
-        now = time.monotonic()
-        if now - self._polled_at >= _POLLED_SECONDS or self._network.core.awaits_poll:
-            self._polled_at = now
+        """Let the network thread know that the application lives: when it looks, which does not cost us a thread."""
+        now = self._network.polled_at = time.monotonic()
+        if self._network.dead or self._network.core.awaits_poll:
             self._network.submit(Polled(now))
 
     def _serve(self) -> bool:
@@ -554,3 +556,4 @@ class Consumer:
     def _check_open(self) -> None:
         if self._closed:
             raise DisconnectException("the consumer is closed")
+        self._network.check()

@@ -1,7 +1,7 @@
 """All request managers of one consumer, wired together, and which event goes to whom.
 
-It lives in the network thread. It is apart from the loop so that several consumers of one process can share a thread
-later, and so that a test can drive it with a clock of its own.
+It lives in the network thread. It is apart from the loop so that several consumers of one process can share a thread,
+and so that a test can drive it with a clock of its own.
 """
 
 from __future__ import annotations
@@ -131,9 +131,9 @@ class ConsumerCore:
     def process(self, event: ApplicationEvent, now: float) -> None:
         """Take an event of the application to its manager."""
         match event:
-            case Polled():
+            case Polled(time):
                 if self.membership is not None:
-                    self.membership.polled(now)
+                    self.membership.polled(time)
             case Prepared() | Assigned() | Adopted():
                 if self.membership is not None:
                     self.membership.answered(event, now)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.consumer.positions import LOST_POSITION
 from sparkrelay.errors import SparkRelayError, UnknownTopicException
-from sparkrelay.records.decode import HEADERS_TYPE, decode
+from sparkrelay.records.columns import HEADERS_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -115,6 +115,11 @@ class FetchBuffer:
 
     # -- the application thread --------------------------------------------------------------------------------------
 
+    @property
+    def empty(self) -> bool:
+        """Whether ``collect`` would find nothing at all, not even something to drop."""
+        return not self._parts and not self._errors
+
     def has_data(self) -> bool:
         """Tell whether ``collect`` might return something."""
         with self._lock:
@@ -189,6 +194,9 @@ class FetchBuffer:
         self, part: Fetched, max_rows: int, max_bytes: int | None, *, first: bool
     ) -> tuple[pa.RecordBatch | None, Fetched | None]:
         """Decode some of an answer, and move the position; return the records and what is left of the answer."""
+        # Its compiled loops are loaded with the first record: 100 MB that a consumer without records does not need.
+        from sparkrelay.records.decode import decode  # noqa: PLC0415
+
         topic, number = part.partition
         decoded = decode(
             part.records,

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode
 from sparkrelay.client.messages import FetchRequest
-from sparkrelay.consumer.requests import PollResult, RequestState, Unsent
-from sparkrelay.records.decode import AbortedTransaction
+from sparkrelay.consumer.requests import PollResult, RequestState, Unsent, aligned_wait_ms
+from sparkrelay.records.columns import AbortedTransaction
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class FetchManager:
             if (pause := node.wait(now)) > 0:
                 wait = min(wait, pause)
                 continue
-            requests.append(self._unsent(node_id, node, wanted))
+            requests.append(self._unsent(node_id, node, wanted, now))
         return PollResult(tuple(requests), wait)
 
     def limit(self, partition: TopicPartition, size: int) -> None:
@@ -165,9 +165,9 @@ class FetchManager:
         size = self._max_partition_bytes.get(partition, self._settings.max_partition_bytes)
         self._max_partition_bytes[partition] = min(size * 2, (1 << 31) - 1)
 
-    def _unsent(self, node_id: int, node: RequestState, wanted: Mapping[TopicPartition, int]) -> Unsent:
+    def _unsent(self, node_id: int, node: RequestState, wanted: Mapping[TopicPartition, int], now: float) -> Unsent:
         ids = {partition.topic: self._metadata.topic_id(partition.topic) for partition in wanted}
-        request = self._request(wanted, ids)
+        request = self._request(wanted, ids, now)
         node.sent()
         self._in_flight.update(wanted)
         names = {topic_id: name for name, topic_id in ids.items() if topic_id is not None}
@@ -186,7 +186,7 @@ class FetchManager:
         timeout = (self._settings.max_wait_ms + self._settings.request_timeout_ms) / 1000
         return Unsent(request, handle, node_id, FETCH_LANE, timeout)
 
-    def _request(self, wanted: Mapping[TopicPartition, int], ids: Mapping[str, uuid.UUID | None]) -> Any:
+    def _request(self, wanted: Mapping[TopicPartition, int], ids: Mapping[str, uuid.UUID | None], now: float) -> Any:
         make = FetchRequest.FetchTopic
         topics: dict[str, list[Any]] = {}
         for partition, offset in wanted.items():
@@ -204,7 +204,7 @@ class FetchManager:
             versions["max_version"] = _LAST_VERSION_WITH_NAMES
         return FetchRequest(
             replica_id=-1,
-            max_wait_ms=settings.max_wait_ms,
+            max_wait_ms=aligned_wait_ms(settings.max_wait_ms, now),
             min_bytes=settings.min_bytes,
             max_bytes=settings.max_bytes,
             isolation_level=1 if settings.read_committed else 0,

@@ -3,18 +3,28 @@
 One turn: take the application's events to their managers; ask each manager what it wants; send it; wait for the network
 or a wakeup; fail what ran out of time. All sockets live and die in this thread. See the consumer threading refactor,
 "Background thread and its lifecycle".
+
+Consumers of one process may share a thread: one selector under all their clients, and a consumer's managers are asked
+only when there is something new for them (an event, an answer) or when they said they would be due. A consumer whose
+managers fail is closed alone; if the thread itself fails, every call of every consumer raises what it died of
+(KAFKA-18812). Refused: one connection for all (a broker holds back a long Fetch or JoinGroup, and everything behind
+it), and asking every consumer on each turn of the loop (a hundred idle ones would be asked 200 times a second each).
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import logging
 import math
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.client.loop import Loop
+from sparkrelay.consumer.events import Polled
 from sparkrelay.consumer.topic_metadata import TopicsWanted
 from sparkrelay.errors import DisconnectException, KafkaException
 
@@ -27,24 +37,211 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.events import ApplicationEvent, Call, Mailbox
     from sparkrelay.consumer.requests import Unsent
 
-__all__ = ["NetworkThread"]
+__all__ = ["NetworkThread", "Outlet", "attach"]
 
 _log = logging.getLogger(__name__)
 _LONGEST_WAIT_SECONDS: Final = 5.0
+_CLOSE_SECONDS: Final = 30.0
 
 
 class NetworkThread:
-    """Owns the connections of one consumer.
+    """The connections of one consumer, or of many: ``Consumer(config, network=network)``.
+
+    It starts with the first consumer. Close the consumers before it: one that is closed with the thread does not leave
+    its group, and every call of it raises DisconnectException.
 
     Args:
-        config: the consumer's settings.
-        mailbox: notified when the thread dies.
-        make_core: makes the managers around the client's metadata; called in the thread.
+        name: of the thread.
     """
 
-    def __init__(
+    def __init__(self, name: str = "consumer-network") -> None:
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._started = False
+        self._lock = threading.Lock()
+        self._loop: Loop | None = None
+        self._ready = threading.Event()
+        self._outlets: set[Outlet] = set()
+        self._news: deque[Outlet] = deque()
+        self._due: list[tuple[float, int, Outlet]] = []
+        self._numbers = itertools.count()
+        self._stopping = False
+        self._ended = False
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- for application threads -------------------------------------------------------------------------------------
+
+    def attach(
         self, config: ConsumerConfig, mailbox: Mailbox, make_core: Callable[[KafkaClient], ConsumerCore]
+    ) -> Outlet:
+        """Take a consumer; return when it has what it needs.
+
+        Args:
+            config: the consumer's settings.
+            mailbox: notified when it ends.
+            make_core: makes the managers around the client's metadata; called in the thread.
+
+        Raises:
+            SparkRelayError: that failed, and nothing of it is left.
+            DisconnectException: the thread is closed, or has died; the message says of what.
+        """
+        self._start()
+        outlet = Outlet(self, config, mailbox, make_core)
+        outlet.wake()
+        # Looked at after the consumer was put into the queue: the thread looks into it once more when it has ended.
+        if self._ended:
+            raise self._obituary()
+        try:
+            outlet.await_start()
+        except BaseException:
+            outlet.stop(0)
+            raise
+        return outlet
+
+    def close(self, timeout: float = _CLOSE_SECONDS) -> None:
+        """End the thread, and with it every consumer that is not closed yet. May be repeated."""
+        with self._lock:
+            self._stopping = True
+            started = self._started
+        if started:
+            self.wake()
+            self._thread.join(timeout)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._ended or self._stopping:
+                raise self._obituary()
+            if not self._started:
+                self._thread.start()
+                self._started = True
+        self._ready.wait()
+        if self._ended:
+            raise self._obituary()
+
+    def put(self, outlet: Outlet) -> None:
+        """Have the thread look after a consumer when it has done what it is doing."""
+        self._news.append(outlet)
+
+    def wake(self) -> None:
+        """Have the thread look around now. Costs a system call only if it sleeps."""
+        if self._loop is not None:
+            self._loop.wakeup()
+
+    def _obituary(self) -> DisconnectException:
+        if self._failure is None:
+            return DisconnectException("the consumer's network thread is closed")
+        return _died(self._failure)
+
+    # -- the thread --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            loop = self._loop = Loop(self._thread.name)
+            self._ready.set()
+            while not self._stopping:
+                loop.turn(self._look_after(time.monotonic()))
+        except BaseException as error:  # noqa: BLE001 - it must be told to whoever waits
+            self._failure = error
+            _log.exception("the network thread of %d consumers died", len(self._outlets))
+        finally:
+            # First of all: whoever comes from now on is refused, whoever came before is found below.
+            self._ended = True
+            self._ready.set()
+            if self._outlets and self._failure is None:
+                _log.warning(
+                    "the network thread was closed before %d of its consumers; they did not leave their groups",
+                    len(self._outlets),
+                )
+            while self._news:
+                self._outlets.add(self._news.popleft())
+            for outlet in self._outlets:
+                outlet.end(self._obituary())
+            self._outlets.clear()
+            if self._loop is not None:
+                self._loop.close()
+
+    def _look_after(self, now: float) -> float:
+        """Turn each consumer that has news or is due; return seconds until the next one is."""
+        for _ in range(len(self._news)):
+            outlet = self._news.popleft()
+            # Before its events are taken: whoever adds one from here on puts it into the queue again.
+            outlet.listed = False
+            self._turn(outlet, now)
+        while self._due and self._due[0][0] <= now:
+            entry, _, outlet = heapq.heappop(self._due)
+            if entry != outlet.entry:
+                continue
+            outlet.entry = math.inf
+            if outlet.due <= now:
+                self._turn(outlet, now)
+            else:
+                self._schedule(outlet)
+        if self._news:
+            return 0.0
+        return self._due[0][0] - now if self._due else _LONGEST_WAIT_SECONDS
+
+    def _turn(self, outlet: Outlet, now: float) -> None:
+        if outlet.dead:
+            return
+        try:
+            if not outlet.started:
+                assert self._loop is not None, "the thread made it"
+                self._outlets.add(outlet)
+                outlet.start(self._loop)
+            outlet.due = now + min(outlet.turn(now), _LONGEST_WAIT_SECONDS)
+        except Exception as error:  # noqa: BLE001 - raised by every call of that consumer
+            if outlet.started:
+                _log.exception("a consumer's managers failed, it is closed")
+            outlet.failure = error
+            self._drop(outlet, _died(error))
+            return
+        if outlet.stopping:
+            self._drop(outlet, DisconnectException("the consumer is closed"))
+        else:
+            self._schedule(outlet)
+
+    def _drop(self, outlet: Outlet, why: DisconnectException) -> None:
+        self._outlets.discard(outlet)
+        outlet.end(why)
+
+    def _schedule(self, outlet: Outlet) -> None:
+        """Note when a consumer is due; an entry that is too early is corrected when its time comes."""
+        if outlet.due < outlet.entry:
+            outlet.entry = outlet.due
+            heapq.heappush(self._due, (outlet.due, next(self._numbers), outlet))
+
+
+class Outlet:
+    """One consumer's place in a network thread: what its application thread holds of it.
+
+    Attributes:
+        core: the consumer's managers.
+        polled_at: when the application last polled, monotonic: set by its thread, read at each turn. Not an event, so
+            that an idle ``poll`` does not wake the thread.
+        owns_thread: whether the thread ends with it.
+        listed: whether it is in the thread's queue of consumers with news.
+        started: whether client and managers were made.
+        stopping: whether it is to be closed.
+        due: monotonic time of its next turn if nothing happens before; used by the thread only.
+        entry: time of its entry in the thread's heap, infinity if it has none; used by the thread only.
+        failure: what its managers failed of.
+    """
+
+    core: ConsumerCore
+
+    def __init__(
+        self,
+        thread: NetworkThread,
+        config: ConsumerConfig,
+        mailbox: Mailbox,
+        make_core: Callable[[KafkaClient], ConsumerCore],
     ) -> None:
+        self._thread = thread
         self._config = config
         self._mailbox = mailbox
         self._make_core = make_core
@@ -52,33 +249,36 @@ class NetworkThread:
         self._calls: list[Call] = []
         self._new_calls: deque[Call] = deque()
         self._client: KafkaClient | None = None
-        self._stopping = False
-        self._ended = False
-        self._failure: BaseException | None = None
         self._trouble: KafkaException | None = None
         self._ready = threading.Event()
-        self.core: ConsumerCore
-        name = f"consumer-network-{config.client.client_id}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._gone = threading.Event()
+        self._obituary: DisconnectException | None = None
+        self.polled_at = -math.inf
+        self._polled_told = -math.inf
+        self.owns_thread = False
+        self.listed = False
+        self.started = False
+        self.stopping = False
+        self.due = self.entry = math.inf
+        self.failure: BaseException | None = None
 
     # -- for the application thread ----------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start the thread, and wait until it has made what it needs.
-
-        Raises:
-            SparkRelayError: it could not; the thread is gone then.
-        """
-        self._thread.start()
-        self._ready.wait()
-        if self._failure is not None:
-            self._thread.join()
-            raise self._failure
-
     @property
     def dead(self) -> bool:
-        """Whether the thread has ended: nothing will ever be answered."""
-        return self._ended
+        """Whether nothing will ever be answered."""
+        return self._obituary is not None
+
+    def await_start(self) -> None:
+        """Wait until client and managers are made.
+
+        Raises:
+            Exception: they could not be.
+        """
+        self._ready.wait()
+        if self.failure is not None:
+            raise self.failure
+        self.check()
 
     def submit(self, event: ApplicationEvent, call: Call | None = None) -> None:
         """Hand an event to the network thread.
@@ -89,70 +289,74 @@ class NetworkThread:
         if call is not None:
             self._new_calls.append(call)
         self._events.append(event)
-        if self.dead:
-            raise self._obituary()
         self.wake()
+        self.check()
 
     def wake(self) -> None:
-        """Have the thread look around now."""
-        if self._client is not None:
-            self._client.wakeup()
+        """Have the managers asked soon. Costs a system call only if the thread sleeps."""
+        if not self.listed:
+            self.listed = True
+            self._thread.put(self)
+            self._thread.wake()
+
+    def check(self) -> None:
+        """Raise what it died of, if it did.
+
+        Raises:
+            DisconnectException: nothing will ever be answered; the message says why.
+        """
+        if self._obituary is not None:
+            raise _again(self._obituary)
 
     def stop(self, timeout: float) -> None:
-        """End the thread and close the connections."""
-        self._stopping = True
+        """Close the connections, and the thread if it is the consumer's own; wait up to ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        self.stopping = True
         self.wake()
-        self._thread.join(timeout)
+        self._gone.wait(timeout)
+        if self.owns_thread:
+            self._thread.close(max(0.0, deadline - time.monotonic()))
 
-    def _obituary(self) -> DisconnectException:
-        if self._failure is None:
-            return DisconnectException("the consumer is closed")
-        return DisconnectException(f"the consumer's network thread died: {self._failure!r}; make a new consumer")
+    # -- for the network thread --------------------------------------------------------------------------------------
 
-    # -- the thread --------------------------------------------------------------------------------------------------
+    def start(self, loop: Loop) -> None:
+        """Make client and managers."""
+        self._client = KafkaClient(self._config.client, loop=loop)
+        self.core = self._make_core(self._client)
+        self.started = True
+        self._ready.set()
 
-    def _run(self) -> None:
-        try:
-            self._client = KafkaClient(self._config.client)
-            self.core = self._make_core(self._client)
-            self._ready.set()
-            while not self._stopping:
-                self._turn()
-        except BaseException as error:  # noqa: BLE001 - it must be told to whoever waits
-            self._failure = error
-            if self._ready.is_set():
-                _log.exception("the consumer's network thread died")
-        finally:
-            # First of all: whoever submits from now on is refused, whoever did before is found below.
-            self._ended = True
-            self._ready.set()
-            if self._client is not None:
-                self._client.close()
-            while self._new_calls:
-                self._calls.append(self._new_calls.popleft())
-            for call in self._calls:
-                call.fail(self._obituary())
-            self._mailbox.notify()
-
-    def _turn(self) -> None:
-        client, core = self._client, self.core
-        assert client is not None, "the thread made it"
-        now = time.monotonic()
+    def turn(self, now: float) -> float:
+        """Take events, send what the managers want; return seconds until they are due."""
+        core = self.core
+        if (polled_at := self.polled_at) != self._polled_told:
+            self._polled_told = polled_at
+            core.process(Polled(polled_at), now)
         while self._events:
             core.process(self._events.popleft(), now)
-        wait = _LONGEST_WAIT_SECONDS
+        wait = math.inf
         for manager in core.managers:
             result = manager.poll(now)
             for unsent in result.requests:
                 self._send(unsent)
             wait = min(wait, result.wait)
-        wait = min(wait, self._reap(now))
-        if self._events or self._stopping:
-            wait = 0.0
-        client.poll(wait)
+        return min(wait, self._reap(now))
+
+    def end(self, why: DisconnectException) -> None:
+        """Close everything; whoever waits, or calls from now on, is told why."""
+        self._obituary = why
+        if self._client is not None:
+            self._client.close()
+        while self._new_calls:
+            self._calls.append(self._new_calls.popleft())
+        for call in self._calls:
+            call.fail(_again(why))
+        self._ready.set()
+        self._gone.set()
+        self._mailbox.notify()
 
     def _send(self, unsent: Unsent) -> None:
-        assert self._client is not None, "the thread made it"
+        assert self._client is not None, "started"
         if isinstance(unsent.request, TopicsWanted):
             response = self._client.request_metadata(unsent.request.topics)
         else:
@@ -160,6 +364,8 @@ class NetworkThread:
         response.add_done_callback(lambda done: self._take(unsent, done))
 
     def _take(self, unsent: Unsent, response: Response) -> None:
+        if self.dead:
+            return
         error = self._trouble = response.error
         message = None if error is not None else response.result()
         try:
@@ -168,6 +374,10 @@ class NetworkThread:
             # A manager that cannot take an answer would wait for it for ever: say so instead.
             _log.error("an answer could not be handled", exc_info=True)
             self.core.fail(problem if isinstance(problem, KafkaException) else _internal(problem))
+        if not self.listed:
+            # We are the thread: it looks after the queue before it sleeps.
+            self.listed = True
+            self._thread.put(self)
 
     def _reap(self, now: float) -> float:
         """Fail calls that ran out of time; return seconds until the next one does."""
@@ -180,6 +390,38 @@ class NetworkThread:
                 call.last_error = self._trouble
         self._calls = [call for call in self._calls if not call.expire(now)]
         return min((call.deadline for call in self._calls), default=math.inf) - now
+
+
+def attach(
+    network: NetworkThread | None,
+    config: ConsumerConfig,
+    mailbox: Mailbox,
+    make_core: Callable[[KafkaClient], ConsumerCore],
+) -> Outlet:
+    """Connect a consumer to a network thread: the given one, or one of its own. See ``NetworkThread.attach``."""
+    if network is not None:
+        return network.attach(config, mailbox, make_core)
+    own = NetworkThread(f"consumer-network-{config.client.client_id}")
+    try:
+        outlet = own.attach(config, mailbox, make_core)
+    except BaseException:
+        own.close()
+        raise
+    outlet.owns_thread = True
+    return outlet
+
+
+def _died(cause: BaseException) -> DisconnectException:
+    error = DisconnectException(f"the consumer's network thread died: {cause!r}; make a new consumer")
+    error.__cause__ = cause
+    return error
+
+
+def _again(error: DisconnectException) -> DisconnectException:
+    """Return a copy: an exception that several threads raise would gather the tracebacks of all."""
+    copy = DisconnectException(*error.args)
+    copy.__cause__ = error.__cause__
+    return copy
 
 
 def _internal(problem: Exception) -> KafkaException:

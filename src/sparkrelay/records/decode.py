@@ -19,26 +19,13 @@ from sparkrelay.errors import CorruptRecordException, UnsupportedVersionExceptio
 from sparkrelay.records import batches as b
 from sparkrelay.records.arrow_buffers import BinaryWriter, validity_bitmap
 from sparkrelay.records.codecs import CodecError, decompress
+from sparkrelay.records.columns import HEADERS_TYPE, KAFKA_SCHEMA, AbortedTransaction
 from sparkrelay.records.record_loop import control_type, read_headers, read_records
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 __all__ = ["HEADERS_TYPE", "KAFKA_SCHEMA", "AbortedTransaction", "Decoded", "decode"]
-
-HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-
-KAFKA_SCHEMA: Final = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("ms", "UTC")),
-        ("timestampType", pa.int32()),
-        ("headers", HEADERS_TYPE),
-    ]
-)
-"""What decode() returns: the columns of Spark's Kafka source that a record batch knows."""
 
 _MAX_OFFSET: Final = (1 << 63) - 1
 _BINARY_LIMIT = (1 << 31) - 1  # not Final: a test lowers it, for nobody wants 2 GiB in a test
@@ -54,14 +41,6 @@ _RECORD_ERRORS: Final = (
     "bytes are left behind the last record",
     "a varint is longer than its type",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class AbortedTransaction:
-    """One entry of a Fetch response's list: this producer's records from here to its abort marker do not count."""
-
-    producer_id: int
-    first_offset: int
 
 
 @dataclass(frozen=True, slots=True)

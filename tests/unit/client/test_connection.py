@@ -4,10 +4,10 @@ import struct
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from kafka.net.selector import NetworkSelector
 
 from sparkrelay.client import connection
 from sparkrelay.client.connection import PlainTransport
+from sparkrelay.client.loop import Loop
 
 
 class Collector:
@@ -28,7 +28,7 @@ class Collector:
 
 @pytest.fixture
 def pair():
-    net = NetworkSelector(slow_task_threshold_secs=0)
+    net = Loop("test")
     made = []
 
     def make(limit=1 << 20):
@@ -58,21 +58,21 @@ def test_frames_arrive_whole_however_the_bytes_are_cut(data):
     payloads = [bytes([i % 251]) * size for i, size in enumerate(sizes)]
     stream = b"".join(map(framed, payloads))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
-    net = NetworkSelector(slow_task_threshold_secs=0)
+    net = Loop("test")
     left, right = socket.socketpair()
     left.setblocking(False)
     transport = PlainTransport(net, left, host="test", max_frame_bytes=1 << 20)
     # A scratch buffer smaller than most frames makes both ways of receiving take turns.
-    transport._scratch = memoryview(bytearray(data.draw(st.sampled_from([8, 64, 1024]))))
+    net.scratch = memoryview(bytearray(data.draw(st.sampled_from([8, 64, 1024]))))
     collector = Collector()
     transport.set_protocol(collector)
     transport.resume_reading()
     try:
         for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
             right.sendall(stream[start:end])
-            net.poll(0)
+            net.turn(0)
         for _ in range(10 * len(payloads) + 100):
-            net.poll(0)
+            net.turn(0)
             if len(collector.frames) == len(payloads):
                 break
         assert collector.frames == payloads
@@ -90,7 +90,7 @@ def test_a_large_frame_is_received_in_a_buffer_of_its_size(pair):
     while left_to_send or len(collector.frames) < 2:
         with contextlib.suppress(BlockingIOError):
             left_to_send = left_to_send[right.send(left_to_send) :]
-        net.poll(0)
+        net.turn(0)
     assert collector.frames == [payload, b"next"]
 
 
@@ -98,7 +98,7 @@ def test_a_frame_above_the_limit_ends_the_connection_and_names_the_setting(pair)
     net, transport, right, collector = pair(100)
     right.sendall(struct.pack(">i", 101))
     while collector.lost is None:
-        net.poll(1000)
+        net.turn(1)
     assert "receive.message.max.bytes=100" in str(collector.lost)
     assert transport.is_closing()
 
@@ -107,7 +107,7 @@ def test_the_end_of_the_stream_is_noticed(pair):
     net, _, right, collector = pair()
     right.close()
     while collector.lost is None:
-        net.poll(1000)
+        net.turn(1)
     assert "closed the connection" in str(collector.lost)
 
 
@@ -121,7 +121,7 @@ def test_lists_of_buffers_go_out_in_order_and_in_full(pair, monkeypatch):
     right.setblocking(False)
     received = bytearray()
     while len(received) < len(expected):
-        net.poll(0)
+        net.turn(0)
         with contextlib.suppress(BlockingIOError):
             received += right.recv(1 << 16)
     assert received == expected
@@ -133,7 +133,7 @@ def test_an_error_while_sending_is_not_raised_in_the_callers_stack(pair):
     transport.write(b"x")
     transport.write(b"y")
     while collector.lost is None:
-        net.poll(1000)
+        net.turn(1)
     with pytest.raises(RuntimeError, match="closed for writes"):
         transport.write(b"z")
 
