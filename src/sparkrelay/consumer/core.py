@@ -7,6 +7,7 @@ later, and so that a test can drive it with a clock of its own.
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING
 
 from sparkrelay.consumer.commits import CommitManager
@@ -89,6 +90,8 @@ class ConsumerCore:
             timeout_ms=config.client.request_timeout_ms,
         )
         self.membership: ClassicMembership | None = None
+        #: Time of the last ``Polled`` that was processed.
+        self.heard_poll = -math.inf
         self._commits: CommitManager | None = None
         managers: list[RequestManager] = []
         finders: list[RequestManager] = [self._topics]
@@ -121,6 +124,10 @@ class ConsumerCore:
         """Return a topic's partition numbers, as far as they are known."""
         return self._metadata.partitions(topic) or ()
 
+    def topics(self) -> frozenset[str]:
+        """Return the names of all topics that are known, without Kafka's internal ones."""
+        return frozenset(name for name, topic in self._metadata.topics().items() if not topic.is_internal)
+
     def fail(self, error: Exception) -> None:
         """Have the next ``poll`` raise ``error``."""
         self._mailbox.put(ErrorRaised(error))
@@ -129,6 +136,7 @@ class ConsumerCore:
         """Take an event of the application to its manager."""
         match event:
             case Polled():
+                self.heard_poll = event.time
                 if self.membership is not None:
                     self.membership.polled(now)
             case Prepared() | Assigned() | Adopted():

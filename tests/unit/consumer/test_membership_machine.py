@@ -18,6 +18,7 @@ from sparkrelay.client.messages import HeartbeatResponse, JoinGroupResponse, Lea
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.assignors import CooperativeStickyAssignor, RangeAssignor
 from sparkrelay.consumer.events import AssignNeeded, Call, ErrorRaised, JoinNeeded, Mailbox
+from sparkrelay.consumer.flows import blocking
 from sparkrelay.consumer.group_requests import MemberSettings
 from sparkrelay.consumer.membership import ClassicMembership, State
 from sparkrelay.consumer.rebalance import RebalanceSteps
@@ -212,11 +213,11 @@ class Member:
         answer = lambda reply: self.membership.answered(reply, now)  # noqa: E731
         assert not isinstance(event, ErrorRaised), repr(event.error)
         if isinstance(event, JoinNeeded):
-            error = self.steps.prepare(event, answer)
+            error = blocking(self.steps.prepare(event, answer), self.mailbox)
         elif isinstance(event, AssignNeeded):
             error = self.steps.assign(event, answer)
         else:
-            error = self.steps.adopt(event, answer)
+            error = blocking(self.steps.adopt(event, answer), self.mailbox)
         assert error is None, repr(error)
         return True
 
