@@ -174,15 +174,16 @@ class AccessControl:
         """
         stack = self._stack
         with self._lock:
-            # The holder may not be the caller: a coroutine that is never resumed ends wherever it is collected.
+            # The holder may not be the caller: a coroutine that is never resumed ends wherever it is thrown away.
             self._put(key.holder, key.before)
             if stack and stack[-1] is key:
                 stack.pop()
                 return
+            if key not in stack:
+                return  # abandoned
             early = self._early_return()
             # The call is over nevertheless: its own key goes, or the consumer is lost for ever.
-            if key in stack:
-                stack.remove(key)
+            stack.remove(key)
             raise early
 
     def check(self) -> None:
@@ -200,6 +201,11 @@ class AccessControl:
                 # The callback may have set another one for this thread.
                 self._put(me, top)
 
+    def abandon(self) -> None:
+        """Forget the calls under way: their event loop is gone, they will never end."""
+        with self._lock:
+            self._stack.clear()
+
     def lend(self, key: AccessKey) -> Lent:
         """Have the caller carry ``key`` for the time of a ``with`` block."""
         return Lent(self._carriers, key)
@@ -210,9 +216,8 @@ class AccessControl:
         return ConcurrentModificationError(f"{_name(me)} called a consumer that {_name(holder)} is using{hint}")
 
     def _early_return(self) -> AccessKeyError:
-        other = _name(self._stack[-1].holder) if self._stack else "nobody: this is an error in SparkRelay"
         return AccessKeyError(
-            f"a callback returned to {_name(self._me())} while {other} was still using the consumer; wait for "
+            f"a callback returned to {_name(self._me())} while {_name(self._stack[-1].holder)} was still using the consumer; wait for "
             "it before you return from the callback"
         )
 

@@ -107,7 +107,10 @@ class AsyncConsumer:
 
     def _check_loop(self, *, closing: bool = False) -> None:
         loop = asyncio.get_running_loop()
-        if self._loop is None or (closing and self._loop.is_closed()):
+        if closing and self._loop is not None and self._loop.is_closed():
+            self._loop = None
+            self._access.abandon()
+        if self._loop is None:
             self._loop = loop
         elif self._loop is not loop:
             raise ConcurrentModificationError(

@@ -281,6 +281,20 @@ def test_leaving_before_the_member_has_a_name_waits_for_it(group, make_call):
     assert group.driver.find("LeaveGroup").request.members[0].member_id == "m7"
 
 
+def test_subscribing_while_the_farewell_is_under_way_joins_afterwards(group, make_call):
+    """The application hears of the end of unsubscribe() before the membership's next turn."""
+    group.settle()
+    call = make_call()
+    group.membership.leave(call, "unsubscribing")
+    assert group.driver.poll() == ["LeaveGroup"]
+    group.driver.answer("LeaveGroup", LeaveGroupResponse(error_code=0))
+    assert call.done
+    group.subscribe()
+    group.driver.poll()
+    assert group.state is State.PREPARING
+    assert group.step(JoinNeeded).hold is Hold.KEEP
+
+
 def test_leaving_without_a_coordinator_does_not_look_for_one(group, make_call):
     """KAFKA-19357, KAFKA-18569."""
     group.settle()
