@@ -18,6 +18,7 @@
     ├── RecordException                     bytes from or for a topic
     │   ├── CorruptRecordException              a batch whose checksum or structure is wrong
     │   └── SerializationException              a value that does not fit its format
+    │       └── RecordDeserializationException      a record of a consumer (.topic, .partition, .offset, .column)
     ├── StreamsException                    a running instance
     │   ├── TaskAssignmentException             an assignment cannot be computed or followed
     │   ├── TaskMigratedException               the task belongs to somebody else now
@@ -56,6 +57,7 @@ __all__ = [
     "LockException",
     "OffsetOutOfRangeException",
     "ProducerFencedException",
+    "RecordDeserializationException",
     "RecordException",
     "RecordTooLargeException",
     "SerializationException",
@@ -174,6 +176,33 @@ class CorruptRecordException(RecordException):
 
 class SerializationException(RecordException):
     """A value does not fit its declared format; the message names topic, partition and offset if known."""
+
+
+class RecordDeserializationException(SerializationException):
+    """A consumer's deserialiser cannot read a record; the consumer's position stays in front of it.
+
+    Attributes:
+        topic: of the record.
+        partition: its number.
+        offset: of the record; ``seek`` to one more to go on.
+        column: ``key`` or ``value``.
+    """
+
+    def __init__(self, message: str, *, topic: str, partition: int, offset: int, column: str) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.column = column
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_record, (str(self), self.topic, self.partition, self.offset, self.column)
+
+
+def _rebuild_record(
+    message: str, topic: str, partition: int, offset: int, column: str
+) -> RecordDeserializationException:
+    return RecordDeserializationException(message, topic=topic, partition=partition, offset=offset, column=column)
 
 
 class StreamsException(SparkRelayError):

@@ -1,6 +1,7 @@
 """A Kafka consumer for Python: callbacks inside ``poll``, records as Arrow columns, client-side assignors.
 
-``Consumer`` is for programs and for group members; ``consumer.bounded`` reads exact ranges inside Spark tasks.
+``Consumer`` is for programs and for group members, ``AsyncConsumer`` for programs that await. ``consumer.bounded``
+reads exact ranges inside Spark tasks.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from sparkrelay.consumer.assignor import (
     MemberSubscription,
     PartitionAssignor,
 )
+from sparkrelay.consumer.async_consumer import AsyncConsumer
+from sparkrelay.consumer.committed_offsets import OffsetAndMetadata
 from sparkrelay.consumer.consumer import Consumer
 from sparkrelay.consumer.network import NetworkThread
+from sparkrelay.consumer.record import Record
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessKey",
+    "AsyncConsumer",
     "BoundedFetcher",
     "ClusterView",
     "Consumer",
@@ -31,7 +36,9 @@ __all__ = [
     "MemberAssignment",
     "MemberSubscription",
     "NetworkThread",
+    "OffsetAndMetadata",
     "PartitionAssignor",
+    "Record",
     "TopicPartition",
 ]
 

@@ -1,75 +1,163 @@
-"""Commits that nobody waits for: the automatic ones, and those of ``commit_async``."""
+"""Commits that nobody waits for: the automatic ones, and those of ``commit_async`` with their callbacks.
+
+Callbacks run in the thread or task that polls, in the order of the commits, and before ``commit`` and ``close`` return
+(KAFKA-16103).
+"""
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections import deque
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
 
-from sparkrelay.consumer.calls import wait_for
+from sparkrelay.consumer.events import Wait
+from sparkrelay.consumer.flows import attempt, outcome
 from sparkrelay.errors import SparkRelayError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
     from sparkrelay.consumer.calls import Calls
+    from sparkrelay.consumer.committed_offsets import OffsetsToCommit
     from sparkrelay.consumer.events import Mailbox
+    from sparkrelay.consumer.flows import Flow
+    from sparkrelay.consumer.subscription import SubscriptionState
 
-__all__ = ["AutoCommit"]
+    CommitCallback: TypeAlias = Callable[[OffsetsToCommit, BaseException | None], object]
+
+__all__ = ["AsyncCommits"]
 
 _log = logging.getLogger(__name__)
 
 
-class AutoCommit:
-    """Commits positions now and then. Only the application thread uses it.
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    future: Future[None]
+    offsets: OffsetsToCommit
+    callback: CommitCallback | None
 
-    It runs at the start of ``poll``, so it covers what earlier calls returned and nothing else (KAFKA-18641).
+
+class AsyncCommits:
+    """Commits positions now and then, and keeps track of what was committed without waiting.
+
+    Automatic commits are made at the start of ``poll``, so they cover what earlier calls returned and nothing else
+    (KAFKA-18641).
 
     Args:
         calls: submits commits.
         mailbox: where the application waits.
+        subscription: where the positions are.
         enabled: whether anything is committed automatically.
         interval: seconds between automatic commits.
+        after_callback: called after each callback; raises if somebody whom it let in is still using the consumer.
     """
 
-    def __init__(self, calls: Calls, mailbox: Mailbox, *, enabled: bool, interval: float) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        mailbox: Mailbox,
+        subscription: SubscriptionState,
+        *,
+        enabled: bool,
+        interval: float,
+        after_callback: Callable[[], None],
+    ) -> None:
         self._calls = calls
         self._mailbox = mailbox
+        self._subscription = subscription
         self.enabled = enabled
         self._interval = interval
+        self._after_callback = after_callback
         self._due = time.monotonic() + interval
         self._automatic: Future[None] | None = None
-        self._pending: list[Future[None]] = []
+        self._pending: deque[_Pending] = deque()
 
-    def note(self, future: Future[None]) -> None:
-        """Remember an asynchronous commit, so that ``close`` waits for it."""
-        self._pending = [one for one in self._pending if not one.done()]
-        self._pending.append(future)
+    # -- of the application ------------------------------------------------------------------------------------------
+
+    def submit(self, offsets: OffsetsToCommit | None, callback: CommitCallback | None) -> Future[None]:
+        """Commit offsets, or all positions as they are now, without waiting."""
+        wanted = MappingProxyType(dict(self._subscription.positions() if offsets is None else offsets))
+        future = self._calls.commit(wanted, self._calls.deadline(), retry=False).future
+        future.add_done_callback(self._mailbox.notify)
+        self._pending.append(_Pending(future, wanted, callback))
+        return future
+
+    @property
+    def have_news(self) -> bool:
+        """Whether ``run_callbacks`` has something to do."""
+        return bool(self._pending) and self._pending[0].future.done()
+
+    def run_callbacks(self) -> Flow[None]:
+        """Run the callbacks of commits that are decided, in order.
+
+        Raises:
+            BaseException: what a callback raised; those behind it wait for the next time.
+        """
+        while self.have_news:
+            pending = self._pending.popleft()
+            if pending.callback is None:
+                continue
+            failures: list[BaseException] = []
+            action = functools.partial(pending.callback, pending.offsets, _error_of(pending.future))
+            yield from attempt(failures, action)
+            yield from attempt(failures, self._after_callback)
+            if failures:
+                raise failures[0]
+
+    def settle(self, deadline: float) -> Flow[None]:
+        """Wait until all that was committed without waiting is decided, and run the callbacks; wakeups wait.
+
+        Raises:
+            BaseException: the first error of a callback, after all have run.
+        """
+        failures: list[BaseException] = []
+        while self._pending:
+            oldest = self._pending[0].future
+            if not oldest.done():
+                yield Wait(oldest.done, deadline, for_events=False, for_wakeup=False)
+            if not self.have_news:
+                break  # time is up
+            yield from attempt(failures, self.run_callbacks)
+        if failures:
+            raise failures[0]
+
+    # -- automatic ---------------------------------------------------------------------------------------------------
 
     def when_due(self) -> None:
         """Commit all positions if it is time; at most one such commit is under way."""
+        if not self.enabled:
+            return
         now = time.monotonic()
-        if self.enabled and now >= self._due and (self._automatic is None or self._automatic.done()):
+        if now >= self._due and (self._automatic is None or self._automatic.done()):
             self._due = now + self._interval
             self.soon()
 
     def soon(self) -> None:
-        """Commit all positions without waiting."""
+        """Commit all positions automatically, without waiting."""
         if self.enabled:
-            self._automatic = self._calls.commit(None, self._calls.deadline(), retry=False).future
-            self.note(self._automatic)
+            self._automatic = self.submit(None, None)
+            self._automatic.add_done_callback(_log_failure)
 
-    def now(self, deadline: float) -> None:
-        """Commit all positions and wait; a failure is logged only: others will read the records again."""
+    def now(self, deadline: float) -> Flow[None]:
+        """Commit all positions automatically and wait; a failure is only logged: others will read the records again."""
         if not self.enabled:
             return
         try:
-            wait_for(self._calls.commit(None, deadline, retry=True), self._mailbox, interruptible=False)
+            call = self._calls.commit(self._subscription.positions(), deadline, retry=True)
+            yield from outcome(call, self._mailbox, interruptible=False)
         except SparkRelayError as error:
             _log.warning("automatic commit failed: %s", error)
 
-    def await_pending(self, deadline: float) -> None:
-        """Wait until everything that was committed asynchronously is decided, or the deadline."""
-        for future in self._pending:
-            future.add_done_callback(self._mailbox.notify)
-            self._mailbox.wait(future.done, deadline, for_events=False, for_wakeup=False)
+
+def _error_of(future: Future[None]) -> BaseException | None:
+    return SparkRelayError("the commit was cancelled") if future.cancelled() else future.exception()
+
+
+def _log_failure(future: Future[None]) -> None:
+    if (error := _error_of(future)) is not None:
+        _log.warning("automatic commit failed: %s", error)

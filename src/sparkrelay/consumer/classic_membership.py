@@ -540,6 +540,8 @@ class ClassicMembership:
         self._forget_generation(forget_member=True)
         self.state = State.UNSUBSCRIBED
         self._hold = Hold.KEEP
+        if self._subscription:
+            self._prepare(Hold.KEEP, "the consumer subscribed while it was leaving")
 
     def _leave_request(self, reason: str, call: Call | None) -> Unsent | None:
         """Return LeaveGroup; None if there is nothing to leave, or nobody to tell."""

@@ -124,6 +124,10 @@ class ConsumerCore:
         """Return a topic's partition numbers, as far as they are known."""
         return self._metadata.partitions(topic) or ()
 
+    def topics(self) -> frozenset[str]:
+        """Return the names of all topics that are known, without Kafka's internal ones."""
+        return frozenset(name for name, topic in self._metadata.topics().items() if not topic.is_internal)
+
     def fail(self, error: Exception) -> None:
         """Have the next ``poll`` raise ``error``."""
         self._mailbox.put(ErrorRaised(error))

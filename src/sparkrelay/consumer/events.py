@@ -11,13 +11,15 @@ membership ignores its answer.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import enum
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sparkrelay.errors import TimeoutException, WakeupException
 
@@ -51,7 +53,11 @@ __all__ = [
     "Step",
     "Subscribe",
     "TopicsAsked",
+    "Wait",
 ]
+
+#: asyncio's timers take a day at most on some systems; whoever waits that long is woken by something else.
+_LONGEST_ALARM_SECONDS: Final = 86_400.0
 
 
 class Call:
@@ -78,12 +84,12 @@ class Call:
 
     def settle(self, result: Any) -> None:
         """Give the result, unless there is an outcome already."""
-        if not self.future.done():
+        with contextlib.suppress(InvalidStateError):
             self.future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
         """Give an error, unless there is an outcome already."""
-        if not self.future.done():
+        with contextlib.suppress(InvalidStateError):
             self.future.set_exception(error)
 
     def expire(self, now: float) -> bool:
@@ -110,7 +116,7 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """The topics to be a member for, or the pattern that they match."""
+    """The topics to be a member for: those named, or those that match ``pattern``."""
 
     topics: frozenset[str]
     pattern: re.Pattern[str] | None = None
@@ -278,66 +284,126 @@ class AdoptNeeded(Step):
 BackgroundEvent: TypeAlias = ErrorRaised | JoinNeeded | AssignNeeded | AdoptNeeded
 
 
-class Mailbox:
-    """Background events, and the one place where the application thread waits for anything at all.
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What the application thread waits for.
 
-    ``put``, ``notify`` and ``wakeup`` may be called from any thread.
+    Attributes:
+        ready: the wait is over when this is true.
+        deadline: monotonic time at which it is over in any case.
+        for_events: whether a background event ends it.
+        for_wakeup: whether ``wakeup`` ends it.
+    """
+
+    ready: Callable[[], object]
+    deadline: float
+    for_events: bool = True
+    for_wakeup: bool = True
+
+    def is_over(self) -> bool:
+        """Whether the deadline has passed."""
+        return time.monotonic() >= self.deadline
+
+
+class Mailbox:
+    """Background events, and the one place where the application waits for anything at all.
+
+    ``put``, ``notify`` and ``wakeup`` may be called from any thread, and from signal handlers: there is no lock that
+    the interrupted thread could hold, and no moment at which a wakeup falls between looking and waiting. Each wait
+    hangs up a bell first, looks then, and waits for the bell last; a bell that was rung stays rung.
     """
 
     def __init__(self) -> None:
-        self._condition = threading.Condition()
         self._events: deque[BackgroundEvent] = deque()
+        self._bells: list[Callable[[], object]] = []
         self._woken = False
 
     def put(self, event: BackgroundEvent) -> None:
         """Add an event and end the wait for it."""
-        with self._condition:
-            self._events.append(event)
-            self._condition.notify_all()
+        self._events.append(event)
+        self.notify()
 
     def take(self) -> BackgroundEvent | None:
         """Return the oldest event, None if there is none; cancelled steps are dropped."""
-        with self._condition:
-            while self._events:
-                event = self._events.popleft()
-                if not (isinstance(event, Step) and event.cancelled):
-                    return event
-            return None
+        while self._events:
+            event = self._events.popleft()
+            if not (isinstance(event, Step) and event.cancelled):
+                return event
+        return None
 
     def discard_steps(self) -> None:
         """Forget the steps of rebalances that have become pointless; errors stay."""
-        with self._condition:
-            self._events = deque(event for event in self._events if isinstance(event, ErrorRaised))
+        errors = []
+        while self._events:
+            event = self._events.popleft()
+            if isinstance(event, ErrorRaised):
+                errors.append(event)
+        self._events.extendleft(reversed(errors))
+
+    def clear(self) -> None:
+        """Forget all events."""
+        self._events.clear()
 
     def notify(self, _: object = None) -> None:
         """Have whoever waits look again."""
-        with self._condition:
-            self._condition.notify_all()
+        for ring in self._bells.copy():
+            ring()
 
     def wakeup(self) -> None:
         """End the present wait, or the next one."""
-        with self._condition:
-            self._woken = True
-            self._condition.notify_all()
+        self._woken = True
+        self.notify()
 
     def take_wakeup(self) -> bool:
         """Return whether ``wakeup`` was called since the last time."""
-        with self._condition:
-            woken, self._woken = self._woken, False
-            return woken
+        if not self._woken:
+            return False
+        self._woken = False
+        return True
 
     def raise_if_woken(self) -> None:
         """Raise WakeupException if ``wakeup`` was called since the last time."""
         if self.take_wakeup():
             raise WakeupException("wakeup() was called")
 
-    def wait(
-        self, ready: Callable[[], object], deadline: float, *, for_events: bool = True, for_wakeup: bool = True
-    ) -> None:
-        """Wait until ``ready()``, an event, a wakeup, or the deadline (monotonic); the middle two only if asked for."""
-        with self._condition:
-            while not (ready() or (for_wakeup and self._woken) or (for_events and self._events)):
-                left = deadline - time.monotonic()
+    def wait_for(self, wait: Wait) -> None:
+        """Block this thread until a wait is over."""
+        rung = threading.Lock()
+        rung.acquire()
+
+        def ring() -> None:
+            with contextlib.suppress(RuntimeError):  # it was rung already
+                rung.release()
+
+        self._bells.append(ring)
+        try:
+            while not self._is_over(wait):
+                left = wait.deadline - time.monotonic()
                 if left <= 0:
                     return
-                self._condition.wait(min(left, threading.TIMEOUT_MAX))
+                rung.acquire(timeout=min(left, threading.TIMEOUT_MAX))
+        finally:
+            self._bells.remove(ring)
+
+    async def awaited(self, wait: Wait) -> None:
+        """Await the end of a wait, in a task of the running event loop."""
+        loop, rung = asyncio.get_running_loop(), asyncio.Event()
+
+        def ring() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+                loop.call_soon_threadsafe(rung.set)
+
+        self._bells.append(ring)
+        left = wait.deadline - time.monotonic()
+        alarm = loop.call_later(left, rung.set) if left < _LONGEST_ALARM_SECONDS else None
+        try:
+            while not (self._is_over(wait) or wait.is_over()):
+                await rung.wait()
+                rung.clear()
+        finally:
+            self._bells.remove(ring)
+            if alarm is not None:
+                alarm.cancel()
+
+    def _is_over(self, wait: Wait) -> bool:
+        return bool(wait.ready() or (wait.for_wakeup and self._woken) or (wait.for_events and self._events))

@@ -1,7 +1,8 @@
-"""The application's part in a rebalance: callbacks and client-side assignors, run in the thread that polls.
+"""The application's part in a rebalance: callbacks and client-side assignors, run by the thread or task that polls.
 
 Whatever they raise, the membership gets its answer, so that the group goes on; the error then comes out of ``poll``
-(KAFKA-18160, KAFKA-16933). Steps that were overtaken meanwhile are not run.
+(KAFKA-18160, KAFKA-16933). That holds for interrupts and cancelled tasks too: what they hit is over, the rest of the
+step is done. Steps that were overtaken meanwhile are not run.
 """
 
 from __future__ import annotations
@@ -11,30 +12,33 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.consumer.assignor_check import checked_assignment, checked_user_data
 from sparkrelay.consumer.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
+from sparkrelay.consumer.flows import attempt
 from sparkrelay.errors import KafkaException
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from sparkrelay.consumer.assignor import PartitionAssignor
+    from sparkrelay.consumer.flows import Flow
     from sparkrelay.consumer.subscription import SubscriptionState
     from sparkrelay.types import TopicPartition
 
     Callback = Callable[[Any, list[TopicPartition]], object]
 
-__all__ = ["RebalanceSteps"]
+__all__ = ["RebalanceSteps", "first_failure"]
 
 _log = logging.getLogger(__name__)
 
 
 class RebalanceSteps:
-    """Runs the steps of one consumer's rebalances.
+    """Runs the steps of one consumer's rebalances, as flows.
 
     Args:
         consumer: first argument of callbacks.
         subscription: what the consumer holds.
         assignors: what it offers to its group.
-        before_revoking: called before partitions are given up in good order: the automatic commit.
+        before_revoking: called before partitions are given up in good order: the automatic commit, perhaps a flow.
+        after_callback: called after each callback; raises if somebody whom it let in is still using the consumer.
     """
 
     def __init__(
@@ -43,13 +47,15 @@ class RebalanceSteps:
         subscription: SubscriptionState,
         assignors: Sequence[PartitionAssignor],
         *,
-        before_revoking: Callable[[], None],
+        before_revoking: Callable[[], object],
+        after_callback: Callable[[], None] = lambda: None,
     ) -> None:
         self._consumer = consumer
         self._subscription = subscription
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._cooperative = all(assignor.supports_cooperative for assignor in assignors)
         self._before_revoking = before_revoking
+        self._after_callback = after_callback
         self._on_assigned: Callback | None = None
         self._on_revoked: Callback | None = None
         self._on_lost: Callback | None = None
@@ -62,24 +68,24 @@ class RebalanceSteps:
         self._on_revoked = on_revoked
         self._on_lost = on_lost if on_lost is not None else on_revoked
 
-    def prepare(self, step: JoinNeeded, answer: Callable[[Prepared], None]) -> Exception | None:
+    def prepare(self, step: JoinNeeded, answer: Callable[[Prepared], None]) -> Flow[BaseException | None]:
         """Give up what must be given up before joining, and gather user data; return the first error."""
-        failures: list[Exception] = []
+        failures: list[BaseException] = []
         prepared = Prepared(step.number, error=_INTERRUPTED)
         try:
             if step.hold is Hold.LOSE:
-                self.lose(failures)
+                yield from self.lose(failures)
             else:
                 held = self._subscription.assigned
                 gone = held if step.hold is Hold.REVOKE else {p for p in held if p.topic in step.dropped}
-                self.revoke(gone, failures)
+                yield from self.revoke(gone, failures)
             user_data, error = self._user_data(step.topics)
             prepared = Prepared(step.number, self._subscription.assigned, user_data, error)
             if error is not None:
                 failures.append(error)
         finally:
             answer(prepared)
-        return failures[0] if failures else None
+        return first_failure(failures)
 
     def assign(self, step: AssignNeeded, answer: Callable[[Assigned], None]) -> Exception | None:
         """Run the leader's assignor; return its error."""
@@ -95,57 +101,66 @@ class RebalanceSteps:
             answer(assigned)
         return None
 
-    def adopt(self, step: AdoptNeeded, answer: Callable[[Adopted], None]) -> Exception | None:
+    def adopt(self, step: AdoptNeeded, answer: Callable[[Adopted], None]) -> Flow[BaseException | None]:
         """Take an assignment: the assignor hears of it, then ``on_revoked``, then ``on_assigned``."""
-        failures: list[Exception] = []
+        failures: list[BaseException] = []
         held = self._subscription.assigned
         given = dict.fromkeys(step.assignment.partitions)
         gone = {p for p in held if p not in given}
         try:
             assignor = self._assignors.get(step.assignor)
             if assignor is not None:  # under KIP-848 the broker assigns
-                _attempt(failures, lambda: assignor.on_assignment(step.assignment, step.metadata))
+                yield from attempt(failures, lambda: assignor.on_assignment(step.assignment, step.metadata))
             if gone:
-                self.revoke(gone, failures)
-            if step.cancelled:
-                # The member was expelled meanwhile: what it was given may be another's already.
-                return failures[0] if failures else None
-            self._subscription.assign_from_group(list(given))
-            new = [p for p in sorted(given) if p not in held]
-            if self._on_assigned is not None:
-                self._call(self._on_assigned, new, failures)
+                yield from self.revoke(gone, failures)
+            if not step.cancelled:  # a callback may have unsubscribed, or the member was expelled meanwhile
+                self._subscription.assign_from_group(list(given))
+                new = [p for p in sorted(given) if p not in held]
+                yield from self._call(self._on_assigned, new, failures)
         finally:
-            self._subscription.release()
+            if not step.cancelled:
+                self._subscription.release()
             answer(Adopted(step.number, bool(gone) and self._cooperative, self._subscription.assigned))
-        return failures[0] if failures else None
+        return first_failure(failures)
 
-    def revoke(self, partitions: Iterable[TopicPartition], failures: list[Exception]) -> None:
+    def revoke(self, partitions: Iterable[TopicPartition], failures: list[BaseException]) -> Flow[None]:
         """Give partitions up in good order; their positions can be read and committed in the callback."""
         gone = sorted(partitions)
         if not gone:
             return
         self._subscription.hold_back(gone)
-        _attempt(failures, self._before_revoking)
-        if self._on_revoked is not None:
-            self._call(self._on_revoked, gone, failures)
-        self._drop(gone)
+        try:
+            yield from attempt(failures, self._before_revoking)
+            yield from self._call(self._on_revoked, gone, failures)
+        finally:
+            self._drop(gone)
 
-    def lose(self, failures: list[Exception]) -> None:
+    def lose(self, failures: list[BaseException]) -> Flow[None]:
         """Drop all partitions: others have them already."""
         gone = sorted(self._subscription.assigned)
         if not gone:
             return
         self._subscription.hold_back(gone)
-        if self._on_lost is not None:
-            self._call(self._on_lost, gone, failures)
-        self._drop(gone)
+        try:
+            yield from self._call(self._on_lost, gone, failures)
+        finally:
+            self._drop(gone)
 
     def _drop(self, gone: list[TopicPartition]) -> None:
         dropped = set(gone)
         self._subscription.keep([p for p in self._subscription.assigned if p not in dropped])
 
-    def _call(self, callback: Callback, partitions: list[TopicPartition], failures: list[Exception]) -> None:
-        _attempt(failures, lambda: callback(self._consumer, partitions))
+    def _call(
+        self, callback: Callback | None, partitions: list[TopicPartition], failures: list[BaseException]
+    ) -> Flow[None]:
+        if callback is None:
+            return
+        before = len(failures)
+        yield from attempt(failures, lambda: callback(self._consumer, partitions))
+        if len(failures) > before:
+            level = logging.ERROR if before else logging.DEBUG  # the first one comes out of poll
+            _log.log(level, "a rebalance callback failed", exc_info=failures[-1])
+        yield from attempt(failures, self._after_callback)
 
     def _user_data(self, topics: frozenset[str]) -> tuple[Mapping[str, bytes], Exception | None]:
         try:
@@ -159,9 +174,9 @@ class RebalanceSteps:
 _INTERRUPTED: Final = KafkaException("the step was interrupted")
 
 
-def _attempt(failures: list[Exception], action: Callable[[], object]) -> None:
-    try:
-        action()
-    except Exception as error:  # noqa: BLE001 - the rest of the step must happen all the same
-        _log.log(logging.ERROR if failures else logging.DEBUG, "a rebalance callback failed", exc_info=True)
-        failures.append(error)
+def first_failure(failures: Sequence[BaseException]) -> BaseException | None:
+    """Return what is to be raised: an interrupt or a cancellation must not be lost behind an error."""
+    for failure in failures:
+        if not isinstance(failure, Exception):
+            return failure
+    return failures[0] if failures else None

@@ -16,11 +16,11 @@ def access():
 
 
 def call(access, inside=lambda: None):
-    access.acquire()
+    key = access.acquire()
     try:
         return inside()
     finally:
-        access.release()
+        access.release(key)
 
 
 def on_thread(action, name="other"):

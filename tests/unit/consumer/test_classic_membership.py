@@ -9,7 +9,17 @@ from sparkrelay.client.messages import JoinGroupResponse, LeaveGroupResponse, Sy
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.assignor import ClusterView, MemberAssignment, MemberSubscription
 from sparkrelay.consumer.classic_membership import ClassicMembership, State
-from sparkrelay.consumer.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
+from sparkrelay.consumer.events import (
+    Adopted,
+    AdoptNeeded,
+    Assigned,
+    AssignNeeded,
+    Hold,
+    JoinNeeded,
+    Mailbox,
+    Prepared,
+)
+from sparkrelay.consumer.flows import blocking
 from sparkrelay.consumer.group_requests import MemberSettings
 from sparkrelay.consumer.leading import TopicWatch
 from sparkrelay.consumer.rebalance import RebalanceSteps
@@ -272,6 +282,20 @@ def test_leaving_before_the_member_has_a_name_waits_for_it(group, make_call):
     assert group.driver.find("LeaveGroup").request.members[0].member_id == "m7"
 
 
+def test_subscribing_while_the_farewell_is_under_way_joins_afterwards(group, make_call):
+    """The application hears of the end of unsubscribe() before the membership's next turn."""
+    group.settle()
+    call = make_call()
+    group.membership.leave(call, "unsubscribing")
+    assert group.driver.poll() == ["LeaveGroup"]
+    group.driver.answer("LeaveGroup", LeaveGroupResponse(error_code=0))
+    assert call.done
+    group.subscribe()
+    group.driver.poll()
+    assert group.state is State.PREPARING
+    assert group.step(JoinNeeded).hold is Hold.KEEP
+
+
 def test_leaving_without_a_coordinator_does_not_look_for_one(group, make_call):
     """KAFKA-19357, KAFKA-18569."""
     group.settle()
@@ -399,6 +423,10 @@ def test_the_leader_asks_for_a_rebalance_when_topics_change_but_not_for_those_it
 # -- the application's part --------------------------------------------------------------------------------------------
 
 
+def run(flow):
+    return blocking(flow, Mailbox())
+
+
 class Plain:
     name, supports_cooperative = "x", True
 
@@ -438,7 +466,7 @@ class App:
 
     def adopt(self, *partitions):
         step = AdoptNeeded(1, "x", MemberAssignment(partitions), None)
-        return self.steps.adopt(step, self.answers.append)
+        return run(self.steps.adopt(step, self.answers.append))
 
 
 def test_the_order_of_a_rebalance():
@@ -473,9 +501,9 @@ def test_an_interrupt_in_a_callback_still_answers():
         raise KeyboardInterrupt
 
     app.steps.set_callbacks(None, interrupted, None)
-    with pytest.raises(KeyboardInterrupt):
-        app.adopt(T1)
-    assert len(app.answers) == 1
+    assert isinstance(app.adopt(T1), KeyboardInterrupt)
+    assert app.answers == [Adopted(1, revoked=True, owned=frozenset({T1}))]
+    assert app.subscription.assigned == {T1}
 
 
 def test_new_partitions_are_not_fetched_before_the_callback_returned():
@@ -500,7 +528,8 @@ def test_preparing_gives_up_as_told():
         (Hold.LOSE, (), [("lost", T0), "user data"], set()),
     ):
         app = App()
-        assert app.steps.prepare(JoinNeeded(7, hold, frozenset({"t"}), frozenset(dropped)), app.answers.append) is None
+        step = JoinNeeded(7, hold, frozenset({"t"}), frozenset(dropped))
+        assert run(app.steps.prepare(step, app.answers.append)) is None
         assert app.story == story
         assert app.answers == [Prepared(7, frozenset(owned), {"x": b"u"})]
 
@@ -508,7 +537,7 @@ def test_preparing_gives_up_as_told():
 def test_lost_partitions_go_to_on_revoked_without_on_lost():
     app = App()
     app.steps.set_callbacks(None, lambda _, p: app.story.append(("revoked", *p)), None)
-    app.steps.prepare(JoinNeeded(7, Hold.LOSE, frozenset(), frozenset()), app.answers.append)
+    run(app.steps.prepare(JoinNeeded(7, Hold.LOSE, frozenset(), frozenset()), app.answers.append))
     assert app.story[0] == ("revoked", T0)
 
 

@@ -19,6 +19,7 @@ from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.assignors import CooperativeStickyAssignor, RangeAssignor
 from sparkrelay.consumer.classic_membership import ClassicMembership, State
 from sparkrelay.consumer.events import AssignNeeded, Call, ErrorRaised, JoinNeeded, Mailbox
+from sparkrelay.consumer.flows import blocking
 from sparkrelay.consumer.group_requests import MemberSettings
 from sparkrelay.consumer.rebalance import RebalanceSteps
 from sparkrelay.consumer.requests import RequestState
@@ -213,11 +214,11 @@ class Member:
         answer = lambda reply: self.membership.answered(reply, now)  # noqa: E731
         assert not isinstance(event, ErrorRaised), repr(event.error)
         if isinstance(event, JoinNeeded):
-            error = self.steps.prepare(event, answer)
+            error = blocking(self.steps.prepare(event, answer), self.mailbox)
         elif isinstance(event, AssignNeeded):
             error = self.steps.assign(event, answer)
         else:
-            error = self.steps.adopt(event, answer)
+            error = blocking(self.steps.adopt(event, answer), self.mailbox)
         assert error is None, repr(error)
         return True
 

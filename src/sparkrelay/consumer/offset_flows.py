@@ -1,0 +1,158 @@
+"""What a consumer does with offsets: committing, seeking, asking; the other half of ``session``."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from sparkrelay.consumer.committed_offsets import OffsetAndMetadata
+from sparkrelay.consumer.events import PartitionsChanged, Wait
+from sparkrelay.consumer.flows import outcome
+from sparkrelay.errors import ConfigException, TimeoutException
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from concurrent.futures import Future
+
+    from sparkrelay.consumer.auto_commit import AsyncCommits, CommitCallback
+    from sparkrelay.consumer.committed_offsets import OffsetsToCommit
+    from sparkrelay.consumer.events import Call
+    from sparkrelay.consumer.flows import Flow
+    from sparkrelay.consumer.session import Session
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["OffsetFlows"]
+
+
+class OffsetFlows:
+    """See the module.
+
+    Args:
+        session: whose offsets.
+        commits: those that nobody waits for.
+        fetching: whether positions are looked up at all.
+    """
+
+    def __init__(self, session: Session, commits: AsyncCommits, *, fetching: bool) -> None:
+        self._session = session
+        self._network = session.network
+        self._mailbox = session.mailbox
+        self._subscription = session.subscription
+        self._calls = session.calls
+        self._commits = commits
+        self._fetching = fetching
+
+    # -- committing --------------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: OffsetsToCommit | None, timeout: float | None) -> Flow[None]:
+        """Commit and wait; what was committed without waiting is decided first, and its callbacks have run."""
+        self._session.require_group("commit()")
+        deadline = self._calls.deadline(timeout)
+        call = self._calls.commit(self._subscription.positions() if offsets is None else offsets, deadline, retry=True)
+        try:
+            yield from self._outcome(call)
+        except Exception:
+            if call.done:
+                yield from self._commits.run_callbacks()
+            raise
+        yield from self._commits.settle(deadline)
+
+    def commit_async(self, offsets: OffsetsToCommit | None, callback: CommitCallback | None) -> Future[None]:
+        """Commit without waiting."""
+        self._session.require_group("commit_async()")
+        return self._commits.submit(offsets, callback)
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None
+    ) -> Flow[dict[TopicPartition, OffsetAndMetadata | None]]:
+        """Return what the group has committed."""
+        self._session.require_group("committed()")
+        wanted = frozenset(partitions)
+        found = yield from self._outcome(self._calls.committed(wanted, self._calls.deadline(timeout)))
+        return {p: _committed(*found[p]) if p in found else None for p in sorted(wanted)}
+
+    # -- positions ---------------------------------------------------------------------------------------------------
+
+    def position(self, partition: TopicPartition, timeout: float | None) -> Flow[int]:
+        """Return a position; look it up if need be."""
+        deadline = self._calls.deadline(timeout)
+        wait = Wait(lambda: self._known_or_gone(partition), deadline, for_events=False)
+        while True:
+            standing = self._subscription.get(partition)
+            if standing is None:
+                raise ConfigException(f"{partition} is not assigned to this consumer")
+            if standing.position is not None:
+                return standing.position
+            if not self._fetching:
+                raise ConfigException("position() of a consumer that does not fetch; use committed()")
+            self._network.submit(PartitionsChanged(frozenset()))
+            yield wait
+            if self._known_or_gone(partition):
+                continue
+            self._mailbox.raise_if_woken()
+            if time.monotonic() >= deadline:
+                raise TimeoutException(f"the position of {partition} was not found in time")
+
+    def _known_or_gone(self, partition: TopicPartition) -> bool:
+        standing = self._subscription.get(partition)
+        return standing is None or standing.position is not None or self._network.dead
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at an offset."""
+        if offset < 0:
+            raise ConfigException(f"seek() to offset {offset} of {partition}: offsets are not negative")
+        self._subscription.seek(partition, offset)
+        self._network.submit(PartitionsChanged(frozenset([partition.topic])))
+
+    def seek_to(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
+        """Go on at the start or the end of partitions, by default all."""
+        wanted = list(partitions) or sorted(self._subscription.assigned)
+        for partition in wanted:
+            self._subscription.seek_to(partition, timestamp)
+        self._network.submit(PartitionsChanged(frozenset(p.topic for p in wanted)))
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Return records of paused partitions again."""
+        self._subscription.set_paused(partitions, False)
+        self._network.wake()
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], timeout: float | None
+    ) -> Flow[dict[TopicPartition, int]]:
+        """Ask for offsets by timestamp, start or end."""
+        found: dict[TopicPartition, int] = yield from self._outcome(
+            self._calls.list_offsets(wanted, self._calls.deadline(timeout))
+        )
+        return found
+
+    def for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout: float | None
+    ) -> Flow[dict[TopicPartition, int | None]]:
+        """Ask for the first offset at or after a timestamp."""
+        for partition, timestamp in timestamps.items():
+            if timestamp < 0:
+                raise ConfigException(
+                    f"offsets_for_times(): timestamp {timestamp} of {partition} is negative; it is in ms since 1970. "
+                    "For starts and ends there are beginning_offsets() and end_offsets()"
+                )
+        found = yield from self.list_offsets(dict(timestamps), timeout)
+        return {p: offset if offset >= 0 else None for p, offset in found.items()}
+
+    def partitions_for(self, topic: str, timeout: float | None) -> Flow[tuple[int, ...]]:
+        """Ask for the partitions of a topic."""
+        yield from self._outcome(self._calls.topics(frozenset([topic]), self._calls.deadline(timeout)))
+        return self._network.core.partitions(topic)
+
+    def topics(self, timeout: float | None) -> Flow[frozenset[str]]:
+        """Ask for all topics."""
+        yield from self._outcome(self._calls.topics(None, self._calls.deadline(timeout)))
+        return self._network.core.topics()
+
+    def _outcome(self, call: Call) -> Flow[Any]:
+        return outcome(call, self._mailbox, interruptible=True)
+
+
+def _committed(offset: int, leader_epoch: int, text: str) -> OffsetAndMetadata:
+    return OffsetAndMetadata(offset, text, leader_epoch)

@@ -1,0 +1,406 @@
+"""The application's side of a consumer, without a face: its parts, and what it does, as flows.
+
+``Consumer`` runs the flows on the calling thread, ``AsyncConsumer`` in the current task. Whoever calls has the consumer
+to itself (see ``access``), so nothing here is locked. See the consumer threading refactor, "Application thread and its
+lifecycle". What concerns offsets is in ``offset_flows``.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.consumer.assignors import offered
+from sparkrelay.consumer.auto_commit import AsyncCommits
+from sparkrelay.consumer.calls import Calls
+from sparkrelay.consumer.config import ConsumerConfig
+from sparkrelay.consumer.core import ConsumerCore
+from sparkrelay.consumer.deserializers import Deserializers, first_offsets
+from sparkrelay.consumer.events import (
+    AdoptNeeded,
+    AssignNeeded,
+    Call,
+    ErrorRaised,
+    JoinNeeded,
+    Leave,
+    Mailbox,
+    PartitionsChanged,
+    Polled,
+    Rejoin,
+    Subscribe,
+    Wait,
+)
+from sparkrelay.consumer.fetch_buffer import FetchBuffer
+from sparkrelay.consumer.flows import attempt, outcome
+from sparkrelay.consumer.network import attach
+from sparkrelay.consumer.offset_flows import OffsetFlows
+from sparkrelay.consumer.positions import RESETS
+from sparkrelay.consumer.rebalance import RebalanceSteps, first_failure
+from sparkrelay.consumer.subscription import SubscriptionState
+from sparkrelay.errors import (
+    ConfigException,
+    DisconnectException,
+    OffsetOutOfRangeException,
+    SparkRelayError,
+    TimeoutException,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from sparkrelay.client.kafka_client import KafkaClient
+    from sparkrelay.consumer.access import AccessControl
+    from sparkrelay.consumer.assignor import GroupMetadata, PartitionAssignor
+    from sparkrelay.consumer.deserializers import Deserializer
+    from sparkrelay.consumer.events import Adopted, Assigned, Prepared
+    from sparkrelay.consumer.flows import Flow
+    from sparkrelay.consumer.network import NetworkThread
+    from sparkrelay.consumer.rebalance import Callback
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["Session"]
+
+_CLOSE_SECONDS: Final = 30.0
+#: The farewell to the group is given so long even if nobody wants to wait: others wait for the partitions.
+_FAREWELL_SECONDS: Final = 1.0
+
+
+class Session:
+    """See the module.
+
+    Args:
+        face: what callbacks get as their first argument.
+        config: Kafka's dotted keys, and ``key.deserializer`` and ``value.deserializer``.
+        access: who may use the consumer.
+        assignors: see ``Consumer``.
+        key_deserializer: see ``Consumer``.
+        value_deserializer: see ``Consumer``.
+        fetching: see ``Consumer``.
+        network: see ``Consumer``.
+    """
+
+    def __init__(
+        self,
+        face: object,
+        config: Mapping[str, object],
+        access: AccessControl,
+        *,
+        assignors: Sequence[PartitionAssignor | str],
+        key_deserializer: Deserializer | object | None,
+        value_deserializer: Deserializer | object | None,
+        fetching: bool,
+        network: NetworkThread | None,
+    ) -> None:
+        self._deserializers, rest = Deserializers.of(config, key_deserializer, value_deserializer)
+        self.config = ConsumerConfig.from_dict(rest)
+        self._fetching = fetching
+        self._assignors = self.config.choose_assignors(assignors, offered)
+        self.mailbox = Mailbox()
+        self.subscription = SubscriptionState()
+        self._rebalance = RebalanceSteps(
+            face, self.subscription, self._assignors, before_revoking=self._before_revoking, after_callback=access.check
+        )
+        self._buffer: FetchBuffer | None = None
+        if fetching:
+            self._buffer = FetchBuffer(
+                self.subscription,
+                self.mailbox,
+                read_committed=self.config.read_committed,
+                check_crcs=self.config.check_crcs,
+                out_of_range=self._out_of_range,
+            )
+        self._pattern: re.Pattern[str] | None = None
+        self._group_failure: Exception | None = None
+        self._leave_deadline: float | None = None
+        self.closed = False
+        self._wakeups = True
+        self.network = attach(network, self.config, self.mailbox, self._make_core)
+        self.calls = Calls(self.network, self.config)
+        self._commits = AsyncCommits(
+            self.calls,
+            self.mailbox,
+            self.subscription,
+            enabled=self.config.enable_auto_commit and self.config.group_id is not None and fetching,
+            interval=self.config.auto_commit_interval_ms / 1000,
+            after_callback=access.check,
+        )
+        self.offsets = OffsetFlows(self, self._commits, fetching=fetching)
+
+    def _make_core(self, client: KafkaClient) -> ConsumerCore:
+        return ConsumerCore(
+            self.config,
+            client.metadata,
+            mailbox=self.mailbox,
+            subscription=self.subscription,
+            assignors=self._assignors,
+            buffer=self._buffer,
+        )
+
+    # -- subscription ------------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | str | re.Pattern[str],
+        on_assigned: Callback | None,
+        on_revoked: Callback | None,
+        on_lost: Callback | None,
+    ) -> Flow[None]:
+        """Become a member of the group for topics; for none, ``unsubscribe``."""
+        wanted, pattern = _topics_or_pattern(topics)
+        if not wanted and pattern is None:
+            yield from self.leave("subscribe() to nothing", self.calls.deadline())
+            return
+        self.require_group("subscribe()")
+        self.subscription.subscribe(wanted)
+        self._pattern = pattern
+        self._rebalance.set_callbacks(on_assigned, on_revoked, on_lost)
+        self.network.submit(Subscribe(wanted, pattern))
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> Flow[None]:
+        """Read partitions outside of any group's rebalances; none of them is ``unsubscribe``."""
+        wanted = list(partitions)
+        if not wanted:
+            yield from self.leave("assign() of nothing", self.calls.deadline())
+            return
+        self._commits.soon()
+        self.subscription.assign_by_hand(wanted)
+        self.network.submit(PartitionsChanged(frozenset(p.topic for p in wanted)))
+
+    def unsubscribe(self) -> Flow[None]:
+        """Give up everything, and leave the group."""
+        yield from self.leave("the consumer unsubscribed", self.calls.deadline())
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Ask for a rebalance."""
+        self.network.submit(Rejoin(reason))
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return the member's place in its group."""
+        self.require_group("group_metadata()")
+        metadata = self.network.core.group_metadata
+        assert metadata is not None, "there is a group.id"
+        return metadata
+
+    # -- polling -----------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float, max_records: int | None, max_bytes: int | None) -> Flow[pa.Table]:
+        """Serve the group, and return records.
+
+        There is no wait between the move of the positions and the return (KAFKA-15555).
+        """
+        if max_records is not None and max_records < 1:
+            raise ConfigException(f"max_records={max_records} must be at least 1")
+        deadline = time.monotonic() + timeout
+        if self._group_failure is not None:
+            raise self._group_failure
+        if not self._is_member and not self.subscription.by_hand:
+            raise ConfigException("poll() of a consumer without topics or partitions; call subscribe() or assign()")
+        self._tell_polled()
+        self._commits.when_due()
+        while True:
+            ran = yield from self._serve()
+            if self._fetching:
+                self.mailbox.raise_if_woken()
+                table = self._collect(max_records or self.config.max_poll_records, max_bytes)
+                if table.num_rows:
+                    return table
+            elif self.mailbox.take_wakeup() or ran:
+                return self._deserializers.empty
+            now = time.monotonic()
+            if now >= deadline:
+                return self._deserializers.empty
+            # The application is alive while it waits here, however long.
+            yield Wait(self._has_news, min(deadline, now + self.config.max_poll_interval_ms / 3000))
+            self._tell_polled()
+
+    def _has_news(self) -> bool:
+        return self.network.dead or self._commits.have_news or (self._buffer is not None and self._buffer.has_data())
+
+    def _collect(self, max_records: int, max_bytes: int | None) -> pa.Table:
+        assert self._buffer is not None, "a consumer that fetches has one"
+        if not self._buffer.has_data():
+            return self._deserializers.empty
+        before = self.subscription.positions()
+        try:
+            table = self._buffer.collect(max_records, max_bytes)
+            read, error = self._deserializers.read(table)
+        except SparkRelayError:
+            raise  # nothing was taken
+        except BaseException:
+            # Whatever was taken will not be returned: a Ctrl-C may come at any moment.
+            self._go_back(before)
+            raise
+        if error is not None:
+            self._go_back(first_offsets(table.slice(read.num_rows)))
+            if not read.num_rows:
+                raise error
+        # Whatever was taken makes room: the next fetch goes out while the application works.
+        self.network.wake()
+        return read
+
+    def _go_back(self, positions: Mapping[TopicPartition, int]) -> None:
+        for partition, offset in positions.items():
+            standing = self.subscription.get(partition)
+            if standing is not None and standing.position is not None and standing.position > offset:
+                self.subscription.seek(partition, offset, standing.leader_epoch)
+
+    def _tell_polled(self) -> None:
+        """Let the network thread know that the application lives: when it looks, which does not cost us a thread."""
+        now = self.network.polled_at = time.monotonic()
+        if self.network.dead or self.network.core.awaits_poll:
+            self.network.submit(Polled(now))
+
+    def _serve(self) -> Flow[bool]:
+        """Do the application's part of what the network thread waits for; return whether a callback may have run.
+
+        Raises:
+            BaseException: the first error among them; what came behind it waits for the next call.
+        """
+        ran = False
+        if self._commits.have_news:
+            yield from self._commits.run_callbacks()
+        while (event := self.mailbox.take()) is not None:
+            error: BaseException | None = None
+            match event:
+                case ErrorRaised():
+                    error = event.error
+                    if self.network.core.given_up:
+                        self._group_failure = event.error
+                case JoinNeeded():
+                    held = self.subscription.assigned
+                    error = yield from self._rebalance.prepare(event, self._answer)
+                    ran = ran or held != self.subscription.assigned
+                case AssignNeeded():
+                    error = self._rebalance.assign(event, self._answer)
+                case AdoptNeeded():
+                    error = yield from self._rebalance.adopt(event, self._answer)
+                    ran = True
+            if error is not None:
+                raise error
+            self.check_open()  # a callback may have closed the consumer
+        return ran
+
+    def _answer(self, answer: Prepared | Assigned | Adopted) -> None:
+        if not self.closed:
+            self.network.submit(answer)
+
+    def wakeup(self) -> None:
+        """End a wait, or the next one. For any thread, and for signal handlers."""
+        if self._wakeups:
+            self.mailbox.wakeup()
+
+    # -- closing -----------------------------------------------------------------------------------------------------
+
+    def close(self, timeout: float | None) -> Flow[None]:
+        """Commit (if automatic), give up partitions, leave the group, end the network thread."""
+        if self.closed:
+            return
+        self._wakeups = False
+        self.mailbox.take_wakeup()
+        deadline = time.monotonic() + (_CLOSE_SECONDS if timeout is None else timeout)
+        failures: list[BaseException] = []
+        try:
+            yield from attempt(failures, lambda: self.leave("the consumer is being closed", deadline))
+            yield from attempt(failures, lambda: self._commits.settle(deadline))
+        finally:
+            self.closed = True
+            self.network.stop(0.0)
+        yield from attempt(failures, lambda: self._stopped(deadline))
+        self.network.stop(1.0)
+        if (failure := first_failure(failures)) is not None:
+            raise failure
+
+    def _stopped(self, deadline: float) -> Flow[None]:
+        limit = max(deadline, time.monotonic() + 1.0)
+        yield Wait(lambda: self.network.dead, limit, for_events=False, for_wakeup=False)
+
+    def leave(self, reason: str, deadline: float) -> Flow[None]:
+        """Run the callbacks for what is held, then leave; the first error of a callback is raised at the end.
+
+        The group is told although a callback fails, or the wait for one is interrupted (KAFKA-16933, KAFKA-16985).
+        """
+        failures: list[BaseException] = []
+        # A coordinator that does not answer must not use up the time for leaving.
+        now = time.monotonic()
+        commit_deadline = now + max(0.0, deadline - now) / 2
+        self.mailbox.discard_steps()
+        if self.subscription.by_hand:
+            yield from self._commits.now(commit_deadline)
+        if self._is_member:
+            metadata = self.network.core.group_metadata
+            if metadata is not None and metadata.generation < 0:
+                yield from self._rebalance.lose(failures)
+            else:
+                self._leave_deadline = commit_deadline
+                yield from self._rebalance.revoke(self.subscription.assigned, failures)
+                self._leave_deadline = None
+        self._pattern = None
+        self.subscription.clear()
+        if self._buffer is not None:
+            self._buffer.clear()
+        call = Call("leaving the group", max(deadline, time.monotonic() + _FAREWELL_SECONDS))
+        try:
+            self.network.submit(Leave(call, reason), call)
+            yield from outcome(call, self.mailbox, interruptible=False)
+        except (TimeoutException, DisconnectException):
+            pass  # the broker finds out by itself after session.timeout.ms
+        finally:
+            # Errors of what was given up concern nobody any more (KAFKA-17581, KAFKA-17648).
+            self.mailbox.clear()
+            self._group_failure = None
+        if (failure := first_failure(failures)) is not None:
+            raise failure
+
+    @property
+    def _is_member(self) -> bool:
+        return bool(self.subscription.topics) or self._pattern is not None
+
+    # -- small things ------------------------------------------------------------------------------------------------
+
+    def _before_revoking(self) -> Flow[None]:
+        return self._commits.now(self._leave_deadline or self.calls.deadline())
+
+    def _out_of_range(self, partition: TopicPartition, offset: int) -> None:
+        reset = RESETS.get(self.config.auto_offset_reset)
+        if reset is None:
+            raise OffsetOutOfRangeException(
+                f"{partition}: the log does not have offset {offset}, and auto.offset.reset=none; seek() to one that "
+                "it has"
+            )
+        self.subscription.seek_to(partition, reset)
+
+    def require_group(self, what: str) -> None:
+        """Raise ConfigException if there is no ``group.id``."""
+        if self.config.group_id is None:
+            raise ConfigException(f"{what} needs a group: set group.id")
+
+    def check_open(self) -> None:
+        """Raise DisconnectException if the consumer is closed."""
+        if self.closed:
+            raise DisconnectException("the consumer is closed")
+        self.network.check()
+
+
+def _topics_or_pattern(
+    topics: Iterable[str] | str | re.Pattern[str],
+) -> tuple[frozenset[str], re.Pattern[str] | None]:
+    if isinstance(topics, re.Pattern):
+        return frozenset(), topics
+    names = [topics] if isinstance(topics, str) else list(topics)
+    patterns = [name for name in names if name.startswith("^")]
+    if not patterns:
+        return frozenset(names), None
+    # librdkafka's way: what begins with ^ is a regular expression; topics' names cannot.
+    text = "|".join(f"(?:{name})" for name in patterns) if len(names) > 1 else names[0]
+    literal = [re.escape(name) for name in names if not name.startswith("^")]
+    if literal:
+        text += f"|(?:^(?:{'|'.join(literal)})$)"
+    try:
+        return frozenset(), re.compile(text)
+    except re.error as error:
+        raise ConfigException(
+            f"subscribe({text!r}): what begins with ^ is a regular expression, and {error}"
+        ) from error
