@@ -236,6 +236,66 @@ def test_commits_go_one_after_another_with_the_place_in_the_group(committing, ma
     assert committing.driver.poll() == ["OffsetCommit"]
 
 
+def test_a_commit_of_an_older_epoch_is_repeated_with_the_new_one(committing, make_call):
+    """KIP-848: the answer to the heartbeat that brings the epoch is on its way."""
+    call = make_call()
+    committing.commit(call)
+    committing.driver.poll()
+    committing.driver.answer("OffsetCommit", committed(ErrorCode.STALE_MEMBER_EPOCH))
+    assert not call.done
+    assert committing.fenced == []
+    committing.place = GroupMetadata("g", 6, "m")
+    assert committing.driver.pass_time(0.1) == ["OffsetCommit"]
+    assert committing.driver.answer("OffsetCommit", committed()).generation_id_or_member_epoch == 6
+    assert call.future.result() is None
+
+
+def test_a_commit_of_an_older_epoch_fails_once_the_member_is_expelled(committing, make_call):
+    call = make_call()
+    committing.commit(call)
+    committing.driver.poll()
+    committing.driver.answer("OffsetCommit", committed(ErrorCode.STALE_MEMBER_EPOCH))
+    committing.place = GroupMetadata("g", -1, "m")
+    assert committing.driver.pass_time(0.1) == []
+    with pytest.raises(CommitFailedException, match="not in group 'g' at present"):
+        call.future.result()
+
+
+def test_a_commit_that_is_not_to_be_repeated_fails_with_an_older_epoch(committing, make_call):
+    call = make_call()
+    committing.commit(call, retry=False)
+    committing.driver.poll()
+    committing.driver.answer("OffsetCommit", committed(ErrorCode.STALE_MEMBER_EPOCH))
+    with pytest.raises(CommitFailedException, match="STALE_MEMBER_EPOCH"):
+        call.future.result()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
+def test_a_member_asks_for_committed_offsets_under_its_epoch(committing, make_call, make_state, code):
+    manager = CommitManager(
+        "g",
+        coordinator=committing.coordinator,
+        place=lambda: committing.place,
+        fenced=committing.fenced.append,
+        member_reads=True,
+        make_state=make_state,
+    )
+    committing.driver.managers = (manager,)
+    call = make_call()
+    manager.fetch(call, frozenset([T0]))
+    committing.driver.poll()
+    group = OffsetFetchResponse.OffsetFetchResponseGroup
+    refused = OffsetFetchResponse(groups=[group(group_id="g", topics=[], error_code=code)])
+    asked = committing.driver.answer("OffsetFetch", refused).groups[0]
+    assert (asked.member_id, asked.member_epoch) == ("m", 5)
+    committing.place = GroupMetadata("g", -1, "m")
+    assert committing.driver.pass_time(0.1) == ["OffsetFetch"]
+    answer = OffsetFetchResponse(groups=[group(group_id="g", topics=[], error_code=0)])
+    asked = committing.driver.answer("OffsetFetch", answer).groups[0]
+    assert (asked.member_id, asked.member_epoch) == (None, -1)
+    assert call.future.result() == {}
+
+
 def test_a_commit_outside_of_the_group_is_plain(committing, make_call):
     committing.place = None
     committing.commit(make_call())
