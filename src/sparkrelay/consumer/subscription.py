@@ -74,9 +74,9 @@ class SubscriptionState:
         return self._by_hand
 
     @property
-    def pattern(self) -> re.Pattern[str] | None:
-        """The pattern subscribed to, if any."""
-        return self._pattern
+    def subscribed(self) -> bool:
+        """Whether the consumer is to be a group member, for topics or for a pattern that may match none yet."""
+        return bool(self._topics) or self._pattern is not None
 
     def subscribe(self, topics: Collection[str], pattern: re.Pattern[str] | None = None) -> None:
         """Become a member for ``topics``, or for those that match ``pattern``."""
@@ -94,7 +94,7 @@ class SubscriptionState:
     def assign_by_hand(self, partitions: Collection[TopicPartition]) -> None:
         """Take these partitions; those held already keep where they stand."""
         with self._lock:
-            if self._topics or self._pattern is not None:
+            if self.subscribed:
                 raise ConfigException("assign() after subscribe(): call unsubscribe() first, one consumer does either")
             self._by_hand = bool(partitions)
             self._replace(partitions)
