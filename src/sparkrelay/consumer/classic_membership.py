@@ -138,7 +138,8 @@ class ClassicMembership:
     @property
     def subscribed(self) -> bool:
         """See ``Membership``."""
-        return bool(self._subscription) or self._pattern.watching or self.state is not State.UNSUBSCRIBED
+        subscribed = bool(self._subscription) or self._pattern.watching
+        return subscribed or self.state not in {State.UNSUBSCRIBED, State.LEAVING}
 
     @property
     def active(self) -> bool:

@@ -112,7 +112,6 @@ class Session:
                 check_crcs=self.config.check_crcs,
                 out_of_range=self._out_of_range,
             )
-        self._pattern: re.Pattern[str] | None = None
         self._group_failure: Exception | None = None
         self._leave_deadline: float | None = None
         self.closed = False
@@ -154,8 +153,7 @@ class Session:
             yield from self.leave("subscribe() to nothing", self.calls.deadline())
             return
         self.require_group("subscribe()")
-        self.subscription.subscribe(wanted)
-        self._pattern = pattern
+        self.subscription.subscribe(wanted, pattern)
         self._rebalance.set_callbacks(on_assigned, on_revoked, on_lost)
         self.network.submit(Subscribe(wanted, pattern))
 
@@ -196,7 +194,7 @@ class Session:
         deadline = time.monotonic() + timeout
         if self._group_failure is not None:
             raise self._group_failure
-        if not self._is_member and not self.subscription.by_hand:
+        if not self.subscription.subscribed and not self.subscription.by_hand:
             raise ConfigException("poll() of a consumer without topics or partitions; call subscribe() or assign()")
         self._tell_polled()
         self._commits.when_due()
@@ -329,7 +327,7 @@ class Session:
         self.mailbox.discard_steps()
         if self.subscription.by_hand:
             yield from self._commits.now(commit_deadline)
-        if self._is_member:
+        if self.subscription.subscribed:
             metadata = self.network.core.group_metadata
             if metadata is not None and metadata.generation < 0:
                 yield from self._rebalance.lose(failures)
@@ -337,7 +335,6 @@ class Session:
                 self._leave_deadline = commit_deadline
                 yield from self._rebalance.revoke(self.subscription.assigned, failures)
                 self._leave_deadline = None
-        self._pattern = None
         self.subscription.clear()
         if self._buffer is not None:
             self._buffer.clear()
@@ -353,10 +350,6 @@ class Session:
             self._group_failure = None
         if (failure := first_failure(failures)) is not None:
             raise failure
-
-    @property
-    def _is_member(self) -> bool:
-        return bool(self.subscription.topics) or self._pattern is not None
 
     # -- small things ------------------------------------------------------------------------------------------------
 
@@ -399,7 +392,9 @@ def _topics_or_pattern(
     if literal:
         text += f"|(?:^(?:{'|'.join(literal)})$)"
     try:
-        return frozenset(), re.compile(text)
+        re.compile(text)
+        # As there, it need not reach to the end of a name, while a pattern must match the whole of it.
+        return frozenset(), re.compile(f"(?:{text}).*")
     except re.error as error:
         raise ConfigException(
             f"subscribe({text!r}): what begins with ^ is a regular expression, and {error}"

@@ -21,6 +21,8 @@ OFFERS = {
     "range": ["range", "range,roundrobin", "cooperative-sticky,range"],
     "cooperative-sticky": ["cooperative-sticky"],
     "sticky": ["sticky", "sticky,range"],
+    "KIP-848": ["KIP-848"],
+    "both protocols": ["KIP-848", "range", "cooperative-sticky"],
 }
 
 
@@ -31,8 +33,13 @@ class Storm:
 
     def join(self):
         offer = self._rnd.choice(self._offers)
-        settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 200, "session_timeout_ms": 6000}
-        self.living.append(self._members([self._topic], partition_assignment_strategy=offer, **settings))
+        settings, without = {"enable_auto_commit": True, "auto_commit_interval_ms": 200}, ()
+        if offer == "KIP-848":
+            settings |= {"group_protocol": "consumer"}
+            without = ("partition_assignment_strategy", "session_timeout_ms", "heartbeat_interval_ms")
+        else:
+            settings |= {"partition_assignment_strategy": offer, "session_timeout_ms": 6000}
+        self.living.append(self._members([self._topic], without=without, **settings))
         self.story.append(f"{len(self.living) + len(self.gone)} joins with {offer}")
 
     def leave(self):

@@ -12,7 +12,8 @@ from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.consumer_membership import ConsumerMembership, State
-from sparkrelay.consumer.events import Adopted, AdoptNeeded, Hold, JoinNeeded, Prepared
+from sparkrelay.consumer.events import Adopted, AdoptNeeded, Hold, JoinNeeded, Mailbox, Prepared
+from sparkrelay.consumer.flows import blocking
 from sparkrelay.consumer.group_requests import MemberSettings
 from sparkrelay.consumer.heartbeats import HeartbeatManager
 from sparkrelay.consumer.rebalance import RebalanceSteps
@@ -690,7 +691,7 @@ def test_nothing_new_is_assigned_to_a_member_that_was_expelled_while_it_gave_up_
     steps.set_callbacks(lambda _, p: story.append(("assigned", p)), revoked, None)
     subscription.assign_from_group([T0])
     answers = []
-    assert steps.adopt(step, answers.append) is None
+    assert blocking(steps.adopt(step, answers.append), Mailbox()) is None
     assert story == [("revoked", [T0])]
     assert subscription.assigned == frozenset()
     assert answers == [Adopted(1, revoked=True)]

@@ -17,6 +17,7 @@ from tests.unit.consumer.kip848_coordinator import Coordinator
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.consumer_membership import ConsumerMembership, State
 from sparkrelay.consumer.events import Call, ErrorRaised, JoinNeeded, Mailbox
+from sparkrelay.consumer.flows import blocking
 from sparkrelay.consumer.group_requests import MemberSettings
 from sparkrelay.consumer.heartbeats import HeartbeatManager
 from sparkrelay.consumer.rebalance import RebalanceSteps
@@ -92,7 +93,7 @@ class Member:
         assert not isinstance(event, ErrorRaised), repr(event.error)
         assert event is self.membership._step, "the mailbox gave a step that was overtaken"
         step = self.steps.prepare if isinstance(event, JoinNeeded) else self.steps.adopt
-        error = step(event, self.answers.append)
+        error = blocking(step(event, self.answers.append), self.mailbox)
         assert error is None, repr(error)
         assert self.told == self.subscription.assigned
         return True

@@ -8,6 +8,7 @@ import pytest
 
 from sparkrelay.consumer.pattern_topics import PatternTopics
 from sparkrelay.consumer.requests import RequestState
+from sparkrelay.consumer.session import _topics_or_pattern
 from sparkrelay.consumer.topic_metadata import TopicMetadataManager
 
 
@@ -88,3 +89,18 @@ def test_another_pattern_looks_anew(watching):
     watching.driver.pass_time(0.1)
     watching.know("a1", "b1")
     assert watching.patterns.changed() == {"b1"}
+
+
+@pytest.mark.parametrize(
+    ("topics", "matches", "others"),
+    [
+        ("^foo", ["foo", "foobar"], ["barfoo"]),
+        (["^foo$", "bar.baz"], ["foo", "bar.baz"], ["foobar", "barxbaz", "bar.bazz"]),
+        (re.compile("foo"), ["foo"], ["foobar"]),
+    ],
+)
+def test_names_that_begin_with_a_caret_are_librdkafkas_patterns(topics, matches, others):
+    names, pattern = _topics_or_pattern(topics)
+    assert names == frozenset()
+    assert all(pattern.fullmatch(name) for name in matches)
+    assert not any(pattern.fullmatch(name) for name in others)
