@@ -22,7 +22,8 @@ OFFERS = {
     "cooperative-sticky": ["cooperative-sticky"],
     "sticky": ["sticky", "sticky,range"],
     "KIP-848": ["KIP-848"],
-    "both protocols": ["KIP-848", "range", "cooperative-sticky"],
+    "KIP-848 and range": ["KIP-848", "range"],
+    "KIP-848 and cooperative-sticky": ["KIP-848", "cooperative-sticky"],
 }
 
 
