@@ -24,7 +24,8 @@ number, answers to an overtaken step by the step's (KAFKA-16375).
 
 **What we say that we hold is binding**: partitions that the coordinator wants back are free as soon as a heartbeat
 leaves them out. So no step begins while such a heartbeat is unanswered, for it may be giving away what the step takes;
-and while a step is under way such a heartbeat names what it may take as well. Kafka's own client does not do this.
+and while a step is under way such a heartbeat names what it may take as well. Kafka's own client did neither in
+October 2024.
 """
 
 from __future__ import annotations
