@@ -114,7 +114,7 @@ def test_names_of_java_classes_are_names_too():
 
 def test_each_name_is_offered_once():
     with pytest.raises(ConfigException, match="two assignors are named 'sticky'"):
-        built_in(["sticky", "org.apache.kafka.clients.consumer.StickyAssignor"], ())
+        offered(["sticky", "org.apache.kafka.clients.consumer.StickyAssignor"], ())
 
 
 def claim(generation, *numbers):
