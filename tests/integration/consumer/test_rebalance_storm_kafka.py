@@ -78,7 +78,7 @@ class Storm:
 
 @pytest.mark.parametrize("kills", [False, True])
 @pytest.mark.parametrize("strategy", OFFERS)
-def test_a_storm_loses_nothing_and_gives_nothing_twice(members, make_topic, kafka, wait_until, strategy, kills):
+def test_a_storm_loses_nothing_and_gives_nothing_twice(members, make_topic, kafka, wait_until, caplog, strategy, kills):
     from confluent_kafka import Producer
 
     topic, rnd = make_topic("storm", partitions=PARTITIONS), random.Random(f"{SEED} {strategy}")
@@ -114,7 +114,9 @@ def test_a_storm_loses_nothing_and_gives_nothing_twice(members, make_topic, kafk
         120,
     )
     assert members.owners.clashes == [], told
-    if not any(kind == "lost" for m in storm.everybody for kind, _ in m.story) and not kills:
-        # Whoever gave a partition up committed first, so its next owner began exactly there.
+    lost = any(kind == "lost" for m in storm.everybody for kind, _ in m.story)
+    if not (kills or lost or "automatic commit failed" in caplog.text):
+        # Whoever gave a partition up committed first, so its next owner began exactly there. A commit may fail, as in
+        # Java, when a member leaves while the group waits for its leader.
         assert sum(len(m.read) for m in storm.everybody) == len(everything), told
     assert [m.errors for m in storm.living] == [[]] * len(storm.living), told

@@ -222,6 +222,35 @@ def test_expelled_while_preparing_loses_what_the_application_still_holds(group):
     assert group.step(JoinNeeded).hold is Hold.LOSE
 
 
+def joining_again(group):
+    group.settle()
+    group.membership.rejoin("asked")
+    group.driver.poll()
+    group.prepare(owned=[T0])
+
+
+@pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID])
+def test_what_was_sent_in_the_old_generation_does_not_expel_a_member_whose_join_is_under_way(group, code):
+    """As a commit: the broker has begun the new generation, and its answer to our join comes next."""
+    joining_again(group)
+    group.driver.poll()
+    group.membership.fenced(code)
+    assert group.membership.metadata.generation == 1
+    assert not group.steps
+    group.driver.answer("JoinGroup", group.joined(generation=2))
+    assert group.state is State.SYNCING
+    assert group.membership.metadata.generation == 2
+
+
+def test_expelled_before_joining_again_loses_everything(group):
+    joining_again(group)
+    group.coordinator.node = None
+    group.driver.poll()
+    group.membership.fenced(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert group.step(JoinNeeded).hold is Hold.LOSE
+    assert group.membership.metadata.member_id == ""
+
+
 def test_expelled_in_a_callback_clears_the_generation_and_joins_anew_afterwards(group):
     """KAFKA-16933: fenced in a callback."""
     group.subscribe()
