@@ -266,6 +266,9 @@ class ClassicMembership:
         """Hear that the group goes on without us: what we hold is lost."""
         if self.state in _OUTSIDE or self.metadata.generation < 0:
             return
+        if self.state is State.JOINING and self._retry.in_flight:
+            # The group may have begun the generation that we are joining; the answer to JoinGroup tells.
+            return
         _log.warning(
             "%s: member %s was expelled (%s): it was silent for session.timeout.ms=%d, or the group moved on",
             self._settings.group_id, self.metadata.member_id, ErrorCode(code).name,
@@ -273,7 +276,7 @@ class ClassicMembership:
         )  # fmt: skip
         self._forget_generation(forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
         self._hold = Hold.LOSE
-        if self.state in {State.STABLE, State.ASSIGNING, State.SYNCING}:
+        if self.state in {State.STABLE, State.JOINING, State.ASSIGNING, State.SYNCING}:
             self._prepare(Hold.LOSE, "the member was expelled")
         elif self.state is State.ADOPTING:
             self._again = "the member was expelled"

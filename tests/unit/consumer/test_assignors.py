@@ -3,8 +3,16 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from sparkrelay.consumer.assignor import ClusterView, MemberSubscription
-from sparkrelay.consumer.assignors import CooperativeStickyAssignor, RangeAssignor, offered
+from sparkrelay.consumer.assignor import ClusterView, GroupMetadata, MemberSubscription
+from sparkrelay.consumer.assignors import (
+    CooperativeStickyAssignor,
+    RangeAssignor,
+    RoundRobinAssignor,
+    StickyAssignor,
+    offered,
+)
+from sparkrelay.consumer.sticky_assignor import Claim, decode_claim, encode_claim
+from sparkrelay.consumer.sticky_balance import balanced
 from sparkrelay.errors import ConfigException
 from sparkrelay.types import TopicPartition
 
@@ -95,3 +103,93 @@ def test_unknown_names_are_refused():
         offered(["stuck"], ())
     with pytest.raises(ConfigException, match="empty"):
         offered([], ())
+
+
+def test_names_of_java_classes_are_names_too():
+    package = "org.apache.kafka.clients.consumer"
+    classes = ["RangeAssignor", "RoundRobinAssignor", "StickyAssignor", "CooperativeStickyAssignor"]
+    found = offered([f"{package}.{name}" for name in classes], ())
+    assert [type(assignor).__name__ for assignor in found] == classes
+
+
+def test_each_name_is_offered_once():
+    with pytest.raises(ConfigException, match="two assignors are named 'sticky'"):
+        offered(["sticky", "org.apache.kafka.clients.consumer.StickyAssignor"], ())
+
+
+def claim(generation, *numbers):
+    return Claim(frozenset(TopicPartition("a", p) for p in numbers), generation)
+
+
+def test_sticky_gives_back_what_members_say_they_had():
+    assignors = {m: StickyAssignor() for m in "xyz"}
+    cluster = ClusterView({"a": tuple(range(6))})
+
+    def told():
+        return {m: MemberSubscription(frozenset({"a"}), user_data=s.subscription_user_data(frozenset({"a"})))
+                for m, s in assignors.items()}  # fmt: skip
+
+    assert assignors["x"].subscription_user_data(frozenset()) == b""
+    first = assignors["x"].assign(cluster, told())
+    for member, assignor in assignors.items():
+        assignor.on_assignment(first[member], GroupMetadata("g", 4))
+    assert assignors["y"].assign(cluster, told()) == first
+    del assignors["z"]
+    second = assignors["y"].assign(cluster, told())
+    assert all(set(first[m].partitions) < set(second[m].partitions) for m in assignors)
+
+
+@pytest.mark.parametrize(
+    ("user_data", "generation"),
+    [
+        (b"\x00\x00\x00\x05", 5),  # Java's
+        (encode_claim(claim(5, 0)), 5),  # librdkafka's
+        (b"\x00\x00", -1),
+        (b"", -1),
+    ],
+)
+def test_older_clients_tell_their_generation_in_user_data(user_data, generation):
+    """The newer claim is right: x says 4, in the field of its subscription."""
+    mine = TopicPartition("a", 0)
+    members = {
+        "x": MemberSubscription(frozenset({"a"}), frozenset({mine}), generation=4),
+        "y": MemberSubscription(frozenset({"a"}), frozenset({mine}), user_data),
+    }
+    answer = CooperativeStickyAssignor().assign(ClusterView({"a": (0,)}), members)
+    assert answer["y" if generation > 4 else "x"].partitions == (mine,)
+
+
+def test_what_two_claim_alike_goes_to_nobody_before_both_gave_it_up():
+    mine = TopicPartition("a", 0)
+    members = {m: MemberSubscription(frozenset({"a"}), frozenset({mine}), generation=3) for m in "xy"}
+    members["z"] = MemberSubscription(frozenset({"a"}))
+    answer = CooperativeStickyAssignor().assign(ClusterView({"a": (0,)}), members)
+    assert [a.partitions for a in answer.values()] == [(), (), ()]
+
+
+@given(st.binary(max_size=40))
+def test_claims_of_any_bytes_are_read_or_ignored(data):
+    decode_claim(data)
+
+
+def test_a_claim_without_a_generation_is_read():
+    data = encode_claim(claim(7, 0, 2))
+    assert decode_claim(data) == claim(7, 0, 2)
+    assert decode_claim(data[:-4]) == claim(-1, 0, 2)
+    assert decode_claim(data[:-5]) == Claim()
+
+
+@given(groups())
+def test_no_path_leads_to_a_more_even_assignment(case):
+    """Harvey et al.: then no other assignment is more even, however many partitions it moves."""
+    cluster, members = case
+    answer = RoundRobinAssignor().assign(cluster, members)  # as good as any to begin with
+    holders = {p: m for m, a in answer.items() for p in a.partitions}
+    given = balanced(cluster, holders, members)
+    arcs = {m: {o for p in given[m] for o in members if p.topic in members[o].topics} for m in members}
+    for start in members:
+        reached, front = {start}, {start}
+        while front:
+            front = {o for m in front for o in arcs[m]} - reached
+            reached |= front
+        assert all(len(given[end]) >= len(given[start]) - 1 for end in reached)

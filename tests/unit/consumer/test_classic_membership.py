@@ -222,6 +222,35 @@ def test_expelled_while_preparing_loses_what_the_application_still_holds(group):
     assert group.step(JoinNeeded).hold is Hold.LOSE
 
 
+def joining_again(group):
+    group.settle()
+    group.membership.rejoin("asked")
+    group.driver.poll()
+    group.prepare(owned=[T0])
+
+
+@pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID])
+def test_what_was_sent_in_the_old_generation_does_not_expel_a_member_whose_join_is_under_way(group, code):
+    """As a commit: the broker has begun the new generation, and its answer to our join comes next."""
+    joining_again(group)
+    group.driver.poll()
+    group.membership.fenced(code)
+    assert group.membership.metadata.generation == 1
+    assert not group.steps
+    group.driver.answer("JoinGroup", group.joined(generation=2))
+    assert group.state is State.SYNCING
+    assert group.membership.metadata.generation == 2
+
+
+def test_expelled_before_joining_again_loses_everything(group):
+    joining_again(group)
+    group.coordinator.node = None
+    group.driver.poll()
+    group.membership.fenced(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert group.step(JoinNeeded).hold is Hold.LOSE
+    assert group.membership.metadata.member_id == ""
+
+
 def test_expelled_in_a_callback_clears_the_generation_and_joins_anew_afterwards(group):
     """KAFKA-16933: fenced in a callback."""
     group.subscribe()
@@ -395,6 +424,36 @@ def test_topics_no_longer_wanted_are_named(group):
     assert group.step(JoinNeeded).dropped == {"old"}
 
 
+@pytest.mark.parametrize("where", ["join", "sync", "heartbeat"])
+def test_a_name_that_another_took_over_is_fatal_and_named(driver, where):
+    group = Group(driver, group_instance_id="me")
+    group.subscribe()
+    group.prepare()
+    group.driver.poll()
+    if where == "join":
+        group.driver.answer("JoinGroup", group.joined(code=ErrorCode.FENCED_INSTANCE_ID))
+    else:
+        group.driver.answer("JoinGroup", group.joined())
+        group.driver.poll()
+        code = ErrorCode.FENCED_INSTANCE_ID if where == "sync" else 0
+        group.driver.answer("SyncGroup", group.synced([T0], code))
+        if where == "heartbeat":
+            group.membership.heartbeat_refused(ErrorCode.FENCED_INSTANCE_ID)
+    assert group.state is State.FATAL
+    assert "group.instance.id='me'" in str(group.errors[0])
+
+
+def test_an_assignor_that_was_not_offered_is_refused(group):
+    group.subscribe()
+    group.prepare()
+    group.driver.poll()
+    answer = group.joined()
+    answer.protocol_name = "stranger"
+    group.driver.answer("JoinGroup", answer)
+    assert group.state is State.FATAL
+    assert "partition.assignment.strategy=x" in str(group.errors[0])
+
+
 # -- the leader's topics -----------------------------------------------------------------------------------------------
 
 
@@ -418,6 +477,29 @@ def test_the_leader_asks_for_a_rebalance_when_topics_change_but_not_for_those_it
     watch.stop()
     metadata.update(metadata_message({"t": 3}), requested={"t"})
     assert watch.changed() == []
+
+
+def test_racks_are_shown_to_assignors_and_watched_by_leaders_that_have_one(cluster, metadata_message):
+    def response(racks):
+        message = metadata_message({"t": 2}, brokers=(1, 2))
+        for broker, rack in zip(message.brokers, racks, strict=True):
+            broker.rack = rack
+        for partition, node in zip(message.topics[0].partitions, (1, 2), strict=True):
+            partition.replica_nodes = [node]
+        return message
+
+    metadata, topics = cluster({}), Topics()
+    metadata.update(response(["a", None]), requested=None)
+    watches = [TopicWatch(metadata, topics, by_rack=by_rack) for by_rack in (False, True)]
+    views = []
+    for watch in watches:
+        watch.view(frozenset({"t"}), views.append)
+        topics.answer()
+        watch.assigned({"t"})
+        topics.answer()
+    assert dict(views[0].racks) == {T0: frozenset({"a"}), T1: frozenset()}
+    metadata.update(response(["a", "b"]), requested={"t"})
+    assert [watch.changed() for watch in watches] == [[], ["t"]]
 
 
 # -- the application's part --------------------------------------------------------------------------------------------
