@@ -26,7 +26,6 @@ from sparkrelay.consumer.events import (
     Leave,
     Mailbox,
     PartitionsChanged,
-    Polled,
     Rejoin,
     Subscribe,
     Wait,
@@ -45,6 +44,7 @@ from sparkrelay.errors import (
     SparkRelayError,
     TimeoutException,
 )
+from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.flows import Flow
     from sparkrelay.consumer.network import NetworkThread
     from sparkrelay.consumer.rebalance import Callback
-    from sparkrelay.types import TopicPartition
 
 __all__ = ["Session"]
 
@@ -112,7 +111,6 @@ class Session:
                 check_crcs=self.config.check_crcs,
                 out_of_range=self._out_of_range,
             )
-        self._pattern: re.Pattern[str] | None = None
         self._group_failure: Exception | None = None
         self._leave_deadline: float | None = None
         self.closed = False
@@ -154,8 +152,7 @@ class Session:
             yield from self.leave("subscribe() to nothing", self.calls.deadline())
             return
         self.require_group("subscribe()")
-        self.subscription.subscribe(wanted)
-        self._pattern = pattern
+        self.subscription.subscribe(wanted, pattern)
         self._rebalance.set_callbacks(on_assigned, on_revoked, on_lost)
         self.network.submit(Subscribe(wanted, pattern))
 
@@ -248,10 +245,14 @@ class Session:
                 self.subscription.seek(partition, offset, standing.leader_epoch)
 
     def _tell_polled(self) -> None:
-        """Let the network thread know that the application lives: when it looks, which does not cost us a thread."""
-        now = self.network.polled_at = time.monotonic()
-        if self.network.dead or self.network.core.awaits_poll:
-            self.network.submit(Polled(now))
+        """Let the network thread know that the application lives: when it looks, which does not cost us a thread.
+
+        It is a value and not an event, so that there is never more than one (KAFKA-18376).
+        """
+        self.network.polled_at = time.monotonic()
+        self.network.check()
+        if self.network.core.awaits_poll:
+            self.network.wake()
 
     def _serve(self) -> Flow[bool]:
         """Do the application's part of what the network thread waits for; return whether a callback may have run.
@@ -265,6 +266,10 @@ class Session:
         while (event := self.mailbox.take()) is not None:
             error: BaseException | None = None
             match event:
+                case ErrorRaised(OffsetOutOfRangeException(partitions=lacking)) if lacking and self._all_placed(
+                    lacking
+                ):
+                    pass  # the application went somewhere with seek() meanwhile
                 case ErrorRaised():
                     error = event.error
                     if self.network.core.given_up:
@@ -282,6 +287,10 @@ class Session:
                 raise error
             self.check_open()  # a callback may have closed the consumer
         return ran
+
+    def _all_placed(self, partitions: Iterable[tuple[str, int]]) -> bool:
+        standings = (self.subscription.get(TopicPartition(*partition)) for partition in partitions)
+        return all(s is None or s.position is not None or s.reset is not None for s in standings)
 
     def _answer(self, answer: Prepared | Assigned | Adopted) -> None:
         if not self.closed:
@@ -307,7 +316,7 @@ class Session:
             yield from attempt(failures, lambda: self._commits.settle(deadline))
         finally:
             self.closed = True
-            self.network.stop(0.0)
+            self.network.ask_to_stop()
         yield from attempt(failures, lambda: self._stopped(deadline))
         self.network.stop(1.0)
         if (failure := first_failure(failures)) is not None:
@@ -337,7 +346,6 @@ class Session:
                 self._leave_deadline = commit_deadline
                 yield from self._rebalance.revoke(self.subscription.assigned, failures)
                 self._leave_deadline = None
-        self._pattern = None
         self.subscription.clear()
         if self._buffer is not None:
             self._buffer.clear()
@@ -356,7 +364,7 @@ class Session:
 
     @property
     def _is_member(self) -> bool:
-        return bool(self.subscription.topics) or self._pattern is not None
+        return bool(self.subscription.topics) or self.subscription.pattern is not None
 
     # -- small things ------------------------------------------------------------------------------------------------
 
@@ -393,11 +401,9 @@ def _topics_or_pattern(
     patterns = [name for name in names if name.startswith("^")]
     if not patterns:
         return frozenset(names), None
-    # librdkafka's way: what begins with ^ is a regular expression; topics' names cannot.
-    text = "|".join(f"(?:{name})" for name in patterns) if len(names) > 1 else names[0]
-    literal = [re.escape(name) for name in names if not name.startswith("^")]
-    if literal:
-        text += f"|(?:^(?:{'|'.join(literal)})$)"
+    # librdkafka's way: what begins with ^ is a regular expression that need not match to a name's end.
+    parts = [f"(?:{name}).*" if name.startswith("^") else re.escape(name) for name in names]
+    text = parts[0] if len(parts) == 1 else "|".join(f"(?:{part})" for part in parts)
     try:
         return frozenset(), re.compile(text)
     except re.error as error:
