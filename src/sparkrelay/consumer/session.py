@@ -7,7 +7,6 @@ lifecycle". What concerns offsets is in ``offset_flows``.
 
 from __future__ import annotations
 
-import re
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +33,7 @@ from sparkrelay.consumer.fetch_buffer import FetchBuffer
 from sparkrelay.consumer.flows import attempt, outcome
 from sparkrelay.consumer.network import attach
 from sparkrelay.consumer.offset_flows import OffsetFlows
+from sparkrelay.consumer.pattern_topics import topics_or_pattern
 from sparkrelay.consumer.positions import RESETS
 from sparkrelay.consumer.rebalance import RebalanceSteps, first_failure
 from sparkrelay.consumer.subscription import SubscriptionState
@@ -47,6 +47,7 @@ from sparkrelay.errors import (
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
@@ -147,7 +148,7 @@ class Session:
         on_lost: Callback | None,
     ) -> Flow[None]:
         """Become a member of the group for topics; for none, ``unsubscribe``."""
-        wanted, pattern = _topics_or_pattern(topics)
+        wanted, pattern = topics_or_pattern(topics)
         if not wanted and pattern is None:
             yield from self.leave("subscribe() to nothing", self.calls.deadline())
             return
@@ -218,7 +219,7 @@ class Session:
 
     def _collect(self, max_records: int, max_bytes: int | None) -> pa.Table:
         assert self._buffer is not None, "a consumer that fetches has one"
-        if not self._buffer.has_data():
+        if self._buffer.empty:
             return self._deserializers.empty
         before = self.subscription.positions()
         try:
@@ -390,23 +391,3 @@ class Session:
         if self.closed:
             raise DisconnectException("the consumer is closed")
         self.network.check()
-
-
-def _topics_or_pattern(
-    topics: Iterable[str] | str | re.Pattern[str],
-) -> tuple[frozenset[str], re.Pattern[str] | None]:
-    if isinstance(topics, re.Pattern):
-        return frozenset(), topics
-    names = [topics] if isinstance(topics, str) else list(topics)
-    patterns = [name for name in names if name.startswith("^")]
-    if not patterns:
-        return frozenset(names), None
-    # librdkafka's way: what begins with ^ is a regular expression that need not match to a name's end.
-    parts = [f"(?:{name}).*" if name.startswith("^") else re.escape(name) for name in names]
-    text = parts[0] if len(parts) == 1 else "|".join(f"(?:{part})" for part in parts)
-    try:
-        return frozenset(), re.compile(text)
-    except re.error as error:
-        raise ConfigException(
-            f"subscribe({text!r}): what begins with ^ is a regular expression, and {error}"
-        ) from error
