@@ -14,7 +14,7 @@ import pytest
 
 import sparkrelay.consumer.session
 from sparkrelay.consumer import Consumer, OffsetAndMetadata
-from sparkrelay.consumer.events import ErrorRaised, Polled
+from sparkrelay.consumer.events import Commit, ErrorRaised, Polled
 from sparkrelay.errors import (
     AccessKeyError,
     CommitFailedException,
@@ -249,6 +249,24 @@ def test_kafka_16985_17518_the_group_is_left_though_nobody_waits(make_consumer, 
         for offset in range(20 if "commits" in how else 0):
             first.commit_async({partition: offset})
         first.close(0)
+    second = make_consumer(group_id=group)
+    second.subscribe([topic])
+    wait_until(lambda: second.poll(0.2) is not None and second.assignment(), "the partition was not freed")
+
+
+def test_dekaf_3387_a_commit_that_is_not_answered_leaves_time_for_the_farewell(
+    make_consumer, make_topic, produce, wait_until, group
+):
+    topic = make_topic("facade")
+    produce(topic, [("k", "v")])
+    first = make_consumer(group_id=group, session_timeout_ms=600_000, enable_auto_commit=True)
+    join(first, topic)
+    core = first._network.core
+    process = core.process
+    core.process = lambda event, now: None if isinstance(event, Commit) else process(event, now)
+    started = time.monotonic()
+    first.close(4)
+    assert time.monotonic() - started > 1.5  # the commit was waited for
     second = make_consumer(group_id=group)
     second.subscribe([topic])
     wait_until(lambda: second.poll(0.2) is not None and second.assignment(), "the partition was not freed")
