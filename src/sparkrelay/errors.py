@@ -151,7 +151,13 @@ class AuthorizationException(KafkaException):
 
 
 class OffsetOutOfRangeException(KafkaException):
-    """A position lies outside the log and ``auto.offset.reset`` is ``none``."""
+    """A position lies outside the log, or there is none, and ``auto.offset.reset`` is ``none``.
+
+    Attributes:
+        partitions: those without any position, as ``TopicPartition``.
+    """
+
+    partitions: frozenset[tuple[str, int]] = frozenset()
 
 
 class CommitFailedException(KafkaException):

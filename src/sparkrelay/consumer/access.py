@@ -216,9 +216,10 @@ class AccessControl:
         return ConcurrentModificationError(f"{_name(me)} called a consumer that {_name(holder)} is using{hint}")
 
     def _early_return(self) -> AccessKeyError:
+        me, other = _name(self._me()), _name(self._stack[-1].holder)
         return AccessKeyError(
-            f"a callback returned to {_name(self._me())} while {_name(self._stack[-1].holder)} was still using the "
-            "consumer; wait for it before you return from the callback"
+            f"a callback returned to {me} while {other} was still using the consumer; wait for it before you return "
+            "from the callback"
         )
 
 

@@ -229,7 +229,7 @@ class Consumer:
         Args:
             offsets: as for ``commit``.
             callback: called with ``(offsets, error)``, error None if all went well, inside one of the next calls of
-                ``poll``, ``commit``, ``unsubscribe`` or ``close``, in the order of the commits.
+                ``poll``, ``commit`` or ``close``, in the order of the commits.
         """
         return self._session.offsets.commit_async(offsets, callback)
 

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from sparkrelay.consumer.fetch_buffer import TABLE_SCHEMA
 from sparkrelay.errors import ConfigException, RecordDeserializationException
 from sparkrelay.records.formats import Integer, Json, Long, Raw, String
-from sparkrelay.records.typed import json_to_columns, plain_to_column
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -55,7 +54,8 @@ class Deserializers:
         for column, reader in self._readers.items():
             schema = schema.set(schema.get_field_index(column), pa.field(column, _type_of(column, reader)))
         self._schema = schema
-        self.empty: pa.Table = schema.empty_table()
+        # Not ``empty_table()``: that imports pandas.
+        self.empty: pa.Table = pa.Table.from_batches([], schema)
 
     @classmethod
     def of(
@@ -180,6 +180,8 @@ def _type_of(column: str, reader: Deserializer) -> pa.DataType:
 
 def _plain(kind: pa.DataType) -> Deserializer:
     def read(values: pa.Array) -> pa.Array:
+        from sparkrelay.records.typed import plain_to_column  # noqa: PLC0415 - it loads compiled loops
+
         column, bad = plain_to_column(values, kind)
         _raise_first(bad)
         return column
@@ -208,6 +210,8 @@ def _json(schema: pa.Schema) -> Deserializer:
     """Read one JSON object a record, to a column of structs."""
 
     def read(values: pa.Array) -> pa.Array:
+        from sparkrelay.records.typed import json_to_columns  # noqa: PLC0415 - it loads compiled loops
+
         batch, bad = json_to_columns(values, schema)
         _raise_first(bad)
         missing = values.is_null() if values.null_count else None

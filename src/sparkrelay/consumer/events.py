@@ -116,7 +116,7 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """The topics to be a member for: those named, or those that match ``pattern``."""
+    """The topics to be a member for, or the pattern that they match."""
 
     topics: frozenset[str]
     pattern: re.Pattern[str] | None = None

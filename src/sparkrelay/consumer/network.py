@@ -308,11 +308,15 @@ class Outlet:
         if self._obituary is not None:
             raise _again(self._obituary)
 
+    def ask_to_stop(self) -> None:
+        """Have the connections closed soon; ``dead`` tells when they are."""
+        self.stopping = True
+        self.wake()
+
     def stop(self, timeout: float) -> None:
         """Close the connections, and the thread if it is the consumer's own; wait up to ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
-        self.stopping = True
-        self.wake()
+        self.ask_to_stop()
         self._gone.wait(timeout)
         if self.owns_thread:
             self._thread.close(max(0.0, deadline - time.monotonic()))

@@ -7,15 +7,18 @@ matches, and nothing here is used.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from sparkrelay.errors import ConfigException
+
 if TYPE_CHECKING:
-    import re
+    from collections.abc import Iterable
 
     from sparkrelay.client.metadata import Metadata
     from sparkrelay.consumer.topic_metadata import TopicMetadataManager
 
-__all__ = ["PatternTopics"]
+__all__ = ["PatternTopics", "topics_or_pattern"]
 
 
 class PatternTopics:
@@ -65,3 +68,28 @@ class PatternTopics:
         found = frozenset(n for n, t in self._metadata.topics().items() if not t.is_internal and match(n))
         before, self._found = self._found, found
         return found if found != before else None
+
+
+def topics_or_pattern(
+    topics: Iterable[str] | str | re.Pattern[str],
+) -> tuple[frozenset[str], re.Pattern[str] | None]:
+    """Tell names from patterns in what was given to ``subscribe``.
+
+    Raises:
+        ConfigException: something begins with ^ and is no regular expression.
+    """
+    if isinstance(topics, re.Pattern):
+        return frozenset(), topics
+    names = [topics] if isinstance(topics, str) else list(topics)
+    patterns = [name for name in names if name.startswith("^")]
+    if not patterns:
+        return frozenset(names), None
+    # librdkafka's way: what begins with ^ is a regular expression that need not match to a name's end.
+    parts = [f"(?:{name}).*" if name.startswith("^") else re.escape(name) for name in names]
+    text = parts[0] if len(parts) == 1 else "|".join(f"(?:{part})" for part in parts)
+    try:
+        return frozenset(), re.compile(text)
+    except re.error as error:
+        raise ConfigException(
+            f"subscribe({text!r}): what begins with ^ is a regular expression, and {error}"
+        ) from error

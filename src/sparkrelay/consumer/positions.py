@@ -120,12 +120,12 @@ class PositionsManager:
             return
         names = ", ".join(map(str, sorted(partitions)[:5]))
         # They stay as they are until somebody seeks: asking again and again would raise again and again.
-        self._fail(
-            OffsetOutOfRangeException(
-                f"no committed offset for {names}, and auto.offset.reset=none; seek(), commit offsets, or set it to "
-                "earliest or latest"
-            )
+        error = OffsetOutOfRangeException(
+            f"no committed offset for {names}, and auto.offset.reset=none; seek(), commit offsets, or set it to "
+            "earliest or latest"
         )
+        error.partitions = partitions
+        self._fail(error)
 
     def _ask(self, wanted: Mapping[TopicPartition, int]) -> None:
         call = Call("looking up positions", math.inf)

@@ -113,7 +113,9 @@ class RebalanceSteps:
                 yield from attempt(failures, lambda: assignor.on_assignment(step.assignment, step.metadata))
             if gone:
                 yield from self.revoke(gone, failures)
-            if not step.cancelled:  # a callback may have unsubscribed, or the member was expelled meanwhile
+            # The member may have been expelled meanwhile, or a callback has unsubscribed: what it was given may be
+            # another's already.
+            if not step.cancelled:
                 self._subscription.assign_from_group(list(given))
                 new = [p for p in sorted(given) if p not in held]
                 yield from self._call(self._on_assigned, new, failures)

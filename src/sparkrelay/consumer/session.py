@@ -7,7 +7,6 @@ lifecycle". What concerns offsets is in ``offset_flows``.
 
 from __future__ import annotations
 
-import re
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +25,6 @@ from sparkrelay.consumer.events import (
     Leave,
     Mailbox,
     PartitionsChanged,
-    Polled,
     Rejoin,
     Subscribe,
     Wait,
@@ -35,6 +33,7 @@ from sparkrelay.consumer.fetch_buffer import FetchBuffer
 from sparkrelay.consumer.flows import attempt, outcome
 from sparkrelay.consumer.network import attach
 from sparkrelay.consumer.offset_flows import OffsetFlows
+from sparkrelay.consumer.pattern_topics import topics_or_pattern
 from sparkrelay.consumer.positions import RESETS
 from sparkrelay.consumer.rebalance import RebalanceSteps, first_failure
 from sparkrelay.consumer.subscription import SubscriptionState
@@ -45,8 +44,10 @@ from sparkrelay.errors import (
     SparkRelayError,
     TimeoutException,
 )
+from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.flows import Flow
     from sparkrelay.consumer.network import NetworkThread
     from sparkrelay.consumer.rebalance import Callback
-    from sparkrelay.types import TopicPartition
 
 __all__ = ["Session"]
 
@@ -148,7 +148,7 @@ class Session:
         on_lost: Callback | None,
     ) -> Flow[None]:
         """Become a member of the group for topics; for none, ``unsubscribe``."""
-        wanted, pattern = _topics_or_pattern(topics)
+        wanted, pattern = topics_or_pattern(topics)
         if not wanted and pattern is None:
             yield from self.leave("subscribe() to nothing", self.calls.deadline())
             return
@@ -219,7 +219,7 @@ class Session:
 
     def _collect(self, max_records: int, max_bytes: int | None) -> pa.Table:
         assert self._buffer is not None, "a consumer that fetches has one"
-        if not self._buffer.has_data():
+        if self._buffer.empty:
             return self._deserializers.empty
         before = self.subscription.positions()
         try:
@@ -246,10 +246,14 @@ class Session:
                 self.subscription.seek(partition, offset, standing.leader_epoch)
 
     def _tell_polled(self) -> None:
-        """Let the network thread know that the application lives: when it looks, which does not cost us a thread."""
-        now = self.network.polled_at = time.monotonic()
-        if self.network.dead or self.network.core.awaits_poll:
-            self.network.submit(Polled(now))
+        """Let the network thread know that the application lives: when it looks, which does not cost us a thread.
+
+        It is a value and not an event, so that there is never more than one (KAFKA-18376).
+        """
+        self.network.polled_at = time.monotonic()
+        self.network.check()
+        if self.network.core.awaits_poll:
+            self.network.wake()
 
     def _serve(self) -> Flow[bool]:
         """Do the application's part of what the network thread waits for; return whether a callback may have run.
@@ -263,6 +267,10 @@ class Session:
         while (event := self.mailbox.take()) is not None:
             error: BaseException | None = None
             match event:
+                case ErrorRaised(OffsetOutOfRangeException(partitions=lacking)) if lacking and self._all_placed(
+                    lacking
+                ):
+                    pass  # the application went somewhere with seek() meanwhile
                 case ErrorRaised():
                     error = event.error
                     if self.network.core.given_up:
@@ -280,6 +288,10 @@ class Session:
                 raise error
             self.check_open()  # a callback may have closed the consumer
         return ran
+
+    def _all_placed(self, partitions: Iterable[tuple[str, int]]) -> bool:
+        standings = (self.subscription.get(TopicPartition(*partition)) for partition in partitions)
+        return all(s is None or s.position is not None or s.reset is not None for s in standings)
 
     def _answer(self, answer: Prepared | Assigned | Adopted) -> None:
         if not self.closed:
@@ -305,7 +317,7 @@ class Session:
             yield from attempt(failures, lambda: self._commits.settle(deadline))
         finally:
             self.closed = True
-            self.network.stop(0.0)
+            self.network.ask_to_stop()
         yield from attempt(failures, lambda: self._stopped(deadline))
         self.network.stop(1.0)
         if (failure := first_failure(failures)) is not None:
@@ -375,27 +387,3 @@ class Session:
         if self.closed:
             raise DisconnectException("the consumer is closed")
         self.network.check()
-
-
-def _topics_or_pattern(
-    topics: Iterable[str] | str | re.Pattern[str],
-) -> tuple[frozenset[str], re.Pattern[str] | None]:
-    if isinstance(topics, re.Pattern):
-        return frozenset(), topics
-    names = [topics] if isinstance(topics, str) else list(topics)
-    patterns = [name for name in names if name.startswith("^")]
-    if not patterns:
-        return frozenset(names), None
-    # librdkafka's way: what begins with ^ is a regular expression; topics' names cannot.
-    text = "|".join(f"(?:{name})" for name in patterns) if len(names) > 1 else names[0]
-    literal = [re.escape(name) for name in names if not name.startswith("^")]
-    if literal:
-        text += f"|(?:^(?:{'|'.join(literal)})$)"
-    try:
-        re.compile(text)
-        # As there, it need not reach to the end of a name, while a pattern must match the whole of it.
-        return frozenset(), re.compile(f"(?:{text}).*")
-    except re.error as error:
-        raise ConfigException(
-            f"subscribe({text!r}): what begins with ^ is a regular expression, and {error}"
-        ) from error

@@ -21,10 +21,8 @@ def table(*values, keys=None, partitions=None):
     """One chunk for each partition, as the fetch buffer makes them."""
     rows = [
         {
-            "key": keys[i] if keys else None,
-            "value": value,
-            "topic": "t",
-            "partition": partitions[i] if partitions else 0,
+            "key": keys[i] if keys else None, "value": value,
+            "topic": "t", "partition": partitions[i] if partitions else 0,
             "offset": 100 + i, "timestamp": 1_700_000_000_000 + i, "timestampType": i % 2, "headers": [],
         }
         for i, value in enumerate(values)

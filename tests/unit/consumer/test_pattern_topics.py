@@ -1,4 +1,4 @@
-"""Patterns under the classic protocol: which topics they stand for, and when that changes."""
+"""Patterns: what `subscribe` takes for one, which topics it stands for, and when that changes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from sparkrelay.consumer.pattern_topics import PatternTopics
+from sparkrelay.consumer.pattern_topics import PatternTopics, topics_or_pattern
 from sparkrelay.consumer.requests import RequestState
-from sparkrelay.consumer.session import _topics_or_pattern
 from sparkrelay.consumer.topic_metadata import TopicMetadataManager
+from sparkrelay.errors import ConfigException
 
 
 class Watching:
@@ -92,15 +92,29 @@ def test_another_pattern_looks_anew(watching):
 
 
 @pytest.mark.parametrize(
-    ("topics", "matches", "others"),
+    ("given", "names"), [("t", {"t"}), (["a", "b", "a"], {"a", "b"}), ([], set()), (iter(["a.b"]), {"a.b"})]
+)
+def test_names(given, names):
+    assert topics_or_pattern(given) == (names, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "matching", "others"),
     [
-        ("^foo", ["foo", "foobar"], ["barfoo"]),
-        (["^foo$", "bar.baz"], ["foo", "bar.baz"], ["foobar", "barxbaz", "bar.bazz"]),
-        (re.compile("foo"), ["foo"], ["foobar"]),
+        (re.compile("t.*"), ["t", "t1"], ["at"]),
+        ("^t", ["t", "t1"], ["at"]),
+        (["^t$"], ["t"], ["t1", "at"]),
+        (["^a|b"], ["a", "ax", "b"], ["c"]),
+        (["^t", "x.y", "^z$"], ["t1", "x.y", "z"], ["x-y", "x.yy", "z1"]),
     ],
 )
-def test_names_that_begin_with_a_caret_are_librdkafkas_patterns(topics, matches, others):
-    names, pattern = _topics_or_pattern(topics)
-    assert names == frozenset()
-    assert all(pattern.fullmatch(name) for name in matches)
-    assert not any(pattern.fullmatch(name) for name in others)
+def test_patterns_need_not_match_to_the_end_in_librdkafkas_form(given, matching, others):
+    names, pattern = topics_or_pattern(given)
+    assert names == set()
+    assert all(pattern.fullmatch(topic) for topic in matching)
+    assert not any(pattern.fullmatch(topic) for topic in others)
+
+
+def test_what_is_no_pattern_is_named():
+    with pytest.raises(ConfigException, match=r"\^\(.*regular expression"):
+        topics_or_pattern(["^("])
