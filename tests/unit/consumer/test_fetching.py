@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 import pyarrow as pa
 import pytest
 
@@ -22,12 +20,19 @@ T0, T1, T2 = (TopicPartition("t", p) for p in range(3))
 
 class Source:
     def __init__(self, wanted):
-        self.wanted, self.parts, self.errors = dict(wanted), [], []
+        self.wanted, self.parts, self.errors, self.full = dict(wanted), [], [], set()
+
+    @property
+    def changes(self):
+        return object()
+
+    def has_room(self, node):
+        return node not in self.full
 
     def fetchable(self):
         return dict(self.wanted)
 
-    def fetched(self, parts, now):
+    def fetched(self, parts, now, node):
         self.parts += parts
 
     def fetch_failed(self, error, now):
@@ -133,19 +138,6 @@ def test_a_partition_without_leader_asks_for_metadata(driver, cluster):
     assert fetching.stale == ["t"]
 
 
-def test_a_topic_that_was_made_again_is_told(fetching, metadata_message):
-    fetching.driver.poll()
-    known = fetching.id
-    fetching.metadata.update(metadata_message({"t": 3}, ids={"t": uuid.uuid4()}), requested={"t"})
-    fetching.driver.answer("Fetch", answer((0, ErrorCode.UNKNOWN_TOPIC_ID, None, {}), topic_id=known))
-    fetching.driver.pass_time(1)
-    assert {p.error_code for p in fetching.source.parts} == {ErrorCode.UNKNOWN_TOPIC_ID}
-    fetching.source.parts.clear()
-    fetching.manager.forget_topic("t")
-    assert "Fetch" in fetching.driver.poll()
-    assert fetching.source.parts == []
-
-
 # -- the buffer --------------------------------------------------------------------------------------------------------
 
 
@@ -176,7 +168,7 @@ def rows(table):
 
 def test_collected_records_move_the_position_and_leave_the_rest(buffering):
     buffering.fetched([Fetched(T0, 0, records(["a", "b", "c"])), Fetched(T1, 0, records(["x"]))], 0.0)
-    assert buffering.fetchable() == {}
+    assert buffering.fetchable() == {T0: 3, T1: 1}
     assert rows(buffering.collect(2, None)) == [(0, 0, b"a"), (0, 1, b"b")]
     assert buffering.subscription.positions() == {T0: 2, T1: 0}
     assert rows(buffering.collect(10, None)) == [(0, 2, b"c"), (1, 0, b"x")]
