@@ -211,7 +211,9 @@ def _check_crc(view: memoryview, row: list[int], where: str, check_crc: bool) ->
 
 
 def _is_abort_marker(row: list[int], where: str) -> bool:
-    """Read a control record's key: version int16, type int16 (0 abort, 1 commit)."""
+    """Read a control record's key: version int16, type int16 (0 abort, 1 commit). Compaction may have emptied it."""
+    if not row[b.COUNT]:
+        return False
     result = int(control_type(row[b.ADDRESS], row[b.SIZE]))
     if result < 0:
         raise _damaged(
