@@ -156,10 +156,12 @@ class FetchBuffer:
             for partition, chain in list(self._chains.items()):
                 position = wanted.get(partition)
                 if position is None:
-                    if self._subscription.get(partition) is None:
+                    standing = self._subscription.get(partition)
+                    if standing is None or standing.position is None:
                         self._drop(partition)
-                    for part in chain:
-                        self._detach(part)
+                    else:
+                        for part in chain:
+                            self._detach(part)
                 elif chain[0].offset != position:
                     self._drop(partition)
                 elif chain[-1].stop == _NOWHERE or chain[0].response is None:
@@ -226,11 +228,6 @@ class FetchBuffer:
         self._mailbox.notify()
 
     # -- the application thread --------------------------------------------------------------------------------------
-
-    @property
-    def empty(self) -> bool:
-        """Whether ``collect`` would find nothing at all, not even something to drop."""
-        return not self._parts and not self._errors
 
     def has_data(self) -> bool:
         """Tell whether ``collect`` might return something."""

@@ -18,6 +18,7 @@ from sparkrelay.consumer.fetch_buffer import TABLE_SCHEMA, FetchBuffer
 from sparkrelay.consumer.fetching import Fetched
 from sparkrelay.consumer.subscription import LeaderView, SubscriptionState
 from sparkrelay.errors import CorruptRecordException, UnknownTopicException, UnsupportedVersionException
+from sparkrelay.records import decode as decoder
 from sparkrelay.records.encode import encode
 from sparkrelay.types import TopicPartition
 
@@ -211,6 +212,38 @@ def test_paused_partitions_clog_nothing_and_keep_no_response(buffering):
     assert buffering.fetchable()[T0] == 2
 
 
+@pytest.mark.parametrize("hold", ["pause", "revoke"])
+def test_paused_partitions_make_room_although_nobody_collects(buffering, hold):
+    """Only what cannot be returned waits, so nobody asks for it; others must be fetched all the same."""
+    for offset in range(2):
+        buffering.fetched([Fetched(T0, offset, records(["a"], offset))], 0.0, 1)
+    assert not buffering.has_room(1)
+    if hold == "pause":
+        buffering.subscription.set_paused([T0], True)
+    else:
+        buffering.subscription.hold_back([T0])
+    assert not buffering.has_data()
+    assert buffering.fetchable() == {T1: 0}
+    assert buffering.has_room(1)
+
+
+def test_a_position_that_is_looked_up_drops_what_waits(buffering):
+    buffering.fetched([Fetched(T0, 0, records(["a"]))], 0.0, 1)
+    buffering.subscription.seek_to(T0, -1)
+    assert buffering.fetchable() == {T1: 0}
+    assert len(buffering._parts) == 0
+
+
+def test_records_that_did_not_reach_the_application_come_again(buffering):
+    buffering.fetched([Fetched(T0, 0, records(["a", "b", "c"]))], 0.0, 1)
+    buffering.collect(2, None)
+    buffering.subscription.go_back(T0, 1)
+    buffering.subscription.go_back(T0, 7)  # never forward
+    assert buffering.fetchable() == {T0: 1, T1: 0}
+    buffering.fetched([Fetched(T0, 1, records(["a", "b", "c"]))], 0.0, 1)
+    assert rows(buffering.collect(10, None)) == [(0, 1, b"b"), (0, 2, b"c")]
+
+
 def test_a_changed_assignment_drops_what_waits_for_it(buffering):
     buffering.fetched([Fetched(T0, 0, records(["a"])), Fetched(T1, 0, records(["x"]))], 0.0, 1)
     buffering.fetched([Fetched(T1, 1, records(["y"], 1))], 0.0, 1)
@@ -236,11 +269,16 @@ def test_seeks_without_a_poll_between_them_pile_nothing_up(buffering):
 # -- a change of leader while data waits -------------------------------------------------------------------------------
 
 
+def epoch_at(buffering):
+    position = buffering.subscription.committable()[T0]
+    return position.offset, position.leader_epoch
+
+
 def test_nothing_is_returned_of_a_position_in_doubt(buffering):
     buffering.subscription.check(lambda p: LeaderView(True, 3, None))
     buffering.fetched([Fetched(T0, 0, records(["a", "b"], epoch=3), leader_epoch=3)], 0.0, 1)
     assert rows(buffering.collect(1, None)) == [(0, 0, b"a")]
-    assert buffering.subscription.committable()[T0] == (1, 3)
+    assert epoch_at(buffering) == (1, 3)
     doubtful = buffering.subscription.check(lambda p: LeaderView(True, 4, None)).doubtful
     assert doubtful == {T0: (1, 3)}
     assert rows(buffering.collect(1, None)) == []
@@ -253,7 +291,7 @@ def test_nothing_is_returned_of_a_position_in_doubt(buffering):
     assert rows(buffering.collect(1, None)) == []
     buffering.fetched([Fetched(T0, 1, records(["B"], 1, epoch=4), leader_epoch=4)], 0.0, 1)
     assert rows(buffering.collect(1, None)) == [(0, 1, b"B")]
-    assert buffering.subscription.committable()[T0] == (2, 4)
+    assert epoch_at(buffering) == (2, 4)
 
 
 def test_positions_carry_the_epoch_of_the_record_in_front_of_them(buffering):
@@ -262,7 +300,7 @@ def test_positions_carry_the_epoch_of_the_record_in_front_of_them(buffering):
     seen = []
     for _ in range(5):
         buffering.collect(1, None)
-        seen.append(buffering.subscription.committable()[T0])
+        seen.append(epoch_at(buffering))
     assert seen == [(1, 3), (2, 3), (3, 3), (4, 7), (5, 7)]
 
 
@@ -296,8 +334,8 @@ def test_a_record_larger_than_the_limit_comes_alone(buffering):
 def test_each_record_is_decoded_once_however_few_are_taken(buffering, monkeypatch):
     """KAFKA-20535."""
     calls = []
-    real = fetch_buffer.decode
-    monkeypatch.setattr(fetch_buffer, "decode", lambda *args, **more: calls.append(1) or real(*args, **more))
+    real = decoder.decode
+    monkeypatch.setattr(decoder, "decode", lambda *args, **more: calls.append(1) or real(*args, **more))
     buffering.fetched([Fetched(T0, 0, records(["v"] * 5_000))], 0.0, 1)
     count = 0
     while buffering.collect(1, None).num_rows:

@@ -9,6 +9,7 @@ import pytest
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import OffsetForLeaderEpochResponse
+from sparkrelay.consumer.committed_offsets import OffsetAndMetadata
 from sparkrelay.consumer.subscription import SubscriptionState
 from sparkrelay.consumer.validation import ValidationManager
 from sparkrelay.errors import AuthenticationException, DisconnectException, LogTruncationException
@@ -198,7 +199,7 @@ def test_a_topic_that_was_made_again_is_not_read_until_a_seek(make_validation, m
     validation.subscription.seek(T0, 0)
     validation.driver.poll()
     assert validation.subscription.fetchable() == {T0: 0}
-    assert validation.subscription.committable() == {T0: (0, -1)}
+    assert validation.subscription.committable() == {T0: OffsetAndMetadata(0)}
     assert validation.subscription.first_recreated() == (T1, 60)
     validation.subscription.assign_by_hand([T0])
     assert validation.subscription.first_recreated() is None
