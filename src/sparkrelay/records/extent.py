@@ -1,8 +1,8 @@
 """Where fetched batches end, for whoever must not load the decoder.
 
-The thread that fetches needs to know where to go on, not what is in a response. Importing the compiled loops there would
-keep every consumer of the process from its heartbeats for half a second; so until somebody has decoded a record, a
-Python loop reads the headers (half a microsecond each), and then the compiled one (see ``batches``).
+The thread that fetches needs to know where to go on, not what is in a response. Importing the compiled loops there
+would keep every consumer of the process from its heartbeats for half a second; so until somebody has decoded a record,
+a Python loop reads the headers (half a microsecond each), and then the compiled one (see ``batches``).
 """
 
 from __future__ import annotations
