@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check unit integration chaos bench clean
+.PHONY: help venv demo test check unit integration chaos test-long bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
@@ -41,6 +41,9 @@ test: check  ## everything that must hold before a change lands
 
 chaos: venv  ## the whole kill suite
 	$(BIN)/pytest tests/chaos
+
+test-long: venv  ## what takes hours: millions of damaged batches (FUZZ_INPUTS=N for fewer)
+	$(BIN)/pytest -m long tests/long
 
 bench: venv  ## drain and latency, ours beside its peers, as ratios
 	$(BIN)/python -m bench

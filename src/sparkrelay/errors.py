@@ -12,6 +12,7 @@
     │   ├── AuthenticationException             SASL or TLS was refused
     │   ├── AuthorizationException              an ACL forbids it
     │   ├── OffsetOutOfRangeException           a position outside the log, and no reset policy
+    │   │   └── LogTruncationException              a new leader's log lacks records that were read (KIP-320)
     │   ├── CommitFailedException               the group moved on while we were committing
     │   ├── RecordTooLargeException             a record batch is larger than a limit of ours or of the topic
     │   └── ProducerFencedException             somebody opened the same transactional id after us
@@ -55,6 +56,7 @@ __all__ = [
     "JavaException",
     "KafkaException",
     "LockException",
+    "LogTruncationException",
     "OffsetOutOfRangeException",
     "ProducerFencedException",
     "RecordDeserializationException",
@@ -139,7 +141,13 @@ class UnknownTopicException(KafkaException):
 
 
 class UnsupportedVersionException(KafkaException):
-    """The broker is too old for what we ask; the message names the version that is needed."""
+    """The broker, or what it has stored, is too old for us; the message names the version that is needed.
+
+    Attributes:
+        offset: base offset of the record batch in a format that is too old, None if it is not about one.
+    """
+
+    offset: int | None = None
 
 
 class AuthenticationException(KafkaException):
@@ -160,6 +168,31 @@ class OffsetOutOfRangeException(KafkaException):
     partitions: frozenset[tuple[str, int]] = frozenset()
 
 
+class LogTruncationException(OffsetOutOfRangeException):
+    """A new leader's log was cut before our position, and ``auto.offset.reset`` is ``none``. See KIP-320.
+
+    Attributes:
+        partition: whose log.
+        position: offset of the next record we would have read.
+        divergent_offset: where the logs part, None if the leader does not know.
+    """
+
+    def __init__(self, message: str, *, partition: object, position: int, divergent_offset: int | None) -> None:
+        super().__init__(message)
+        self.partition = partition
+        self.position = position
+        self.divergent_offset = divergent_offset
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_truncation, (str(self), self.partition, self.position, self.divergent_offset)
+
+
+def _rebuild_truncation(
+    message: str, partition: object, position: int, divergent_offset: int | None
+) -> LogTruncationException:
+    return LogTruncationException(message, partition=partition, position=position, divergent_offset=divergent_offset)
+
+
 class CommitFailedException(KafkaException):
     """The group has rebalanced, so this member may no longer commit these offsets."""
 
@@ -177,7 +210,13 @@ class RecordException(SparkRelayError):
 
 
 class CorruptRecordException(RecordException):
-    """A record batch has a wrong checksum or structure."""
+    """A record batch has a wrong checksum or structure.
+
+    Attributes:
+        offset: base offset of the batch, None if it is not known.
+    """
+
+    offset: int | None = None
 
 
 class SerializationException(RecordException):

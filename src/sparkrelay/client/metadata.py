@@ -83,7 +83,7 @@ class Metadata:
 
     @property
     def version(self) -> int:
-        """Number of responses taken in so far; it tells whether anything is new."""
+        """Grows with each response and each leader taken in; it tells whether anything is new."""
         return self._version
 
     def topics(self) -> Mapping[str, TopicInfo]:
@@ -164,6 +164,7 @@ class Metadata:
         partitions = dict(topic.partitions)
         partitions[tp.partition] = PartitionInfo(leader, leader_epoch, known.replicas, known.in_sync, known.offline)
         self._topics[tp.topic] = TopicInfo(topic.name, topic.topic_id, MappingProxyType(partitions), topic.is_internal)
+        self._version += 1
         return True
 
 

@@ -262,6 +262,17 @@ class AsyncConsumer:
         return await self._run(self._session.offsets.position(partition, timeout))
 
     @_guarded
+    async def lag(self, partition: TopicPartition) -> int | None:
+        """Return how many offsets are between the position and the end of what may be read.
+
+        Never waits. None if position or end are not known yet; the end is then asked for, and known a little later.
+
+        Raises:
+            ConfigException: the partition is not assigned.
+        """
+        return self._session.offsets.lag(partition)
+
+    @_guarded
     async def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at ``offset``."""
         self._session.offsets.seek(partition, offset)
@@ -279,7 +290,7 @@ class AsyncConsumer:
     @_guarded
     async def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until ``resume``."""
-        self._session.subscription.set_paused(partitions, True)
+        self._session.offsets.pause(partitions)
 
     @_guarded
     async def resume(self, partitions: Iterable[TopicPartition]) -> None:

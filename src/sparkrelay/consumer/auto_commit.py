@@ -81,7 +81,7 @@ class AsyncCommits:
 
     def submit(self, offsets: OffsetsToCommit | None, callback: CommitCallback | None) -> Future[None]:
         """Commit offsets, or all positions as they are now, without waiting."""
-        wanted = MappingProxyType(dict(self._subscription.positions() if offsets is None else offsets))
+        wanted = MappingProxyType(dict(self._subscription.committable() if offsets is None else offsets))
         future = self._calls.commit(wanted, self._calls.deadline(), retry=False).future
         future.add_done_callback(self._mailbox.notify)
         self._pending.append(_Pending(future, wanted, callback))
@@ -148,7 +148,7 @@ class AsyncCommits:
         if not self.enabled:
             return
         try:
-            call = self._calls.commit(self._subscription.positions(), deadline, retry=True)
+            call = self._calls.commit(self._subscription.committable(), deadline, retry=True)
             yield from outcome(call, self._mailbox, interruptible=False)
         except SparkRelayError as error:
             _log.warning("automatic commit failed: %s", error)

@@ -8,6 +8,10 @@ A range may end where no record is: in a gap that compaction left, in an aborted
 at its end when the next batch starts behind it, or when the broker has nothing more although its log goes that far.
 Refused: reading until the last record of the range was seen (it may not exist), and a prefetching thread (the GIL makes
 it a second user of the same core).
+
+Fetch sessions (KIP-227) are not used: every request of a range differs from the one before in all its partitions, so
+none would be shorter; the requests of one ``fetch`` are few; and a broker has 1,000 sessions in all, which a cluster of
+Spark workers would take from the consumers. Without one, the order of the request tells what an empty answer means.
 """
 
 from __future__ import annotations
@@ -16,8 +20,6 @@ import math
 import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, Self
-
-import numpy as np
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.kafka_client import KafkaClient
@@ -28,7 +30,8 @@ from sparkrelay.records import batches
 from sparkrelay.records.decode import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    import uuid
+    from collections.abc import Collection, Hashable, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -149,6 +152,7 @@ class _Run:
         self._next = {partition: span[0] for partition, span in self.ranges.items()}
         self._behind: dict[tuple[TopicPartition, int], int] = {}
         self._errors: list[Exception] = []
+        self._topic_ids: dict[str, uuid.UUID] = {}
         self._last_error: KafkaException | None = None
         self._stale_topics: set[str] = set()
         self._metadata_asked: Response | None = None
@@ -204,19 +208,37 @@ class _Run:
 
     # -- what the manager asks and tells -----------------------------------------------------------------------------
 
+    @property
+    def changes(self) -> Hashable:
+        """Always something else: there is no thread here that could be spared."""
+        return object()
+
+    def has_room(self, node: int) -> bool:
+        """Tell that what bounds memory here is ``fetchable``."""
+        del node
+        return True
+
     def fetchable(self) -> Mapping[TopicPartition, int]:
         """Return the partitions that are neither done nor far enough ahead of the caller."""
         if self._errors:
             return {}
         waiting = Counter(part.partition for part in self.ready)
-        return {partition: offset for partition, offset in self._next.items() if waiting[partition] <= 1}
+        wanted = {partition: offset for partition, offset in self._next.items() if waiting[partition] <= 1}
+        for partition in wanted:
+            self._check_topic(partition)
+        return {} if self._errors else wanted
 
-    def fetched(self, parts: list[Fetched], now: float) -> None:
+    def _check_topic(self, partition: TopicPartition) -> None:
+        topic_id = self._client.metadata.topic_id(partition.topic)
+        if topic_id is not None and self._topic_ids.setdefault(partition.topic, topic_id) != topic_id:
+            self._errors.append(_recreated(self._asked(partition, self._next[partition])))
+
+    def fetched(self, parts: list[Fetched], now: float, node: int) -> None:
         """Note where each partition goes on, so that the next request can leave before this response is decoded."""
-        del now
+        del now, node
         for part in parts:
             if part.error_code:
-                self._errors.append(_error(part, self.ranges[part.partition]))
+                self._errors.append(_error(part, self._asked(part.partition, part.offset)))
                 continue
             behind = _whole_batches(part)
             stop = self.ranges[part.partition][1]
@@ -232,6 +254,10 @@ class _Run:
             else:
                 # It may be empty because others filled the response: ask for it first next time.
                 self._next = {part.partition: self._next.pop(part.partition), **self._next}
+
+    def _asked(self, partition: TopicPartition, offset: int) -> str:
+        start, stop = self.ranges[partition]
+        return f"fetching {partition} at offset {offset} for the range [{start}, {stop})"
 
     def fetch_failed(self, error: KafkaException, now: float) -> None:
         """Raise what cannot be repeated."""
@@ -314,27 +340,21 @@ class _Run:
 
 def _whole_batches(part: Fetched) -> int:
     """Return the offset behind the last whole batch, or where we asked if there is none."""
-    if not part.records:
-        return part.offset
-    table = batches.walk(np.frombuffer(part.records, np.uint8))
-    if not len(table):
-        return part.offset
-    last = table[-1]
-    if last[batches.STATUS]:
-        return part.offset + 1  # decode() says what is wrong with it
-    return max(part.offset, int(last[batches.LAST_OFFSET]) + 1)
+    behind = batches.end_offset(part.records, part.offset)
+    # decode() says what is wrong with it.
+    return part.offset + 1 if behind is None else behind
 
 
-def _error(part: Fetched, span: tuple[int, int]) -> KafkaException:
-    asked = f"fetching {part.partition} at offset {part.offset} for the range [{span[0]}, {span[1]})"
+def _error(part: Fetched, asked: str) -> KafkaException:
     if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         return OffsetOutOfRangeException(
             f"{asked}: the log does not have it. It may have been removed by retention or by deleting records; "
             "reset the group's offsets to what is there"
         )
-    if part.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
-        return UnknownTopicException(
-            f"{asked}: topic {part.partition.topic!r} was deleted and created again meanwhile, so its offsets mean "
-            "other records now"
-        )
     return broker_error(part.error_code, asked)
+
+
+def _recreated(asked: str) -> UnknownTopicException:
+    return UnknownTopicException(
+        f"{asked}: the topic was deleted and created again meanwhile, so its offsets mean other records now"
+    )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.foreign_settings import FOREIGN as CLIENT_FOREIGN
 from sparkrelay.consumer.foreign_settings import FOREIGN
+from sparkrelay.consumer.offset_reset import timestamp_of
 from sparkrelay.errors import ConfigException
 from sparkrelay.settings import check, read, setting
 
@@ -50,7 +51,9 @@ class ConsumerConfig:
     )
     client_rack: str = setting("", "rack of this consumer")
     auto_offset_reset: str = setting(
-        "latest", "where to start without a position; `none`: an error", choices=("earliest", "latest", "none")
+        "latest",
+        "where to start without a position: `earliest`, `latest`, `none` (an error), or so long ago: "
+        "`by_duration:PT1H30M` (KIP-1106)",
     )
     enable_auto_commit: bool = setting(True, "commit what `poll` has returned")
     auto_commit_interval_ms: int = setting(5_000, "so often, ms")
@@ -88,6 +91,10 @@ class ConsumerConfig:
     def strategies(self) -> tuple[str, ...]:
         """Names in ``partition.assignment.strategy``."""
         return tuple(name.strip() for name in self.partition_assignment_strategy.split(",") if name.strip())
+
+    def reset_timestamp(self) -> int | None:
+        """Return ``auto.offset.reset`` as ListOffsets takes it: -2 start, -1 end, or ms of now; None for ``none``."""
+        return timestamp_of(self.auto_offset_reset)
 
     @classmethod
     def from_dict(cls, config: Mapping[str, object], *, defaults: Mapping[str, object] | None = None) -> Self:
@@ -151,6 +158,7 @@ class ConsumerConfig:
 
     def _check(self) -> None:
         check(self)
+        timestamp_of(self.auto_offset_reset)
         if self.group_id == "":
             raise ConfigException("group.id is empty; leave it out for a consumer without a group")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:

@@ -274,6 +274,17 @@ class Consumer:
         return self._run(self._session.offsets.position(partition, timeout))
 
     @_guarded
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Return how many offsets are between the position and the end of what may be read.
+
+        Never waits. None if position or end are not known yet; the end is then asked for, and known a little later.
+
+        Raises:
+            ConfigException: the partition is not assigned.
+        """
+        return self._session.offsets.lag(partition)
+
+    @_guarded
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at ``offset``."""
         self._session.offsets.seek(partition, offset)
@@ -291,7 +302,7 @@ class Consumer:
     @_guarded
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until ``resume``."""
-        self._session.subscription.set_paused(partitions, True)
+        self._session.offsets.pause(partitions)
 
     @_guarded
     def resume(self, partitions: Iterable[TopicPartition]) -> None:

@@ -33,9 +33,10 @@ from sparkrelay.consumer.fetching import FetchManager, FetchSettings
 from sparkrelay.consumer.group_requests import MemberSettings
 from sparkrelay.consumer.heartbeats import HeartbeatManager
 from sparkrelay.consumer.offsets import OffsetsManager
-from sparkrelay.consumer.positions import RESETS, PositionsManager
+from sparkrelay.consumer.positions import PositionsManager
 from sparkrelay.consumer.requests import RequestState
 from sparkrelay.consumer.topic_metadata import TopicMetadataManager
+from sparkrelay.consumer.validation import ValidationManager
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.events import ApplicationEvent, Mailbox
     from sparkrelay.consumer.fetch_buffer import FetchBuffer
     from sparkrelay.consumer.membership import Membership
-    from sparkrelay.consumer.requests import RequestManager
+    from sparkrelay.consumer.requests import RequestManager, Unsent
     from sparkrelay.consumer.subscription import SubscriptionState
 
 __all__ = ["ConsumerCore"]
@@ -100,7 +101,8 @@ class ConsumerCore:
             finders.insert(0, coordinator)
         self._fetches: FetchManager | None = None
         if buffer is not None:
-            managers.insert(0, self._make_positions(buffer))
+            positions = self._make_positions(buffer)
+            managers[:0] = [positions, self._make_validation(buffer, positions)]
             self._fetches = self._make_fetches(buffer)
             managers.append(self._fetches)
         self.managers: tuple[RequestManager, ...] = (*managers, self._offsets, *finders)
@@ -119,6 +121,10 @@ class ConsumerCore:
     def given_up(self) -> bool:
         """Whether the member will not join again."""
         return self.membership is not None and self.membership.given_up
+
+    def farewell(self) -> tuple[Unsent, ...]:
+        """Return last requests that tell brokers to forget us; nobody waits for their answers."""
+        return () if self._fetches is None else self._fetches.farewell()
 
     def partitions(self, topic: str) -> tuple[int, ...]:
         """Return a topic's partition numbers, as far as they are known."""
@@ -146,10 +152,7 @@ class ConsumerCore:
                 assert self.membership is not None, "the consumer checks group.id"
                 self.membership.subscribe(topics, pattern, now)
                 self._want_topics()
-            case PartitionsChanged(topics):
-                for topic in topics:
-                    if self._fetches is not None:
-                        self._fetches.forget_topic(topic)
+            case PartitionsChanged():
                 self._want_topics()
             case Rejoin(reason):
                 if self.membership is not None:
@@ -260,10 +263,22 @@ class ConsumerCore:
             self._subscription,
             commits=self._commits,
             offsets=self._offsets,
-            reset=RESETS.get(self._config.auto_offset_reset),
+            reset=self._config.reset_timestamp,
             read_committed=self._config.read_committed,
             fail=self.fail,
             notify=buffer.notify,
+        )
+
+    def _make_validation(self, buffer: FetchBuffer, positions: PositionsManager) -> ValidationManager:
+        return ValidationManager(
+            self._metadata,
+            self._subscription,
+            has_reset=self._config.auto_offset_reset != "none",
+            reset=positions.reset,
+            drop=buffer.drop,
+            stale=self._topics.stale,
+            make_state=self._make_state,
+            fail=self.fail,
         )
 
     def _make_fetches(self, buffer: FetchBuffer) -> FetchManager:
@@ -274,7 +289,9 @@ class ConsumerCore:
             max_bytes=config.fetch_max_bytes,
             max_partition_bytes=config.max_partition_fetch_bytes,
             read_committed=config.read_committed,
-            rack="",  # reading from followers (KIP-392) comes with preferred replicas
+            rack=config.client_rack,
+            sessions=True,
+            replica_lease_ms=config.metadata_max_age_ms,
             request_timeout_ms=config.client.request_timeout_ms,
             retry_backoff_ms=config.client.retry_backoff_ms,
             retry_backoff_max_ms=config.client.retry_backoff_max_ms,

@@ -1,28 +1,40 @@
 """Fetched data on its way from the network thread to ``poll``, and its decoding to columns.
 
 The network thread puts answers in as they came; the application thread decodes them, so that decoding happens in the
-thread that wants the records, and only as much as it wants. A partition with data in the buffer is not fetched again.
-Data of a partition that was given up, paused or sought is dropped when it is met: its offset is not the position.
+thread that wants the records. It decodes some ten thousand at a time and hands out slices, so that taking one record at
+a time costs a slice each (KAFKA-20535).
+
+**What is fetched while data waits here.** A partition with data stays in its broker's fetch session, but is asked for
+from behind the data that waits: nothing is sent twice, and nothing leaves the session to come back (KAFKA-17182). Kafka
+reaches the same by not asking a broker at all while any of its partitions has data; then network and application take
+turns instead of working side by side. What bounds memory here is the number of responses: a broker is asked only while
+at most one response of it waits. So at most two wait for each broker, each of ``fetch.max.bytes`` (a first batch that
+is larger comes whole), besides the records decoded of one of them.
+
+Partitions that are paused or being revoked do not count: what waits for them is kept for later, apart from its
+response, so that it neither keeps the rest of the response in memory nor keeps others from being fetched. Data that no
+longer continues the position, because the partition was given up, sought or its log changed, is dropped.
 """
 
 from __future__ import annotations
 
+import bisect
 import threading
 from collections import deque
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.consumer.positions import LOST_POSITION
-from sparkrelay.errors import SparkRelayError, UnknownTopicException
-from sparkrelay.records.columns import HEADERS_TYPE
+from sparkrelay.consumer.tables import TABLE_SCHEMA, ConstantColumns
+from sparkrelay.consumer.validation import recreated_error
+from sparkrelay.errors import CorruptRecordException, SparkRelayError, UnsupportedVersionException
+from sparkrelay.records.extent import end_offset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from sparkrelay.consumer.events import Mailbox
     from sparkrelay.consumer.fetching import Fetched
@@ -32,19 +44,67 @@ if TYPE_CHECKING:
 
 __all__ = ["TABLE_SCHEMA", "FetchBuffer"]
 
-TABLE_SCHEMA: Final = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("ms", "UTC")),
-        ("timestampType", pa.int32()),
-        ("headers", HEADERS_TYPE),
-    ]
-)
-"""What ``poll`` returns: the columns of Spark's own Kafka source."""
+#: Records decoded at once; more if the application takes more.
+_ROWS_AT_ONCE: Final = 32_768
+_ENOUGH_RESPONSES: Final = 2
+#: An error is nothing to go on behind.
+_NOWHERE: Final = -1
+
+
+class _Response:
+    """A response of which some parts wait; it keeps its memory until they are gone."""
+
+    __slots__ = ("node", "waiting")
+
+    def __init__(self, node: int, waiting: int) -> None:
+        self.node = node
+        self.waiting = waiting
+
+
+class _Part:
+    """What waits of one partition from one response: bytes from ``offset`` on, and perhaps some of it decoded."""
+
+    __slots__ = (
+        "_rows",
+        "data",
+        "epochs",
+        "following",
+        "gone",
+        "offset",
+        "offsets",
+        "response",
+        "row",
+        "sizes",
+        "stop",
+    )
+
+    def __init__(self, data: Fetched, stop: int, response: _Response | None) -> None:
+        self.data = data
+        self.offset = data.offset
+        self.stop = stop
+        self.response = response
+        self.gone = False
+        self._rows: pa.RecordBatch | None = None
+        self.row = 0
+        self.following = data.offset
+        self.offsets: np.ndarray[Any, np.dtype[np.int64]] = np.empty(0, np.int64)
+        self.sizes: np.ndarray[Any, np.dtype[np.int64]] | None = None
+        self.epochs: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def rows(self) -> pa.RecordBatch | None:
+        """The decoded records, from ``row`` on not yet returned; None if there are none."""
+        return self._rows
+
+    @rows.setter
+    def rows(self, rows: pa.RecordBatch | None) -> None:
+        self._rows, self.row, self.sizes = rows, 0, None
+        self.offsets = np.empty(0, np.int64) if rows is None else rows.column("offset").to_numpy()
+
+    def epoch_before(self, offset: int) -> int:
+        """Return the leader epoch of the batch in front of an offset, -1 if unknown."""
+        index = bisect.bisect_left(self.epochs, (offset,)) - 1
+        return self.epochs[index][1] if index >= 0 else -1
 
 
 class FetchBuffer:
@@ -72,35 +132,83 @@ class FetchBuffer:
         self._read_committed = read_committed
         self._check_crcs = check_crcs
         self._out_of_range = out_of_range
+        self._columns = ConstantColumns()
+        # Taken before the subscription's lock, never after it.
         self._lock = threading.Lock()
-        self._parts: deque[Fetched] = deque()
+        self._parts: deque[_Part] = deque()
+        self._chains: dict[TopicPartition, deque[_Part]] = {}
+        self._waiting: dict[int, int] = {}
         self._errors: deque[KafkaException] = deque()
+        self._changes = 0
+        self._told: Hashable = None
 
     # -- the network thread ------------------------------------------------------------------------------------------
 
+    @property
+    def changes(self) -> Hashable:
+        """What is wanted, and what there is room for, is the same while this is."""
+        return self._subscription.changes, self._changes
+
     def fetchable(self) -> Mapping[TopicPartition, int]:
-        """Return the positions of partitions that have no data here."""
-        wanted = self._subscription.fetchable()
+        """Return the partitions to fetch, and where: at the position, or behind what is here already."""
         with self._lock:
-            for part in self._parts:
-                wanted.pop(part.partition, None)
+            wanted = self._subscription.fetchable()
+            for partition, chain in list(self._chains.items()):
+                position = wanted.get(partition)
+                if position is None:
+                    standing = self._subscription.get(partition)
+                    if standing is None or standing.position is None:
+                        self._drop(partition)
+                    else:
+                        for part in chain:
+                            self._detach(part)
+                elif chain[0].offset != position:
+                    self._drop(partition)
+                elif chain[-1].stop == _NOWHERE or chain[0].response is None:
+                    # An error waits, or data from before a pause that counts for no response.
+                    del wanted[partition]
+                else:
+                    wanted[partition] = chain[-1].stop
         return wanted
 
-    def fetched(self, parts: list[Fetched], now: float) -> None:
+    def has_room(self, node: int) -> bool:
+        """Tell whether another response of a broker may come."""
+        return self._waiting.get(node, 0) < _ENOUGH_RESPONSES
+
+    def fetched(self, parts: list[Fetched], now: float, node: int = -1) -> None:
         """Take a response."""
         del now
-        useful = []
-        for part in parts:
-            standing = self._subscription.get(part.partition)
-            if standing is None:
-                continue
-            standing.end = part.last_stable_offset if self._read_committed else part.high_watermark
-            if part.error_code or part.records:
-                useful.append(part)
-        if useful:
-            with self._lock:
-                self._parts.extend(useful)
+        response = _Response(node, 0)
+        with self._lock:
+            for data in parts:
+                self._take_in(data, response)
+            if response.waiting:
+                self._waiting[node] = self._waiting.get(node, 0) + 1
+                self._changes += 1
+        if response.waiting:
             self._mailbox.notify()
+
+    def _take_in(self, data: Fetched, response: _Response) -> None:
+        standing = self._subscription.get(data.partition)
+        if standing is None:
+            return
+        if not data.error_code:
+            standing.end = data.last_stable_offset if self._read_committed else data.high_watermark
+            standing.log_start = data.log_start_offset
+            if not data.records:
+                return
+        chain = self._chains.get(data.partition)
+        expected = chain[-1].stop if chain else standing.position
+        # Asked before a seek, of a log that is in doubt, or of the leader before the one that confirmed the position.
+        if data.offset != expected or standing.validating or 0 <= data.leader_epoch < standing.checked_epoch:
+            return
+        stop = None if data.error_code else end_offset(data.records, data.offset)
+        part = _Part(data, _NOWHERE if stop in {None, data.offset} else stop, response)
+        response.waiting += 1
+        self._parts.append(part)
+        if chain is None:
+            chain = self._chains[data.partition] = deque()
+        chain.append(part)
 
     def fetch_failed(self, error: KafkaException, now: float) -> None:
         """Have ``poll`` raise an error."""
@@ -109,140 +217,250 @@ class FetchBuffer:
             self._errors.append(error)
         self._mailbox.notify()
 
+    def drop(self, partition: TopicPartition) -> None:
+        """Forget what is here of a partition: its log may be another one now."""
+        with self._lock:
+            self._drop(partition)
+        self._mailbox.notify()
+
     def notify(self) -> None:
         """Have whoever waits look again."""
         self._mailbox.notify()
 
     # -- the application thread --------------------------------------------------------------------------------------
 
-    @property
-    def empty(self) -> bool:
-        """Whether ``collect`` would find nothing at all, not even something to drop."""
-        return not self._parts and not self._errors
-
     def has_data(self) -> bool:
         """Tell whether ``collect`` might return something."""
         with self._lock:
-            return bool(self._errors) or any(
-                self._subscription.may_return(part.partition) or part.error_code for part in self._parts
+            return (
+                bool(self._errors)
+                or self._subscription.has_recreated
+                or any(self._subscription.may_return(part.data.partition) for part in self._parts)
             )
 
     def clear(self) -> None:
         """Drop everything."""
         with self._lock:
-            self._parts.clear()
+            for partition in list(self._chains):
+                self._drop(partition)
+
+    def made_room(self) -> bool:
+        """Tell whether more may be fetched than when this was asked last: then the network thread should look."""
+        told, self._told = self._told, self.changes
+        return told != self._told
 
     def collect(self, max_records: int, max_bytes: int | None) -> pa.Table:
         """Return records from the positions on, and move the positions behind them.
+
+        Args:
+            max_records: most rows.
+            max_bytes: most bytes of keys and values; the first row comes in any case. None for no limit.
 
         Raises:
             KafkaException: a partition cannot be read; the records of others come with the next call.
             CorruptRecordException: a batch is damaged; the position stays in front of it.
         """
-        batches: list[pa.RecordBatch] = []
+        taken: list[pa.RecordBatch] = []
         rows = size = 0
-        set_aside: list[Fetched] = []
+        set_aside: list[_Part] = []
         try:
             while rows < max_records and (max_bytes is None or size < max_bytes):
-                part = self._take(set_aside, raise_errors=not batches)
-                if part is None:
+                part = self._next(set_aside, raise_errors=not taken)
+                if part is None or (part.data.error_code and taken):
                     break
-                if part.error_code:
-                    if batches:
-                        set_aside.append(part)
-                        break
-                    self._raise(part)
-                    continue
                 left = None if max_bytes is None else max_bytes - size
                 try:
-                    batch, rest = self._decode(part, max_records - rows, left, first=not batches)
+                    batch, used = self._cut(part, max_records - rows, left, first=not taken)
                 except SparkRelayError:
-                    if not batches:
-                        raise
-                    # What was collected is behind its positions already: it goes first, the error comes next time.
-                    set_aside.append(part)
-                    break
-                if rest is not None:
-                    set_aside.append(rest)
+                    if taken:
+                        # What was collected is behind its position already: it goes first, the error comes next time.
+                        break
+                    self._finish(part)
+                    raise
                 if batch is not None:
-                    batches.append(batch)
+                    taken.append(batch)
                     rows += batch.num_rows
-                    size += batch.nbytes
-                if rest is not None and left is not None:
-                    break
+                    size += used
+                elif not part.gone and part.rows is not None:
+                    break  # its next record is too large for what is left
         finally:
-            with self._lock:
-                self._parts.extendleft(reversed(set_aside))
-        return pa.Table.from_batches(batches, TABLE_SCHEMA)
+            if set_aside:
+                with self._lock:
+                    self._parts.extendleft(part for part in reversed(set_aside) if not part.gone)
+        return pa.Table.from_batches(taken, TABLE_SCHEMA)
 
-    def _take(self, set_aside: list[Fetched], *, raise_errors: bool) -> Fetched | None:
-        """Return the oldest answer that is still of use; paused partitions' go to ``set_aside``."""
+    def _next(self, set_aside: list[_Part], *, raise_errors: bool) -> _Part | None:
+        """Return the oldest part that may be read; it stays where it is. Others are set aside."""
         with self._lock:
-            if self._errors and raise_errors:
-                raise self._errors.popleft()
+            if raise_errors:
+                if self._errors:
+                    raise self._errors.popleft()
+                if (recreated := self._subscription.first_recreated()) is not None:
+                    raise recreated_error(*recreated)
             while self._parts:
-                part = self._parts.popleft()
-                standing = self._subscription.get(part.partition)
-                if standing is None or standing.position != part.offset:
-                    continue
-                if self._subscription.may_return(part.partition):
+                part = self._parts[0]
+                partition = part.data.partition
+                standing = self._subscription.get(partition)
+                if standing is None or standing.position != self._chains[partition][0].offset:
+                    self._drop(partition)
+                elif standing.readable:
                     return part
-                set_aside.append(part)
+                else:
+                    self._detach(part)
+                    set_aside.append(self._parts.popleft())
             return None
 
-    def _decode(
-        self, part: Fetched, max_rows: int, max_bytes: int | None, *, first: bool
-    ) -> tuple[pa.RecordBatch | None, Fetched | None]:
-        """Decode some of an answer, and move the position; return the records and what is left of the answer."""
+    def _cut(
+        self, part: _Part, max_rows: int, max_bytes: int | None, *, first: bool
+    ) -> tuple[pa.RecordBatch | None, int]:
+        """Take records off a part, and move the position; return them and the bytes of their keys and values."""
+        if part.data.error_code:
+            self._raise(part)
+            return None, 0
+        if part.rows is None:
+            self._decode(part, max_rows)
+        rows, row = part.rows, part.row
+        if rows is None:
+            self._advance(part, part.following)
+            return None, 0
+        count, used = min(max_rows, rows.num_rows - row), 0
+        if max_bytes is not None:
+            if part.sizes is None:
+                part.sizes = _cumulated_sizes(rows)
+            before = int(part.sizes[row])
+            fitting = int(np.searchsorted(part.sizes, before + max_bytes, side="right")) - 1 - row
+            count = min(count, max(fitting, 1 if first else 0))
+            if not count:
+                return None, 0
+            used = int(part.sizes[row + count]) - before
+        batch = rows if count == rows.num_rows else rows.slice(row, count)
+        row += count
+        if row == rows.num_rows:
+            moved = self._advance(part, part.following)
+        else:
+            moved = self._advance(part, int(part.offsets[row - 1]) + 1, row)
+        return (batch, used) if moved else (None, 0)
+
+    def _decode(self, part: _Part, max_rows: int) -> None:
+        """Decode the next records of a part, up to a damaged batch if there are any in front of it."""
         # Its compiled loops are loaded with the first record: 100 MB that a consumer without records does not need.
+        from sparkrelay.records.batches import in_front_of  # noqa: PLC0415
         from sparkrelay.records.decode import decode  # noqa: PLC0415
 
-        topic, number = part.partition
-        decoded = decode(
-            part.records,
-            topic=topic,
-            partition=number,
-            start=part.offset,
-            aborted=part.aborted,
-            read_committed=self._read_committed,
-            check_crc=self._check_crcs,
-            max_records=max_rows,
-        )
-        batch, following = decoded.batch, decoded.next_offset
-        keep = decoded.record_count if max_bytes is None else _fitting(batch, max_bytes, at_least=1 if first else 0)
-        if keep < decoded.record_count:
-            following = batch.column("offset")[keep].as_py()
-            batch = batch.slice(0, keep)
-        if not self._subscription.advance(part.partition, part.offset, following):
-            return None, None
-        cut = keep < decoded.record_count or decoded.record_count >= max_rows
-        rest = replace(part, offset=following) if cut else None
-        if not batch.num_rows:
-            return None, rest
-        columns = [
-            batch.column("key"),
-            batch.column("value"),
-            pa.repeat(pa.scalar(topic, pa.string()), batch.num_rows),
-            pa.repeat(pa.scalar(number, pa.int32()), batch.num_rows),
-            *(batch.column(name) for name in ("offset", "timestamp", "timestampType", "headers")),
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=TABLE_SCHEMA), rest
-
-    def _raise(self, part: Fetched) -> None:
-        if part.error_code in LOST_POSITION:
-            self._out_of_range(part.partition, part.offset)
-            return
-        if part.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
-            raise UnknownTopicException(
-                f"topic {part.partition.topic!r} was deleted and created again: position {part.offset} of "
-                f"{part.partition} means another record now; seek() to go on"
+        limit, data = max(max_rows, _ROWS_AT_ONCE), part.data.records
+        topic, number = part.data.partition
+        damage: SparkRelayError | None = None
+        while True:
+            try:
+                decoded = decode(
+                    data,
+                    topic=topic,
+                    partition=number,
+                    start=part.offset,
+                    aborted=part.data.aborted,
+                    read_committed=self._read_committed,
+                    check_crc=self._check_crcs,
+                    max_records=limit,
+                )
+            except (CorruptRecordException, UnsupportedVersionException) as error:
+                sound = in_front_of(data, error.offset if error.offset is not None else part.offset)
+                if not sound or len(sound) == len(data):
+                    raise
+                damage, data = error, sound
+                continue
+            if decoded.record_count and pa.types.is_large_binary(decoded.batch.schema.field("value").type):
+                # More than Arrow's ordinary columns hold.
+                limit = max(1, decoded.record_count // 2)
+                continue
+            break
+        if decoded.next_offset <= part.offset:
+            raise damage or CorruptRecordException(
+                f"{part.data.partition}: the {len(part.data.records)} bytes fetched at offset {part.offset} hold no "
+                "whole record batch; its length may be damaged. seek() past it to go on"
             )
-        raise broker_error(part.error_code, f"fetching {part.partition} at offset {part.offset}")
+        part.following, part.epochs = decoded.next_offset, decoded.leader_epochs
+        part.rows = self._columns.table_batch(part.data.partition, decoded.batch) if decoded.record_count else None
+
+    def _advance(self, part: _Part, offset: int, row: int | None = None) -> bool:
+        """Move the position behind what was taken of a part; ``row`` is the first decoded one that is left."""
+        with self._lock:
+            if part.gone or not self._subscription.advance(
+                part.data.partition, part.offset, offset, part.epoch_before(offset)
+            ):
+                self._drop(part.data.partition)
+                return False
+            part.offset = offset
+            if row is not None:
+                part.row = row
+            elif 0 <= offset < part.stop:
+                part.rows = None
+            else:
+                self._end(part)
+            return True
+
+    def _raise(self, part: _Part) -> None:
+        code, partition, offset = part.data.error_code, part.data.partition, part.offset
+        self._finish(part)
+        if code in LOST_POSITION:
+            self._out_of_range(partition, offset)
+            return
+        if code == ErrorCode.UNKNOWN_TOPIC_ID:
+            raise recreated_error(partition, offset)
+        raise broker_error(code, f"fetching {partition} at offset {offset}")
+
+    def _finish(self, part: _Part) -> None:
+        """Drop a part that ends in an error; if it is wanted still, it is fetched again."""
+        with self._lock:
+            if not part.gone:
+                self._drop(part.data.partition)
+
+    # -- parts; the lock is held -------------------------------------------------------------------------------------
+
+    def _end(self, part: _Part) -> None:
+        """Take a part off that was read to its end; it is the first of its partition."""
+        chain = self._chains[part.data.partition]
+        chain.popleft()
+        if not chain:
+            del self._chains[part.data.partition]
+        self._parts.remove(part)
+        self._bury(part)
+
+    def _drop(self, partition: TopicPartition) -> None:
+        """Take off all of a partition."""
+        chain = self._chains.pop(partition, None)
+        if chain is not None:
+            for part in chain:
+                self._bury(part)
+            self._parts = deque(part for part in self._parts if not part.gone)
+
+    def _bury(self, part: _Part) -> None:
+        # The application thread may be busy with it: it finds out when it wants to move the position.
+        part.gone = True
+        self._let_go(part)
+        self._changes += 1
+
+    def _detach(self, part: _Part) -> None:
+        """Keep a part apart from its response."""
+        if part.response is not None:
+            part.data = part.data.copied()
+            self._let_go(part)
+
+    def _let_go(self, part: _Part) -> None:
+        """Have a part no longer count for its response."""
+        response, part.response = part.response, None
+        if response is not None:
+            response.waiting -= 1
+            if not response.waiting:
+                self._waiting[response.node] -= 1
+                self._changes += 1
 
 
-def _fitting(batch: pa.RecordBatch, max_bytes: int, *, at_least: int) -> int:
-    """Return how many rows from the start have keys and values of at most ``max_bytes`` in all."""
-    sizes = np.zeros(batch.num_rows, np.int64)
+def _cumulated_sizes(rows: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the bytes of keys and values in front of each row, and of all at the end."""
+    total = np.zeros(rows.num_rows + 1, np.int64)
     for name in ("key", "value"):
-        sizes += pc.fill_null(pc.binary_length(batch.column(name)), 0).to_numpy(zero_copy_only=False)
-    return max(at_least, int(np.searchsorted(np.cumsum(sizes), max_bytes, side="right")))
+        column = rows.column(name)
+        offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+        total += offsets
+        total -= int(offsets[0])
+    return total

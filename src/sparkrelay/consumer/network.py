@@ -350,6 +350,9 @@ class Outlet:
         """Close everything; whoever waits, or calls from now on, is told why."""
         self._obituary = why
         if self._client is not None:
+            if self.stopping and self.failure is None:
+                for unsent in self.core.farewell():
+                    self._client.send(unsent.request, node=unsent.node, lane=unsent.lane)
             self._client.close()
         while self._new_calls:
             self._calls.append(self._new_calls.popleft())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sparkrelay.consumer.committed_offsets import OffsetAndMetadata
 from sparkrelay.consumer.events import PartitionsChanged, Wait
 from sparkrelay.consumer.flows import outcome
+from sparkrelay.consumer.offsets import LATEST
 from sparkrelay.errors import ConfigException, TimeoutException
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class OffsetFlows:
         """Commit and wait; what was committed without waiting is decided first, and its callbacks have run."""
         self._session.require_group("commit()")
         deadline = self._calls.deadline(timeout)
-        call = self._calls.commit(self._subscription.positions() if offsets is None else offsets, deadline, retry=True)
+        wanted = self._subscription.committable() if offsets is None else offsets
+        call = self._calls.commit(wanted, deadline, retry=True)
         try:
             yield from self._outcome(call)
         except Exception:
@@ -81,7 +83,7 @@ class OffsetFlows:
             standing = self._subscription.get(partition)
             if standing is None:
                 raise ConfigException(f"{partition} is not assigned to this consumer")
-            if standing.position is not None:
+            if standing.position is not None and not standing.validating:
                 return standing.position
             if not self._fetching:
                 raise ConfigException("position() of a consumer that does not fetch; use committed()")
@@ -95,7 +97,20 @@ class OffsetFlows:
 
     def _known_or_gone(self, partition: TopicPartition) -> bool:
         standing = self._subscription.get(partition)
-        return standing is None or standing.position is not None or self._network.dead
+        known = standing is not None and standing.position is not None and not standing.validating
+        return standing is None or known or self._network.dead
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Return how far a position is from the end; have the end asked for if nobody knows it."""
+        lag = self._subscription.lag(partition)
+        if lag is None and self._subscription.ask_end(partition):
+
+            def take(done: Future[dict[TopicPartition, int]]) -> None:
+                found = done.result() if done.exception() is None else {}
+                self._subscription.know_end(partition, found.get(partition, -1))
+
+            self._calls.list_offsets({partition: LATEST}, self._calls.deadline()).future.add_done_callback(take)
+        return lag
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at an offset."""
@@ -110,6 +125,11 @@ class OffsetFlows:
         for partition in wanted:
             self._subscription.seek_to(partition, timestamp)
         self._network.submit(PartitionsChanged(frozenset(p.topic for p in wanted)))
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Return no records of partitions; what waits of them makes room for others."""
+        self._subscription.set_paused(partitions, True)
+        self._network.wake()
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Return records of paused partitions again."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.consumer.events import Call
-from sparkrelay.consumer.offsets import EARLIEST, LATEST
+from sparkrelay.consumer.offsets import LATEST
 from sparkrelay.consumer.requests import NOTHING, PollResult
 from sparkrelay.errors import OffsetOutOfRangeException
 
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.subscription import SubscriptionState
     from sparkrelay.types import TopicPartition
 
-__all__ = ["LOST_POSITION", "RESETS", "PositionsManager"]
+__all__ = ["LOST_POSITION", "PositionsManager"]
 
-#: ``auto.offset.reset`` as the timestamp that ListOffsets takes.
-RESETS: Final = {"earliest": EARLIEST, "latest": LATEST}
 #: Codes of a Fetch answer after which the position is looked up again.
 LOST_POSITION: Final = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.POSITION_OUT_OF_RANGE})
 #: After an error that was raised, before the same is asked again.
@@ -40,7 +38,7 @@ class PositionsManager:
         subscription: the partitions.
         commits: asks for committed offsets; None for a consumer without a group.
         offsets: asks for starts and ends.
-        reset: timestamp to start at without a committed offset; None if that is an error.
+        reset: returns the timestamp to start at without a committed offset; None if that is an error.
         read_committed: whether the end is the last stable offset.
         fail: takes errors that the next ``poll`` raises.
         notify: called when positions became known.
@@ -52,7 +50,7 @@ class PositionsManager:
         *,
         commits: CommitManager | None,
         offsets: OffsetsManager,
-        reset: int | None,
+        reset: Callable[[], int | None],
         read_committed: bool,
         fail: Callable[[Exception], None],
         notify: Callable[[], None],
@@ -73,50 +71,45 @@ class PositionsManager:
             self._failed, self._not_before = False, now + _PAUSE_SECONDS
         if now < self._not_before:
             return PollResult(wait=self._not_before - now)
-        unknown = self._subscription.take_unknown()
+        lookup, unknown = self._subscription.take_unknown()
         if not unknown:
             return NOTHING
         resets = {p: timestamp for p, timestamp in unknown.items() if timestamp is not None}
         fresh = frozenset(unknown) - resets.keys()
         if fresh and self._commits is not None:
             call = Call("fetching committed offsets", math.inf)
-            call.future.add_done_callback(lambda done: self._take_committed(fresh, done))
+            call.future.add_done_callback(lambda done: self._take_committed(lookup, fresh, done))
             self._commits.fetch(call, fresh)
         elif fresh:
-            self._without_offset(fresh)
+            self._without_offset(lookup, fresh)
         if resets:
-            self._ask(resets)
+            self._ask(lookup, resets)
         return NOTHING
 
-    def out_of_range(self, partition: TopicPartition, offset: int) -> None:
-        """Start again as ``auto.offset.reset`` says: the log does not have ``offset``."""
-        if self._reset is None:
-            self._fail(
-                OffsetOutOfRangeException(
-                    f"{partition}: the log does not have offset {offset}, and auto.offset.reset=none; seek() to one "
-                    "that it has"
-                )
-            )
-            return
-        self._subscription.seek_to(partition, self._reset)
+    def reset(self, partition: TopicPartition) -> None:
+        """Start again as ``auto.offset.reset`` says; there must be such a policy."""
+        timestamp = self._reset()
+        assert timestamp is not None, "whoever calls this has looked"
+        self._subscription.seek_to(partition, timestamp)
 
-    def _take_committed(self, asked: frozenset[TopicPartition], done: Future[object]) -> None:
+    def _take_committed(self, lookup: int, asked: frozenset[TopicPartition], done: Future[object]) -> None:
         error = done.exception()
         if error is not None:
-            self._give_back(asked, error)
+            self._give_back(lookup, asked, error)
             return
         committed = done.result()
         assert isinstance(committed, dict)
         for partition, (offset, epoch, _) in committed.items():
-            self._subscription.found(partition, offset, epoch)
-        self._without_offset(asked - committed.keys())
+            self._subscription.found(partition, lookup, offset, epoch)
+        self._without_offset(lookup, asked - committed.keys())
         self._notify()
 
-    def _without_offset(self, partitions: frozenset[TopicPartition]) -> None:
+    def _without_offset(self, lookup: int, partitions: frozenset[TopicPartition]) -> None:
         if not partitions:
             return
-        if self._reset is not None:
-            self._ask(dict.fromkeys(partitions, self._reset))
+        timestamp = self._reset()
+        if timestamp is not None:
+            self._ask(lookup, dict.fromkeys(partitions, timestamp))
             return
         names = ", ".join(map(str, sorted(partitions)[:5]))
         # They stay as they are until somebody seeks: asking again and again would raise again and again.
@@ -127,26 +120,31 @@ class PositionsManager:
         error.partitions = partitions
         self._fail(error)
 
-    def _ask(self, wanted: Mapping[TopicPartition, int]) -> None:
+    def _ask(self, lookup: int, wanted: Mapping[TopicPartition, int]) -> None:
         call = Call("looking up positions", math.inf)
 
         def take(done: Future[object]) -> None:
             error = done.exception()
             if error is not None:
-                self._give_back(frozenset(wanted), error)
+                self._give_back(lookup, frozenset(wanted), error)
                 return
             found = done.result()
             assert isinstance(found, dict)
+            # No record is so young: then the end is where the first one will be (KIP-1106).
+            too_young = {p: LATEST for p, offset in found.items() if offset < 0}
             for partition, offset in found.items():
-                self._subscription.found(partition, offset)
+                if offset >= 0:
+                    self._subscription.found(partition, lookup, offset)
+            if too_young:
+                self._ask(lookup, too_young)
             self._notify()
 
         call.future.add_done_callback(take)
         self._offsets.ask(call, wanted, read_committed=self._read_committed)
 
-    def _give_back(self, partitions: frozenset[TopicPartition], error: BaseException) -> None:
+    def _give_back(self, lookup: int, partitions: frozenset[TopicPartition], error: BaseException) -> None:
         for partition in partitions:
-            self._subscription.not_found(partition)
+            self._subscription.not_found(partition, lookup)
         self._failed = True
         if isinstance(error, Exception):
             self._fail(error)

@@ -34,7 +34,6 @@ from sparkrelay.consumer.flows import attempt, outcome
 from sparkrelay.consumer.network import attach
 from sparkrelay.consumer.offset_flows import OffsetFlows
 from sparkrelay.consumer.pattern_topics import topics_or_pattern
-from sparkrelay.consumer.positions import RESETS
 from sparkrelay.consumer.rebalance import RebalanceSteps, first_failure
 from sparkrelay.consumer.subscription import SubscriptionState
 from sparkrelay.errors import (
@@ -235,15 +234,14 @@ class Session:
             self._go_back(first_offsets(table.slice(read.num_rows)))
             if not read.num_rows:
                 raise error
-        # Whatever was taken makes room: the next fetch goes out while the application works.
-        self.network.wake()
+        # Whatever was taken may make room: the next fetch goes out while the application works.
+        if self._buffer.made_room():
+            self.network.wake()
         return read
 
     def _go_back(self, positions: Mapping[TopicPartition, int]) -> None:
         for partition, offset in positions.items():
-            standing = self.subscription.get(partition)
-            if standing is not None and standing.position is not None and standing.position > offset:
-                self.subscription.seek(partition, offset, standing.leader_epoch)
+            self.subscription.go_back(partition, offset)
 
     def _tell_polled(self) -> None:
         """Let the network thread know that the application lives: when it looks, which does not cost us a thread.
@@ -369,7 +367,7 @@ class Session:
         return self._commits.now(self._leave_deadline or self.calls.deadline())
 
     def _out_of_range(self, partition: TopicPartition, offset: int) -> None:
-        reset = RESETS.get(self.config.auto_offset_reset)
+        reset = self.config.reset_timestamp()
         if reset is None:
             raise OffsetOutOfRangeException(
                 f"{partition}: the log does not have offset {offset}, and auto.offset.reset=none; seek() to one that "

@@ -3,23 +3,50 @@
 The one thing besides the queues that both threads touch, as in Kafka's own consumer: the application thread changes
 subscription, assignment and, while it collects records, positions; the network thread reads them and sets positions
 that were looked up. Everything is behind one lock that is held for moments only.
+
+A position is an offset, the leader epoch of the record in front of it, and two things that say for which log it holds:
+the epoch of the leader that confirmed it (KIP-320), and the topic's id (KIP-516). If a newer leader may have another
+log, the partition is neither fetched nor returned until that leader has confirmed the position; if the topic was made
+anew, not until somebody seeks.
 """
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from sparkrelay.consumer.committed_offsets import OffsetAndMetadata
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Collection, Iterable
+    import uuid
+    from collections.abc import Callable, Collection, Iterable
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["Standing", "SubscriptionState"]
+__all__ = ["Checked", "LeaderView", "Standing", "SubscriptionState"]
+
+
+class LeaderView(NamedTuple):
+    """What metadata says of a partition: whether somebody leads it, the leader's epoch, the topic's id."""
+
+    led: bool
+    epoch: int
+    topic_id: uuid.UUID | None
+
+
+class Checked(NamedTuple):
+    """What came of comparing positions with metadata.
+
+    Attributes:
+        doubtful: positions that their new leader must confirm: offset and its epoch by partition.
+        recreated: partitions of topics that were deleted and made again.
+    """
+
+    doubtful: dict[TopicPartition, tuple[int, int]]
+    recreated: frozenset[TopicPartition]
 
 
 @dataclass(slots=True)
@@ -29,20 +56,50 @@ class Standing:
     Attributes:
         position: offset of the next record that ``poll`` returns; None until it is known.
         leader_epoch: epoch of the record in front of it, -1 if unknown.
+        checked_epoch: epoch of the leader whose log is known to have the position, -1 for none yet.
+        validating: a newer leader is being asked whether its log has the position.
+        topic_id: id of the topic that the position belongs to, None until it is known.
+        recreated: the topic is another one by now.
         reset: look the position up as this timestamp (-1 end, -2 start) instead of at the committed offset.
-        looking_up: whether the network thread is about it.
+        looking_up: number of the look-up that is under way, 0 for none: answers to earlier ones are ignored.
         paused: the application wants no records now.
         held_back: not to be fetched: it is being revoked, or ``on_assigned`` has not returned yet.
         end: last known end of what may be read, -1 if unknown.
+        log_start: last known first offset that is there, -1 if unknown.
+        end_asked: whether the end is being asked for.
     """
 
     position: int | None = None
     leader_epoch: int = -1
+    checked_epoch: int = -1
+    validating: bool = False
+    topic_id: uuid.UUID | None = None
+    recreated: bool = False
     reset: int | None = None
-    looking_up: bool = False
+    looking_up: int = 0
     paused: bool = False
     held_back: bool = False
     end: int = -1
+    log_start: int = -1
+    end_asked: bool = False
+
+    @property
+    def readable(self) -> bool:
+        """Whether records may be fetched and returned."""
+        return (
+            self.position is not None
+            and not self.paused
+            and not self.held_back
+            and not self.validating
+            and not self.recreated
+        )
+
+    def move(self, offset: int | None, leader_epoch: int = -1, reset: int | None = None) -> None:
+        """Stand somewhere else, perhaps in another log."""
+        self.position, self.leader_epoch, self.reset = offset, leader_epoch, reset
+        self.checked_epoch, self.topic_id = -1, None
+        self.validating = self.recreated = False
+        self.looking_up = 0
 
 
 class SubscriptionState:
@@ -54,6 +111,14 @@ class SubscriptionState:
         self._pattern: re.Pattern[str] | None = None
         self._by_hand = False
         self._standings: dict[TopicPartition, Standing] = {}
+        self._changes = 0
+        self._lookups = 0
+        self._recreated: frozenset[TopicPartition] = frozenset()
+
+    @property
+    def changes(self) -> int:
+        """Grows with everything that may change what is fetched next, but not with records that are returned."""
+        return self._changes
 
     # -- subscription and assignment ---------------------------------------------------------------------------------
 
@@ -108,18 +173,21 @@ class SubscriptionState:
                 self._standings[partition].held_back = True
 
     def _replace(self, partitions: Collection[TopicPartition]) -> None:
+        self._changes += 1
         before = self._standings
         self._standings = {p: before.get(p) or Standing() for p in dict.fromkeys(partitions)}
 
     def keep(self, partitions: Collection[TopicPartition]) -> None:
         """Drop all partitions but these."""
         with self._lock:
+            self._changes += 1
             kept = set(partitions)
             self._standings = {p: s for p, s in self._standings.items() if p in kept}
 
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:
+            self._changes += 1
             self._topics, self._pattern = frozenset(), None
             self._by_hand = False
             self._standings = {}
@@ -133,6 +201,7 @@ class SubscriptionState:
     def hold_back(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no more records of these partitions: they are being revoked."""
         with self._lock:
+            self._changes += 1
             for partition in partitions:
                 if (standing := self._standings.get(partition)) is not None:
                     standing.held_back = True
@@ -140,30 +209,39 @@ class SubscriptionState:
     def release(self) -> None:
         """Let all partitions be fetched: the callbacks have returned."""
         with self._lock:
+            self._changes += 1
             for standing in self._standings.values():
                 standing.held_back = False
 
     def may_return(self, partition: TopicPartition) -> bool:
         """Tell whether ``poll`` may return records of a partition."""
         standing = self._standings.get(partition)
-        return standing is not None and not standing.paused and not standing.held_back and standing.position is not None
+        return standing is not None and standing.readable
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """Go on at ``offset``."""
         with self._lock:
-            standing = self._require(partition)
-            standing.position, standing.leader_epoch = offset, leader_epoch
-            standing.reset, standing.looking_up = None, False
+            self._require(partition).move(offset, leader_epoch)
+            self._changes += 1
 
     def seek_to(self, partition: TopicPartition, timestamp: int) -> None:
         """Have the position looked up: -1 is the end, -2 the start."""
         with self._lock:
-            standing = self._require(partition)
-            standing.position, standing.reset, standing.looking_up = None, timestamp, False
+            self._require(partition).move(None, reset=timestamp)
+            self._changes += 1
+
+    def go_back(self, partition: TopicPartition, offset: int) -> None:
+        """Return records again that were taken but did not reach the application: from ``offset``, if that is back."""
+        with self._lock:
+            standing = self._standings.get(partition)
+            if standing is not None and standing.position is not None and standing.position > offset:
+                standing.position = offset
+                self._changes += 1
 
     def set_paused(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
         """Stop or go on returning records."""
         with self._lock:
+            self._changes += 1
             for partition in partitions:
                 self._require(partition).paused = paused
 
@@ -172,59 +250,165 @@ class SubscriptionState:
         with self._lock:
             return frozenset(p for p, s in self._standings.items() if s.paused)
 
-    def advance(self, partition: TopicPartition, expected: int, offset: int) -> bool:
-        """Move from ``expected`` to ``offset``; do nothing and return False if it stands elsewhere by now."""
+    def advance(self, partition: TopicPartition, expected: int, offset: int, leader_epoch: int = -1) -> bool:
+        """Move from ``expected`` to ``offset``; do nothing and return False if it may not be read from there now."""
         with self._lock:
             standing = self._standings.get(partition)
-            if standing is None or standing.position != expected:
+            if standing is None or standing.position != expected or standing.validating or standing.recreated:
                 return False
             standing.position = offset
+            if leader_epoch >= 0:
+                standing.leader_epoch = leader_epoch
             # Whose turn it was goes to the end, so that a response that is full does not starve the others.
             self._standings[partition] = self._standings.pop(partition)
             return True
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return all known positions: what an automatic commit covers."""
+        """Return all known positions."""
         with self._lock:
             return {p: s.position for p, s in self._standings.items() if s.position is not None}
+
+    def committable(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what a commit of everything covers: offset and leader epoch of all positions.
+
+        Not those of a topic that was made again: they would be taken for offsets of the new one.
+        """
+        with self._lock:
+            return {
+                p: OffsetAndMetadata(s.position, leader_epoch=s.leader_epoch)
+                for p, s in self._standings.items()
+                if s.position is not None and not s.recreated
+            }
 
     def fetchable(self) -> dict[TopicPartition, int]:
         """Return the positions of partitions that may be fetched, in a stable order."""
         with self._lock:
-            return {
-                p: s.position
-                for p, s in self._standings.items()
-                if s.position is not None and not s.paused and not s.held_back
-            }
+            return {p: s.position for p, s in self._standings.items() if s.position is not None and s.readable}
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Return how many offsets are between the position and the end, None if either is unknown."""
+        with self._lock:
+            standing = self._require(partition)
+            if standing.position is None or standing.end < 0:
+                return None
+            return max(0, standing.end - standing.position)
+
+    def ask_end(self, partition: TopicPartition) -> bool:
+        """Tell whether somebody should ask for the end: once, until ``know_end``."""
+        with self._lock:
+            standing = self._require(partition)
+            asked, standing.end_asked = standing.end_asked, True
+            return not asked
+
+    def know_end(self, partition: TopicPartition, end: int) -> None:
+        """Note the answer to that question, -1 if there was none."""
+        with self._lock:
+            standing = self._standings.get(partition)
+            if standing is not None and standing.end_asked:
+                standing.end_asked = False
+                standing.end = max(standing.end, end)
+
+    # -- whose log the positions belong to (the network thread) -------------------------------------------------------
+
+    def check(self, view: Callable[[TopicPartition], LeaderView]) -> Checked:
+        """Compare positions with what metadata says now.
+
+        A position whose record's epoch is the leader's own needs no question: that leader wrote the record. Nor does
+        one whose epoch nobody knows: there is nothing to ask about.
+        """
+        doubtful: dict[TopicPartition, tuple[int, int]] = {}
+        recreated: set[TopicPartition] = set()
+        with self._lock:
+            for partition, standing in self._standings.items():
+                if standing.position is None or standing.recreated:
+                    continue
+                led, epoch, topic_id = view(partition)
+                if topic_id is not None:
+                    if standing.topic_id is None:
+                        standing.topic_id = topic_id
+                    elif standing.topic_id != topic_id:
+                        standing.recreated, standing.validating = True, False
+                        recreated.add(partition)
+                        self._changes += 1
+                        continue
+                if not led or epoch <= standing.checked_epoch or standing.validating:
+                    continue
+                if 0 <= standing.leader_epoch < epoch:
+                    standing.validating = True
+                    self._changes += 1
+                    doubtful[partition] = standing.position, standing.leader_epoch
+                else:
+                    standing.checked_epoch = epoch
+            if recreated:
+                self._recreated |= recreated
+        return Checked(doubtful, frozenset(recreated))
+
+    @property
+    def has_recreated(self) -> bool:
+        """Whether ``first_recreated`` may find something."""
+        return bool(self._recreated)
+
+    def first_recreated(self) -> tuple[TopicPartition, int | None] | None:
+        """Return a partition whose topic was made again, and the position that means nothing any more."""
+        with self._lock:
+            for partition in sorted(self._recreated):
+                standing = self._standings.get(partition)
+                if standing is not None and standing.recreated:
+                    return partition, standing.position
+                self._recreated -= {partition}
+            return None
+
+    def is_doubtful(self, partition: TopicPartition, asked: tuple[int, int]) -> bool:
+        """Tell whether this very position is still to be confirmed."""
+        standing = self._standings.get(partition)
+        return standing is not None and standing.validating and (standing.position, standing.leader_epoch) == asked
+
+    def confirmed(self, partition: TopicPartition, asked: tuple[int, int], epoch: int) -> None:
+        """Note that the leader of ``epoch`` has the position ``asked`` in its log."""
+        with self._lock:
+            if self.is_doubtful(partition, asked):
+                standing = self._standings[partition]
+                standing.validating, standing.checked_epoch = False, epoch
+                self._changes += 1
+
+    def truncated(self, partition: TopicPartition, asked: tuple[int, int], found: tuple[int, int], epoch: int) -> bool:
+        """Move a position that is no longer in the log to where the logs part: (offset, leader epoch)."""
+        with self._lock:
+            if not self.is_doubtful(partition, asked):
+                return False
+            standing = self._standings[partition]
+            standing.position, standing.leader_epoch = found
+            standing.validating, standing.checked_epoch = False, epoch
+            self._changes += 1
+            return True
 
     # -- looking positions up (the network thread) --------------------------------------------------------------------
 
-    def take_unknown(self) -> dict[TopicPartition, int | None]:
-        """Return the partitions whose position nobody looks up yet, with their reset; they count as being looked up."""
+    def take_unknown(self) -> tuple[int, dict[TopicPartition, int | None]]:
+        """Return a number that answers repeat, and the partitions nobody looks up yet, with their reset."""
         with self._lock:
+            self._lookups += 1
             found: dict[TopicPartition, int | None] = {}
             for partition, standing in self._standings.items():
                 if standing.position is None and not standing.looking_up:
-                    standing.looking_up = True
+                    standing.looking_up = self._lookups
                     found[partition] = standing.reset
-            return found
+            return self._lookups, found
 
-    def found(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+    def found(self, partition: TopicPartition, lookup: int, offset: int, leader_epoch: int = -1) -> None:
         """Set a position that was looked up, unless the application went elsewhere meanwhile."""
         with self._lock:
             standing = self._standings.get(partition)
-            if standing is not None and standing.looking_up and standing.position is None:
-                standing.position, standing.leader_epoch = offset, leader_epoch
-                standing.reset, standing.looking_up = None, False
+            if standing is not None and standing.looking_up == lookup and standing.position is None:
+                standing.move(offset, leader_epoch)
+                self._changes += 1
 
-    def not_found(self, partition: TopicPartition, reset: int | None = None) -> None:
-        """Have a position looked up again, as ``reset`` if given."""
+    def not_found(self, partition: TopicPartition, lookup: int) -> None:
+        """Have a position looked up again."""
         with self._lock:
             standing = self._standings.get(partition)
-            if standing is not None and standing.looking_up:
-                standing.looking_up = False
-                if reset is not None and standing.reset is None:
-                    standing.reset = reset
+            if standing is not None and standing.looking_up == lookup:
+                standing.looking_up = 0
 
     def _require(self, partition: TopicPartition) -> Standing:
         standing = self._standings.get(partition)

@@ -28,6 +28,7 @@ __all__ = [
     "CRC",
     "HEADER_SIZE",
     "LAST_OFFSET",
+    "LEADER_EPOCH",
     "LOG_APPEND_TIME",
     "MAX_TIMESTAMP",
     "MIN_RECORD_SIZE",
@@ -39,6 +40,8 @@ __all__ = [
     "STATUS_TEXT",
     "STOP",
     "TRANSACTIONAL",
+    "end_offset",
+    "in_front_of",
     "walk",
 ]
 
@@ -64,7 +67,8 @@ CRC: Final = 9
 ADDRESS: Final = 10
 SIZE: Final = 11
 STATUS: Final = 12
-COLUMNS: Final = 13
+LEADER_EPOCH: Final = 13
+COLUMNS: Final = 14
 
 STATUS_TEXT: Final = (
     "",
@@ -116,6 +120,7 @@ def _walk(address: int, size: int, table: Any) -> int:
         if magic != 2:
             row[STATUS] = 2
             return count + 1
+        row[LEADER_EPOCH] = _signed32(_big_endian(start + 12, 4))
         row[CRC] = _big_endian(start + 17, 4)
         row[ATTRIBUTES] = _big_endian(start + 21, 2)
         delta = _signed32(_big_endian(start + 23, 4))
@@ -158,3 +163,22 @@ def walk(data: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[
         if count < len(table):
             return table[:count]
         table = np.zeros((len(table) * 8, COLUMNS), np.int64)
+
+
+def end_offset(data: memoryview, start: int) -> int | None:
+    """Return the offset behind the last whole batch, ``start`` if there is none, None if a header is broken."""
+    if not data:
+        return start
+    table = walk(np.frombuffer(data, np.uint8))
+    if not len(table):
+        return start
+    last = table[-1]
+    return None if last[STATUS] else max(start, int(last[LAST_OFFSET]) + 1)
+
+
+def in_front_of(data: memoryview, offset: int) -> memoryview:
+    """Return the batches in front of the one with ``offset``, or of the first that is broken."""
+    for row in walk(np.frombuffer(data, np.uint8)):
+        if row[STATUS] or row[LAST_OFFSET] >= offset:
+            return data[: int(row[START])]
+    return data

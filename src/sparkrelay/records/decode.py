@@ -51,11 +51,18 @@ class Decoded:
         batch: one row a record, see ``KAFKA_SCHEMA``.
         next_offset: where the next fetch starts: behind everything read, control batches and gaps included.
         record_count: rows in ``batch``.
+        leader_epochs: (first offset, leader epoch) wherever the epoch changes from one batch read to the next.
     """
 
     batch: pa.RecordBatch
     next_offset: int
     record_count: int
+    leader_epochs: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def leader_epoch(self) -> int:
+        """Epoch of the last batch read, -1 if there was none or its producer's broker gave it none."""
+        return self.leader_epochs[-1][1] if self.leader_epochs else -1
 
 
 def decode(
@@ -86,7 +93,8 @@ def decode(
         max_records: return at most so many; ``next_offset`` then points behind the last one returned.
 
     Raises:
-        CorruptRecordException: a batch is damaged; the message names topic, partition and base offset.
+        CorruptRecordException: a batch is damaged; the message names topic, partition and base offset, which is also
+            its ``offset``: records in front of it can be had with ``stop``.
         UnsupportedVersionException: a batch is in a message format older than Kafka 0.11's.
     """
     wanted = [name for name in KAFKA_SCHEMA.names if columns is None or name in columns]
@@ -107,7 +115,16 @@ def decode(
     del buffers  # they had to live until the records were copied
     if cut_at >= 0:
         next_offset = cut_at
-    return Decoded(batch, max(start, min(next_offset, end)), count)
+    next_offset = max(start, min(next_offset, end))
+    return Decoded(batch, next_offset, count, _leader_epochs(table, start, next_offset))
+
+
+def _leader_epochs(table: np.ndarray[Any, Any], start: int, stop: int) -> tuple[tuple[int, int], ...]:
+    """Return where the leader epoch changes among the batches of ``[start, stop)``."""
+    read = table[(table[:, b.LAST_OFFSET] >= start) & (table[:, b.BASE_OFFSET] < stop) & (table[:, b.STATUS] == 0)]
+    epochs = read[:, b.LEADER_EPOCH]
+    changes = np.flatnonzero(np.diff(epochs, prepend=epochs[:1] - 1)).tolist()
+    return tuple((int(read[i, b.BASE_OFFSET]), int(epochs[i])) for i in changes)
 
 
 def _choose(
@@ -166,11 +183,19 @@ def _choose(
 def _raise_broken_header(where: str, row: list[int]) -> None:
     at = f"{where}: the record batch at offset {row[b.BASE_OFFSET]} (byte {row[b.START]} of the response)"
     if row[b.STATUS] == b.OLD_FORMAT:
-        raise UnsupportedVersionException(
+        error = UnsupportedVersionException(
             f"{at} is in message format v{row[b.CRC]}; formats before v2 (Kafka 0.11) are not read. "
             "Copy the topic with a current producer, or let retention or compaction remove the old segments."
         )
-    raise CorruptRecordException(f"{at} is damaged: {b.STATUS_TEXT[row[b.STATUS]]}")
+        error.offset = row[b.BASE_OFFSET]
+        raise error
+    raise _damaged(row[b.BASE_OFFSET], f"{at} is damaged: {b.STATUS_TEXT[row[b.STATUS]]}")
+
+
+def _damaged(offset: int, message: str) -> CorruptRecordException:
+    error = CorruptRecordException(message)
+    error.offset = offset
+    return error
 
 
 def _check_crc(view: memoryview, row: list[int], where: str, check_crc: bool) -> None:
@@ -178,18 +203,22 @@ def _check_crc(view: memoryview, row: list[int], where: str, check_crc: bool) ->
         return
     actual = crc32c.crc32c(view[row[b.START] + 21 : row[b.STOP]])
     if actual != row[b.CRC]:
-        raise CorruptRecordException(
+        raise _damaged(
+            row[b.BASE_OFFSET],
             f"{where}: the record batch at offset {row[b.BASE_OFFSET]} is damaged: its CRC-32C is {actual:#010x}, "
-            f"its header says {row[b.CRC]:#010x}. The network, the broker's disk or memory changed it."
+            f"its header says {row[b.CRC]:#010x}. The network, the broker's disk or memory changed it.",
         )
 
 
 def _is_abort_marker(row: list[int], where: str) -> bool:
-    """Read a control record's key: version int16, type int16 (0 abort, 1 commit)."""
+    """Read a control record's key: version int16, type int16 (0 abort, 1 commit). Compaction may have emptied it."""
+    if not row[b.COUNT]:
+        return False
     result = int(control_type(row[b.ADDRESS], row[b.SIZE]))
     if result < 0:
-        raise CorruptRecordException(
-            f"{where}: the control batch at offset {row[b.BASE_OFFSET]} is damaged: it has no readable marker"
+        raise _damaged(
+            row[b.BASE_OFFSET],
+            f"{where}: the control batch at offset {row[b.BASE_OFFSET]} is damaged: it has no readable marker",
         )
     return result == _ABORT_MARKER
 
@@ -202,10 +231,11 @@ def _decompress(view: memoryview, table: np.ndarray[Any, Any], index: int, row: 
             decompress(view[row[b.START] + b.HEADER_SIZE : row[b.STOP]], row[b.ATTRIBUTES] & b.CODEC_MASK), np.uint8
         )
     except CodecError as error:
-        raise CorruptRecordException(f"{at} cannot be decompressed: {error}") from error
+        raise _damaged(row[b.BASE_OFFSET], f"{at} cannot be decompressed: {error}") from error
     if row[b.COUNT] * b.MIN_RECORD_SIZE > len(plain):
-        raise CorruptRecordException(
-            f"{at} is damaged: {len(plain)} decompressed bytes cannot hold {row[b.COUNT]} records"
+        raise _damaged(
+            row[b.BASE_OFFSET],
+            f"{at} is damaged: {len(plain)} decompressed bytes cannot hold {row[b.COUNT]} records",
         )
     table[index, b.ADDRESS] = plain.ctypes.data
     table[index, b.SIZE] = len(plain)
@@ -235,9 +265,8 @@ def _records(
     )  # fmt: skip
     error, failed, cut_at, header_count = state.tolist()
     if error:
-        raise CorruptRecordException(
-            f"{where}: the record batch at offset {chosen[failed, b.BASE_OFFSET]} is damaged: {_RECORD_ERRORS[error]}"
-        )
+        base = int(chosen[failed, b.BASE_OFFSET])
+        raise _damaged(base, f"{where}: the record batch at offset {base} is damaged: {_RECORD_ERRORS[error]}")
     arrays: dict[str, pa.Array] = {}
     if "key" in wanted:
         arrays["key"] = keys.finish(count, large=large)
@@ -250,11 +279,13 @@ def _records(
     if "timestampType" in wanted:
         arrays["timestampType"] = pa.array(types[:count])
     if "headers" in wanted:
-        arrays["headers"] = _headers(headers[:count], header_count, where)
+        arrays["headers"] = _headers(headers[:count], header_count, offsets, where)
     return pa.RecordBatch.from_arrays([arrays[name] for name in wanted], names=wanted), count, cut_at
 
 
-def _headers(positions: np.ndarray[Any, Any], total: int, where: str) -> pa.Array:
+def _headers(
+    positions: np.ndarray[Any, Any], total: int, offsets: np.ndarray[Any, np.dtype[np.int64]], where: str
+) -> pa.Array:
     """Build the headers column; a record without headers has null, as in Spark's Kafka source."""
     if total == 0:
         return pa.nulls(len(positions), HEADERS_TYPE)
@@ -262,7 +293,9 @@ def _headers(positions: np.ndarray[Any, Any], total: int, where: str) -> pa.Arra
     keys, values = BinaryWriter(total, size), BinaryWriter(total, size)
     failed = read_headers(positions, keys.address, keys.offsets, values.address, values.offsets, values.valid)
     if failed >= 0:
-        raise CorruptRecordException(f"{where}: the headers of a record are damaged (row {failed} of the response)")
+        raise _damaged(
+            int(offsets[failed]), f"{where}: the headers of the record at offset {offsets[failed]} are damaged"
+        )
     names = keys.finish(total)
     try:
         names = names.cast(pa.string())

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from sparkrelay.consumer.assignors import offered
@@ -76,3 +78,26 @@ def test_members_assign_under_the_classic_protocol():
 def test_bad_settings_are_refused_by_name(settings, text):
     with pytest.raises(ConfigException, match=text):
         ConsumerConfig.from_dict(BASE | settings)
+
+
+@pytest.mark.parametrize(
+    ("setting", "seconds"),
+    [("by_duration:PT1H", 3600), ("by_duration:P7DT1H30M0.5S", 7 * 86400 + 5400.5), ("by_duration:P1D", 86400)],
+)
+def test_a_consumer_may_start_so_long_ago(setting, seconds):
+    """KIP-1106."""
+    before = time.time()
+    timestamp = ConsumerConfig.from_dict(BASE | {"auto.offset.reset": setting}).reset_timestamp()
+    assert before - seconds - 1 <= timestamp / 1000 <= time.time() - seconds + 1
+
+
+def test_the_other_starts_are_what_list_offsets_calls_them():
+    starts = {"earliest": -2, "latest": -1, "none": None, "by_duration:P99999D": 0}
+    for setting, timestamp in starts.items():
+        assert ConsumerConfig.from_dict(BASE | {"auto.offset.reset": setting}).reset_timestamp() == timestamp
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "1h", "-PT1H", "PT1H2D", "PT9" + "9" * 30 + "H", "P1M"])
+def test_a_duration_that_is_none_is_named(text):
+    with pytest.raises(ConfigException, match=r"auto\.offset\.reset='by_duration:.*by_duration:PT1H30M"):
+        ConsumerConfig.from_dict(BASE | {"auto.offset.reset": f"by_duration:{text}"})

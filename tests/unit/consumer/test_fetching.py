@@ -1,20 +1,13 @@
-"""Fetch requests and what becomes of answers, up to the table that `poll` returns."""
+"""Fetch requests: sessions, replicas, and what answers lead to."""
 
 from __future__ import annotations
 
-import uuid
-
-import pyarrow as pa
 import pytest
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import FetchResponse
-from sparkrelay.consumer.events import Mailbox
-from sparkrelay.consumer.fetch_buffer import TABLE_SCHEMA, FetchBuffer
-from sparkrelay.consumer.fetching import Fetched, FetchManager, FetchSettings
-from sparkrelay.consumer.subscription import SubscriptionState
-from sparkrelay.errors import CorruptRecordException, DisconnectException, UnknownTopicException
-from sparkrelay.records.encode import encode
+from sparkrelay.consumer.fetching import FetchManager, FetchSettings
+from sparkrelay.errors import DisconnectException
 from sparkrelay.types import TopicPartition
 
 T0, T1, T2 = (TopicPartition("t", p) for p in range(3))
@@ -22,12 +15,19 @@ T0, T1, T2 = (TopicPartition("t", p) for p in range(3))
 
 class Source:
     def __init__(self, wanted):
-        self.wanted, self.parts, self.errors = dict(wanted), [], []
+        self.wanted, self.parts, self.errors, self.full = dict(wanted), [], [], set()
+
+    @property
+    def changes(self):
+        return object()
+
+    def has_room(self, node):
+        return node not in self.full
 
     def fetchable(self):
         return dict(self.wanted)
 
-    def fetched(self, parts, now):
+    def fetched(self, parts, now, node):
         self.parts += parts
 
     def fetch_failed(self, error, now):
@@ -35,27 +35,30 @@ class Source:
 
 
 class Fetching:
-    def __init__(self, driver, metadata, wanted):
+    def __init__(self, driver, metadata, wanted, **more):
         self.metadata, self.source, self.stale = metadata, Source(wanted), []
         self.id = metadata.topic_id("t")
-        settings = FetchSettings(retry_backoff_ms=100)
+        settings = FetchSettings(retry_backoff_ms=100, **more)
         self.manager = FetchManager(metadata, settings, self.source, self.stale.append)
         self.driver = driver(self.manager)
 
 
-def answer(*parts, topic_id):
+def answer(*parts, topic_id, error_code=0, session_id=0):
     """Answers as (partition, code, records, more fields)."""
     make = FetchResponse.FetchableTopicResponse
     return FetchResponse(
-        error_code=0,
+        error_code=error_code,
+        session_id=session_id,
         responses=[
             make(
                 topic="",
                 topic_id=topic_id,
                 partitions=[
                     make.PartitionData(
-                        partition_index=p, error_code=code, high_watermark=100, last_stable_offset=90,
-                        log_start_offset=0, aborted_transactions=None, records=records, **more,
+                        **{
+                            "partition_index": p, "error_code": code, "high_watermark": 100, "last_stable_offset": 90,
+                            "log_start_offset": 0, "aborted_transactions": None, "records": records, **more,
+                        }
                     )
                     for p, code, records, more in parts
                 ],
@@ -133,119 +136,208 @@ def test_a_partition_without_leader_asks_for_metadata(driver, cluster):
     assert fetching.stale == ["t"]
 
 
-def test_a_topic_that_was_made_again_is_told(fetching, metadata_message):
-    fetching.driver.poll()
-    known = fetching.id
-    fetching.metadata.update(metadata_message({"t": 3}, ids={"t": uuid.uuid4()}), requested={"t"})
-    fetching.driver.answer("Fetch", answer((0, ErrorCode.UNKNOWN_TOPIC_ID, None, {}), topic_id=known))
-    fetching.driver.pass_time(1)
-    assert {p.error_code for p in fetching.source.parts} == {ErrorCode.UNKNOWN_TOPIC_ID}
-    fetching.source.parts.clear()
-    fetching.manager.forget_topic("t")
-    assert "Fetch" in fetching.driver.poll()
-    assert fetching.source.parts == []
-
-
-# -- the buffer --------------------------------------------------------------------------------------------------------
-
-
-def records(values, base=0):
-    (batch,) = encode(None, pa.array([v.encode() for v in values], pa.binary()), timestamps=0)
-    data = bytearray(batch.data)
-    data[0:8] = base.to_bytes(8, "big")  # outside of the checksum
-    return memoryview(bytes(data))
+# -- sessions (KIP-227) ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def buffering():
-    subscription, mailbox, resets = SubscriptionState(), Mailbox(), []
-    buffer = FetchBuffer(
-        subscription, mailbox, read_committed=True, check_crcs=True, out_of_range=lambda p, o: resets.append((p, o))
+def in_session(driver, cluster):
+    fetching = Fetching(driver, cluster({"t": 3}), {T0: 5, T1: 6, T2: 7}, sessions=True)
+    fetching.driver.poll()
+    fetching.driver.answer("Fetch", answer(topic_id=fetching.id, session_id=9))
+    return fetching
+
+
+def asked(request):
+    return [(p.partition, p.fetch_offset) for topic in request.topics for p in topic.partitions]
+
+
+def forgotten(request):
+    return [p for topic in request.forgotten_topics_data for p in topic.partitions]
+
+
+def next_request(fetching, message, now=0.0):
+    """Poll, answer, and return the request."""
+    assert fetching.driver.pass_time(now) == ["Fetch"]
+    return fetching.driver.answer("Fetch", message)
+
+
+def test_an_idle_request_names_nothing(in_session):
+    for epoch in (1, 2):
+        request = next_request(in_session, answer(topic_id=in_session.id, session_id=9))
+        assert (request.session_id, request.session_epoch) == (9, epoch)
+        assert (asked(request), forgotten(request)) == ([], [])
+        assert len(request.encode(version=17)) == 25
+
+
+def test_answers_in_a_session_belong_to_what_the_session_reads(in_session):
+    """The request names only T0; the answer brings T1, which was asked for in the first."""
+    in_session.source.wanted[T0] = 8
+    request = next_request(
+        in_session,
+        answer((1, 0, memoryview(b"bytes"), {}), topic_id=in_session.id, session_id=9),
     )
-    buffer.subscription, buffer.resets = subscription, resets
-    subscription.assign_by_hand([T0, T1])
-    subscription.seek(T0, 0)
-    subscription.seek(T1, 0)
-    return buffer
+    assert asked(request) == [(0, 8)]
+    (part,) = in_session.source.parts
+    assert (part.partition, part.offset, part.first) == (T1, 6, False)
 
 
-def rows(table):
-    assert table.schema == TABLE_SCHEMA
-    return [(r["partition"], r["offset"], r["value"]) for r in table.to_pylist()]
+def test_partitions_that_are_no_longer_wanted_are_forgotten(in_session):
+    del in_session.source.wanted[T1]
+    request = next_request(in_session, answer(topic_id=in_session.id, session_id=9))
+    assert (asked(request), forgotten(request)) == ([], [1])
+    assert request.forgotten_topics_data[0].topic_id == in_session.id
 
 
-def test_collected_records_move_the_position_and_leave_the_rest(buffering):
-    buffering.fetched([Fetched(T0, 0, records(["a", "b", "c"])), Fetched(T1, 0, records(["x"]))], 0.0)
-    assert buffering.fetchable() == {}
-    assert rows(buffering.collect(2, None)) == [(0, 0, b"a"), (0, 1, b"b")]
-    assert buffering.subscription.positions() == {T0: 2, T1: 0}
-    assert rows(buffering.collect(10, None)) == [(0, 2, b"c"), (1, 0, b"x")]
-    assert buffering.fetchable() == {T0: 3, T1: 1}
-    assert rows(buffering.collect(10, None)) == []
+@pytest.mark.parametrize(
+    ("code", "session_id"),
+    [
+        (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0),
+        (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 9),
+        (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, 9),
+    ],
+)
+def test_session_errors_lead_to_a_full_request_after_a_pause(in_session, code, session_id):
+    next_request(in_session, answer(topic_id=in_session.id, error_code=code))
+    assert in_session.source.parts == []
+    assert in_session.driver.poll() == []
+    request = next_request(in_session, answer(topic_id=in_session.id, session_id=10), now=0.2)
+    assert (request.session_id, request.session_epoch, len(asked(request))) == (session_id, 0, 3)
 
 
-def test_bytes_are_limited_but_one_row_always_comes(buffering):
-    buffering.fetched([Fetched(T0, 0, records(["a" * 10, "b" * 10, "c" * 10]))], 0.0)
-    assert len(rows(buffering.collect(100, 25))) == 2
-    assert len(rows(buffering.collect(100, 1))) == 1
-    assert rows(buffering.collect(100, 1)) == []
+def test_a_lost_connection_begins_a_new_session(in_session):
+    in_session.driver.poll()
+    in_session.driver.answer("Fetch", error=DisconnectException("gone"))
+    request = next_request(in_session, answer(topic_id=in_session.id, session_id=10), now=0.2)
+    assert (request.session_id, request.session_epoch, len(asked(request))) == (9, 0, 3)
 
 
-def test_no_records_of_partitions_that_are_being_revoked_or_were_lost(buffering):
-    """KAFKA-20332, KAFKA-20321."""
-    buffering.fetched([Fetched(T0, 0, records(["a"])), Fetched(T1, 0, records(["x"]))], 0.0)
-    buffering.subscription.hold_back([T0])
-    assert rows(buffering.collect(10, None)) == [(1, 0, b"x")]
-    buffering.subscription.keep([T1])
-    assert not buffering.has_data()
-    assert rows(buffering.collect(10, None)) == []
+def test_a_topic_without_id_is_asked_for_by_name(driver, cluster, metadata_message):
+    metadata = cluster({"t": 1})
+    metadata.update(metadata_message({"t": 1}, ids={"t": None}), requested={"t"})
+    fetching = Fetching(driver, metadata, {T0: 5}, sessions=True)
+    fetching.driver.poll()
+    assert fetching.driver.find("Fetch").request._max_version == 12
 
 
-def test_paused_partitions_keep_their_data_for_later(buffering):
-    buffering.fetched([Fetched(T0, 0, records(["a"]))], 0.0)
-    buffering.subscription.set_paused([T0], True)
-    assert not buffering.has_data()
-    assert rows(buffering.collect(10, None)) == []
-    assert T0 not in buffering.fetchable()
-    buffering.subscription.set_paused([T0], False)
-    assert rows(buffering.collect(10, None)) == [(0, 0, b"a")]
+def test_the_farewell_ends_the_session_on_the_other_connection(in_session):
+    in_session.driver.poll()  # one is being held back
+    (unsent,) = in_session.manager.farewell()
+    assert (unsent.node, unsent.lane) == (1, "")
+    assert (unsent.request.session_id, unsent.request.session_epoch, asked(unsent.request)) == (9, -1, [])
+    assert in_session.driver.waiting[0].lane != ""
+    unsent.handle(None, DisconnectException("closed"), 0.0)
 
 
-def test_data_from_before_a_seek_is_dropped(buffering):
-    buffering.fetched([Fetched(T0, 0, records(["a", "b"]))], 0.0)
-    buffering.subscription.seek(T0, 5)
-    assert rows(buffering.collect(10, None)) == []
-    assert buffering.subscription.positions()[T0] == 5
+def test_a_broker_without_room_in_the_buffer_is_not_asked(in_session):
+    in_session.source.full.add(1)
+    assert in_session.driver.pass_time(10) == []
+    in_session.source.full.clear()
+    request = next_request(in_session, answer(topic_id=in_session.id, session_id=9))
+    assert (request.session_epoch, asked(request), forgotten(request)) == (1, [], [])
 
 
-def test_an_error_waits_until_what_came_before_it_was_returned(buffering):
-    buffering.fetched([Fetched(T0, 0, records(["a"])), Fetched(T1, 0, memoryview(b""), error_code=29)], 0.0)
-    assert rows(buffering.collect(10, None)) == [(0, 0, b"a")]
-    with pytest.raises(Exception, match=r"t-1 at offset 0: TOPIC_AUTHORIZATION_FAILED"):
-        buffering.collect(10, None)
+def test_as_long_as_nothing_changes_the_source_is_not_asked(driver, cluster):
+    class Still(Source):
+        changes, looked = 0, 0
+
+        def fetchable(self):
+            self.looked += 1
+            return super().fetchable()
+
+    metadata, stale = cluster({"t": 3}), []
+    source = Still({T0: 5})
+    polling = driver(FetchManager(metadata, FetchSettings(sessions=True), source, stale.append))
+    assert polling.poll() == ["Fetch"]
+    for _ in range(10):
+        polling.pass_time(0.1)
+    assert source.looked == 1
+    polling.answer("Fetch", answer(topic_id=metadata.topic_id("t"), session_id=3))
+    assert polling.poll() == ["Fetch"]
+    assert source.looked == 2
+    source.changes, source.wanted = 1, {T0: 5, T1: 0}
+    polling.poll()
+    assert source.looked == 3
+    metadata.set_leader(T0, 1, 5)
+    polling.poll()
+    assert source.looked == 4
 
 
-def test_a_damaged_batch_does_not_take_others_along(buffering):
-    damaged = bytearray(records(["x", "y"]))
-    damaged[-3] ^= 0xFF
-    buffering.fetched([Fetched(T0, 0, records(["a"])), Fetched(T1, 0, memoryview(bytes(damaged)))], 0.0)
-    assert rows(buffering.collect(10, None)) == [(0, 0, b"a")]
-    with pytest.raises(CorruptRecordException, match="t-1"):
-        buffering.collect(10, None)
-    assert buffering.subscription.positions()[T1] == 0
+# -- other replicas (KIP-392) ------------------------------------------------------------------------------------------
 
 
-def test_a_position_out_of_range_is_looked_up_again_and_a_remade_topic_is_an_error(buffering):
-    buffering.fetched([Fetched(T0, 0, memoryview(b""), error_code=ErrorCode.OFFSET_OUT_OF_RANGE)], 0.0)
-    assert rows(buffering.collect(10, None)) == []
-    assert buffering.resets == [(T0, 0)]
-    buffering.fetched([Fetched(T1, 0, memoryview(b""), error_code=ErrorCode.UNKNOWN_TOPIC_ID)], 0.0)
-    with pytest.raises(UnknownTopicException, match="deleted and created again"):
-        buffering.collect(10, None)
+@pytest.fixture
+def near(driver, cluster):
+    """T0 and T1, both led by broker 1, which says that broker 2 is nearer for T0."""
+    metadata = cluster({"t": 3}, brokers=(1, 2))
+    fetching = Fetching(driver, metadata, {T0: 5, T1: 6}, sessions=True, rack="b", replica_lease_ms=60_000)
+    fetching.driver.poll()
+    request = fetching.driver.answer(
+        "Fetch",
+        answer((0, 0, None, {"preferred_read_replica": 2}), (1, 0, None, {}), topic_id=fetching.id, session_id=9),
+    )
+    assert request.rack_id == "b"
+    return fetching
 
 
-def test_a_partition_that_had_its_turn_goes_to_the_end(buffering):
-    assert list(buffering.fetchable()) == [T0, T1]
-    buffering.fetched([Fetched(T0, 0, records(["a"]))], 0.0)
-    buffering.collect(10, None)
-    assert list(buffering.fetchable()) == [T1, T0]
+def nodes(fetching):
+    return {unsent.node: asked(unsent.request) for unsent in fetching.driver.waiting}
+
+
+def test_a_nearer_replica_is_read_from_then_on(near):
+    near.driver.poll()
+    assert nodes(near) == {1: [], 2: [(0, 5)]}
+    assert [forgotten(unsent.request) for unsent in near.driver.waiting if unsent.node == 1] == [[0]]
+    unsent = next(unsent for unsent in near.driver.waiting if unsent.node == 2)
+    near.driver.waiting.remove(unsent)
+    unsent.handle(answer((0, 0, memoryview(b"x"), {}), topic_id=near.id, session_id=4), None, 0.0)
+    assert [bytes(part.records) for part in near.source.parts if part.records] == [b"x"]
+    near.source.wanted[T0] = 6
+    near.driver.poll()
+    assert nodes(near) == {1: [], 2: [(0, 6)]}
+
+
+def answer_follower(near, message=None, error=None):
+    near.driver.poll()
+    unsent = next(unsent for unsent in near.driver.waiting if unsent.node == 2)
+    near.driver.waiting.remove(unsent)
+    unsent.handle(message, error, near.driver.now)
+    unsent = near.driver.find("Fetch")
+    near.driver.waiting.remove(unsent)
+    unsent.handle(answer(topic_id=near.id, session_id=9), None, near.driver.now)
+
+
+def test_out_of_range_at_a_follower_is_asked_of_the_leader_first(near):
+    near.source.parts.clear()
+    out = ErrorCode.OFFSET_OUT_OF_RANGE
+    answer_follower(near, answer((0, out, None, {}), topic_id=near.id, session_id=4))
+    assert near.source.parts == []
+    near.driver.poll()
+    assert nodes(near) == {1: [(0, 5)]}
+    near.driver.answer("Fetch", answer((0, out, None, {}), topic_id=near.id, session_id=9))
+    assert [part.error_code for part in near.source.parts] == [out]
+
+
+def test_an_error_of_a_follower_leads_back_to_the_leader(near):
+    answer_follower(near, error=DisconnectException("gone"))
+    near.driver.poll()
+    assert nodes(near) == {1: [(0, 5)]}
+
+
+def test_a_new_leader_decides_anew(near):
+    near.metadata.set_leader(T0, 1, 7)
+    near.driver.poll()
+    assert nodes(near) == {1: [(0, 5)]}
+
+
+def test_the_advice_is_good_for_a_while_and_for_brokers_that_are_there(near, metadata_message):
+    near.driver.pass_time(59)
+    assert 2 in nodes(near)
+    answer_follower(near, answer(topic_id=near.id, session_id=4))
+    near.driver.pass_time(2)
+    assert nodes(near) == {1: [(0, 5)]}
+
+
+def test_a_follower_that_left_the_cluster_is_not_asked(near, metadata_message):
+    near.metadata.update(metadata_message({"t": 3}, brokers=(1,)), requested={"t"})
+    near.driver.poll()
+    assert nodes(near) == {1: []}  # the session still has T0, nothing was said of it since

@@ -482,7 +482,7 @@ def positions(listing, committing, reset):
         subscription,
         commits=committing.manager if committing else None,
         offsets=listing,
-        reset=reset,
+        reset=lambda: reset,
         read_committed=True,
         fail=failures.append,
         notify=lambda: None,

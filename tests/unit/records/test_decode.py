@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from sparkrelay.errors import CorruptRecordException, RecordException, UnsupportedVersionException
 from sparkrelay.records import codecs
+from sparkrelay.records.batches import end_offset, in_front_of
 from sparkrelay.records.codecs import CODEC_IDS, CODEC_NAMES, CodecError
 from sparkrelay.records.decode import HEADERS_TYPE, KAFKA_SCHEMA, AbortedTransaction, decode
 from sparkrelay.records.encode import ProducerState, encode
@@ -170,6 +171,92 @@ def test_a_response_that_starts_inside_an_aborted_transaction(new_log):
     log, aborted = aborting_log(new_log)
     tail = bytes(log.data[len(transactional(2, "a", 1)) :])
     assert values_of(read(tail, aborted=aborted, start=2)) == ["b0", "b1", "plain0", "plain1", "d0", "d1"]
+
+
+def test_an_abort_marker_without_data_is_passed_over(new_log):
+    log = new_log()
+    log.append_control(producer_id=1, commit=False)
+    log.append(some(1, "a"))
+    log.append_control(producer_id=2, commit=False)
+    got = read(log, aborted=[AbortedTransaction(2, 0)])
+    assert (values_of(got), got.next_offset) == (["a0"], 3)
+
+
+def emptied(batch):
+    """A batch as compaction leaves it when all its records are gone."""
+    raw = bytearray(batch[:61])
+    struct.pack_into(">i", raw, 8, 49)
+    struct.pack_into(">i", raw, 57, 0)
+    struct.pack_into(">I", raw, 17, crc32c.crc32c(bytes(raw[21:])))
+    return raw
+
+
+def test_a_control_batch_emptied_by_compaction_is_no_damage(new_log):
+    marker = new_log()
+    marker.append_control(producer_id=1, commit=False)
+    log = new_log()
+    log.append(transactional(2, "a", 1))
+    log.append(emptied(marker.data))
+    log.append(some(1, "b"))
+    got = read(log, aborted=[AbortedTransaction(1, 0)])
+    assert (values_of(got), got.next_offset) == (["b0"], 4)
+
+
+def test_a_compacted_topic_with_aborted_transactions(new_log):
+    """The aborted data is gone, the marker is not; the next transaction of the producer counts."""
+    log = new_log()
+    log.append_control(producer_id=1, commit=False)
+    log.append(transactional(2, "b", 1))
+    log.append_control(producer_id=1, commit=True)
+    got = read(log, aborted=[AbortedTransaction(1, 0)])
+    assert values_of(got) == ["b0", "b1"]
+
+
+def test_the_last_record_of_a_batch_may_be_missing(new_log):
+    log = new_log()
+    raw = bytearray(some(2))
+    struct.pack_into(">i", raw, 23, 5)  # the batch had six
+    struct.pack_into(">I", raw, 17, crc32c.crc32c(bytes(raw[21:])))
+    log.append(raw)
+    got = read(log)
+    assert (values_of(got), got.next_offset) == (["v0", "v1"], 6)
+    assert (values_of(read(log, start=4)), read(log, start=4).next_offset) == ([], 6)
+
+
+def test_leader_epochs_are_told_where_they_change(new_log):
+    log = new_log()
+    for epoch in (3, 3, 5, -1):
+        raw = bytearray(some(2))
+        struct.pack_into(">i", raw, 12, epoch)
+        log.append(raw)
+    got = read(log)
+    assert got.leader_epochs == ((0, 3), (4, 5), (6, -1))
+    assert got.leader_epoch == -1
+    assert read(log, max_records=3).leader_epochs == ((0, 3),)
+    assert read(log, start=5, stop=6).leader_epochs == ((4, 5),)
+    assert read(log, start=8).leader_epochs == ()
+    assert read(b"").leader_epoch == -1
+
+
+@pytest.mark.parametrize("damage", ["checksum", "record", "header"])
+def test_errors_tell_the_offset_up_to_which_records_can_be_had(new_log, damage):
+    log = new_log()
+    log.append(some(3))
+    raw = bytearray(some(3))
+    if damage == "checksum":
+        raw[-1] ^= 1
+    elif damage == "header":
+        struct.pack_into(">i", raw, 57, 99)
+    else:
+        raw[61] ^= 0x40
+    log.append(raw)
+    with pytest.raises(CorruptRecordException) as caught:
+        read(log, check_crc=damage == "checksum")
+    assert caught.value.offset == 3
+    sound = in_front_of(memoryview(bytes(log.data)), 3)
+    assert len(values_of(read(sound))) == 3
+    assert end_offset(sound, 0) == 3
+    assert end_offset(memoryview(bytes(log.data)), 0) == (None if damage == "header" else 6)
 
 
 def test_a_wrong_checksum_names_topic_partition_and_offset(new_log):
