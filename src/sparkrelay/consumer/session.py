@@ -154,7 +154,7 @@ class Session:
             yield from self.leave("subscribe() to nothing", self.calls.deadline())
             return
         self.require_group("subscribe()")
-        self.subscription.subscribe(wanted)
+        self.subscription.subscribe(wanted, pattern)
         self._pattern = pattern
         self._rebalance.set_callbacks(on_assigned, on_revoked, on_lost)
         self.network.submit(Subscribe(wanted, pattern))
@@ -276,11 +276,17 @@ class Session:
                 case AssignNeeded():
                     error = self._rebalance.assign(event, self._answer)
                 case AdoptNeeded():
+                    held = self.subscription.assigned
+                    if held and held.issubset(event.assignment.partitions):
+                        # Nothing is given up, so nobody waits for what is committed here.
+                        self._commits.soon()
                     error = yield from self._rebalance.adopt(event, self._answer)
                     ran = True
             if error is not None:
                 raise error
             self.check_open()  # a callback may have closed the consumer
+        if (error := (yield from self._rebalance.introduce_again())) is not None:
+            raise error
         return ran
 
     def _answer(self, answer: Prepared | Assigned | Adopted) -> None:
