@@ -135,14 +135,13 @@ class RebalanceSteps:
             return None
         failures: list[BaseException] = []
         yield from self._introduce(failures)
-        if not failures:
+        if not self._unheard:
             self._subscription.release()
         return first_failure(failures)
 
     def _introduce(self, failures: list[BaseException]) -> Flow[None]:
-        before = len(failures)
-        yield from self._call(self._on_assigned, list(self._unheard), failures)
-        if len(failures) == before:
+        failed = yield from self._call(self._on_assigned, list(self._unheard), failures)
+        if not failed:
             self._unheard = []
 
     def revoke(self, partitions: Iterable[TopicPartition], failures: list[BaseException]) -> Flow[None]:
@@ -174,15 +173,18 @@ class RebalanceSteps:
 
     def _call(
         self, callback: Callback | None, partitions: list[TopicPartition], failures: list[BaseException]
-    ) -> Flow[None]:
+    ) -> Flow[bool]:
+        """Call the application; return whether that failed."""
         if callback is None:
-            return
+            return False
         before = len(failures)
         yield from attempt(failures, lambda: callback(self._consumer, partitions))
-        if len(failures) > before:
+        failed = len(failures) > before
+        if failed:
             level = logging.ERROR if before else logging.DEBUG  # the first one comes out of poll
             _log.log(level, "a rebalance callback failed", exc_info=failures[-1])
         yield from attempt(failures, self._after_callback)
+        return failed
 
     def _user_data(self, topics: frozenset[str]) -> tuple[Mapping[str, bytes], Exception | None]:
         try:
