@@ -17,18 +17,23 @@ MOST_MEMBERS = 3
 
 
 class Proxy:
-    """Forwards Kafka's requests to a broker, except those whose API keys are in `lost`.
+    """Forwards Kafka's requests to a broker, up to one whose API key is in `lost`.
 
-    A lost request is read and forgotten, so its sender waits for an answer that never comes: a black hole.
+    From then on that connection is a black hole: what comes is read and forgotten, and nobody ever answers. `seen` has
+    the API keys of all requests, `frames` the requests themselves.
     """
 
     def __init__(self):
         self.target = None
         self.lost = frozenset()
-        self.seen = []
+        self.frames = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def seen(self):
+        return [_api_key(frame) for frame in list(self.frames)]
 
     def _accept(self):
         with contextlib.suppress(OSError):
@@ -45,12 +50,12 @@ class Proxy:
 
     def _requests(self, client, broker):
         with contextlib.suppress(OSError), contextlib.closing(client), contextlib.closing(broker):
-            stream = client.makefile("rb")
+            stream, hole = client.makefile("rb"), False
             while len(size := stream.read(4)) == 4:
                 frame = stream.read(struct.unpack(">i", size)[0])
-                api_key = struct.unpack_from(">h", frame)[0]
-                self.seen.append(api_key)
-                if api_key not in self.lost:
+                self.frames.append(frame)
+                hole = hole or _api_key(frame) in self.lost
+                if not hole:
                     broker.sendall(size + frame)
         _hang_up(broker)
 
@@ -62,6 +67,10 @@ class Proxy:
 
     def close(self):
         self._listener.close()
+
+
+def _api_key(frame):
+    return struct.unpack_from(">h", frame)[0]
 
 
 def _hang_up(connection):
@@ -120,6 +129,6 @@ def proxied_kafka():
 def kafka(proxied_kafka):
     """The broker of these tests, running and with nothing lost on the way."""
     proxied_kafka.proxy.lost = frozenset()
-    proxied_kafka.proxy.seen.clear()
+    proxied_kafka.proxy.frames.clear()
     proxied_kafka.start()
     return proxied_kafka
