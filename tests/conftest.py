@@ -32,6 +32,8 @@ BROKER = {
     "group.consumer.heartbeat.interval.ms": "300",
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.session.timeout.ms": "10000",
+    # A change of the group is acted on at once, not once a second.
+    "group.consumer.assignment.interval.ms": "0",
 }
 
 _numbers = itertools.count(1)

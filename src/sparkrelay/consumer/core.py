@@ -32,6 +32,7 @@ from sparkrelay.consumer.events import (
 from sparkrelay.consumer.fetching import FetchManager, FetchSettings
 from sparkrelay.consumer.group_requests import MemberSettings
 from sparkrelay.consumer.heartbeats import HeartbeatManager
+from sparkrelay.consumer.lost_partitions import LostPartitions
 from sparkrelay.consumer.offsets import OffsetsManager
 from sparkrelay.consumer.positions import PositionsManager
 from sparkrelay.consumer.requests import RequestState
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from sparkrelay.client.metadata import Metadata
     from sparkrelay.consumer.assignor import GroupMetadata, PartitionAssignor
     from sparkrelay.consumer.config import ConsumerConfig
-    from sparkrelay.consumer.events import ApplicationEvent, Mailbox
+    from sparkrelay.consumer.events import ApplicationEvent, Call, Mailbox
     from sparkrelay.consumer.fetch_buffer import FetchBuffer
     from sparkrelay.consumer.membership import Membership
     from sparkrelay.consumer.requests import RequestManager, Unsent
@@ -172,7 +173,14 @@ class ConsumerCore:
             case ListOffsets(call, wanted, read_committed):
                 self._offsets.ask(call, wanted, read_committed=read_committed)
             case TopicsAsked(call, topics):
-                self._topics.ask(topics, lambda: call.settle(None))
+                self._topics.ask(topics, lambda: self._settle(call, topics))
+
+    def _settle(self, call: Call, topics: frozenset[str] | None) -> None:
+        refusal = self._topics.refusal(topics or ())
+        if refusal is None:
+            call.settle(None)
+        else:
+            call.fail(refusal)
 
     def _want_topics(self) -> None:
         held = {partition.topic for partition in self._subscription.assigned}
@@ -213,16 +221,21 @@ class ConsumerCore:
             session_timeout=math.inf if broker_assigns else settings.session_timeout,
             state=self._make_state(),
         )
+
+        def place() -> GroupMetadata | None:
+            """Return what commits of a member are fenced with; those for partitions assigned by hand are not."""
+            return membership.metadata if membership.subscribed else None
+
         self._commits = CommitManager(
             group_id,
             coordinator=coordinator,
-            # Commits of a member are fenced; those for partitions assigned by hand are not.
-            place=lambda: membership.metadata if membership.subscribed else None,
+            place=place,
             fenced=membership.fenced,
             member_reads=broker_assigns,
             make_state=self._make_state,
         )
-        return coordinator, [membership, heartbeats, self._commits]
+        lost = LostPartitions(place, self._subscription)
+        return coordinator, [membership, lost, heartbeats, self._commits]
 
     def _make_consumer_membership(
         self, settings: MemberSettings, coordinator: CoordinatorManager

@@ -59,6 +59,8 @@ class RebalanceSteps:
         self._on_assigned: Callback | None = None
         self._on_revoked: Callback | None = None
         self._on_lost: Callback | None = None
+        #: Partitions for which ``on_assigned`` has not returned yet: it may be about to seek.
+        self._unheard: list[TopicPartition] = []
 
     def set_callbacks(
         self, on_assigned: Callback | None, on_revoked: Callback | None, on_lost: Callback | None
@@ -117,13 +119,32 @@ class RebalanceSteps:
             # another's already.
             if not step.cancelled:
                 self._subscription.assign_from_group(list(given))
-                new = [p for p in sorted(given) if p not in held]
-                yield from self._call(self._on_assigned, new, failures)
+                self._unheard = [p for p in sorted(given) if p not in held or p in self._unheard]
+                yield from self._introduce(failures)
         finally:
             if not step.cancelled:
-                self._subscription.release()
+                self._subscription.release(but_not=self._unheard)
             answer(Adopted(step.number, bool(gone) and self._cooperative, self._subscription.assigned))
         return first_failure(failures)
+
+    def introduce_again(self) -> Flow[BaseException | None]:
+        """Call ``on_assigned`` for partitions for which it failed, as Kafka does; return its error.
+
+        Their records are held back until it has returned.
+        """
+        self._unheard = [p for p in self._unheard if self._subscription.get(p) is not None]
+        if not self._unheard:
+            return None
+        failures: list[BaseException] = []
+        yield from self._introduce(failures)
+        if not self._unheard:
+            self._subscription.release()
+        return first_failure(failures)
+
+    def _introduce(self, failures: list[BaseException]) -> Flow[None]:
+        failed = yield from self._call(self._on_assigned, list(self._unheard), failures)
+        if not failed:
+            self._unheard = []
 
     def revoke(self, partitions: Iterable[TopicPartition], failures: list[BaseException]) -> Flow[None]:
         """Give partitions up in good order; their positions can be read and committed in the callback."""
@@ -154,15 +175,18 @@ class RebalanceSteps:
 
     def _call(
         self, callback: Callback | None, partitions: list[TopicPartition], failures: list[BaseException]
-    ) -> Flow[None]:
+    ) -> Flow[bool]:
+        """Call the application; return whether that failed."""
         if callback is None:
-            return
+            return False
         before = len(failures)
         yield from attempt(failures, lambda: callback(self._consumer, partitions))
-        if len(failures) > before:
+        failed = len(failures) > before
+        if failed:
             level = logging.ERROR if before else logging.DEBUG  # the first one comes out of poll
             _log.log(level, "a rebalance callback failed", exc_info=failures[-1])
         yield from attempt(failures, self._after_callback)
+        return failed
 
     def _user_data(self, topics: frozenset[str]) -> tuple[Mapping[str, bytes], Exception | None]:
         try:

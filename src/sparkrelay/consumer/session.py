@@ -218,7 +218,7 @@ class Session:
 
     def _collect(self, max_records: int, max_bytes: int | None) -> pa.Table:
         assert self._buffer is not None, "a consumer that fetches has one"
-        if self._buffer.empty:
+        if not self._buffer.has_data():
             return self._deserializers.empty
         before = self.subscription.positions()
         try:
@@ -280,11 +280,17 @@ class Session:
                 case AssignNeeded():
                     error = self._rebalance.assign(event, self._answer)
                 case AdoptNeeded():
+                    held = self.subscription.assigned
+                    if held and held.issubset(event.assignment.partitions):
+                        # Nothing is given up, so nobody waits for what is committed here.
+                        self._commits.soon()
                     error = yield from self._rebalance.adopt(event, self._answer)
                     ran = True
             if error is not None:
                 raise error
             self.check_open()  # a callback may have closed the consumer
+        if (error := (yield from self._rebalance.introduce_again())) is not None:
+            raise error
         return ran
 
     def _all_placed(self, partitions: Iterable[tuple[str, int]]) -> bool:

@@ -206,12 +206,12 @@ class SubscriptionState:
                 if (standing := self._standings.get(partition)) is not None:
                     standing.held_back = True
 
-    def release(self) -> None:
-        """Let all partitions be fetched: the callbacks have returned."""
+    def release(self, *, but_not: Collection[TopicPartition] = ()) -> None:
+        """Let partitions be fetched: the callbacks have returned, except those for ``but_not``."""
         with self._lock:
             self._changes += 1
-            for standing in self._standings.values():
-                standing.held_back = False
+            for partition, standing in self._standings.items():
+                standing.held_back = partition in but_not
 
     def may_return(self, partition: TopicPartition) -> bool:
         """Tell whether ``poll`` may return records of a partition."""

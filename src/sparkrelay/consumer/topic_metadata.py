@@ -3,6 +3,7 @@
 Three reasons to ask: somebody found a leader stale or missing, somebody waits for an answer (a group's leader, the
 application), or what we know is old. Topics that are wanted but absent are looked for more often, because whoever
 subscribed to them waits for them to be created. The answer itself goes into ``client.metadata`` before ``handle``.
+Topics that the broker refuses (a name that cannot be, or no right to read) are an error for whoever wants them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.consumer.requests import NOTHING, PollResult, RequestState, Unsent
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["TopicMetadataManager", "TopicsWanted"]
 
 _ABSENT_SECONDS: Final = 1.0
+#: What the broker says of topics that will not appear by waiting.
+_REFUSED: Final = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +94,20 @@ class TopicMetadataManager:
         """Ask for topics (None: all) now, and call ``done()`` when the answer is there."""
         self._asks.append(_Ask(topics, done))
 
+    def refusal(self, topics: Iterable[str]) -> KafkaException | None:
+        """Return the error for the first of ``topics`` that the broker refused when it was last asked."""
+        for topic in sorted(topics):
+            if (code := self._metadata.topic_error(topic)) in _REFUSED:
+                return broker_error(code, f"topic {topic!r}")
+        return None
+
     def poll(self, now: float) -> PollResult:
         """Return a request if there is a reason."""
-        absent = {topic for topic in self._wanted if self._metadata.topic(topic) is None}
+        absent = {
+            topic
+            for topic in self._wanted
+            if self._metadata.topic(topic) is None and self._metadata.topic_error(topic) not in _REFUSED
+        }
         due = math.inf
         if self._wanted or self._all:
             due = self._asked_at + (_ABSENT_SECONDS if absent else self._max_age)
@@ -138,3 +153,5 @@ class TopicMetadataManager:
         self._not_before = now + 0.1
         for ask in asks:
             ask.done()
+        if (refusal := self.refusal(self._wanted)) is not None:
+            self._fail(refusal)

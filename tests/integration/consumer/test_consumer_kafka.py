@@ -249,8 +249,12 @@ def test_an_error_in_a_callback_comes_out_of_poll_and_the_group_goes_on(
     produce(topic, [("k", "v")])
     consumer = make_consumer(group_id=group)
 
+    calls = []
+
     def assigned(consumer, partitions):
-        raise ZeroDivisionError("in a callback")
+        calls.append(partitions)
+        if len(calls) == 1:
+            raise ZeroDivisionError("in a callback")
 
     consumer.subscribe([topic], on_assigned=assigned)
     with pytest.raises(ZeroDivisionError, match="in a callback"):

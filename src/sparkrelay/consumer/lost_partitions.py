@@ -1,0 +1,42 @@
+"""Stops records of partitions that others may have by now.
+
+A member that was expelled, or that left because nobody polled, still has its partitions and what was fetched of them,
+until the application takes the step that drops them. It must not get any of these records before that (KAFKA-20321).
+Polled right after the membership, so in the same turn in which that leaves, and before the farewell is on the wire.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkrelay.consumer.requests import NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparkrelay.consumer.assignor import GroupMetadata
+    from sparkrelay.consumer.requests import PollResult
+    from sparkrelay.consumer.subscription import SubscriptionState
+
+__all__ = ["LostPartitions"]
+
+
+class LostPartitions:
+    """Holds back what a member that has no generation any more still has. Pure, see ``requests``.
+
+    Args:
+        place: the member's place in its group; None for partitions assigned by hand.
+        subscription: what the consumer holds.
+    """
+
+    def __init__(self, place: Callable[[], GroupMetadata | None], subscription: SubscriptionState) -> None:
+        self._place = place
+        self._subscription = subscription
+
+    def poll(self, now: float) -> PollResult:
+        """Hold back; there is never anything to send."""
+        del now
+        place = self._place()
+        if place is not None and place.generation < 0 and (held := self._subscription.assigned):
+            self._subscription.hold_back(held)
+        return NOTHING
