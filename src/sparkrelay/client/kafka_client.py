@@ -372,8 +372,8 @@ class KafkaClient:
             connection.doing = "asking for versions"
             connection.connection_made(transport)
             transport = None  # the connection's own now
-            # Its failures arrive at the connection's futures.
-            await connection.initialize(timeout_at=deadline)
+            # Its failures arrive at the connection's futures. Its own bound comes second: ours can tell what took long.
+            await connection.initialize(timeout_at=deadline + 1.0)
         except Exception as error:  # noqa: BLE001 - whatever went wrong, the requests that wait must hear of it
             connection.connection_lost(error)
         finally:

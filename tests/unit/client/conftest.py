@@ -66,7 +66,8 @@ class TinyBroker:
     """Listens on a port and hands each request frame to `answer(api, version, correlation, body)`.
 
     That returns response bytes after the correlation id, or None to say nothing, or "close" to hang up, or
-    ("raw", bytes) for bytes as they are, or ("last", bytes) for an answer and the end of the connection. ApiVersions and Metadata are answered by itself.
+    ("raw", bytes) for bytes as they are, or ("last", bytes) for an answer and the end of the connection.
+    ApiVersions and Metadata are answered by itself.
     """
 
     def __init__(self, answer=None, versions=None, tls=None):
