@@ -253,7 +253,7 @@ def make_consumer(bench):
     """
     made = []
 
-    def make(topic, kind="assigned", *, partitions=1, **config):
+    def make(topic, kind="assigned", *, partitions=1, callbacks=None, **config):
         settings = {
             "bootstrap.servers": bench.bootstrap_servers,
             "auto.offset.reset": "earliest",
@@ -274,7 +274,7 @@ def make_consumer(bench):
         if kind == "assigned":
             made[-1].assign([TopicPartition(topic, number) for number in range(partitions)])
         else:
-            made[-1].subscribe([topic])
+            made[-1].subscribe([topic], **callbacks or {})
         return made[-1]
 
     yield make
