@@ -460,8 +460,8 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]
         ):
             # A port that wants a login tells its versions to anybody, and hangs up on everything else.
             exc = KafkaConnectionError(
-                f"{exc.args[0] if exc.args else exc} on our first request. If it does so always: the port may want a login, which "
-                f"security.protocol={self.config['security_protocol']} has not"
+                f"{exc.args[0] if exc.args else exc} on our first request. If it does so always: the port may want a "
+                f"login, which security.protocol={self.config['security_protocol']} has not"
             )
         super().connection_lost(exc)
 
