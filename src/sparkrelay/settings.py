@@ -123,13 +123,14 @@ def settings_of(cls: type) -> Mapping[str, Setting]:
         if _META in item.metadata:
             declared = dict(item.metadata[_META])
             key = declared.pop("key") or dotted(item.name)
-            found[item.name] = Setting(key=key, kind=_kind(str(item.type)), default=item.default, **declared)
+            found[item.name] = Setting(key=key, kind=_kind(item.type), default=item.default, **declared)
     return MappingProxyType(found)
 
 
-def _kind(annotation: str) -> Any:
-    # Annotations are strings (PEP 563).
-    word = annotation.partition("|")[0].strip()
+def _kind(annotation: Any) -> Any:
+    # Annotations are strings where PEP 563 holds.
+    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    word = text.partition("|")[0].strip()
     return {"int": int, "bool": bool, "str": str}.get(word, Callable)
 
 

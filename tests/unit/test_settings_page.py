@@ -1,21 +1,36 @@
-"""docs/settings.md lists every setting as `config.py` has it."""
+"""docs/settings.md and the table of security in docs/how-to.md list every setting as the code has it."""
 
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
+import pytest
 from pydantic_core import PydanticUndefined
 
-from sparkrelay.config import SECURITY_KEYS, StreamsConfig
+from sparkrelay.client.config import ClientConfig
+from sparkrelay.client.foreign_settings import FOREIGN as CLIENT_FOREIGN
+from sparkrelay.config import SECURITY_PREFIXES, StreamsConfig
+from sparkrelay.consumer.config import ConsumerConfig
+from sparkrelay.consumer.foreign_settings import FOREIGN as CONSUMER_FOREIGN
+from sparkrelay.settings import settings_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "settings.md"
+HOW_TO = DOCS / "how-to.md"
+INT32_MAX = (1 << 31) - 1
 
 
-def default(field):
-    if field.default is PydanticUndefined:
+def default(value):
+    if value is PydanticUndefined or value.__class__.__name__ == "_MISSING_TYPE":
         return "required"
-    if field.default in {None, "", ()}:
+    if value in {None, "", ()}:
         return ""
-    return str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def span(least, most):
+    if least is None:
+        return ""
+    return f"{least} or more" if most in {None, INT32_MAX} else f"{least} to {most}"
 
 
 def limits(field):
@@ -25,26 +40,80 @@ def limits(field):
         return "true, false"
     least = next((rule.ge for rule in field.metadata if hasattr(rule, "ge")), None)
     most = next((rule.le for rule in field.metadata if hasattr(rule, "le")), None)
-    if least is None:
-        return ""
-    return f"{least} or more" if most is None else f"{least} to {most}"
+    return span(least, most)
 
 
-def table():
-    lines = ["| setting | default | range | meaning |", "| --- | --- | --- | --- |"]
-    for field in StreamsConfig.model_fields.values():
-        if not field.alias.endswith("."):
-            cells = (f"`{field.alias}`", default(field), limits(field), field.description)
-            lines.append("|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|")
-    return "\n".join(lines)
+def row(*cells):
+    return "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|"
 
 
-def test_the_table_is_that_of_the_code():
-    assert table() in PAGE.read_text(), f"replace the table of {PAGE.name} by\n\n{table()}"
+def table(rows, *heads):
+    return "\n".join([row(*heads), row(*["---"] * len(heads)), *(row(*cells) for cells in rows)])
 
 
-def test_prefixes_and_security_keys_are_named():
+def instance_table():
+    rows = [
+        (f"`{field.alias}`", default(field.default), limits(field), field.description)
+        for field in StreamsConfig.model_fields.values()
+        if not field.alias.endswith(".")
+    ]
+    return table(rows, "setting", "default", "range", "meaning")
+
+
+def client_table(cls, *, security=None):
+    rows = []
+    for known in settings_of(cls).values():
+        if security is not None and known.key.startswith(SECURITY_PREFIXES) != security:
+            continue
+        if known.choices:
+            allowed = ", ".join(f"`{word}`" for word in known.choices if word)
+        elif known.kind is bool:
+            allowed = "true, false"
+        else:
+            allowed = span(known.least, known.most) if known.kind is int else ""
+        other = ", ".join(f"`{alias}`" for alias in known.aliases)
+        meaning = known.meaning + (f"; also {other}" if other else "")
+        rows.append((f"`{known.key}`", default(known.default), allowed, meaning))
+    return table(rows, "setting", "default", "range", "meaning")
+
+
+def foreign_table(foreign):
+    """Keys with the same answer share a row."""
+    answers = {}
+    for key, one in foreign.items():
+        answers.setdefault((one.note, one.accepted), []).append(f"`{key}`")
+    rows = []
+    for (note, accepted), keys in answers.items():
+        taken = "any" if accepted is None else ", ".join(f"`{word}`" for word in accepted if word.strip("[]"))
+        rows.append((", ".join(keys), taken, note))
+    return table(rows, "setting", "accepted, without effect", "otherwise refused, because")
+
+
+TABLES = {
+    "of an instance": (PAGE, instance_table),
+    "of the consumer": (PAGE, lambda: client_table(ConsumerConfig)),
+    "of connections": (PAGE, lambda: client_table(ClientConfig, security=False)),
+    "of security": (HOW_TO, lambda: client_table(ClientConfig, security=True)),
+    "of other consumers": (PAGE, lambda: foreign_table(CONSUMER_FOREIGN)),
+    "of other clients": (PAGE, lambda: foreign_table(CLIENT_FOREIGN)),
+}
+
+
+@pytest.mark.parametrize("what", TABLES)
+def test_the_table_is_that_of_the_code(what):
+    page, make = TABLES[what]
+    assert make() in page.read_text(), f"replace the table {what} in {page.name} by\n\n{make()}"
+
+
+def test_prefixes_are_named():
     page = PAGE.read_text()
     prefixes = [field.alias for field in StreamsConfig.model_fields.values() if field.alias.endswith(".")]
-    for word in {*prefixes, *SECURITY_KEYS} - {"security."}:
+    for word in {*prefixes, *SECURITY_PREFIXES}:
         assert f"`{word}" in page, word
+
+
+def test_security_is_told_from_the_rest_by_its_prefix():
+    keys = {known.key for known in settings_of(ClientConfig).values() if known.key.startswith(SECURITY_PREFIXES)}
+    ordinary = {"bootstrap.servers", "client.id", "request.timeout.ms"}
+    assert len(keys) > 20
+    assert not keys & ordinary

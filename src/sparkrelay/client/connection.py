@@ -124,7 +124,7 @@ class _FramedTransport:
     def __init__(self, *args: Any, max_frame_bytes: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._max_frame_bytes = max_frame_bytes
-        self._answered = False
+        self._answered = self._ending = False
         self._start = b""  # the first bytes of a frame whose length has not arrived as a whole
         self._buffers = _FrameBuffers()
         self._frame: memoryview | None = None
@@ -137,14 +137,20 @@ class _FramedTransport:
             self._net.receive(self._sock, self._readable)
 
     def _readable(self) -> None:
+        if self._ending:
+            return
         try:
             self._receive()
         except (OSError, KafkaConnectionError) as error:
-            self.abort(self._describe(error))  # type: ignore[attr-defined]
+            # A broker that refuses a login says why and hangs up. Who waits for that answer must run first.
+            self._ending, reason = True, self._describe(error)
+            self._net.call_soon(lambda: self.abort(reason))  # type: ignore[attr-defined]
         except (KafkaProtocolError, AuthenticationException) as error:
             self.abort(error)  # type: ignore[attr-defined]
 
     def _describe(self, error: Exception) -> Exception:
+        if isinstance(error, KafkaConnectionError):
+            return error  # type: ignore[no-any-return]
         described: Exception = KafkaConnectionError(f"receiving failed: {error}")
         return described
 
@@ -286,6 +292,8 @@ class _FrameParser(KafkaProtocol):  # type: ignore[misc]
     """kafka-python's correlation of requests and responses, fed with whole frames."""
 
     bytes_to_send: list[Any]
+    #: Responses that came.
+    answers = 0
 
     def send_request(self, request: Any, correlation_id: int | None = None) -> int:
         """Queue a request's bytes; one with ``encode_parts`` gives them as a list of buffers that is never joined."""
@@ -322,6 +330,7 @@ class _FrameParser(KafkaProtocol):  # type: ignore[misc]
         if not self.in_flight_requests:
             raise CorrelationIdError("a response came that no request waits for")
         expected, key, version = self.in_flight_requests.popleft()
+        self.answers += 1
         response_type, flexible_header = _answer_to(key, version)
         if response_type is None:
             raise KafkaProtocolError(f"no response is known for api {key} v{version}")
@@ -439,6 +448,22 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]
         if version is None:
             version = self._versions[key] = int(self.broker_version_data.api_version(request))
         return version
+
+    def connection_lost(self, exc: Any) -> None:
+        """Hear that the connection is gone."""
+        if (
+            isinstance(exc, KafkaConnectionError)
+            and self.connected
+            and self.in_flight_requests
+            and self.parser.answers == 1
+            and not self.sasl_enabled
+        ):
+            # A port that wants a login tells its versions to anybody, and hangs up on everything else.
+            exc = KafkaConnectionError(
+                f"{exc.args[0] if exc.args else exc} on our first request. If it does so always: the port may want a "
+                f"login, which security.protocol={self.config['security_protocol']} has not"
+            )
+        super().connection_lost(exc)
 
     def connection_made(self, transport: Any) -> None:
         """Take over a connected transport."""

@@ -52,6 +52,7 @@ __all__ = ["KafkaClient", "Response"]
 _log = logging.getLogger(__name__)
 
 _METADATA_LANE: Final = ""
+_WARN_AGAIN_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -59,6 +60,8 @@ class _Backoff:
     failures: int
     until: float
     error: KafkaException
+    warned: str
+    warned_at: float
 
 
 class KafkaClient:
@@ -372,8 +375,8 @@ class KafkaClient:
             connection.doing = "asking for versions"
             connection.connection_made(transport)
             transport = None  # the connection's own now
-            # Its failures arrive at the connection's futures.
-            await connection.initialize(timeout_at=deadline)
+            # Its failures arrive at the connection's futures. Its own bound comes second: ours can tell what took long.
+            await connection.initialize(timeout_at=deadline + 1.0)
         except Exception as error:  # noqa: BLE001 - whatever went wrong, the requests that wait must hear of it
             connection.connection_lost(error)
         finally:
@@ -471,10 +474,13 @@ class KafkaClient:
         first, longest = self.config.reconnect_backoff_ms, self.config.reconnect_backoff_max_ms
         pause = min(longest, first * 2 ** min(failures - 1, 16)) * random.uniform(0.8, 1.2) / 1000
         cause = self._translate(error, node, None)
-        self._backoff[node] = _Backoff(failures, time.monotonic() + pause, cause)
         self._last_error = cause
-        level = logging.WARNING if failures == 1 else logging.DEBUG
-        _log.log(level, "%s; trying again with back-off", cause)
+        now, text = time.monotonic(), str(cause)
+        # Once for each loss, and again if what keeps us from coming back is something else.
+        warn = before is None or (text != before.warned and now - before.warned_at >= _WARN_AGAIN_SECONDS)
+        warned, warned_at = (text, now) if warn or before is None else (before.warned, before.warned_at)
+        self._backoff[node] = _Backoff(failures, now + pause, cause, warned, warned_at)
+        _log.log(logging.WARNING if warn else logging.DEBUG, "%s; trying again with back-off", cause)
 
     def _schedule_idle_check(self) -> None:
         idle = self.config.connections_max_idle_ms / 1000

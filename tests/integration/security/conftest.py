@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import json
 import os
+import threading
 import time
+from base64 import urlsafe_b64encode
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pyarrow as pa
 import pytest
@@ -25,7 +29,7 @@ from sparkrelay.records.encode import encode
 _numbers = itertools.count(1)
 
 #: Sessions end soon, so that logging in again (KIP-368) is seen.
-REAUTH_MS = 4000
+REAUTH_MS = 3000
 USERS = {"alice": "wonder land", "bob,=x": "s3cret=, "}
 
 
@@ -140,6 +144,34 @@ class SecuredKafka:
             "ssl.ca.location": self.certificates.ca,
         } | {key.replace("_", "."): value for key, value in settings.items()}
 
+    def token(self, user="alice", seconds=3600, **claims):
+        """A token that nobody signed: Kafka's validator for development takes it."""
+        now = int(time.time())
+        claims = {"sub": user, "iat": now, "exp": now + seconds} | claims
+        parts = [
+            urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({"alg": "none"}, claims)
+        ]
+        return ".".join([*parts, ""])
+
+    def oauth(self, callback=None, **settings):
+        """Settings that log in with tokens of a function."""
+        settings = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"} | settings
+        callback = callback or (lambda _: (self.token(), time.time() + 3600))
+        return self.tls("LOGIN", **settings) | {"oauth_cb": callback}
+
+    def oidc(self, url, secret="secret"):
+        """Settings that log in with tokens of an endpoint."""
+        return self.tls(
+            "LOGIN",
+            security_protocol="SASL_SSL",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauthbearer_method="oidc",
+            sasl_oauthbearer_token_endpoint_url=url,
+            sasl_oauthbearer_client_id="me",
+            sasl_oauthbearer_client_secret=secret,
+            sasl_oauthbearer_scope="kafka",
+        )
+
     def login(self, mechanism="PLAIN", user="alice", listener="LOGIN", **settings):
         """Settings that log in over TLS, or in the clear."""
         return self.tls(
@@ -245,3 +277,41 @@ def read():
         return values
 
     return poll
+
+
+class TokenEndpoint(HTTPServer):
+    """Hands out tokens to the client `me` with the password `secret`; `broken` makes it fail."""
+
+    def __init__(self, token):
+        super().__init__(("127.0.0.1", 0), _TokenRequest)
+        self.token, self.asked, self.broken = token, [], False
+        self.url = f"http://127.0.0.1:{self.server_port}/token"
+
+
+class _TokenRequest(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.server.asked.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        right = self.headers["Authorization"] == "Basic bWU6c2VjcmV0"
+        status = 503 if self.server.broken else 200 if right else 401
+        body = (
+            {"access_token": self.server.token(), "expires_in": 3600} if status == 200 else {"error": "invalid_client"}
+        )
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def endpoint(secured):
+    server = TokenEndpoint(secured.token)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join(10)
+    server.server_close()

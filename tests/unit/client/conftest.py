@@ -66,7 +66,8 @@ class TinyBroker:
     """Listens on a port and hands each request frame to `answer(api, version, correlation, body)`.
 
     That returns response bytes after the correlation id, or None to say nothing, or "close" to hang up, or
-    ("raw", bytes) for bytes as they are. ApiVersions and Metadata are answered by itself.
+    ("raw", bytes) for bytes as they are, or ("last", bytes) for an answer and the end of the connection.
+    ApiVersions and Metadata are answered by itself.
     """
 
     def __init__(self, answer=None, versions=None, tls=None):
@@ -110,11 +111,16 @@ class TinyBroker:
                 outcome = self._respond(api, version, correlation, frame)
                 if outcome == "close":
                     break
+                last = isinstance(outcome, tuple) and outcome[0] == "last"
+                if last:
+                    outcome = outcome[1]
                 if isinstance(outcome, tuple):
                     sock.sendall(outcome[1])
                 elif outcome is not None:
                     body = struct.pack(">i", correlation) + outcome
                     sock.sendall(struct.pack(">i", len(body)) + body)
+                if last:
+                    break
         except OSError:
             pass
         finally:

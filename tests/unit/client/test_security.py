@@ -145,3 +145,27 @@ def test_refused_credentials_are_an_authentication_error_and_may_be_tried_again(
     client.sleep(0.1)
     client.bootstrap(10)
     assert client.metadata.brokers
+
+
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_refusal_is_heard_although_the_broker_hangs_up_at_once(tiny_broker, connect, server_tls, protocol):
+    asked, go = threading.Event(), threading.Event()
+
+    def answer(api, version, correlation, frame):
+        if api != 36:
+            return sasl(password_is_right=False)(api, version, correlation, frame)
+        asked.set()
+        assert go.wait(10)
+        return "last", struct.pack(">hh", 58, 3) + b"no!" + struct.pack(">iq", 0, 0)
+
+    broker = tiny_broker(answer, SASL_VERSIONS, tls=server_tls if protocol == "SASL_SSL" else None)
+    client = connect(broker.port, SASL | {"security.protocol": protocol, "ssl.ca.location": PEM})
+    response = client.request_metadata(())
+    while not asked.is_set():
+        client.poll(0.01)
+    go.set()
+    for thread in broker._threads[1:]:
+        thread.join(10)  # answer and end are both on their way before we look
+    client.wait([response], 10)
+    assert isinstance(response.error, AuthenticationException), response.error
+    assert "no!" in str(response.error)
