@@ -317,6 +317,7 @@ class Mailbox:
         self._events: deque[BackgroundEvent] = deque()
         self._bells: list[Callable[[], object]] = []
         self._woken = False
+        self._deaf = False
 
     def put(self, event: BackgroundEvent) -> None:
         """Add an event and end the wait for it."""
@@ -356,10 +357,14 @@ class Mailbox:
 
     def take_wakeup(self) -> bool:
         """Return whether ``wakeup`` was called since the last time."""
-        if not self._woken:
+        if self._deaf or not self._woken:
             return False
         self._woken = False
         return True
+
+    def ignore_wakeups(self) -> None:
+        """Let no wakeup end a wait from now on, not even one that is on its way in another thread."""
+        self._deaf = True
 
     def raise_if_woken(self) -> None:
         """Raise WakeupException if ``wakeup`` was called since the last time."""
@@ -406,4 +411,6 @@ class Mailbox:
                 alarm.cancel()
 
     def _is_over(self, wait: Wait) -> bool:
-        return bool(wait.ready() or (wait.for_wakeup and self._woken) or (wait.for_events and self._events))
+        return bool(
+            wait.ready() or (wait.for_wakeup and self._woken and not self._deaf) or (wait.for_events and self._events)
+        )

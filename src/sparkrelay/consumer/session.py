@@ -114,7 +114,6 @@ class Session:
         self._group_failure: Exception | None = None
         self._leave_deadline: float | None = None
         self.closed = False
-        self._wakeups = True
         self.network = attach(network, self.config, self.mailbox, self._make_core)
         self.calls = Calls(self.network, self.config)
         self._commits = AsyncCommits(
@@ -303,8 +302,7 @@ class Session:
 
     def wakeup(self) -> None:
         """End a wait, or the next one. For any thread, and for signal handlers."""
-        if self._wakeups:
-            self.mailbox.wakeup()
+        self.mailbox.wakeup()
 
     # -- closing -----------------------------------------------------------------------------------------------------
 
@@ -312,8 +310,7 @@ class Session:
         """Commit (if automatic), give up partitions, leave the group, end the network thread."""
         if self.closed:
             return
-        self._wakeups = False
-        self.mailbox.take_wakeup()
+        self.mailbox.ignore_wakeups()
         deadline = time.monotonic() + (_CLOSE_SECONDS if timeout is None else timeout)
         failures: list[BaseException] = []
         try:

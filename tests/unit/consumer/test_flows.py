@@ -74,6 +74,16 @@ def test_a_wakeup_waits_where_it_must(run, mailbox):
     mailbox.raise_if_woken()
 
 
+def test_wakeups_can_be_ignored_for_good(run, mailbox):
+    call = Call("x", FAR)
+    mailbox.wakeup()
+    mailbox.ignore_wakeups()
+    mailbox.wakeup()
+    soon(call.settle, 1)
+    assert run(outcome(call, mailbox, interruptible=True)) == 1
+    mailbox.raise_if_woken()
+
+
 def test_a_call_that_nobody_fails_fails_by_itself(run, mailbox):
     call = Call("doing x", time.monotonic() - 10)
     with pytest.raises(TimeoutException, match="doing x was not done in time"):
