@@ -347,7 +347,9 @@ class Outlet:
         return min(wait, self._reap(now))
 
     def end(self, why: DisconnectException) -> None:
-        """Close everything; whoever waits, or calls from now on, is told why."""
+        """Close everything; whoever waits, or calls from now on, is told why. May be repeated."""
+        if self.dead:
+            return
         self._obituary = why
         if self._client is not None:
             if self.stopping and self.failure is None:
