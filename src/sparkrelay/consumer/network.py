@@ -348,9 +348,9 @@ class Outlet:
 
     def end(self, why: DisconnectException) -> None:
         """Close everything; whoever waits, or calls from now on, is told why."""
-        self._obituary = why
+        ended, self._obituary = self.dead, why
         if self._client is not None:
-            if self.stopping and self.failure is None:
+            if self.stopping and self.started and not ended and self.failure is None:
                 for unsent in self.core.farewell():
                     self._client.send(unsent.request, node=unsent.node, lane=unsent.lane)
             self._client.close()
