@@ -352,7 +352,7 @@ class Outlet:
             return
         self._obituary = why
         if self._client is not None:
-            if self.stopping and self.failure is None:
+            if self.stopping and self.started and self.failure is None:
                 for unsent in self.core.farewell():
                     self._client.send(unsent.request, node=unsent.node, lane=unsent.lane)
             self._client.close()

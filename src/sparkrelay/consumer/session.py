@@ -224,7 +224,8 @@ class Session:
             table = self._buffer.collect(max_records, max_bytes)
             read, error = self._deserializers.read(table)
         except SparkRelayError:
-            raise  # nothing was taken
+            self.network.wake()  # nothing was taken; it may be fetched again
+            raise
         except BaseException:
             # Whatever was taken will not be returned: a Ctrl-C may come at any moment.
             self._go_back(before)

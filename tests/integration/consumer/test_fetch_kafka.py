@@ -276,11 +276,11 @@ def cut(broker, keep):
 def test_a_restarted_leader_is_asked_and_reading_goes_on():
     with broker_with(10) as broker, consuming(broker) as consumer:
         assert read_all(consumer, 10) == list(range(10))
-        before = consumer._subscription.get(T).checked_epoch
+        before = consumer._session.subscription.get(T).checked_epoch
         broker.restart()
         write(broker, range(10, 20))
         assert read_all(consumer, 10) == list(range(10, 20))
-        assert consumer._subscription.get(T).checked_epoch > before
+        assert consumer._session.subscription.get(T).checked_epoch > before
 
 
 @pytest.mark.parametrize("reset", ["earliest", "none"])

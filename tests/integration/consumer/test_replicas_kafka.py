@@ -85,7 +85,7 @@ def test_the_nearer_replica_is_read_and_the_leader_when_it_dies(two_brokers):
     with Consumer(settings) as consumer:
         consumer.assign([T])
         read_all(consumer, range(100))
-        fetches = consumer._network.core._fetches
+        fetches = consumer._session.network.core._fetches
         assert fetches._asked_at == {T: 2}
         assert fetches._metadata.leader(T) == 1
         second.kill()
@@ -101,4 +101,4 @@ def test_without_a_rack_the_leader_is_read(two_brokers):
     with Consumer({"bootstrap.servers": first.bootstrap_servers, "auto.offset.reset": "earliest"}) as consumer:
         consumer.assign([T])
         read_all(consumer, range(100))
-        assert consumer._network.core._fetches._asked_at == {T: 1}
+        assert consumer._session.network.core._fetches._asked_at == {T: 1}
