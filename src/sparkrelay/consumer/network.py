@@ -348,13 +348,18 @@ class Outlet:
         return min(wait, self._reap(now))
 
     def end(self, why: DisconnectException) -> None:
-        """Close everything; whoever waits, or calls from now on, is told why."""
+        """Close everything; whoever waits, or calls from now on, is told why. Never raises; may be repeated."""
+        if self._obituary is not None:
+            return
         self._obituary = why
-        if self._client is not None:
-            if self.stopping and self.failure is None:
-                for unsent in self.core.farewell():
-                    self._client.send(unsent.request, node=unsent.node, lane=unsent.lane)
-            self._client.close()
+        try:
+            if self._client is not None:
+                if self.stopping and self.started and self.failure is None:
+                    for unsent in self.core.farewell():
+                        self._client.send(unsent.request, node=unsent.node, lane=unsent.lane)
+                self._client.close()
+        except Exception:  # noqa: BLE001 - others of the thread wait for their end
+            _log.exception("a consumer's connections could not be closed in good order")
         while self._new_calls:
             self._calls.append(self._new_calls.popleft())
         for call in self._calls:

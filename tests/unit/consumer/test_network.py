@@ -35,6 +35,9 @@ class Core:
         self.turned.set()
         return PollResult(wait=self.wait)
 
+    def farewell(self):
+        return ()
+
     def await_turn(self):
         assert self.turned.wait(30)
         self.turned.clear()
@@ -160,6 +163,31 @@ def test_closing_one_leaves_the_others(join):
     core.await_turn()
 
 
+def test_news_of_one_that_is_closed_do_no_harm(network, join):
+    # It was ended a second time with its thread, which ended the thread before it had told the others.
+    (_, outlet), (_, other) = join(), join()
+    outlet.stop(30)
+    outlet.core.farewell = lambda: 1 / 0
+    call = Call("waiting", time.monotonic() + 60)
+    other.submit(Rejoin("x"), call)
+    outlet.listed = False
+    outlet.wake()
+    network._stopping = True
+    outlet.listed = False
+    outlet.wake()
+    assert isinstance(call.future.exception(30), DisconnectException)
+    network._thread.join(30)
+    assert not network._thread.is_alive()
+
+
+def test_a_consumer_that_cannot_say_farewell_does_not_keep_the_others(network, join):
+    (core, outlet), (_, other) = join(), join()
+    core.farewell = lambda: 1 / 0
+    outlet.stop(30)
+    assert outlet.dead
+    assert not other.dead
+
+
 def test_closing_the_thread_ends_its_consumers_and_refuses_new_ones(network, join, caplog):
     _, outlet = join()
     network.close()
@@ -182,10 +210,10 @@ def test_a_thread_that_nobody_used_is_never_started(network):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"security.protocol": "SSL", "ssl.ca.location": "/nowhere/ca.pem"}, r"ssl\.ca\.location='/nowhere/ca\.pem'"),
+        ({"security.protocol": "SSL", "ssl.ca.location": "/nowhere/ca.pem"}, r"ssl\.ca\.location=/nowhere/ca\.pem"),
         (
             {"security.protocol": "SSL", "ssl.certificate.location": "/nowhere"},
-            r"ssl\.certificate\.location='/nowhere'",
+            r"ssl\.certificate\.location=/nowhere,",
         ),
         ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "NONSENSE"}, r"sasl\.mechanism='NONSENSE'"),
     ],
