@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from sparkrelay.consumer.access import AccessControl, Tasks
@@ -334,6 +335,10 @@ class AsyncConsumer:
     async def topics(self, *, timeout: float | None = None) -> frozenset[str]:
         """Return the names of all topics that this consumer may see, without Kafka's internal ones."""
         return await self._run(self._session.offsets.topics(timeout))
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return what the consumer has counted, by Kafka's names (docs/consumer-metrics.md). For any thread."""
+        return self._session.metrics.snapshot(self._session.subscription, time.monotonic())
 
     # -- access keys (KIP-944) ---------------------------------------------------------------------------------------
 

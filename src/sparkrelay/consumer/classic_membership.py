@@ -147,6 +147,11 @@ class ClassicMembership:
         return self.state not in _OUTSIDE
 
     @property
+    def reason(self) -> str:
+        """See ``Membership``."""
+        return self._reason
+
+    @property
     def awaits_poll(self) -> bool:
         """See ``Membership``."""
         return self.state is State.STALE
@@ -328,7 +333,6 @@ class ClassicMembership:
         self._hold = hold
         self._assignments = {}
         dropped = self._joined_for - self._subscription
-        _log.info("group %s: joining: %s", self._settings.group_id, reason)
         self._announce(JoinNeeded(self._next_step(), hold, self._subscription, dropped))
 
     def _planned_hold(self) -> Hold:
@@ -387,10 +391,6 @@ class ClassicMembership:
             )
             self._protocol = message.protocol_name
             leads = message.leader == message.member_id
-            _log.info(
-                "group %s: joined generation %d as %s (%s)",
-                self._settings.group_id, message.generation_id, message.member_id, "leader" if leads else "member",
-            )  # fmt: skip
             if leads:
                 self._lead(message.members, skip_assignment=message.skip_assignment)
             else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import time
 from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from sparkrelay.consumer.access import AccessControl
@@ -346,6 +347,10 @@ class Consumer:
     def topics(self, *, timeout: float | None = None) -> frozenset[str]:
         """Return the names of all topics that this consumer may see, without Kafka's internal ones."""
         return self._run(self._session.offsets.topics(timeout))
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return what the consumer has counted, by Kafka's names (docs/consumer-metrics.md). For any thread."""
+        return self._session.metrics.snapshot(self._session.subscription, time.monotonic())
 
     # -- access keys (KIP-944) ---------------------------------------------------------------------------------------
 

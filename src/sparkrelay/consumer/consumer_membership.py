@@ -164,6 +164,11 @@ class ConsumerMembership:
         return self.state in _INSIDE or self.state is State.FENCED
 
     @property
+    def reason(self) -> str:
+        """See ``Membership``."""
+        return "the coordinator expelled the member" if self.state is State.FENCED else "the coordinator assigned"
+
+    @property
     def awaits_poll(self) -> bool:
         """See ``Membership``."""
         return self.state is State.STALE
@@ -360,7 +365,7 @@ class ConsumerMembership:
             self._taking = wanted
             self._taking_ids = self._by_id(wanted)
             given = MemberAssignment(tuple(sorted(wanted)))
-            _log.info("group %s: reconciling to %s", self._settings.group_id, ", ".join(map(str, given.partitions)))
+            _log.debug("group %s: reconciling to %s", self._settings.group_id, ", ".join(map(str, given.partitions)))
             self._announce(AdoptNeeded(self._next_step(), "", given, self.metadata))
         elif self._acknowledged != self._target_number:
             self._adopted, self._incomplete = self._target_number, unnamed

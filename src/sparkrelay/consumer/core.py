@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparkrelay.consumer.classic_membership import ClassicMembership
 from sparkrelay.consumer.commits import CommitManager
@@ -33,9 +33,11 @@ from sparkrelay.consumer.fetching import FetchManager, FetchSettings
 from sparkrelay.consumer.group_requests import MemberSettings
 from sparkrelay.consumer.heartbeats import HeartbeatManager
 from sparkrelay.consumer.lost_partitions import LostPartitions
+from sparkrelay.consumer.metrics import ConsumerMetrics
 from sparkrelay.consumer.offsets import OffsetsManager
 from sparkrelay.consumer.positions import PositionsManager
 from sparkrelay.consumer.requests import RequestState
+from sparkrelay.consumer.story import RebalanceStory
 from sparkrelay.consumer.topic_metadata import TopicMetadataManager
 from sparkrelay.consumer.validation import ValidationManager
 
@@ -45,11 +47,12 @@ if TYPE_CHECKING:
     from sparkrelay.client.metadata import Metadata
     from sparkrelay.consumer.assignor import GroupMetadata, PartitionAssignor
     from sparkrelay.consumer.config import ConsumerConfig
-    from sparkrelay.consumer.events import ApplicationEvent, Call, Mailbox
+    from sparkrelay.consumer.events import AdoptNeeded, ApplicationEvent, AssignNeeded, Call, JoinNeeded, Mailbox
     from sparkrelay.consumer.fetch_buffer import FetchBuffer
     from sparkrelay.consumer.membership import Membership
     from sparkrelay.consumer.requests import RequestManager, Unsent
     from sparkrelay.consumer.subscription import SubscriptionState
+    from sparkrelay.errors import KafkaException
 
 __all__ = ["ConsumerCore"]
 
@@ -68,6 +71,10 @@ class ConsumerCore:
         subscription: what both threads know of partitions.
         assignors: what the member offers to its group.
         buffer: takes fetched data; None for a consumer that does not fetch.
+        metrics: counts.
+
+    Attributes:
+        now: monotonic time of the present turn or answer, for those who only listen.
     """
 
     def __init__(
@@ -79,7 +86,11 @@ class ConsumerCore:
         subscription: SubscriptionState,
         assignors: Sequence[PartitionAssignor],
         buffer: FetchBuffer | None,
+        metrics: ConsumerMetrics | None = None,
     ) -> None:
+        self.now = 0.0
+        self._metrics = metrics if metrics is not None else ConsumerMetrics()
+        self._story: RebalanceStory | None = None
         self._config = config
         self._metadata = metadata
         self._mailbox = mailbox
@@ -139,13 +150,27 @@ class ConsumerCore:
         """Have the next ``poll`` raise ``error``."""
         self._mailbox.put(ErrorRaised(error))
 
+    def answered(self, request: Any, message: Any, error: KafkaException | None, sent_at: float) -> None:
+        """Listen to the answer to a request, before its manager gets it."""
+        self._metrics.answered(request, message, error, sent_at=sent_at, now=self.now)
+        if self._story is not None:
+            self._story.received(request, message, error, sent_at=sent_at, now=self.now)
+
+    def _tell(self, step: JoinNeeded | AssignNeeded | AdoptNeeded) -> None:
+        if self._story is not None and self.membership is not None:
+            self._story.told(step, self.membership.reason, self.now)
+        self._mailbox.put(step)
+
     def process(self, event: ApplicationEvent, now: float) -> None:
         """Take an event of the application to its manager."""
+        self.now = now
         match event:
             case Polled(time):
                 if self.membership is not None:
                     self.membership.polled(time)
             case Prepared() | Assigned() | Adopted():
+                if self._story is not None:
+                    self._story.answered(event, now)
                 if self.membership is not None:
                     self.membership.answered(event, now)
                 self._want_topics()
@@ -163,6 +188,8 @@ class ConsumerCore:
                 if self.membership is None:
                     call.settle(None)
                 else:
+                    if self._story is not None:
+                        self._story.ended(reason, now)
                     self.membership.leave(call, reason)
             case Commit(call=call):
                 assert self._commits is not None, "the consumer checks group.id"
@@ -215,6 +242,7 @@ class ConsumerCore:
             if broker_assigns
             else self._make_classic_membership(settings, coordinator)
         )
+        self._story = RebalanceStory(lambda: membership.metadata, lambda: self._subscription.assigned, self._metrics)
         heartbeats = HeartbeatManager(
             membership,
             coordinator,
@@ -245,7 +273,7 @@ class ConsumerCore:
             coordinator=coordinator,
             topics=self._topics,
             metadata=self._metadata,
-            tell=self._mailbox.put,
+            tell=self._tell,
             fail=self.fail,
         )
 
@@ -255,7 +283,7 @@ class ConsumerCore:
             coordinator=coordinator,
             topics=self._topics,
             metadata=self._metadata,
-            tell=self._mailbox.put,
+            tell=self._tell,
             fail=self.fail,
             matched=self._matched,
             state=self._make_state(),

@@ -41,6 +41,10 @@ class Membership(Protocol):
         """Whether we are a member or about to become one."""
 
     @property
+    def reason(self) -> str:
+        """Why the present rebalance began, or the last one; for the log."""
+
+    @property
     def awaits_poll(self) -> bool:
         """Whether we have left and join again when polled."""
 

@@ -333,6 +333,7 @@ class Outlet:
     def turn(self, now: float) -> float:
         """Take events, send what the managers want; return seconds until they are due."""
         core = self.core
+        core.now = now
         if (polled_at := self.polled_at) != self._polled_told:
             self._polled_told = polled_at
             core.process(Polled(polled_at), now)
@@ -342,20 +343,23 @@ class Outlet:
         for manager in core.managers:
             result = manager.poll(now)
             for unsent in result.requests:
-                self._send(unsent)
+                self._send(unsent, now)
             wait = min(wait, result.wait)
         return min(wait, self._reap(now))
 
     def end(self, why: DisconnectException) -> None:
-        """Close everything; whoever waits, or calls from now on, is told why. May be repeated."""
-        if self.dead:
+        """Close everything; whoever waits, or calls from now on, is told why. Never raises; may be repeated."""
+        if self._obituary is not None:
             return
         self._obituary = why
-        if self._client is not None:
-            if self.stopping and self.started and self.failure is None:
-                for unsent in self.core.farewell():
-                    self._client.send(unsent.request, node=unsent.node, lane=unsent.lane)
-            self._client.close()
+        try:
+            if self._client is not None:
+                if self.stopping and self.started and self.failure is None:
+                    for unsent in self.core.farewell():
+                        self._client.send(unsent.request, node=unsent.node, lane=unsent.lane)
+                self._client.close()
+        except Exception:  # noqa: BLE001 - others of the thread wait for their end
+            _log.exception("a consumer's connections could not be closed in good order")
         while self._new_calls:
             self._calls.append(self._new_calls.popleft())
         for call in self._calls:
@@ -364,21 +368,23 @@ class Outlet:
         self._gone.set()
         self._mailbox.notify()
 
-    def _send(self, unsent: Unsent) -> None:
+    def _send(self, unsent: Unsent, now: float) -> None:
         assert self._client is not None, "started"
         if isinstance(unsent.request, TopicsWanted):
             response = self._client.request_metadata(unsent.request.topics)
         else:
             response = self._client.send(unsent.request, node=unsent.node, lane=unsent.lane, timeout=unsent.timeout)
-        response.add_done_callback(lambda done: self._take(unsent, done))
+        response.add_done_callback(lambda done: self._take(unsent, done, now))
 
-    def _take(self, unsent: Unsent, response: Response) -> None:
+    def _take(self, unsent: Unsent, response: Response, sent_at: float) -> None:
         if self.dead:
             return
         error = self._trouble = response.error
         message = None if error is not None else response.result()
+        self.core.now = now = time.monotonic()
         try:
-            unsent.handle(message, error, time.monotonic())
+            self.core.answered(unsent.request, message, error, sent_at)
+            unsent.handle(message, error, now)
         except Exception as problem:  # noqa: BLE001 - poll raises it
             # A manager that cannot take an answer would wait for it for ever: say so instead.
             _log.error("an answer could not be handled", exc_info=True)

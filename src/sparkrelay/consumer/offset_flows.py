@@ -48,6 +48,13 @@ class OffsetFlows:
     def commit(self, offsets: OffsetsToCommit | None, timeout: float | None) -> Flow[None]:
         """Commit and wait; what was committed without waiting is decided first, and its callbacks have run."""
         self._session.require_group("commit()")
+        began = time.monotonic()
+        try:
+            yield from self._commit(offsets, timeout)
+        finally:
+            self._session.metrics.commit_sync_seconds += time.monotonic() - began
+
+    def _commit(self, offsets: OffsetsToCommit | None, timeout: float | None) -> Flow[None]:
         deadline = self._calls.deadline(timeout)
         wanted = self._subscription.committable() if offsets is None else offsets
         call = self._calls.commit(wanted, deadline, retry=True)
@@ -70,7 +77,11 @@ class OffsetFlows:
         """Return what the group has committed."""
         self._session.require_group("committed()")
         wanted = frozenset(partitions)
-        found = yield from self._outcome(self._calls.committed(wanted, self._calls.deadline(timeout)))
+        began = time.monotonic()
+        try:
+            found = yield from self._outcome(self._calls.committed(wanted, self._calls.deadline(timeout)))
+        finally:
+            self._session.metrics.committed_seconds += time.monotonic() - began
         return {p: _committed(*found[p]) if p in found else None for p in sorted(wanted)}
 
     # -- positions ---------------------------------------------------------------------------------------------------

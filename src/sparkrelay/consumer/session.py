@@ -31,6 +31,7 @@ from sparkrelay.consumer.events import (
 )
 from sparkrelay.consumer.fetch_buffer import FetchBuffer
 from sparkrelay.consumer.flows import attempt, outcome
+from sparkrelay.consumer.metrics import ConsumerMetrics
 from sparkrelay.consumer.network import attach
 from sparkrelay.consumer.offset_flows import OffsetFlows
 from sparkrelay.consumer.pattern_topics import topics_or_pattern
@@ -98,6 +99,7 @@ class Session:
         self._fetching = fetching
         self._assignors = self.config.choose_assignors(assignors, offered)
         self.mailbox = Mailbox()
+        self.metrics = ConsumerMetrics()
         self.subscription = SubscriptionState()
         self._rebalance = RebalanceSteps(
             face, self.subscription, self._assignors, before_revoking=self._before_revoking, after_callback=access.check
@@ -134,6 +136,7 @@ class Session:
             subscription=self.subscription,
             assignors=self._assignors,
             buffer=self._buffer,
+            metrics=self.metrics,
         )
 
     # -- subscription ------------------------------------------------------------------------------------------------
@@ -183,7 +186,15 @@ class Session:
     # -- polling -----------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float, max_records: int | None, max_bytes: int | None) -> Flow[pa.Table]:
-        """Serve the group, and return records.
+        """Serve the group, and return records."""
+        self.metrics.poll_began(time.monotonic())
+        try:
+            return (yield from self._poll(timeout, max_records, max_bytes))
+        finally:
+            self.metrics.poll_ended(time.monotonic())
+
+    def _poll(self, timeout: float, max_records: int | None, max_bytes: int | None) -> Flow[pa.Table]:
+        """Do what ``poll`` does.
 
         There is no wait between the move of the positions and the return (KAFKA-15555).
         """
@@ -237,6 +248,8 @@ class Session:
         # Whatever was taken may make room: the next fetch goes out while the application works.
         if self._buffer.made_room():
             self.network.wake()
+        if read.num_rows:
+            self.metrics.consumed(read.num_rows, time.monotonic())
         return read
 
     def _go_back(self, positions: Mapping[TopicPartition, int]) -> None:

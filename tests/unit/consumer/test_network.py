@@ -1,0 +1,255 @@
+"""The network thread with managers of the test's own: no broker is needed, for nothing is sent."""
+
+import math
+import threading
+import time
+
+import pytest
+
+from sparkrelay.consumer import Consumer
+from sparkrelay.consumer.config import ConsumerConfig
+from sparkrelay.consumer.events import Call, Mailbox, Rejoin
+from sparkrelay.consumer.network import NetworkThread, attach
+from sparkrelay.consumer.requests import PollResult
+from sparkrelay.errors import ConfigException, DisconnectException
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+class Core:
+    """Notes what it is told, and asks to be polled again when the test says."""
+
+    def __init__(self):
+        self.events, self.polls, self.wait, self.problem = [], 0, math.inf, None
+        self.managers = (self,)
+        self.now = 0.0
+        self.turned = threading.Event()
+
+    def process(self, event, now):
+        self.events.append(event)
+
+    def poll(self, now):
+        self.polls += 1
+        if self.problem is not None:
+            raise self.problem
+        self.turned.set()
+        return PollResult(wait=self.wait)
+
+    def farewell(self):
+        return ()
+
+    def await_turn(self):
+        assert self.turned.wait(30)
+        self.turned.clear()
+
+
+@pytest.fixture
+def network():
+    with NetworkThread() as network:
+        yield network
+
+
+@pytest.fixture
+def join(network):
+    """`join()` attaches a consumer and returns its core and its outlet."""
+
+    def join(core=None):
+        core = core or Core()
+        outlet = network.attach(ConsumerConfig.from_dict(NOWHERE), Mailbox(), lambda _: core)
+        core.await_turn()
+        return core, outlet
+
+    return join
+
+
+def threads():
+    return {thread for thread in threading.enumerate() if thread.name.startswith("consumer-network")}
+
+
+def test_only_the_consumer_with_news_is_turned(join):
+    (one, outlet), (other, _) = join(), join()
+    polls = other.polls
+    for number in range(20):
+        outlet.submit(Rejoin(str(number)))
+        one.await_turn()
+    assert [event.reason for event in one.events] == [str(number) for number in range(20)]
+    assert other.polls == polls
+
+
+def test_a_consumer_is_turned_when_it_is_due(join):
+    core, outlet = join()
+    core.wait = 0.01
+    outlet.wake()
+    for _ in range(5):
+        core.await_turn()
+    core.wait = math.inf
+
+
+def test_events_of_many_threads_arrive_each_once(join):
+    core, outlet = join()
+
+    def send(name):
+        for number in range(300):
+            outlet.submit(Rejoin(f"{name}-{number}"))
+
+    senders = [threading.Thread(target=send, args=(name,)) for name in "abcd"]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+    deadline = time.monotonic() + 30
+    while len(core.events) < 1200 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    for name in "abcd":
+        own = [event.reason for event in core.events if event.reason.startswith(name)]
+        assert own == [f"{name}-{number}" for number in range(300)]
+
+
+def test_a_consumer_whose_managers_fail_is_closed_alone(join):
+    (bad, bad_outlet), (good, good_outlet) = join(), join()
+    call = Call("waiting", time.monotonic() + 60)
+    bad.problem = RuntimeError("wrong turn")
+    with pytest.raises(DisconnectException, match="wrong turn"):  # noqa: PT012 - the call, or the next one
+        bad_outlet.submit(Rejoin("x"), call)
+        call.future.result(30)
+    with pytest.raises(DisconnectException, match="wrong turn") as caught:
+        bad_outlet.submit(Rejoin("y"))
+    assert caught.value.__cause__ is bad.problem
+    assert isinstance(call.future.exception(30), DisconnectException)
+    good.turned.clear()
+    good_outlet.submit(Rejoin("z"))
+    good.await_turn()
+    assert not good_outlet.dead
+
+
+def test_a_thread_that_dies_tells_every_consumer_why(network, join):
+    outlets = [join()[1] for _ in range(3)]
+    calls = [Call("waiting", time.monotonic() + 60) for _ in outlets]
+    for outlet, call in zip(outlets, calls, strict=True):
+        outlet.submit(Rejoin("x"), call)
+    core, outlet = join()
+    core.problem = SystemExit("the roof fell in")
+    outlet.wake()
+    for call in calls:
+        assert "the roof fell in" in str(call.future.exception(30))
+    for each in outlets:
+        with pytest.raises(DisconnectException, match="roof fell in"):
+            each.submit(Rejoin("y"))
+    with pytest.raises(DisconnectException, match="roof fell in"):
+        join()
+
+
+def test_a_consumer_that_cannot_start_leaves_the_others(network, join):
+    core, outlet = join()
+
+    def make(_):
+        raise ConfigException("no such thing")
+
+    with pytest.raises(ConfigException, match="no such thing"):
+        network.attach(ConsumerConfig.from_dict(NOWHERE), Mailbox(), make)
+    core.turned.clear()
+    outlet.submit(Rejoin("x"))
+    core.await_turn()
+
+
+def test_closing_one_leaves_the_others(join):
+    (core, outlet), (_, other) = join(), join()
+    other.stop(30)
+    assert other.dead
+    with pytest.raises(DisconnectException, match="the consumer is closed"):
+        other.submit(Rejoin("x"))
+    core.turned.clear()
+    outlet.submit(Rejoin("y"))
+    core.await_turn()
+
+
+def test_news_of_one_that_is_closed_do_no_harm(network, join):
+    # It was ended a second time with its thread, which ended the thread before it had told the others.
+    (_, outlet), (_, other) = join(), join()
+    outlet.stop(30)
+    outlet.core.farewell = lambda: 1 / 0
+    call = Call("waiting", time.monotonic() + 60)
+    other.submit(Rejoin("x"), call)
+    outlet.listed = False
+    outlet.wake()
+    network._stopping = True
+    outlet.listed = False
+    outlet.wake()
+    assert isinstance(call.future.exception(30), DisconnectException)
+    network._thread.join(30)
+    assert not network._thread.is_alive()
+
+
+def test_a_consumer_that_cannot_say_farewell_does_not_keep_the_others(network, join):
+    (core, outlet), (_, other) = join(), join()
+    core.farewell = lambda: 1 / 0
+    outlet.stop(30)
+    assert outlet.dead
+    assert not other.dead
+
+
+def test_closing_the_thread_ends_its_consumers_and_refuses_new_ones(network, join, caplog):
+    _, outlet = join()
+    network.close()
+    with pytest.raises(DisconnectException, match="network thread is closed"):
+        outlet.submit(Rejoin("x"))
+    with pytest.raises(DisconnectException, match="network thread is closed"):
+        join()
+    assert "closed before 1 of its consumers" in caplog.text
+    outlet.stop(5)
+    network.close()
+
+
+def test_a_thread_that_nobody_used_is_never_started(network):
+    network.close()
+    with pytest.raises(DisconnectException, match="closed"):
+        attach(network, ConsumerConfig.from_dict(NOWHERE), Mailbox(), lambda _: Core())
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"security.protocol": "SSL", "ssl.ca.location": "/nowhere/ca.pem"}, r"ssl\.ca\.location=/nowhere/ca\.pem"),
+        (
+            {"security.protocol": "SSL", "ssl.certificate.location": "/nowhere"},
+            r"ssl\.certificate\.location=/nowhere,",
+        ),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "NONSENSE"}, r"sasl\.mechanism='NONSENSE'"),
+    ],
+)
+def test_a_failed_start_names_the_setting_and_leaks_nothing(shared, settings, says):
+    # KAFKA-19898.
+    before, thread = threads(), NetworkThread() if shared else None
+    with pytest.raises(ConfigException, match=says):
+        Consumer({**NOWHERE, **settings}, network=thread)
+    if thread is not None:
+        thread.close()
+    assert threads() == before
+
+
+def test_every_call_of_a_consumer_without_its_thread_raises(caplog):
+    # KAFKA-18812.
+    consumer = Consumer({**NOWHERE, "group.id": "g"})
+    consumer.subscribe(["t"])
+    consumer._network.core.managers = (Broken(),)
+    with pytest.raises(DisconnectException, match="no way on"):  # noqa: PT012 - this call, or the next one
+        while True:
+            consumer.poll(0.05)
+    for call in (
+        lambda: consumer.poll(5),
+        consumer.assignment,
+        consumer.commit,
+        lambda: consumer.subscribe(["u"]),
+        lambda: consumer.partitions_for("t"),
+        consumer.group_metadata,
+    ):
+        with pytest.raises(DisconnectException, match="no way on"):
+            call()
+    consumer.close()
+    assert not [thread for thread in threads() if thread.name == "consumer-network-sparkrelay"]
+
+
+class Broken:
+    def poll(self, now):
+        raise RuntimeError("no way on")
