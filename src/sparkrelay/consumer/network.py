@@ -349,7 +349,8 @@ class Outlet:
     def end(self, why: DisconnectException) -> None:
         """Close everything; whoever waits, or calls from now on, is told why."""
         self._obituary = why
-        if self._client is not None:
+        # The thread's end may find it in the queue of news once more; its farewell is said then.
+        if self._client is not None and not self._gone.is_set():
             if self.stopping and self.failure is None:
                 for unsent in self.core.farewell():
                     self._client.send(unsent.request, node=unsent.node, lane=unsent.lane)
