@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["FOREIGN"]
 
 _DESERIALIZER: Final = Foreign(
-    "poll() gives keys and values as columns of bytes: decode the columns, such as "
-    "pyarrow.compute.cast(table['value'], 'string')",
+    "Consumer and AsyncConsumer take it and make columns of other types; everywhere else keys and values are bytes",
     (
         "org.apache.kafka.common.serialization.bytearraydeserializer",
         "<class 'org.apache.kafka.common.serialization.bytearraydeserializer'>",
@@ -25,7 +24,7 @@ _DESERIALIZER: Final = Foreign(
     ),
 )
 _CALLBACK: Final = Foreign("give on_assigned, on_revoked and on_lost to subscribe()")
-_COMMITTED: Final = Foreign("commits made by the program return or raise their outcome; automatic ones are logged")
+_COMMITTED: Final = Foreign("give a callback to commit_async(); commit() raises, automatic commits are logged")
 _PREFETCH: Final = Foreign(
     "what is fetched ahead is bounded by fetch.max.bytes for each broker and max.partition.fetch.bytes", None
 )

@@ -10,7 +10,12 @@ from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.errors import CorruptRecordException
 from sparkrelay.types import TopicPartition
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.chaos,
+    pytest.mark.timeout(240),
+    pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning"),
+]
 
 FETCH = 1
 KINDS = ["assigned", "classic", "consumer"]

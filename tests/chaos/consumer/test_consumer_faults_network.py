@@ -11,7 +11,12 @@ from sparkrelay.client.messages import MetadataResponse
 from sparkrelay.errors import TimeoutException
 from sparkrelay.types import TopicPartition
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.chaos,
+    pytest.mark.timeout(240),
+    pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning"),
+]
 
 FETCH, METADATA, COMMIT, FIND, JOIN, HEARTBEAT, LEAVE, SYNC, MODERN_HEARTBEAT = 1, 3, 8, 10, 11, 12, 13, 14, 68
 KINDS = ["assigned", "classic", "consumer"]

@@ -55,7 +55,10 @@ def test_each_is_noted_or_refused_with_its_reason(key):
         ),
         ({"ssl.truststore.location": "/trust.jks"}, "ssl.ca.location"),
         ({"ssl.keystore.location": "/key.p12"}, "openssl pkcs12"),
-        ({"key.deserializer": "org.apache.kafka.common.serialization.StringDeserializer"}, "columns of bytes"),
+        (
+            {"key.deserializer": "org.apache.kafka.common.serialization.StringDeserializer"},
+            "everywhere else keys and values are bytes",
+        ),
         ({"interceptor.classes": "com.example.Spy"}, "table that poll"),
         ({"enable.partition.eof": True}, r"end_offsets\(\)"),
         ({"enable.auto.offset.store": False}, "enable.auto.commit to false"),
