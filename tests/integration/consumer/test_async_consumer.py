@@ -54,7 +54,7 @@ def test_both_faces_have_the_same_methods():
     blocking, awaited = vars(Consumer), vars(AsyncConsumer)
     names = {name for name in blocking if not name.startswith("_")}
     assert names == {name for name in awaited if not name.startswith("_")}
-    not_awaited = {"wakeup", "access_key", "access", "get_thread_access_key", "set_thread_access_key"}
+    not_awaited = {"wakeup", "metrics", "access_key", "access", "get_thread_access_key", "set_thread_access_key"}
     for name in names:
         assert inspect.iscoroutinefunction(awaited[name]) == (name not in not_awaited), name
         assert list(inspect.signature(blocking[name]).parameters) == list(inspect.signature(awaited[name]).parameters)
