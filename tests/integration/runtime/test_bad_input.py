@@ -123,13 +123,13 @@ def test_a_source_topic_gets_more_partitions_while_running(
         ({"application.id": "no/slash"}, "'application.id' has the value 'no/slash'"),
         ({"bootstrap.servers": "nowhere"}, "'nowhere' is not HOST:PORT"),
         ({"task.assignor.class": "no.such:Assignor"}, "no.such:Assignor"),
-        ({"consumer.fetch.min.byte": 1}, "'fetch.min.byte'.*did you mean 'fetch.min.bytes'"),
+        ({"consumer.fetch.min.byte": 1}, "fetch.min.byte=1.*did you mean 'fetch.min.bytes'"),
         ({"consumer.group.id": "mine"}, "'consumer.group.id'.*set 'application.id' instead"),
         ({"consumer.isolation.level": "read_uncommitted"}, "'consumer.isolation.level'.*needs 'read_committed'"),
         ({"producer.acks": 1}, "'producer.acks' has the value 1: it is always 'all'"),
         ({"producer.compression.type": "zip"}, "compression.type='zip' is unknown"),
-        ({"producer.compresion.type": "lz4"}, "'producer.compresion.type'.*did you mean 'compression.type'"),
-        ({"admin.retries": 7}, "'retries'"),
+        ({"producer.compresion.type": "lz4"}, "producer.compresion.type='lz4'.*did you mean 'compression.type'"),
+        ({"admin.retries": 7}, "retries=7"),
     ],
 )
 def test_settings(instance, config, words):
