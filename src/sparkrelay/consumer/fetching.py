@@ -173,7 +173,9 @@ class FetchManager:
                 continue
             node_id = self._replica(partition, now)
             if node_id is None:
+                # Again and again: a broker that is starting answers without a leader, or with nothing.
                 self._stale(partition.topic)
+                wait = min(wait, self._settings.retry_backoff_ms / 1000)
                 continue
             before = self._asked_at.get(partition, node_id)
             if before != node_id and before in self._nodes and partition in self._nodes[before].asked:

@@ -90,7 +90,7 @@ class PositionsManager:
         """Start again as ``auto.offset.reset`` says; there must be such a policy."""
         timestamp = self._reset()
         assert timestamp is not None, "whoever calls this has looked"
-        self._subscription.seek_to(partition, timestamp)
+        self._subscription.reset(partition, timestamp)
 
     def _take_committed(self, lookup: int, asked: frozenset[TopicPartition], done: Future[object]) -> None:
         error = done.exception()

@@ -390,7 +390,7 @@ class Session:
                 f"{partition}: the log does not have offset {offset}, and auto.offset.reset=none; seek() to one that "
                 "it has"
             )
-        self.subscription.seek_to(partition, reset)
+        self.subscription.reset(partition, reset)
 
     def require_group(self, what: str) -> None:
         """Raise ConfigException if there is no ``group.id``."""

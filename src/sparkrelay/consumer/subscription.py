@@ -95,9 +95,9 @@ class Standing:
         )
 
     def move(self, offset: int | None, leader_epoch: int = -1, reset: int | None = None) -> None:
-        """Stand somewhere else, perhaps in another log."""
+        """Stand somewhere else in the log."""
         self.position, self.leader_epoch, self.reset = offset, leader_epoch, reset
-        self.checked_epoch, self.topic_id = -1, None
+        self.checked_epoch = -1
         self.validating = self.recreated = False
         self.looking_up = 0
 
@@ -219,13 +219,24 @@ class SubscriptionState:
         return standing is not None and standing.readable
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
-        """Go on at ``offset``."""
+        """Go on at ``offset``, whatever topic of this name there is."""
         with self._lock:
-            self._require(partition).move(offset, leader_epoch)
+            standing = self._require(partition)
+            standing.move(offset, leader_epoch)
+            standing.topic_id = None
             self._changes += 1
 
     def seek_to(self, partition: TopicPartition, timestamp: int) -> None:
-        """Have the position looked up: -1 is the end, -2 the start."""
+        """Have the position looked up, whatever topic of this name there is: -1 is the end, -2 the start."""
+        with self._lock:
+            self.reset(partition, timestamp)
+            self._standings[partition].topic_id = None
+
+    def reset(self, partition: TopicPartition, timestamp: int) -> None:
+        """Have the position looked up, which nobody asked for: only in the topic that we have been reading.
+
+        Offsets are looked up by name, so the answer may be about a topic that was made again; nobody would notice.
+        """
         with self._lock:
             self._require(partition).move(None, reset=timestamp)
             self._changes += 1

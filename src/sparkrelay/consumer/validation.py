@@ -34,6 +34,8 @@ __all__ = ["ValidationManager", "recreated_error"]
 _log = logging.getLogger(__name__)
 _MIN_VERSION = 3  # earlier ones need a broker's rights
 _UNKNOWN = -1
+#: So long after it was asked for, a leader is asked for again.
+_LEADERLESS_SECONDS = 0.1
 
 
 class ValidationManager:
@@ -83,6 +85,7 @@ class ValidationManager:
         if not self._doubtful:
             return NOTHING
         by_leader: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
+        requests, wait = [], math.inf
         for partition, asked in list(self._doubtful.items()):
             if not self._subscription.is_doubtful(partition, asked):
                 del self._doubtful[partition]
@@ -90,9 +93,9 @@ class ValidationManager:
             leader = self._metadata.leader(partition)
             if leader is None:
                 self._stale(partition.topic)
+                wait = min(wait, _LEADERLESS_SECONDS)
                 continue
             by_leader.setdefault(leader, {})[partition] = asked
-        requests, wait = [], math.inf
         for leader, questions in by_leader.items():
             state = self._leaders.setdefault(leader, self._make_state())
             if (pause := state.wait(now)) > 0:

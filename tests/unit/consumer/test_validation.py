@@ -206,6 +206,32 @@ def test_a_topic_that_was_made_again_is_not_read_until_a_seek(make_validation, m
     assert not validation.subscription.has_recreated
 
 
+def test_an_automatic_reset_does_not_take_a_remade_topic_for_the_old_one(make_validation, metadata_message):
+    """Leader epochs and offsets are asked for by name, so the answer may be about the new topic already."""
+    validation = make_validation()
+    validation.subscription.seek(T0, 50)
+    validation.driver.poll()
+    validation.subscription.reset(T0, -2)
+    number, asked = validation.subscription.take_unknown()
+    assert asked[T0] == -2
+    validation.subscription.found(T0, number, 0)
+    validation.metadata.update(metadata_message({"t": 2}, ids={"t": uuid.uuid4()}), requested={"t"})
+    validation.driver.poll()
+    assert validation.subscription.fetchable() == {}
+    assert validation.subscription.first_recreated() == (T0, 0)
+
+
+def test_a_question_about_a_partition_without_leader_is_asked_when_there_is_one(validation, metadata_message):
+    leaders = {("t", 0): -1, ("t", 1): -1}
+    validation.driver.poll()
+    validation.answer((0, ErrorCode.FENCED_LEADER_EPOCH, -1, -1))
+    validation.metadata.update(metadata_message({"t": 2}, leaders=leaders, epoch=9), requested={"t"})
+    assert validation.driver.pass_time(0.1) == []
+    assert validation.driver.waits["ValidationManager"] <= 0.1
+    validation.metadata.update(metadata_message({"t": 2}, epoch=10), requested={"t"})
+    assert validation.driver.pass_time(0.1) == ["OffsetForLeaderEpoch"]
+
+
 def test_an_answer_to_an_earlier_look_up_is_not_taken_for_the_present_one(make_validation):
     subscription = make_validation().subscription
     subscription.seek_to(T0, -1)
