@@ -13,6 +13,7 @@ it), and asking every consumer on each turn of the loop (a hundred idle ones wou
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import logging
@@ -29,7 +30,7 @@ from sparkrelay.consumer.topic_metadata import TopicsWanted
 from sparkrelay.errors import DisconnectException, KafkaException
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sparkrelay.client.kafka_client import Response
     from sparkrelay.consumer.config import ConsumerConfig
@@ -352,14 +353,14 @@ class Outlet:
         if self._obituary is not None:
             return
         self._obituary = why
-        try:
-            if self._client is not None:
+        if self._client is not None:
+            # Others of the thread wait for their end: nothing that goes wrong here may keep it from them.
+            with _told():
                 if self.stopping and self.started and self.failure is None:
                     for unsent in self.core.farewell():
                         self._client.send(unsent.request, node=unsent.node, lane=unsent.lane)
+            with _told():
                 self._client.close()
-        except Exception:  # noqa: BLE001 - others of the thread wait for their end
-            _log.exception("a consumer's connections could not be closed in good order")
         while self._new_calls:
             self._calls.append(self._new_calls.popleft())
         for call in self._calls:
@@ -424,6 +425,15 @@ def attach(
         raise
     outlet.owns_thread = True
     return outlet
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Log what goes wrong, and go on."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001 - logged
+        _log.exception("a consumer's connections could not be closed in good order")
 
 
 def _died(cause: BaseException) -> DisconnectException:
