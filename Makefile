@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# They need a broker and no Spark, and mostly wait: several at once.
+WITHOUT_SPARK := $(addprefix tests/integration/,client consumer devkafka records security) tests/chaos/consumer
+
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test check unit integration chaos test-long bench clean
 
@@ -37,7 +40,8 @@ integration: venv  ## tests on a real Kafka and a real Spark
 
 test: check  ## everything that must hold before a change lands
 	$(BIN)/pytest -n 2 tests/unit tests/oracle
-	$(BIN)/pytest -m 'not long' tests/integration tests/chaos
+	$(BIN)/pytest -n 3 -m 'not long' $(WITHOUT_SPARK)
+	$(BIN)/pytest -m 'not long' tests/integration tests/chaos $(WITHOUT_SPARK:%=--ignore=%)
 
 chaos: venv  ## the whole kill suite
 	$(BIN)/pytest tests/chaos

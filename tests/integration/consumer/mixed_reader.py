@@ -48,15 +48,16 @@ def settings(bootstrap, group, strategy):
 
 class TellLeading(logging.Handler):
     def emit(self, record):
-        if found := re.search(r"joined generation (\d+) as .* \(leader\)", record.getMessage()):
+        if found := re.search(r"generation (\d+): leads \d+ members", record.getMessage()):
             tell("leads", found[1])
 
 
 def ours(bootstrap, group, topic, strategy):
     from sparkrelay.consumer import Consumer
 
-    logging.getLogger("sparkrelay").setLevel(logging.INFO)
-    logging.getLogger("sparkrelay").addHandler(TellLeading())
+    story = logging.getLogger("sparkrelay.consumer.rebalance")
+    story.setLevel(logging.DEBUG)
+    story.addHandler(TellLeading())
     with Consumer(settings(bootstrap, group, strategy)) as consumer:
         consumer.subscribe([topic], on_assigned=tell_all("+"), on_revoked=tell_all("-"), on_lost=tell_all("!"))
         while not stopping:
