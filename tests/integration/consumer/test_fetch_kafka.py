@@ -62,15 +62,16 @@ def test_a_session_lives_on_while_data_waits_and_nothing_comes_twice(
 ):
     """KAFKA-17182."""
     topic = make_topic("session", partitions=6)
-    produce(topic, [{"value": f"{p}:{i}", "partition": p} for p in range(6) for i in range(3000)], batch_size=2000)
+    rows = [{"value": f"{p}:{i}", "partition": p} for p in range(6) for i in range(3000)]
+    produce(topic, rows, batch_size=2000, enable_idempotence=True)
     consumer = make_consumer(max_partition_fetch_bytes=4000, fetch_max_bytes=20_000)
     consumer.assign([TopicPartition(topic, p) for p in range(6)])
     seen, deadline = {p: [] for p in range(6)}, time.monotonic() + 60
     while sum(map(len, seen.values())) < 18_000:
         assert time.monotonic() < deadline
         for row in consumer.poll(0.5, max_records=170).to_pylist():
-            seen[row["partition"]].append(row["value"])
-    assert seen == {p: [f"{p}:{i}".encode() for i in range(3000)] for p in range(6)}
+            seen[row["partition"]].append((row["offset"], row["value"]))
+    assert seen == {p: [(i, f"{p}:{i}".encode()) for i in range(3000)] for p in range(6)}
     assert changes[0].epoch == 0
     assert [change.epoch for change in changes[1:]] == list(range(1, len(changes)))
     assert {partition for change in changes for partition in change.forgotten} <= troubled
@@ -184,12 +185,12 @@ def test_a_remade_topic_fails_loudly_until_a_seek(
     """franz-go #1426: also if the new topic has more records than our position."""
     topic = make_topic("remade")
     partition = TopicPartition(topic, 0)
-    produce(topic, [{"value": f"old {i}"} for i in range(5)])
+    produce(topic, [{"value": f"old {i}"} for i in range(5)], enable_idempotence=True)
     consumer = make_consumer(group_id=group, auto_commit_interval_ms=100)
     consumer.assign([partition])
     read(consumer, 5)
     make_again(topic)
-    produce(topic, [{"value": f"new {i}"} for i in range(20)])
+    produce(topic, [{"value": f"new {i}"} for i in range(20)], enable_idempotence=True)
 
     def raised():
         try:
