@@ -233,13 +233,17 @@ class Session:
         before = self.subscription.positions()
         try:
             table = self._buffer.collect(max_records, max_bytes)
-            read, error = self._deserializers.read(table)
         except SparkRelayError:
             self.network.wake()  # nothing was taken; it may be fetched again
             raise
         except BaseException:
             # Whatever was taken will not be returned: a Ctrl-C may come at any moment.
             self._go_back(before)
+            raise
+        try:
+            read, error = self._deserializers.read(table)
+        except BaseException:
+            self._go_back(first_offsets(table))
             raise
         if error is not None:
             self._go_back(first_offsets(table.slice(read.num_rows)))
@@ -255,6 +259,7 @@ class Session:
     def _go_back(self, positions: Mapping[TopicPartition, int]) -> None:
         for partition, offset in positions.items():
             self.subscription.go_back(partition, offset)
+        self.network.wake()
 
     def _tell_polled(self) -> None:
         """Let the network thread know that the application lives: when it looks, which does not cost us a thread.

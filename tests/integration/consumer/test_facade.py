@@ -557,6 +557,23 @@ def test_records_that_cannot_be_read_are_named_and_can_be_passed(kafka, make_top
     assert {(error.partition, error.offset) for error in errors} == {(0, 2), (1, 1), (1, 5)}
 
 
+def test_a_deserialiser_that_is_none_loses_no_record(kafka, make_topic, produce):
+    topic = make_topic("facade")
+    produce(topic, [{"value": str(i)} for i in range(10)])
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "auto.offset.reset": "earliest"}
+    partition = TopicPartition(topic, 0)
+
+    def fickle(column):  # of no rows it makes a column of another type
+        return pa.array([value.decode() for value in column.to_pylist()])
+
+    with Consumer(settings, value_deserializer=fickle) as consumer:
+        consumer.assign([partition])
+        for _ in range(2):
+            with pytest.raises(ConfigException, match="its type must always be the same"):
+                consumer.poll(60)
+            assert consumer.position(partition) == 0
+
+
 # -- starting --------------------------------------------------------------------------------------------------------
 
 
