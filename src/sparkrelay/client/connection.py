@@ -41,7 +41,7 @@ from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.parser import KafkaProtocol
 
 from sparkrelay.client.fetch_response import FetchResponse
-from sparkrelay.errors import AuthenticationException
+from sparkrelay.errors import AuthenticationException, KafkaException
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -303,7 +303,7 @@ class _FrameParser(KafkaProtocol):  # type: ignore[misc]
         encode_parts = getattr(request, "encode_parts", None)
         if encode_parts is not None:
             request.with_header(correlation_id=correlation_id, client_id=self._client_id)
-            self.bytes_to_send.extend(encode_parts())
+            self.bytes_to_send.extend(list(encode_parts()))  # all of them or none
         else:
             body = request.encode()
             client_id = self._client_id.encode()
@@ -430,7 +430,11 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]
             timeout_at = self._timeout_at(now=sent_at)
         if timeout_at <= sent_at:
             return future.failure(KafkaTimeoutError())
-        correlation_id = self.parser.send_request(request)
+        try:
+            correlation_id = self.parser.send_request(request)
+        except Exception as error:  # noqa: BLE001 - whoever sent it is told
+            # Raised here, it would end whoever is sending: with a request that waited for the connection, not its own.
+            return future.failure(_unsendable(request, error))
         if request.expect_response():
             timer = self.net.timer(timeout_at, lambda: self._request_timed_out(future, sent_at, timeout_at))
             self.in_flight_requests.append((correlation_id, future, sent_at, timeout_at, timer))
@@ -473,6 +477,12 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]
             client_id=self.config["client_id"],
             receive_message_max_bytes=self.config["receive_message_max_bytes"],
         )
+
+
+def _unsendable(request: Any, cause: Exception) -> KafkaException:
+    error = KafkaException(f"a {request.name} cannot be written: {cause!r}; a value of it is not what Kafka takes")
+    error.__cause__ = cause
+    return error
 
 
 def net_settings(config: ClientConfig) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from sparkrelay.consumer.arguments import seconds_of
 from sparkrelay.consumer.committed_offsets import wire_offsets
 from sparkrelay.consumer.events import Call, Commit, FetchCommitted, ListOffsets, TopicsAsked
 
@@ -36,7 +37,8 @@ class Calls:
 
     def deadline(self, timeout: float | None = None) -> float:
         """Return the monotonic time that is ``timeout`` seconds away; None is ``default.api.timeout.ms``."""
-        return time.monotonic() + (self._config.default_api_timeout_ms / 1000 if timeout is None else timeout)
+        default = self._config.default_api_timeout_ms / 1000
+        return time.monotonic() + (default if timeout is None else seconds_of("waiting for an answer", timeout))
 
     def commit(self, offsets: OffsetsToCommit, deadline: float, *, retry: bool) -> Call:
         """Commit offsets."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from sparkrelay.consumer.arguments import epoch_of, offset_of, partition_of, text_of
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from sparkrelay.types import TopicPartition
 
 __all__ = ["OffsetAndMetadata", "OffsetsToCommit", "wire_offsets"]
@@ -37,17 +37,20 @@ def wire_offsets(offsets: OffsetsToCommit) -> dict[TopicPartition, tuple[int, in
     """Return offset, leader epoch and text by partition.
 
     Raises:
-        ConfigException: an offset is no offset.
+        ConfigException: a partition or an offset is none.
     """
+    if not isinstance(offsets, Mapping):
+        raise ConfigException(
+            f"commit of {offsets!r}: give a mapping of TopicPartition to the offset of the next record to be read, or "
+            "to OffsetAndMetadata(offset, text)"
+        )
     found = {}
-    for partition, given in offsets.items():
+    for key, given in offsets.items():
+        partition = partition_of("commit", key)
         value = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
-        if not isinstance(value.offset, int) or isinstance(value.offset, bool):
-            raise ConfigException(
-                f"commit of {given!r} for {partition}: give the offset of the next record to be read, an int, or "
-                "OffsetAndMetadata(offset, text)"
-            )
-        if value.offset < 0:
-            raise ConfigException(f"commit of offset {value.offset} for {partition}: offsets are not negative")
-        found[partition] = value.offset, value.leader_epoch, value.metadata
+        found[partition] = (
+            offset_of("commit", partition, value.offset),
+            epoch_of("commit", partition, value.leader_epoch),
+            text_of("commit", partition, value.metadata),
+        )
     return found

@@ -371,10 +371,16 @@ class Outlet:
 
     def _send(self, unsent: Unsent, now: float) -> None:
         assert self._client is not None, "started"
-        if isinstance(unsent.request, TopicsWanted):
-            response = self._client.request_metadata(unsent.request.topics)
-        else:
-            response = self._client.send(unsent.request, node=unsent.node, lane=unsent.lane, timeout=unsent.timeout)
+        try:
+            if isinstance(unsent.request, TopicsWanted):
+                response = self._client.request_metadata(unsent.request.topics)
+            else:
+                response = self._client.send(unsent.request, node=unsent.node, lane=unsent.lane, timeout=unsent.timeout)
+        except Exception as problem:  # noqa: BLE001 - the manager is told
+            # One request that cannot be made must not end the consumer: whoever wants it is told.
+            _log.exception("a request could not be sent")
+            unsent.handle(None, problem if isinstance(problem, KafkaException) else _internal(problem), now)
+            return
         response.add_done_callback(lambda done: self._take(unsent, done, now))
 
     def _take(self, unsent: Unsent, response: Response, sent_at: float) -> None:
@@ -450,6 +456,6 @@ def _again(error: DisconnectException) -> DisconnectException:
 
 
 def _internal(problem: Exception) -> KafkaException:
-    error = KafkaException(f"an answer of a broker could not be handled: {problem!r}")
+    error = KafkaException(f"a request to a broker, or its answer, could not be handled: {problem!r}")
     error.__cause__ = problem
     return error

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from sparkrelay.consumer.committed_offsets import OffsetAndMetadata
+from sparkrelay.consumer.arguments import offset_of, partition_of, partitions_of, timestamps_of, topic_of
+from sparkrelay.consumer.committed_offsets import OffsetAndMetadata, wire_offsets
 from sparkrelay.consumer.events import PartitionsChanged, Wait
 from sparkrelay.consumer.flows import outcome
 from sparkrelay.consumer.offsets import LATEST
@@ -69,6 +70,8 @@ class OffsetFlows:
     def commit_async(self, offsets: OffsetsToCommit | None, callback: CommitCallback | None) -> Future[None]:
         """Commit without waiting."""
         self._session.require_group("commit_async()")
+        if offsets is not None:
+            wire_offsets(offsets)  # refuses what is none
         return self._commits.submit(offsets, callback)
 
     def committed(
@@ -76,7 +79,7 @@ class OffsetFlows:
     ) -> Flow[dict[TopicPartition, OffsetAndMetadata | None]]:
         """Return what the group has committed."""
         self._session.require_group("committed()")
-        wanted = frozenset(partitions)
+        wanted = frozenset(partitions_of("committed()", partitions))
         began = time.monotonic()
         try:
             found = yield from self._outcome(self._calls.committed(wanted, self._calls.deadline(timeout)))
@@ -88,6 +91,7 @@ class OffsetFlows:
 
     def position(self, partition: TopicPartition, timeout: float | None) -> Flow[int]:
         """Return a position; look it up if need be."""
+        partition = partition_of("position()", partition)
         deadline = self._calls.deadline(timeout)
         wait = Wait(lambda: self._known_or_gone(partition), deadline, for_events=False)
         while True:
@@ -113,6 +117,7 @@ class OffsetFlows:
 
     def lag(self, partition: TopicPartition) -> int | None:
         """Return how far a position is from the end; have the end asked for if nobody knows it."""
+        partition = partition_of("lag()", partition)
         lag = self._subscription.lag(partition)
         if lag is None and self._subscription.ask_end(partition):
 
@@ -125,26 +130,26 @@ class OffsetFlows:
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at an offset."""
-        if offset < 0:
-            raise ConfigException(f"seek() to offset {offset} of {partition}: offsets are not negative")
-        self._subscription.seek(partition, offset)
+        partition = partition_of("seek()", partition)
+        self._subscription.seek(partition, offset_of("seek()", partition, offset))
         self._network.submit(PartitionsChanged(frozenset([partition.topic])))
 
     def seek_to(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
         """Go on at the start or the end of partitions, by default all."""
-        wanted = list(partitions) or sorted(self._subscription.assigned)
+        wanted = partitions_of("seek_to_beginning() or seek_to_end()", partitions)
+        wanted = wanted or sorted(self._subscription.assigned)
         for partition in wanted:
             self._subscription.seek_to(partition, timestamp)
         self._network.submit(PartitionsChanged(frozenset(p.topic for p in wanted)))
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of partitions; what waits of them makes room for others."""
-        self._subscription.set_paused(partitions, True)
+        self._subscription.set_paused(partitions_of("pause()", partitions), True)
         self._network.wake()
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Return records of paused partitions again."""
-        self._subscription.set_paused(partitions, False)
+        self._subscription.set_paused(partitions_of("resume()", partitions), False)
         self._network.wake()
 
     # -- asking ------------------------------------------------------------------------------------------------------
@@ -153,6 +158,7 @@ class OffsetFlows:
         self, wanted: Mapping[TopicPartition, int], timeout: float | None
     ) -> Flow[dict[TopicPartition, int]]:
         """Ask for offsets by timestamp, start or end."""
+        wanted = {partition_of("asking for offsets", p): timestamp for p, timestamp in wanted.items()}
         found: dict[TopicPartition, int] = yield from self._outcome(
             self._calls.list_offsets(wanted, self._calls.deadline(timeout))
         )
@@ -162,17 +168,12 @@ class OffsetFlows:
         self, timestamps: Mapping[TopicPartition, int], timeout: float | None
     ) -> Flow[dict[TopicPartition, int | None]]:
         """Ask for the first offset at or after a timestamp."""
-        for partition, timestamp in timestamps.items():
-            if timestamp < 0:
-                raise ConfigException(
-                    f"offsets_for_times(): timestamp {timestamp} of {partition} is negative; it is in ms since 1970. "
-                    "For starts and ends there are beginning_offsets() and end_offsets()"
-                )
-        found = yield from self.list_offsets(dict(timestamps), timeout)
+        found = yield from self.list_offsets(timestamps_of("offsets_for_times()", timestamps), timeout)
         return {p: offset if offset >= 0 else None for p, offset in found.items()}
 
     def partitions_for(self, topic: str, timeout: float | None) -> Flow[tuple[int, ...]]:
         """Ask for the partitions of a topic."""
+        topic = topic_of("partitions_for()", topic)
         yield from self._outcome(self._calls.topics(frozenset([topic]), self._calls.deadline(timeout)))
         return self._network.core.partitions(topic)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from sparkrelay.consumer.arguments import topic_of
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
@@ -76,11 +77,11 @@ def topics_or_pattern(
     """Tell names from patterns in what was given to ``subscribe``.
 
     Raises:
-        ConfigException: something begins with ^ and is no regular expression.
+        ConfigException: something is no name, or begins with ^ and is no regular expression.
     """
     if isinstance(topics, re.Pattern):
         return frozenset(), topics
-    names = [topics] if isinstance(topics, str) else list(topics)
+    names = [topic_of("subscribe()", name) for name in ([topics] if isinstance(topics, str) else topics)]
     patterns = [name for name in names if name.startswith("^")]
     if not patterns:
         return frozenset(names), None

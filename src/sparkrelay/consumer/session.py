@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from sparkrelay.consumer.arguments import partitions_of
 from sparkrelay.consumer.assignors import offered
 from sparkrelay.consumer.auto_commit import AsyncCommits
 from sparkrelay.consumer.calls import Calls
@@ -160,7 +161,7 @@ class Session:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> Flow[None]:
         """Read partitions outside of any group's rebalances; none of them is ``unsubscribe``."""
-        wanted = list(partitions)
+        wanted = partitions_of("assign()", partitions)
         if not wanted:
             yield from self.leave("assign() of nothing", self.calls.deadline())
             return

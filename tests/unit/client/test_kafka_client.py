@@ -7,6 +7,7 @@ import pytest
 from sparkrelay.client.messages import EndTxnRequest, FetchRequest, MetadataRequest, ProduceRequest
 from sparkrelay.errors import (
     DisconnectException,
+    KafkaException,
     TimeoutException,
     UnsupportedVersionException,
 )
@@ -279,3 +280,22 @@ def test_a_throttled_connection_holds_requests_back_instead_of_failing_them(tiny
     assert len(broker.requests) == seen
     client.wait(held, 5)
     assert all(response.error is None for response in held)
+
+
+def test_a_request_that_cannot_be_written_fails_alone(tiny_broker, make_client):
+    broker = tiny_broker()
+    client = make_client(broker.port)
+    bad = MetadataRequest.MetadataRequestTopic(name="\udc80")
+
+    def ask_both():
+        wrong, right = client.send(MetadataRequest(topics=[bad])), client.send(metadata_request())
+        client.wait([wrong, right], 5)
+        assert isinstance(wrong.error, KafkaException)
+        assert not wrong.error.retriable
+        assert "MetadataRequest cannot be written" in str(wrong.error)
+        assert right.result().cluster_id == "tiny"
+
+    ask_both()  # while the connection is being set up
+    client.bootstrap(5)
+    ask_both()
+    ask_both()

@@ -10,8 +10,8 @@ from sparkrelay.consumer import Consumer
 from sparkrelay.consumer.config import ConsumerConfig
 from sparkrelay.consumer.events import Call, Mailbox, Rejoin
 from sparkrelay.consumer.network import NetworkThread, attach
-from sparkrelay.consumer.requests import PollResult
-from sparkrelay.errors import ConfigException, DisconnectException
+from sparkrelay.consumer.requests import PollResult, Unsent
+from sparkrelay.errors import ConfigException, DisconnectException, KafkaException
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -253,3 +253,28 @@ def test_every_call_of_a_consumer_without_its_thread_raises(caplog):
 class Broken:
     def poll(self, now):
         raise RuntimeError("no way on")
+
+
+def test_a_request_that_cannot_be_made_fails_alone(join):
+    core, outlet = join()
+    told = []
+
+    class Unsendable:
+        def __init__(self):
+            self.asked = False
+
+        def poll(self, now):
+            if self.asked:
+                return PollResult()
+            self.asked = True
+            return PollResult((Unsent(object(), lambda *outcome: told.append(outcome), node=object()),))
+
+    core.managers = (Unsendable(), core)
+    outlet.wake()
+    core.await_turn()
+    ((message, error, _),) = told
+    assert message is None
+    assert isinstance(error, KafkaException)
+    assert not error.retriable
+    outlet.submit(Rejoin("x"))
+    core.await_turn()

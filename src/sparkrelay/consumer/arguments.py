@@ -1,0 +1,158 @@
+"""What the application gives, checked before anything happens with it.
+
+What is wrong with an argument must be said by the call that it was given to: further on it would be found by the
+network thread, which has nobody to tell, or by the encoder of a request, or never.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from sparkrelay.errors import ConfigException
+from sparkrelay.types import TopicPartition
+
+__all__ = [
+    "epoch_of",
+    "offset_of",
+    "partition_of",
+    "partitions_of",
+    "seconds_of",
+    "text_of",
+    "timestamps_of",
+    "topic_of",
+]
+
+_MOST_INT32: Final = 2**31 - 1
+_MOST_INT64: Final = 2**63 - 1
+
+
+def topic_of(what: str, given: object) -> str:
+    """Return the name of a topic.
+
+    Args:
+        what: the call, for messages.
+        given: what the application gave.
+
+    Raises:
+        ConfigException: it is not one that could be sent to a broker.
+    """
+    if isinstance(given, str) and given and _encodable(given):
+        return given
+    raise ConfigException(f"{what}: topic {given!r} is no name of a topic; give a string that is not empty")
+
+
+def partition_of(what: str, given: object) -> TopicPartition:
+    """Return a partition; a plain pair of topic and number is one too.
+
+    Raises:
+        ConfigException: it is none.
+    """
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise ConfigException(f"{what}: {given!r} is no partition; give TopicPartition(topic, number)")
+    topic, number = topic_of(what, given[0]), _integer(given[1])
+    if number is None or not 0 <= number <= _MOST_INT32:
+        raise ConfigException(f"{what}: partition number {given[1]!r} of {topic!r}: give an int from 0 on")
+    return given if isinstance(given, TopicPartition) and number is given[1] else TopicPartition(topic, number)
+
+
+def partitions_of(what: str, given: object) -> list[TopicPartition]:
+    """Return partitions.
+
+    Raises:
+        ConfigException: one of them is none, or it is no collection.
+    """
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise ConfigException(f"{what}: {given!r} is no collection of partitions; give [TopicPartition(topic, number)]")
+    return [partition_of(what, each) for each in given]
+
+
+def offset_of(what: str, partition: TopicPartition, given: object) -> int:
+    """Return an offset.
+
+    Raises:
+        ConfigException: it is none.
+    """
+    offset = _integer(given)
+    if offset is None or not 0 <= offset <= _MOST_INT64:
+        raise ConfigException(f"{what}: offset {given!r} of {partition}: give an int from 0 to 2**63 - 1")
+    return offset
+
+
+def epoch_of(what: str, partition: TopicPartition, given: object) -> int:
+    """Return a leader epoch, -1 if it is not known.
+
+    Raises:
+        ConfigException: it is none.
+    """
+    epoch = _integer(given)
+    if epoch is None or not -1 <= epoch <= _MOST_INT32:
+        raise ConfigException(f"{what}: leader epoch {given!r} of {partition}: give an int, or -1 if it is not known")
+    return epoch
+
+
+def text_of(what: str, partition: TopicPartition, given: object) -> str:
+    """Return the metadata of a commit.
+
+    Raises:
+        ConfigException: it is no text.
+    """
+    if isinstance(given, str) and _encodable(given):
+        return given
+    raise ConfigException(f"{what}: metadata {given!r} of {partition}: give a string that UTF-8 can encode")
+
+
+def timestamps_of(what: str, given: object) -> dict[TopicPartition, int]:
+    """Return timestamps by partition, in milliseconds since 1970.
+
+    Raises:
+        ConfigException: one of them is none.
+    """
+    if not isinstance(given, Mapping):
+        raise ConfigException(f"{what}: {given!r}: give a mapping of TopicPartition to a timestamp")
+    found = {}
+    for key, value in given.items():
+        partition, timestamp = partition_of(what, key), _integer(value)
+        if timestamp is None or not 0 <= timestamp <= _MOST_INT64:
+            raise ConfigException(
+                f"{what}: timestamp {value!r} of {partition}: give milliseconds since 1970, an int from 0 on. For "
+                "starts and ends there are beginning_offsets() and end_offsets()"
+            )
+        found[partition] = timestamp
+    return found
+
+
+def seconds_of(what: str, given: object) -> float:
+    """Return a time in seconds; it may be infinite or, which is none at all, negative.
+
+    Raises:
+        ConfigException: it is no number.
+    """
+    try:
+        seconds = float(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        seconds = float("nan")
+    if isinstance(given, str | bytes) or seconds != seconds:  # noqa: PLR0124 - not a number
+        raise ConfigException(f"{what}: timeout={given!r} is no number of seconds")
+    return seconds
+
+
+def _integer(given: Any) -> int | None:
+    """Return an integer of any library as Python's own; None for everything else, truth values among it."""
+    if type(given) is int:
+        return given
+    if isinstance(given, bool):
+        return None
+    try:
+        return operator.index(given)
+    except TypeError:
+        return None
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
