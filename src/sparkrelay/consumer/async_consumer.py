@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, Ty
 from sparkrelay.consumer.access import AccessControl, Tasks
 from sparkrelay.consumer.flows import awaiting
 from sparkrelay.consumer.offsets import EARLIEST, LATEST
-from sparkrelay.consumer.record import to_records
 from sparkrelay.consumer.session import Session
 from sparkrelay.errors import ConcurrentModificationError, DisconnectException
 
@@ -205,7 +204,7 @@ class AsyncConsumer:
     ) -> list[Record]:
         """Do what ``poll`` does, and return the rows one by one."""
         await asyncio.sleep(0)
-        return to_records(await self._run(self._session.poll(timeout, max_records, max_bytes)))
+        return await self._run(self._session.records(timeout, max_records, max_bytes))
 
     def wakeup(self) -> None:
         """End a waiting call with WakeupException, or the next one. For any task or thread; not awaited."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, Self, TypeVar
 from sparkrelay.consumer.access import AccessControl
 from sparkrelay.consumer.flows import blocking
 from sparkrelay.consumer.offsets import EARLIEST, LATEST
-from sparkrelay.consumer.record import to_records
 from sparkrelay.consumer.session import Session
 from sparkrelay.errors import ConfigException
 
@@ -201,7 +200,7 @@ class Consumer:
     @_guarded
     def records(self, timeout: float, *, max_records: int | None = None, max_bytes: int | None = None) -> list[Record]:
         """Do what ``poll`` does, and return the rows one by one. Tables are much faster."""
-        return to_records(self._run(self._session.poll(timeout, max_records, max_bytes)))
+        return self._run(self._session.records(timeout, max_records, max_bytes))
 
     def wakeup(self) -> None:
         """End a waiting call with WakeupException, or the next one. For any thread, and for signal handlers."""

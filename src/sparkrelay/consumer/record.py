@@ -29,7 +29,7 @@ class Record:
         topic: its topic.
         partition: number of the partition.
         offset: place in the partition.
-        timestamp: milliseconds since 1970.
+        timestamp: milliseconds since 1970, -1 if it has none.
         timestamp_type: 0 for the producer's time, 1 for the broker's.
         key: bytes, or what the key's deserialiser made of them; None if there is none.
         value: bytes, or what the value's deserialiser made of them; None for a tombstone.
@@ -61,6 +61,7 @@ _COLUMNS: Final = (
     ("value", "value"),
     ("headers", "headers"),
 )
+_NO_TIMESTAMP: Final = -1
 #: Set a field although the class is frozen: these records are not anybody's yet.
 _SETTERS: Final = {field: getattr(Record, field).__set__ for field, _ in _COLUMNS}
 
@@ -68,27 +69,32 @@ _SETTERS: Final = {field: getattr(Record, field).__set__ for field, _ in _COLUMN
 def to_records(table: pa.Table) -> list[Record]:
     """Return a table's rows as records."""
     records = [Record.__new__(Record) for _ in range(table.num_rows)]
-    for field, column in _COLUMNS:
-        values = _topics(table.column(column)) if column == "topic" else _values(table.column(column))
-        deque(map(_SETTERS[field], records, values), 0)
+    for field, name in _COLUMNS:
+        deque(map(_SETTERS[field], records, _values(name, table.column(name))), 0)
     return records
 
 
-def _values(column: pa.ChunkedArray) -> Iterable[Any]:
+def _values(name: str, column: pa.ChunkedArray) -> Iterable[Any]:
+    # By the name, not by the type: keys and values are of whatever type their deserialisers return.
+    match name:
+        case "topic":
+            return _topics(column)
+        case "headers":
+            return (headers for chunk in column.chunks for headers in _headers(chunk))
+        case "timestamp":
+            column = column.cast(pa.int64()).fill_null(_NO_TIMESTAMP)
+    if column.num_chunks and _is_plain(column):
+        return column.to_numpy().tolist()  # type: ignore[no-any-return]
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _is_plain(column: pa.ChunkedArray) -> bool:
+    """Tell whether NumPy makes the same Python objects of a column as Arrow does, which it does faster."""
     kind = column.type
-    if pa.types.is_timestamp(kind):
-        column = column.cast(pa.timestamp("ms", kind.tz)).cast(pa.int64())
-    elif pa.types.is_list(kind):
-        return (headers for chunk in column.chunks for headers in _headers(chunk))
-    elif pa.types.is_nested(kind) or (column.null_count and not _is_bytes(kind)):
-        values: list[Any] = column.to_pylist()
-        return values
-    return column.to_numpy().tolist() if column.num_chunks else ()
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    """Tell whether nulls are None in an array of NumPy."""
-    return bool(pa.types.is_binary(kind) or pa.types.is_string(kind))
+    if pa.types.is_binary(kind) or pa.types.is_string(kind):
+        return True
+    return not column.null_count and bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _topics(column: pa.ChunkedArray) -> Iterable[str]:

@@ -37,6 +37,7 @@ from sparkrelay.consumer.network import attach
 from sparkrelay.consumer.offset_flows import OffsetFlows
 from sparkrelay.consumer.pattern_topics import topics_or_pattern
 from sparkrelay.consumer.rebalance import RebalanceSteps, first_failure
+from sparkrelay.consumer.record import to_records
 from sparkrelay.consumer.subscription import SubscriptionState
 from sparkrelay.errors import (
     ConfigException,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.flows import Flow
     from sparkrelay.consumer.network import NetworkThread
     from sparkrelay.consumer.rebalance import Callback
+    from sparkrelay.consumer.record import Record
 
 __all__ = ["Session"]
 
@@ -193,6 +195,18 @@ class Session:
             return (yield from self._poll(timeout, max_records, max_bytes))
         finally:
             self.metrics.poll_ended(time.monotonic())
+
+    def records(self, timeout: float, max_records: int | None, max_bytes: int | None) -> Flow[list[Record]]:
+        """Do what ``poll`` does, and return the rows one by one."""
+        table: pa.Table | None = None
+        try:
+            table = yield from self.poll(timeout, max_records, max_bytes)
+            return to_records(table)
+        except BaseException:
+            # They will not be returned: a value may be none of Python's, and a Ctrl-C may come at any moment.
+            if table is not None:
+                self._go_back(first_offsets(table))
+            raise
 
     def _poll(self, timeout: float, max_records: int | None, max_bytes: int | None) -> Flow[pa.Table]:
         """Do what ``poll`` does.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import pickle
 import struct
 
@@ -174,3 +175,32 @@ def test_records_have_what_deserialisers_made():
     readers, _ = Deserializers.of({}, "long", Json(pa.schema([("a", pa.int64())])))
     got, _ = readers.read(table(b'{"a": 1}', None, keys=[None, struct.pack(">q", 9)]))
     assert [(r.key, r.value) for r in to_records(got)] == [(None, {"a": 1}), (9, None)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.list_(pa.int64()), [[1, 2], None]),
+        (pa.timestamp("us"), [dt.datetime(2026, 1, 1, 0, 0, 0, 5), None]),  # noqa: DTZ001 - as the column's type
+        (pa.timestamp("ms", "UTC"), [dt.datetime(2026, 1, 1, tzinfo=dt.UTC), None]),
+        (pa.bool_(), [True, None]),
+        (pa.float64(), [1.5, None]),
+        (pa.dictionary(pa.int32(), pa.string()), ["a", None]),
+        (pa.large_binary(), [b"a", None]),
+        (pa.null(), [None, None]),
+        (pa.date32(), [dt.date(2026, 1, 1), None]),
+        (pa.list_(pa.struct([("key", pa.string())])), [[{"key": "a"}], None]),
+    ],
+)
+@pytest.mark.parametrize("nulls", [False, True])
+def test_records_have_values_of_any_type(kind, values, nulls):
+    readers, _ = Deserializers.of({}, None, lambda column: pa.array(values[: len(column)], kind))
+    got, _ = readers.read(table(*([b"x"] * (2 if nulls else 1))))
+    assert [record.value for record in to_records(got)] == values[: got.num_rows]
+
+
+def test_a_record_without_a_timestamp_has_minus_one():
+    rows = table(b"a", b"b")
+    at = TABLE_SCHEMA.get_field_index("timestamp")
+    rows = rows.set_column(at, TABLE_SCHEMA.field(at), pa.array([None, 5], TABLE_SCHEMA.field(at).type))
+    assert [record.timestamp for record in to_records(rows)] == [-1, 5]

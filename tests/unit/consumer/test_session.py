@@ -1,0 +1,61 @@
+"""What a consumer does without any answer of a broker: its records are put into its buffer by the test."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from sparkrelay.consumer import Consumer, session
+from sparkrelay.consumer.fetching import Fetched
+from sparkrelay.records.encode import encode
+from sparkrelay.types import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def records(*values):
+    (batch,) = encode(None, pa.array(values, pa.binary()), timestamps=0)
+    return memoryview(bytes(batch.data))
+
+
+@pytest.fixture
+def make():
+    consumers = []
+
+    def make(**more):
+        consumers.append(Consumer({"bootstrap.servers": "127.0.0.1:1"}, **more))
+        consumers[-1].assign([T0, T1])
+        for partition in (T0, T1):
+            consumers[-1].seek(partition, 0)
+        return consumers[-1]
+
+    yield make
+    for consumer in consumers:
+        consumer.close(0)
+
+
+def beyond_python(column):
+    """Return times after the year 9999."""
+    return pa.array([2**60] * len(column), pa.timestamp("s"))
+
+
+def test_records_that_cannot_be_converted_are_not_lost(make):
+    consumer = make(value_deserializer=beyond_python)
+    consumer._session._buffer.fetched([Fetched(T0, 0, records(b"a", b"b")), Fetched(T1, 0, records(b"c"))], 0.0)
+    with pytest.raises((OverflowError, ValueError)):
+        consumer.records(5)
+    assert [consumer.position(p) for p in (T0, T1)] == [0, 0]
+
+
+def test_an_interrupt_while_records_are_converted_loses_none(make, monkeypatch):
+    def interrupted(table):
+        raise KeyboardInterrupt
+
+    consumer = make()
+    consumer._session._buffer.fetched([Fetched(T0, 0, records(b"a", b"b"))], 0.0)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(session, "to_records", interrupted)
+        consumer.records(5)
+    assert consumer.position(T0) == 0
+    consumer._session._buffer.fetched([Fetched(T0, 0, records(b"a", b"b"))], 0.0)
+    assert [record.value for record in consumer.records(5)] == [b"a", b"b"]
