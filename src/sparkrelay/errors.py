@@ -109,9 +109,18 @@ class TimeoutException(KafkaException, TimeoutError):
 
 
 class DisconnectException(KafkaException):
-    """The connection broke before the answer came; the request may or may not have been carried out."""
+    """The connection broke before the answer came; the request may or may not have been carried out.
+
+    Args:
+        args: the message.
+        retriable: False if it stays so: what is closed does not open again.
+    """
 
     retriable = True
+
+    def __init__(self, *args: object, retriable: bool = True) -> None:
+        super().__init__(*args)
+        self.retriable = retriable
 
 
 class BrokerResponseException(KafkaException):

@@ -149,7 +149,7 @@ class KafkaClient:
         try:
             self._net.call_soon_threadsafe(lambda: self._run(callback))
         except RuntimeError as error:
-            raise DisconnectException("the Kafka client is closed") from error
+            raise DisconnectException("the Kafka client is closed", retriable=False) from error
 
     def _run(self, callback: Callable[[], object]) -> None:
         try:
@@ -497,7 +497,7 @@ class KafkaClient:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise DisconnectException("the Kafka client is closed")
+            raise DisconnectException("the Kafka client is closed", retriable=False)
 
     def _finish(self, response: Response, message: Any, error: KafkaException | None) -> None:
         self._pending.discard(response)

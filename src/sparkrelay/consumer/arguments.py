@@ -14,6 +14,7 @@ from sparkrelay.errors import ConfigException
 from sparkrelay.types import TopicPartition
 
 __all__ = [
+    "at_least_one",
     "epoch_of",
     "offset_of",
     "partition_of",
@@ -136,6 +137,19 @@ def seconds_of(what: str, given: object) -> float:
     if isinstance(given, str | bytes) or seconds != seconds:  # noqa: PLR0124 - not a number
         raise ConfigException(f"{what}: timeout={given!r} is no number of seconds")
     return seconds
+
+
+def at_least_one(name: str, given: object) -> None:
+    """Check a limit; None is none.
+
+    Raises:
+        ConfigException: it would let nothing through, or it is no integer.
+    """
+    if given is None:
+        return
+    limit = _integer(given)
+    if limit is None or limit < 1:
+        raise ConfigException(f"{name}={given!r} must be an int of at least 1, or None")
 
 
 def _integer(given: Any) -> int | None:

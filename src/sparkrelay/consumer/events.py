@@ -56,7 +56,7 @@ __all__ = [
     "Wait",
 ]
 
-#: asyncio's timers take a day at most on some systems; whoever waits that long is woken by something else.
+#: asyncio's timers take a day at most on some systems.
 _LONGEST_ALARM_SECONDS: Final = 86_400.0
 
 
@@ -399,16 +399,20 @@ class Mailbox:
                 loop.call_soon_threadsafe(rung.set)
 
         self._bells.append(ring)
-        left = wait.deadline - time.monotonic()
-        alarm = loop.call_later(left, rung.set) if left < _LONGEST_ALARM_SECONDS else None
         try:
-            while not (self._is_over(wait) or wait.is_over()):
-                await rung.wait()
+            while not self._is_over(wait):
+                left = wait.deadline - time.monotonic()
+                if left <= 0:
+                    return
+                # Set anew each time: some loops count in whole milliseconds, and an alarm may go off before its time.
+                alarm = loop.call_later(min(left, _LONGEST_ALARM_SECONDS), rung.set)
+                try:
+                    await rung.wait()
+                finally:
+                    alarm.cancel()
                 rung.clear()
         finally:
             self._bells.remove(ring)
-            if alarm is not None:
-                alarm.cancel()
 
     def _is_over(self, wait: Wait) -> bool:
         return bool(

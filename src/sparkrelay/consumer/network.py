@@ -135,7 +135,7 @@ class NetworkThread:
 
     def _obituary(self) -> DisconnectException:
         if self._failure is None:
-            return DisconnectException("the consumer's network thread is closed")
+            return DisconnectException("the consumer's network thread is closed", retriable=False)
         return _died(self._failure)
 
     # -- the thread --------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class NetworkThread:
             self._drop(outlet, _died(error))
             return
         if outlet.stopping:
-            self._drop(outlet, DisconnectException("the consumer is closed"))
+            self._drop(outlet, DisconnectException("the consumer is closed", retriable=False))
         else:
             self._schedule(outlet)
 
@@ -443,14 +443,14 @@ def _told() -> Iterator[None]:
 
 
 def _died(cause: BaseException) -> DisconnectException:
-    error = DisconnectException(f"the consumer's network thread died: {cause!r}; make a new consumer")
+    error = DisconnectException(f"the consumer's network thread died: {cause!r}; make a new consumer", retriable=False)
     error.__cause__ = cause
     return error
 
 
 def _again(error: DisconnectException) -> DisconnectException:
     """Return a copy: an exception that several threads raise would gather the tracebacks of all."""
-    copy = DisconnectException(*error.args)
+    copy = DisconnectException(*error.args, retriable=error.retriable)
     copy.__cause__ = error.__cause__
     return copy
 

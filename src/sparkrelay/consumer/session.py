@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.consumer.arguments import partitions_of
+from sparkrelay.consumer.arguments import at_least_one, partitions_of, seconds_of
 from sparkrelay.consumer.assignors import offered
 from sparkrelay.consumer.auto_commit import AsyncCommits
 from sparkrelay.consumer.calls import Calls
@@ -213,9 +213,9 @@ class Session:
 
         There is no wait between the move of the positions and the return (KAFKA-15555).
         """
-        if max_records is not None and max_records < 1:
-            raise ConfigException(f"max_records={max_records} must be at least 1")
-        deadline = time.monotonic() + timeout
+        at_least_one("max_records", max_records)
+        at_least_one("max_bytes", max_bytes)
+        deadline = time.monotonic() + seconds_of("poll()", timeout)
         if self._group_failure is not None:
             raise self._group_failure
         if not self.subscription.subscribed and not self.subscription.by_hand:
@@ -420,5 +420,5 @@ class Session:
     def check_open(self) -> None:
         """Raise DisconnectException if the consumer is closed."""
         if self.closed:
-            raise DisconnectException("the consumer is closed")
+            raise DisconnectException("the consumer is closed", retriable=False)
         self.network.check()

@@ -279,3 +279,21 @@ def test_rings_after_the_loop_is_closed_are_harmless(mailbox):
     loop.close()
     mailbox.wakeup()
     task._log_destroy_pending = False
+
+
+class Early(asyncio.SelectorEventLoop):
+    """A loop whose timers go off a little too soon, as those of uvloop do."""
+
+    def call_later(self, delay, callback, *args, **more):
+        return super().call_later(delay * 0.9, callback, *args, **more)
+
+
+def test_a_deadline_holds_although_the_alarm_goes_off_too_soon(mailbox):
+    rescue = threading.Timer(20, mailbox.wakeup)
+    rescue.start()
+    began = time.monotonic()
+    with asyncio.Runner(loop_factory=Early) as runner:
+        runner.run(mailbox.awaited(Wait(lambda: False, began + 0.05)))
+    rescue.cancel()
+    assert not mailbox.take_wakeup()
+    assert time.monotonic() >= began + 0.05

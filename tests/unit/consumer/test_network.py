@@ -115,6 +115,8 @@ def test_a_consumer_whose_managers_fail_is_closed_alone(join):
     with pytest.raises(DisconnectException, match="wrong turn") as caught:
         bad_outlet.submit(Rejoin("y"))
     assert caught.value.__cause__ is bad.problem
+    assert not caught.value.retriable
+    assert not call.future.exception(30).retriable
     assert isinstance(call.future.exception(30), DisconnectException)
     good.turned.clear()
     good_outlet.submit(Rejoin("z"))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pyarrow as pa
 import pytest
 
 from sparkrelay.consumer import Consumer, session
 from sparkrelay.consumer.fetching import Fetched
+from sparkrelay.errors import ConfigException, DisconnectException
 from sparkrelay.records.encode import encode
 from sparkrelay.types import TopicPartition
 
@@ -53,9 +56,35 @@ def test_an_interrupt_while_records_are_converted_loses_none(make, monkeypatch):
 
     consumer = make()
     consumer._session._buffer.fetched([Fetched(T0, 0, records(b"a", b"b"))], 0.0)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(session, "to_records", interrupted)
-        consumer.records(5)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.records(5)
     assert consumer.position(T0) == 0
     consumer._session._buffer.fetched([Fetched(T0, 0, records(b"a", b"b"))], 0.0)
     assert [record.value for record in consumer.records(5)] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("number", [0, -1, 2.5, True])
+@pytest.mark.parametrize("limit", ["max_records", "max_bytes"])
+def test_a_limit_that_lets_nothing_through_is_refused(make, limit, number):
+    consumer = make()
+    with pytest.raises(ConfigException, match=rf"{limit}={number}"):
+        consumer.poll(0.1, **{limit: number})
+    with pytest.raises(ConfigException, match=rf"{limit}={number}"):
+        consumer.records(0.1, **{limit: number})
+
+
+@pytest.mark.parametrize("timeout", [math.nan, "1", None])
+def test_a_time_that_is_none_is_refused(make, timeout):
+    with pytest.raises(ConfigException, match=rf"poll\(\): timeout={timeout!r}"):
+        make().poll(timeout)
+
+
+def test_what_is_closed_stays_closed(make):
+    # A program that tries again whatever may be tried again would do so for ever.
+    consumer = make()
+    consumer.close(0)
+    with pytest.raises(DisconnectException, match="the consumer is closed") as caught:
+        consumer.poll(1)
+    assert not caught.value.retriable
