@@ -47,6 +47,7 @@ __all__ = ["TABLE_SCHEMA", "FetchBuffer"]
 #: Records decoded at once; more if the application takes more.
 _ROWS_AT_ONCE: Final = 32_768
 _ENOUGH_RESPONSES: Final = 2
+_MOST_COLUMN_BYTES = (1 << 31) - 1  # not Final: a test lowers it, for nobody wants 2 GiB in a test
 #: An error is nothing to go on behind.
 _NOWHERE: Final = -1
 
@@ -214,7 +215,9 @@ class FetchBuffer:
         """Have ``poll`` raise an error."""
         del now
         with self._lock:
-            self._errors.append(error)
+            # The same request is made again and again, however seldom the application polls.
+            if not any(type(other) is type(error) and str(other) == str(error) for other in self._errors):
+                self._errors.append(error)
         self._mailbox.notify()
 
     def drop(self, partition: TopicPartition) -> None:
@@ -241,8 +244,22 @@ class FetchBuffer:
     def clear(self) -> None:
         """Drop everything."""
         with self._lock:
+            self._errors.clear()
             for partition in list(self._chains):
                 self._drop(partition)
+
+    def reset(self) -> None:
+        """Begin anew, with everything to be fetched again from the positions on.
+
+        For whoever was interrupted inside ``collect``: by a Ctrl-C between two steps of the bookkeeping, perhaps.
+        """
+        with self._lock:
+            for part in (*self._parts, *(part for chain in self._chains.values() for part in chain)):
+                part.gone, part.response = True, None
+            self._parts.clear()
+            self._chains.clear()
+            self._waiting.clear()
+            self._changes += 1
 
     def made_room(self) -> bool:
         """Tell whether more may be fetched than when this was asked last: then the network thread should look."""
@@ -368,18 +385,26 @@ class FetchBuffer:
                     raise
                 damage, data = error, sound
                 continue
-            if decoded.record_count and pa.types.is_large_binary(decoded.batch.schema.field("value").type):
-                # More than Arrow's ordinary columns hold.
-                limit = max(1, decoded.record_count // 2)
-                continue
-            break
+            fitting = _fitting(decoded.batch)
+            if fitting == decoded.record_count:
+                break
+            # More than Arrow's ordinary columns hold.
+            if not fitting:
+                offset = decoded.batch.column("offset")[0].as_py()
+                raise CorruptRecordException(
+                    f"{part.data.partition}: the record at offset {offset} is larger than {_MOST_COLUMN_BYTES} bytes. "
+                    f"seek() to {offset + 1} to go on without it"
+                )
+            limit = fitting
         if decoded.next_offset <= part.offset:
             raise damage or CorruptRecordException(
                 f"{part.data.partition}: the {len(part.data.records)} bytes fetched at offset {part.offset} hold no "
                 "whole record batch; its length may be damaged. seek() past it to go on"
             )
         part.following, part.epochs = decoded.next_offset, decoded.leader_epochs
-        part.rows = self._columns.table_batch(part.data.partition, decoded.batch) if decoded.record_count else None
+        part.rows = None
+        if decoded.record_count:
+            part.rows = self._columns.table_batch(part.data.partition, _narrowed(decoded.batch))
 
     def _advance(self, part: _Part, offset: int, row: int | None = None) -> bool:
         """Move the position behind what was taken of a part; ``row`` is the first decoded one that is left."""
@@ -453,6 +478,28 @@ class FetchBuffer:
             if not response.waiting:
                 self._waiting[response.node] -= 1
                 self._changes += 1
+
+
+def _fitting(batch: pa.RecordBatch) -> int:
+    """Return how many rows from the first on have keys and values that an ordinary column can hold."""
+    fitting: int = batch.num_rows
+    for name in ("key", "value"):
+        column = batch.column(name)
+        if fitting and pa.types.is_large_binary(column.type):
+            offsets = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
+            end = int(offsets[0]) + _MOST_COLUMN_BYTES
+            fitting = min(fitting, int(np.searchsorted(offsets, end, side="right")) - 1)
+    return fitting
+
+
+def _narrowed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with ordinary columns: the decoder makes large ones of what might have been too much."""
+    if not pa.types.is_large_binary(batch.schema.field("value").type):
+        return batch
+    columns = [
+        column.cast(pa.binary()) if pa.types.is_large_binary(column.type) else column for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _cumulated_sizes(rows: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import linecache
 import struct
+import sys
 from collections import deque
 
 import crc32c
@@ -17,7 +20,12 @@ from sparkrelay.consumer.events import Mailbox
 from sparkrelay.consumer.fetch_buffer import TABLE_SCHEMA, FetchBuffer
 from sparkrelay.consumer.fetching import Fetched
 from sparkrelay.consumer.subscription import LeaderView, SubscriptionState
-from sparkrelay.errors import CorruptRecordException, UnknownTopicException, UnsupportedVersionException
+from sparkrelay.errors import (
+    AuthorizationException,
+    CorruptRecordException,
+    UnknownTopicException,
+    UnsupportedVersionException,
+)
 from sparkrelay.records import decode as decoder
 from sparkrelay.records.encode import encode
 from sparkrelay.types import TopicPartition
@@ -517,3 +525,102 @@ class Buffering(RuleBasedStateMachine):
 
 TestBuffering = Buffering.TestCase
 TestBuffering.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_batch_that_no_column_can_hold_comes_in_parts(buffering, monkeypatch, compression):
+    monkeypatch.setattr(decoder, "_BINARY_LIMIT", 100)
+    monkeypatch.setattr(fetch_buffer, "_MOST_COLUMN_BYTES", 100)
+    values = [str(i) * 30 for i in range(10)]
+    buffering.fetched([Fetched(T0, 0, records(values, compression=compression))], 0.0)
+    found = []
+    while table := rows(buffering.collect(100, None)):
+        found += table
+    assert found == [(0, i, value.encode()) for i, value in enumerate(values)]
+
+
+def test_a_record_that_no_column_can_hold_is_an_error_that_names_it(buffering, monkeypatch):
+    monkeypatch.setattr(decoder, "_BINARY_LIMIT", 100)
+    monkeypatch.setattr(fetch_buffer, "_MOST_COLUMN_BYTES", 100)
+    buffering.fetched([Fetched(T0, 0, records(["a", "b" * 101]))], 0.0)
+    assert rows(buffering.collect(100, None)) == [(0, 0, b"a")]
+    with pytest.raises(CorruptRecordException, match="t-0: the record at offset 1 is larger than"):
+        buffering.collect(100, None)
+    assert buffering.subscription.positions()[T0] == 1
+
+
+def test_an_error_that_repeats_itself_waits_once(buffering):
+    for number in range(100):
+        buffering.fetch_failed(AuthorizationException(f"no access to broker {number % 2}"), 0.0)
+    for number in range(2):
+        with pytest.raises(AuthorizationException, match=f"broker {number}"):
+            buffering.collect(1, None)
+    assert not buffering.has_data()
+    buffering.fetch_failed(AuthorizationException("no access to broker 0"), 0.0)
+    assert buffering.has_data()
+    buffering.clear()
+    assert not buffering.has_data()
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt at one line of the buffer's code, as a signal may."""
+
+    def __init__(self, after):
+        self.left = after
+        self.struck = False
+
+    def __call__(self, frame, event, _):
+        if frame.f_code.co_filename != fetch_buffer.__file__:
+            return None
+        # Not at the end of a with block, where only a tracer can strike: the lock would stay locked.
+        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and not self.struck and not text.startswith("with "):
+            self.left -= 1
+            if self.left <= 0:
+                self.struck = True
+                raise KeyboardInterrupt
+        return self
+
+
+@pytest.mark.parametrize("held_back", [False, True])
+def test_after_an_interrupt_at_any_line_a_reset_buffer_is_as_new(held_back):
+    """A program that catches Ctrl-C may go on to poll."""
+    before = sys.gettrace()
+    for after in itertools.count(1):
+        subscription = SubscriptionState()
+        buffer = FetchBuffer(
+            subscription, Mailbox(), read_committed=True, check_crcs=True, out_of_range=lambda *_: None
+        )
+        subscription.assign_by_hand([T0, T1])
+        for partition in (T0, T1):
+            subscription.seek(partition, 0)
+        for node in (1, 2):
+            part = T0 if node == 1 else T1
+            buffer.fetched([Fetched(part, 0, records(["a", "b"]))], 0.0, node)
+            buffer.fetched([Fetched(part, 2, records(["c"], base=2))], 0.0, node)
+        if held_back:
+            subscription.hold_back([T0])
+            subscription.keep([T0])
+        positions, interrupter = subscription.positions(), Interrupter(after)
+        sys.settrace(interrupter)
+        try:
+            buffer.collect(1, None)
+            buffer.collect(10, None)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        if not interrupter.struck:
+            break
+        for partition, offset in positions.items():
+            subscription.go_back(partition, offset)
+        subscription.release()
+        told = buffer.changes
+        buffer.reset()
+        assert buffer.changes != told
+        assert buffer.fetchable() == positions
+        assert all(buffer.has_room(node) for node in (1, 2))
+        for partition in positions:
+            buffer.fetched([Fetched(partition, 0, records(["a", "b"]))], 0.0, 1)
+        assert len(rows(buffer.collect(10, None))) == 2 * len(positions)
+    assert after > 20
