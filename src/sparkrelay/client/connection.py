@@ -92,15 +92,23 @@ class _FrameBuffers:
         if size < _KEPT_FROM_BYTES:
             # numpy leaves the memory as it is; bytearray would write zeros over it first.
             return np.empty(size, np.uint8).data
-        for buffer in self._kept:
-            # Three references: the list's, this loop's and getrefcount's own.
-            if size <= len(buffer) <= 4 * size and sys.getrefcount(buffer) == 3:
-                return buffer[:size].data
+        for index, kept in enumerate(map(len, self._kept)):
+            if size <= kept <= 4 * size and _references(self._kept, index) == _UNUSED:
+                return self._kept[index][:size].data
         buffer = np.empty(size + size // 8, np.uint8)
         if len(self._kept) == _KEPT_BUFFERS:
             del self._kept[0]
         self._kept.append(buffer)
         return buffer[:size].data
+
+
+def _references(buffers: list[np.ndarray[Any, np.dtype[np.uint8]]], index: int) -> int:
+    return sys.getrefcount(buffers[index])
+
+
+#: References to a buffer that nobody uses. Counted, and by the same code: some versions of Python hold one for each
+#: variable and argument, 3.14 does not.
+_UNUSED: Final = _references([np.empty(1, np.uint8)], 0)
 
 
 class _FramedTransport:
