@@ -21,7 +21,7 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from sparkrelay.errors import TimeoutException, WakeupException
+from sparkrelay.errors import ConfigException, TimeoutException, WakeupException
 
 if TYPE_CHECKING:
     import re
@@ -54,7 +54,10 @@ __all__ = [
     "Subscribe",
     "TopicsAsked",
     "Wait",
+    "may_not_wait",
 ]
+
+_this_thread = threading.local()
 
 #: asyncio's timers take a day at most on some systems.
 _LONGEST_ALARM_SECONDS: Final = 86_400.0
@@ -305,6 +308,11 @@ class Wait:
         return time.monotonic() >= self.deadline
 
 
+def may_not_wait() -> None:
+    """Note that this thread answers what others wait for: it would wait for itself."""
+    _this_thread.may_not_wait = True
+
+
 class Mailbox:
     """Background events, and the one place where the application waits for anything at all.
 
@@ -372,7 +380,16 @@ class Mailbox:
             raise WakeupException("wakeup() was called")
 
     def wait_for(self, wait: Wait) -> None:
-        """Block this thread until a wait is over."""
+        """Block this thread until a wait is over.
+
+        Raises:
+            ConfigException: it is a network thread.
+        """
+        if getattr(_this_thread, "may_not_wait", False):
+            raise ConfigException(
+                "a consumer's network thread cannot wait for a consumer: it would wait for itself. Callbacks of "
+                "futures run there; use the callback argument of commit_async() instead, which is called inside poll()"
+            )
         rung = threading.Lock()
         rung.acquire()
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.loop import Loop
-from sparkrelay.consumer.events import Polled
+from sparkrelay.consumer.events import Polled, may_not_wait
 from sparkrelay.consumer.topic_metadata import TopicsWanted
 from sparkrelay.errors import DisconnectException, KafkaException
 
@@ -141,6 +141,7 @@ class NetworkThread:
     # -- the thread --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        may_not_wait()
         try:
             loop = self._loop = Loop(self._thread.name)
             self._ready.set()
@@ -169,10 +170,7 @@ class NetworkThread:
     def _look_after(self, now: float) -> float:
         """Turn each consumer that has news or is due; return seconds until the next one is."""
         for _ in range(len(self._news)):
-            outlet = self._news.popleft()
-            # Before its events are taken: whoever adds one from here on puts it into the queue again.
-            outlet.listed = False
-            self._turn(outlet, now)
+            self._turn(self._news.popleft(), now)
         while self._due and self._due[0][0] <= now:
             entry, _, outlet = heapq.heappop(self._due)
             if entry != outlet.entry:
@@ -187,6 +185,9 @@ class NetworkThread:
         return self._due[0][0] - now if self._due else _LONGEST_WAIT_SECONDS
 
     def _turn(self, outlet: Outlet, now: float) -> None:
+        # Before its events are taken: whoever adds one from here on puts it into the queue again. Also if it is only
+        # due: a Ctrl-C may have cut a ``wake`` short.
+        outlet.listed = False
         if outlet.dead:
             return
         try:

@@ -100,6 +100,8 @@ class OffsetFlows:
                 raise ConfigException(f"{partition} is not assigned to this consumer")
             if standing.position is not None and not standing.validating:
                 return standing.position
+            if standing.lacking is not None:
+                raise standing.lacking.with_traceback(None)
             if not self._fetching:
                 raise ConfigException("position() of a consumer that does not fetch; use committed()")
             self._network.submit(PartitionsChanged(frozenset()))
@@ -112,8 +114,9 @@ class OffsetFlows:
 
     def _known_or_gone(self, partition: TopicPartition) -> bool:
         standing = self._subscription.get(partition)
-        known = standing is not None and standing.position is not None and not standing.validating
-        return standing is None or known or self._network.dead
+        if standing is None or standing.lacking is not None or self._network.dead:
+            return True
+        return standing.position is not None and not standing.validating
 
     def lag(self, partition: TopicPartition) -> int | None:
         """Return how far a position is from the end; have the end asked for if nobody knows it."""

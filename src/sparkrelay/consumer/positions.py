@@ -118,6 +118,8 @@ class PositionsManager:
             "earliest or latest"
         )
         error.partitions = partitions
+        for partition in partitions:
+            self._subscription.without_offset(partition, lookup, error)
         self._fail(error)
 
     def _ask(self, lookup: int, wanted: Mapping[TopicPartition, int]) -> None:

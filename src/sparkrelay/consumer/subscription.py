@@ -67,6 +67,7 @@ class Standing:
         end: last known end of what may be read, -1 if unknown.
         log_start: last known first offset that is there, -1 if unknown.
         end_asked: whether the end is being asked for.
+        lacking: why there is no position, and will be none until somebody seeks; None otherwise.
     """
 
     position: int | None = None
@@ -82,6 +83,7 @@ class Standing:
     end: int = -1
     log_start: int = -1
     end_asked: bool = False
+    lacking: Exception | None = None
 
     @property
     def readable(self) -> bool:
@@ -100,6 +102,7 @@ class Standing:
         self.checked_epoch = -1
         self.validating = self.recreated = False
         self.looking_up = 0
+        self.lacking = None
 
 
 class SubscriptionState:
@@ -413,6 +416,13 @@ class SubscriptionState:
             if standing is not None and standing.looking_up == lookup and standing.position is None:
                 standing.move(offset, leader_epoch)
                 self._changes += 1
+
+    def without_offset(self, partition: TopicPartition, lookup: int, why: Exception) -> None:
+        """Note that there is nowhere to start: nobody looks again, until somebody seeks."""
+        with self._lock:
+            standing = self._standings.get(partition)
+            if standing is not None and standing.looking_up == lookup and standing.position is None:
+                standing.lacking = why
 
     def not_found(self, partition: TopicPartition, lookup: int) -> None:
         """Have a position looked up again."""

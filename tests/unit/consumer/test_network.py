@@ -8,7 +8,7 @@ import pytest
 
 from sparkrelay.consumer import Consumer
 from sparkrelay.consumer.config import ConsumerConfig
-from sparkrelay.consumer.events import Call, Mailbox, Rejoin
+from sparkrelay.consumer.events import Call, Mailbox, Rejoin, Wait
 from sparkrelay.consumer.network import NetworkThread, attach
 from sparkrelay.consumer.requests import PollResult, Unsent
 from sparkrelay.errors import ConfigException, DisconnectException, KafkaException
@@ -280,3 +280,48 @@ def test_a_request_that_cannot_be_made_fails_alone(join):
     assert not error.retriable
     outlet.submit(Rejoin("x"))
     core.await_turn()
+
+
+def test_a_wakeup_that_was_cut_short_does_not_deafen_the_consumer(join):
+    # A Ctrl-C between noting that a consumer is in the queue and putting it there.
+    core, outlet = join()
+    core.wait = 0.05
+    outlet.wake()
+    core.await_turn()
+    core.turned.clear()
+    outlet.listed = True
+    core.await_turn()
+    core.wait = math.inf
+    core.turned.clear()
+    outlet.submit(Rejoin("x"))
+    deadline = time.monotonic() + 30
+    while not any(event == Rejoin("x") for event in core.events) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert Rejoin("x") in core.events
+    assert not outlet.listed
+
+
+def test_the_network_thread_cannot_wait_for_itself(join):
+    core, outlet = join()
+    call = Call("committing offsets", time.monotonic() + 60)
+    seen = []
+
+    def wait(_):
+        try:
+            Mailbox().wait_for(Wait(lambda: seen, time.monotonic() + 1))
+        except ConfigException as error:
+            seen.append(str(error))
+        else:
+            seen.append("it waited")
+
+    call.future.add_done_callback(wait)
+
+    class Settles:
+        def poll(self, now):
+            call.settle(None)
+            return PollResult()
+
+    core.managers = (Settles(), core)
+    outlet.wake()
+    core.await_turn()
+    assert "the callback argument of commit_async()" in seen[0]

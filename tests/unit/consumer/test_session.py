@@ -9,7 +9,7 @@ import pytest
 
 from sparkrelay.consumer import Consumer, session
 from sparkrelay.consumer.fetching import Fetched
-from sparkrelay.errors import ConfigException, DisconnectException
+from sparkrelay.errors import ConfigException, DisconnectException, OffsetOutOfRangeException
 from sparkrelay.records.encode import encode
 from sparkrelay.types import TopicPartition
 
@@ -25,8 +25,8 @@ def records(*values):
 def make():
     consumers = []
 
-    def make(**more):
-        consumers.append(Consumer({"bootstrap.servers": "127.0.0.1:1"}, **more))
+    def make(settings=(), **more):
+        consumers.append(Consumer({"bootstrap.servers": "127.0.0.1:1", **dict(settings)}, **more))
         consumers[-1].assign([T0, T1])
         for partition in (T0, T1):
             consumers[-1].seek(partition, 0)
@@ -88,3 +88,14 @@ def test_what_is_closed_stays_closed(make):
     with pytest.raises(DisconnectException, match="the consumer is closed") as caught:
         consumer.poll(1)
     assert not caught.value.retriable
+
+
+def test_a_position_that_nothing_leads_to_is_an_error_at_once(make):
+    consumer = make(settings={"auto.offset.reset": "none"})
+    consumer.assign([T0, TopicPartition("u", 0)])
+    for _ in range(2):
+        with pytest.raises(OffsetOutOfRangeException, match=r"u-0.*auto\.offset\.reset=none.*seek"):
+            consumer.position(("u", 0), timeout=30)
+    assert consumer.position(T0) == 0
+    consumer.seek(("u", 0), 7)
+    assert consumer.position(("u", 0)) == 7
