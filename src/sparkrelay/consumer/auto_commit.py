@@ -109,6 +109,11 @@ class AsyncCommits:
             if failures:
                 raise failures[0]
 
+    def decided(self, deadline: float) -> Flow[None]:
+        """Wait until all that was committed without waiting is decided; callbacks and wakeups wait."""
+        futures = [pending.future for pending in self._pending]
+        yield Wait(lambda: all(future.done() for future in futures), deadline, for_events=False, for_wakeup=False)
+
     def settle(self, deadline: float) -> Flow[None]:
         """Wait until all that was committed without waiting is decided, and run the callbacks; wakeups wait.
 

@@ -66,7 +66,8 @@ class CommitManager:
         self._fenced = fenced
         self._member_reads = member_reads
         self._make_state = make_state
-        self._commits: deque[Commit] = deque()
+        #: Each with whether it was asked for as a member.
+        self._commits: deque[tuple[Commit, bool]] = deque()
         self._commit_state = make_state()
         self._fetches: list[tuple[Call, frozenset[TopicPartition], RequestState]] = []
 
@@ -75,7 +76,7 @@ class CommitManager:
         if not commit.offsets:
             commit.call.settle(None)
         else:
-            self._commits.append(commit)
+            self._commits.append((commit, self._place() is not None))
 
     def fetch(self, call: Call, partitions: frozenset[TopicPartition]) -> None:
         """Ask for committed offsets; the call is settled with ``Committed``."""
@@ -86,7 +87,7 @@ class CommitManager:
 
     def poll(self, now: float) -> PollResult:
         """Return the next commit and all fetches that are not under way."""
-        while self._commits and self._commits[0].call.done and not self._commit_state.in_flight:
+        while self._commits and self._commits[0][0].call.done and not self._commit_state.in_flight:
             self._commits.popleft()
         self._fetches = [one for one in self._fetches if not one[0].done]
         if not self._commits and not self._fetches:
@@ -102,7 +103,7 @@ class CommitManager:
                 requests.append(self._fetch(node, call, partitions, state))
         if self._commits:
             wait = min(wait, pause := self._commit_state.wait(now))
-            if pause <= 0 and (request := self._commit(node, self._commits[0])) is not None:
+            if pause <= 0 and (request := self._commit(node, *self._commits[0])) is not None:
                 requests.append(request)
         return PollResult(tuple(requests), wait if not requests else math.inf)
 
@@ -110,13 +111,23 @@ class CommitManager:
         """Let calls that may run out of time say that there is no coordinator."""
         error = self._coordinator.last_error
         if error is not None:
-            for call in [c.call for c in self._commits] + [one[0] for one in self._fetches]:
+            for call in [commit.call for commit, _ in self._commits] + [one[0] for one in self._fetches]:
                 call.last_error = error
 
     # -- committing --------------------------------------------------------------------------------------------------
 
-    def _commit(self, node: int, commit: Commit) -> Unsent | None:
+    def _commit(self, node: int, commit: Commit, as_member: bool) -> Unsent | None:
         place = self._place()
+        if place is None and as_member:
+            # A group without members takes commits of anybody, but others may have been in it meanwhile.
+            self._commits.popleft()
+            commit.call.fail(
+                CommitFailedException(
+                    f"{commit.call.what}: this consumer has left group {self._group_id!r}, so its partitions may be "
+                    "others' already; commit before unsubscribe() and close()"
+                )
+            )
+            return None
         if place is not None and place.generation < 0:
             self._commits.popleft()
             commit.call.fail(

@@ -102,7 +102,12 @@ class Session:
         self.metrics = ConsumerMetrics()
         self.subscription = SubscriptionState()
         self._rebalance = RebalanceSteps(
-            face, self.subscription, self._assignors, before_revoking=self._before_revoking, after_callback=access.check
+            face,
+            self.subscription,
+            self._assignors,
+            before_revoking=self._before_revoking,
+            after_revoking=self._after_revoking,
+            after_callback=access.check,
         )
         self._buffer: FetchBuffer | None = None
         if fetching:
@@ -367,6 +372,8 @@ class Session:
                 self._leave_deadline = commit_deadline
                 yield from self._rebalance.revoke(self.subscription.assigned, failures)
                 self._leave_deadline = None
+            # Once we have left, the broker takes none of them: they would come from nobody that it knows.
+            yield from attempt(failures, lambda: self._commits.settle(commit_deadline))
         self.subscription.clear()
         if self._buffer is not None:
             self._buffer.clear()
@@ -387,6 +394,10 @@ class Session:
 
     def _before_revoking(self) -> Flow[None]:
         return self._commits.now(self._leave_deadline or self.calls.deadline())
+
+    def _after_revoking(self) -> Flow[None]:
+        """Wait for commits: one that is sent with the next generation would take the next owner back."""
+        return self._commits.decided(self._leave_deadline or self.calls.deadline())
 
     def _out_of_range(self, partition: TopicPartition, offset: int) -> None:
         reset = self.config.reset_timestamp()

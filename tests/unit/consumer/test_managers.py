@@ -318,6 +318,19 @@ def test_a_commit_is_repeated_until_its_deadline_with_the_newest_generation(comm
     assert call.future.result(0) is None
 
 
+def test_what_a_member_committed_is_not_sent_once_it_has_left(committing, make_call):
+    """A plain commit would be taken by a group without members, whoever has read on since."""
+    call, plain = make_call(), make_call()
+    committing.commit(call)
+    committing.place = None
+    committing.commit(plain)
+    assert committing.driver.poll() == []
+    assert committing.driver.poll() == ["OffsetCommit"]
+    with pytest.raises(CommitFailedException, match="has left group 'g'"):
+        call.future.result(0)
+    assert not plain.done
+
+
 def test_an_asynchronous_commit_is_not_repeated(committing, make_call):
     call = make_call()
     committing.commit(call, retry=False)

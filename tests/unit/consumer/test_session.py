@@ -1,0 +1,137 @@
+"""The application's side with managers of the test's own: in which order it asks, and what it waits for."""
+
+from __future__ import annotations
+
+import math
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from sparkrelay.consumer.access import AccessControl
+from sparkrelay.consumer.assignor import GroupMetadata
+from sparkrelay.consumer.events import Commit, Leave
+from sparkrelay.consumer.flows import blocking
+from sparkrelay.consumer.requests import PollResult
+from sparkrelay.consumer.session import Session
+from sparkrelay.types import TopicPartition
+
+T0 = TopicPartition("t", 0)
+
+
+class Core:
+    """Answers commits a few turns after it was asked, and notes the order of things."""
+
+    awaits_poll = given_up = False
+
+    def __init__(self):
+        self.managers, self.now = (self,), 0.0
+        self.group_metadata = GroupMetadata("g", 5, "m")
+        self.story, self.events, self.commits = [], [], []
+
+    def process(self, event, now):
+        self.events.append(event)
+        match event:
+            case Commit():
+                self.commits.append((event.call, 5))
+            case Leave(call):
+                self.story.append("left")
+                call.settle(None)
+
+    def poll(self, now):
+        waiting, self.commits = self.commits, []
+        for call, turns in waiting:
+            if turns:
+                self.commits.append((call, turns - 1))
+            else:
+                self.story.append("committed")
+                call.settle(None)
+        return PollResult(wait=0.01 if self.commits else math.inf)
+
+    def farewell(self):
+        return ()
+
+    def answered(self, *_):
+        pass
+
+
+class Consumers(Session):
+    """A session whose managers are the test's."""
+
+    def _make_core(self, client):
+        del client
+        return Core()
+
+
+@pytest.fixture
+def make_session():
+    made = []
+
+    def make(**config):
+        settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "enable.auto.commit": False}
+        settings |= {key.replace("_", "."): value for key, value in config.items()}
+        session = Consumers(
+            SimpleNamespace(),
+            settings,
+            AccessControl(),
+            assignors=(),
+            key_deserializer=None,
+            value_deserializer=None,
+            fetching=True,
+            network=None,
+        )
+        made.append(session)
+        return session
+
+    yield make
+    for session in made:
+        session.network.stop(5)
+
+
+def run(session, flow):
+    return blocking(flow, session.mailbox)
+
+
+def become_member(session, **callbacks):
+    hooks = [callbacks.get(name) for name in ("on_assigned", "on_revoked", "on_lost")]
+    run(session, session.subscribe(["t"], *hooks))
+    session.subscription.assign_from_group([T0])
+    session.subscription.release()
+    session.subscription.seek(T0, 7)
+
+
+@pytest.mark.parametrize("holding", [True, False])
+@pytest.mark.parametrize("end", ["close", "unsubscribe"])
+def test_what_was_committed_without_waiting_is_decided_before_the_member_leaves(make_session, end, holding):
+    """Else the broker refuses it: it comes from nobody that it knows."""
+    session = make_session()
+    become_member(session)
+    if not holding:
+        session.subscription.assign_from_group([])
+    heard = []
+    session.offsets.commit_async({T0: 7}, lambda *_: heard.append("heard"))
+    run(session, session.close(20) if end == "close" else session.unsubscribe())
+    assert session.network.core.story == ["committed", "left"]
+    assert heard == ["heard"]
+
+
+def test_a_commit_of_on_revoked_is_decided_before_the_partitions_are_given_up(make_session):
+    """It would go out with the next generation, and take the next owner back."""
+    session = make_session()
+    become_member(session, on_revoked=lambda *_: session.offsets.commit_async({T0: 7}, None))
+    failures = []
+    run(session, session._rebalance.revoke([T0], failures))
+    assert failures == []
+    assert session.network.core.story == ["committed"]
+
+
+def test_a_commit_that_nobody_decides_does_not_use_up_the_time_for_leaving(make_session):
+    session = make_session()
+    become_member(session)
+    session.network.core.poll = lambda now: PollResult()
+    future = session.offsets.commit_async({T0: 7}, None)
+    began = time.monotonic()
+    run(session, session.close(1))
+    assert time.monotonic() - began < 30
+    assert session.network.core.story == ["left"]
+    assert future.done()
