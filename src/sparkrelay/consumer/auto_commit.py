@@ -153,7 +153,7 @@ class AsyncCommits:
         if not self.enabled:
             return
         try:
-            call = self._calls.commit(self._subscription.committable(), deadline, retry=True)
+            call = self._calls.commit(self._subscription.committable(), deadline, retry=True, automatic=True)
             yield from outcome(call, self._mailbox, interruptible=False)
         except SparkRelayError as error:
             _log.warning("automatic commit failed: %s", error)

@@ -31,7 +31,6 @@ __all__ = ["CommitManager", "Committed"]
 _LAST_VERSION_WITH_NAMES: Final = 9
 _FENCED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 _OUTDATED: Final = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
-_WORTH_REPEATING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 #: Committed offsets: (offset, leader epoch, metadata); partitions without one are missing.
 Committed = dict[TopicPartition, tuple[int, int, str]]
@@ -183,10 +182,18 @@ class CommitManager:
             commit.call.fail(error)
 
     def _first_error(self, commit: Commit, place: GroupMetadata | None, message: Any) -> KafkaException | None:
+        gone: KafkaException | None = None
         for topic in message.topics:
             for answer in topic.partitions:
                 code = answer.error_code
                 if not code:
+                    continue
+                where = f"{commit.call.what}: {TopicPartition(topic.name, answer.partition_index)}"
+                if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and commit.automatic:
+                    # A topic that was deleted does not come back, and the group waits for us; the others may be refused
+                    # for something that passes.
+                    gone = broker_error(code, where)
+                    gone.retriable = False
                     continue
                 if code in COORDINATOR_MOVED:
                     self._coordinator.lost(ErrorCode(code).name)
@@ -204,11 +211,8 @@ class CommitManager:
                     return CommitFailedException(
                         f"{commit.call.what}: group {self._group_id!r} is rebalancing; call poll() and commit again"
                     )
-                where = f"{commit.call.what}: {TopicPartition(topic.name, answer.partition_index)}"
-                error = broker_error(code, where)
-                error.retriable = error.retriable or code in _WORTH_REPEATING
-                return error
-        return None
+                return broker_error(code, where)
+        return gone
 
     def _stale(self, commit: Commit) -> CommitFailedException:
         """The group is an epoch further: if we are still in it, a heartbeat tells us, and the commit is repeated."""

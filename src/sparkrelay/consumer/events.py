@@ -146,11 +146,19 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Commit offsets: (offset, leader epoch, metadata) by partition."""
+    """Commit offsets: (offset, leader epoch, metadata) by partition.
+
+    Attributes:
+        call: settled when the broker has them.
+        offsets: what to commit.
+        retry: whether it is repeated until the call's deadline if that may help.
+        automatic: whether nobody asked for it; it is not repeated for a topic that is not there.
+    """
 
     call: Call
     offsets: Mapping[TopicPartition, tuple[int, int, str]]
     retry: bool
+    automatic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

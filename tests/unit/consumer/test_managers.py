@@ -27,6 +27,7 @@ from sparkrelay.errors import (
     CommitFailedException,
     DisconnectException,
     OffsetOutOfRangeException,
+    UnknownTopicException,
 )
 from sparkrelay.types import TopicPartition
 
@@ -208,8 +209,8 @@ class Committing:
         )
         self.driver = driver(self.manager)
 
-    def commit(self, call, offset=1, *, retry=True):
-        self.manager.commit(Commit(call, {T0: (offset, -1, "")}, retry))
+    def commit(self, call, offset=1, *, retry=True, automatic=False):
+        self.manager.commit(Commit(call, {T0: (offset, -1, "")}, retry, automatic))
 
 
 @pytest.fixture
@@ -329,6 +330,26 @@ def test_what_a_member_committed_is_not_sent_once_it_has_left(committing, make_c
     with pytest.raises(CommitFailedException, match="has left group 'g'"):
         call.future.result(0)
     assert not plain.done
+
+
+def test_an_automatic_commit_does_not_wait_for_a_topic_that_is_gone(committing, make_call):
+    """The group would wait with it: it is made before partitions are given up."""
+    call = make_call()
+    committing.commit(call, automatic=True)
+    committing.driver.poll()
+    committing.driver.answer("OffsetCommit", committed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    with pytest.raises(UnknownTopicException, match="t-0"):
+        call.future.result(0)
+
+
+def test_an_automatic_commit_is_repeated_for_the_topics_that_are_there(committing, make_call):
+    call = make_call()
+    committing.commit(call, automatic=True)
+    committing.driver.poll()
+    gone, there = committed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), committed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    committing.driver.answer("OffsetCommit", OffsetCommitResponse(topics=gone.topics + there.topics))
+    assert not call.done
+    assert committing.driver.pass_time(0.1) == ["OffsetCommit"]
 
 
 def test_an_asynchronous_commit_is_not_repeated(committing, make_call):

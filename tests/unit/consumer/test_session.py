@@ -135,3 +135,11 @@ def test_a_commit_that_nobody_decides_does_not_use_up_the_time_for_leaving(make_
     assert time.monotonic() - began < 30
     assert session.network.core.story == ["left"]
     assert future.done()
+
+
+def test_the_automatic_commit_before_leaving_is_marked_so(make_session):
+    session = make_session(enable_auto_commit=True)
+    become_member(session)
+    run(session, session.close(20))
+    commits = [event for event in session.network.core.events if isinstance(event, Commit)]
+    assert [(commit.retry, commit.automatic) for commit in commits] == [(True, True)]
