@@ -274,7 +274,7 @@ class ConsumerCore:
             topics=self._topics,
             metadata=self._metadata,
             tell=self._tell,
-            fail=self.fail,
+            fail=self._member_failed,
         )
 
     def _make_classic_membership(self, settings: MemberSettings, coordinator: CoordinatorManager) -> ClassicMembership:
@@ -284,7 +284,7 @@ class ConsumerCore:
             topics=self._topics,
             metadata=self._metadata,
             tell=self._tell,
-            fail=self.fail,
+            fail=self._member_failed,
             matched=self._matched,
             state=self._make_state(),
         )
@@ -298,6 +298,9 @@ class ConsumerCore:
             self.membership.refused(error)
         else:
             self.fail(error)
+
+    def _member_failed(self, error: Exception) -> None:
+        self._mailbox.put(ErrorRaised(error, fatal=self.given_up))
 
     def _make_positions(self, buffer: FetchBuffer) -> PositionsManager:
         return PositionsManager(

@@ -241,9 +241,15 @@ ApplicationEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ErrorRaised:
-    """Something went wrong that the next ``poll`` must raise."""
+    """Something went wrong that the next ``poll`` must raise.
+
+    Attributes:
+        error: what it was.
+        fatal: whether the member has given up because of it, so that each ``poll`` raises it.
+    """
 
     error: Exception
+    fatal: bool = False
 
 
 class Hold(enum.Enum):

@@ -335,11 +335,12 @@ class Outlet:
         """Take events, send what the managers want; return seconds until they are due."""
         core = self.core
         core.now = now
+        while self._events:
+            core.process(self._events.popleft(), now)
+        # Last: an event may lead to a state that only a poll ends, and this poll is not told of twice.
         if (polled_at := self.polled_at) != self._polled_told:
             self._polled_told = polled_at
             core.process(Polled(polled_at), now)
-        while self._events:
-            core.process(self._events.popleft(), now)
         wait = math.inf
         for manager in core.managers:
             result = manager.poll(now)

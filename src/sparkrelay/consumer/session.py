@@ -214,6 +214,8 @@ class Session:
         self._commits.when_due()
         while True:
             ran = yield from self._serve()
+            # Callbacks may have taken so long that the member has left; it comes back when it hears of us.
+            self._tell_polled()
             if self._fetching:
                 self.mailbox.raise_if_woken()
                 table = self._collect(max_records or self.config.max_poll_records, max_bytes)
@@ -294,7 +296,7 @@ class Session:
                     pass  # the application went somewhere with seek() meanwhile
                 case ErrorRaised():
                     error = event.error
-                    if self.network.core.given_up:
+                    if event.fatal:
                         self._group_failure = event.error
                 case JoinNeeded():
                     held = self.subscription.assigned

@@ -9,14 +9,18 @@ from types import SimpleNamespace
 import pytest
 
 from sparkrelay.consumer.access import AccessControl
-from sparkrelay.consumer.assignor import GroupMetadata
-from sparkrelay.consumer.events import Commit, Leave
+from sparkrelay.consumer.assignor import GroupMetadata, MemberAssignment
+from sparkrelay.consumer.assignors import offered
+from sparkrelay.consumer.config import ConsumerConfig
+from sparkrelay.consumer.core import ConsumerCore
+from sparkrelay.consumer.events import AdoptNeeded, Commit, ErrorRaised, Leave, Mailbox
 from sparkrelay.consumer.flows import blocking
 from sparkrelay.consumer.requests import PollResult
 from sparkrelay.consumer.session import Session
+from sparkrelay.consumer.subscription import SubscriptionState
 from sparkrelay.types import TopicPartition
 
-T0 = TopicPartition("t", 0)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Core:
@@ -143,3 +147,53 @@ def test_the_automatic_commit_before_leaving_is_marked_so(make_session):
     run(session, session.close(20))
     commits = [event for event in session.network.core.events if isinstance(event, Commit)]
     assert [(commit.retry, commit.automatic) for commit in commits] == [(True, True)]
+
+
+def adopt_needed(*partitions):
+    return AdoptNeeded(1, "range", MemberAssignment(partitions), GroupMetadata("g", 5, "m"))
+
+
+def test_only_what_made_the_member_give_up_is_raised_by_every_poll(make_session):
+    """Other errors may come while it is given up, and before the application hears of it."""
+    session = make_session()
+    become_member(session)
+    session.network.core.given_up = True
+    session.mailbox.put(ErrorRaised(ValueError("of a partition")))
+    session.mailbox.put(ErrorRaised(KeyError("of the group"), fatal=True))
+    session.mailbox.put(ErrorRaised(ValueError("of another")))
+    with pytest.raises(ValueError, match="of a partition"):
+        run(session, session.poll(0, None, None))
+    for _ in range(2):
+        with pytest.raises(KeyError, match="of the group"):
+            run(session, session.poll(0, None, None))
+
+
+def test_the_core_marks_what_made_the_member_give_up(cluster):
+    mailbox = Mailbox()
+    config = ConsumerConfig.from_dict({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"})
+    core = ConsumerCore(
+        config,
+        cluster({"t": 1}),
+        mailbox=mailbox,
+        subscription=SubscriptionState(),
+        assignors=offered((), ("range",)),
+        buffer=None,
+    )
+    core.fail(ValueError("of a partition"))
+    core.membership.subscribe(frozenset({"t"}), None, 0.0)
+    core.membership.refused(KeyError("of the group"))
+    core.fail(ValueError("of another"))
+    events = []
+    while (event := mailbox.take()) is not None:
+        events.append(event)
+    assert [event.fatal for event in events if isinstance(event, ErrorRaised)] == [False, True, False]
+
+
+def test_a_poll_whose_callbacks_took_long_counts_from_their_end(make_session):
+    """The member may have left meanwhile: it comes back when it hears that the application lives."""
+    heard = []
+    session = make_session()
+    become_member(session, on_assigned=lambda *_: heard.append(session.network.polled_at))
+    session.mailbox.put(adopt_needed(T0, T1))
+    run(session, session.poll(0, None, None))
+    assert session.network.polled_at > heard[0]
