@@ -329,6 +329,8 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._events: deque[BackgroundEvent] = deque()
+        #: What ``take`` returned last, until the application is done with it.
+        self.taken: BackgroundEvent | None = None
         self._bells: list[Callable[[], object]] = []
         self._woken = False
         self._deaf = False
@@ -341,13 +343,23 @@ class Mailbox:
     def take(self) -> BackgroundEvent | None:
         """Return the oldest event, None if there is none; cancelled steps are dropped."""
         while self._events:
-            event = self._events.popleft()
+            # Before it is removed: a Ctrl-C may come between any two instructions.
+            event = self.taken = self._events[0]
+            self._events.popleft()
             if not (isinstance(event, Step) and event.cancelled):
                 return event
+        self.taken = None
         return None
+
+    def put_back(self) -> None:
+        """Have ``take`` return once more what it returned last: it was not dealt with."""
+        event, self.taken = self.taken, None
+        if event is not None and not (self._events and self._events[0] is event):
+            self._events.appendleft(event)
 
     def discard_steps(self) -> None:
         """Forget the steps of rebalances that have become pointless; errors stay."""
+        self.taken = None
         errors = []
         while self._events:
             event = self._events.popleft()
@@ -357,6 +369,7 @@ class Mailbox:
 
     def clear(self) -> None:
         """Forget all events."""
+        self.taken = None
         self._events.clear()
 
     def notify(self, _: object = None) -> None:

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.access import AccessControl
     from sparkrelay.consumer.assignor import GroupMetadata, PartitionAssignor
     from sparkrelay.consumer.deserializers import Deserializer
-    from sparkrelay.consumer.events import Adopted, Assigned, Prepared
+    from sparkrelay.consumer.events import Adopted, Assigned, BackgroundEvent, Prepared
     from sparkrelay.consumer.flows import Flow
     from sparkrelay.consumer.network import NetworkThread
     from sparkrelay.consumer.rebalance import Callback
@@ -287,36 +287,44 @@ class Session:
         ran = False
         if self._commits.have_news:
             yield from self._commits.run_callbacks()
-        while (event := self.mailbox.take()) is not None:
-            error: BaseException | None = None
-            match event:
-                case ErrorRaised(OffsetOutOfRangeException(partitions=lacking)) if lacking and self._all_placed(
-                    lacking
-                ):
-                    pass  # the application went somewhere with seek() meanwhile
-                case ErrorRaised():
-                    error = event.error
-                    if event.fatal:
-                        self._group_failure = event.error
-                case JoinNeeded():
-                    held = self.subscription.assigned
-                    error = yield from self._rebalance.prepare(event, self._answer)
-                    ran = ran or held != self.subscription.assigned
-                case AssignNeeded():
-                    error = self._rebalance.assign(event, self._answer)
-                case AdoptNeeded():
-                    held = self.subscription.assigned
-                    if held and held.issubset(event.assignment.partitions):
-                        # Nothing is given up, so nobody waits for what is committed here.
-                        self._commits.soon()
-                    error = yield from self._rebalance.adopt(event, self._answer)
-                    ran = True
-            if error is not None:
-                raise error
-            self.check_open()  # a callback may have closed the consumer
+        outer = self.mailbox.taken  # a callback polls: its step is under way
+        try:
+            while (event := self.mailbox.take()) is not None:
+                changed, error = yield from self._deal_with(event)
+                self.mailbox.taken = None
+                ran = ran or changed
+                if error is not None:
+                    raise error
+                self.check_open()  # a callback may have closed the consumer
+        except BaseException:
+            # The network thread waits for the step's answer, whatever interrupted us before it could begin.
+            if self.mailbox.taken is not outer:
+                self.mailbox.put_back()
+            raise
         if (error := (yield from self._rebalance.introduce_again())) is not None:
             raise error
         return ran
+
+    def _deal_with(self, event: BackgroundEvent) -> Flow[tuple[bool, BaseException | None]]:
+        """Return whether a callback may have run, and the error to raise."""
+        held = self.subscription.assigned
+        match event:
+            case ErrorRaised(OffsetOutOfRangeException(partitions=lacking)) if lacking and self._all_placed(lacking):
+                return False, None  # the application went somewhere with seek() meanwhile
+            case ErrorRaised():
+                if event.fatal:
+                    self._group_failure = event.error
+                return False, event.error
+            case JoinNeeded():
+                error = yield from self._rebalance.prepare(event, self._answer)
+                return held != self.subscription.assigned, error
+            case AssignNeeded():
+                return False, self._rebalance.assign(event, self._answer)
+            case AdoptNeeded():
+                if held and held.issubset(event.assignment.partitions):
+                    # Nothing is given up, so nobody waits for what is committed here.
+                    self._commits.soon()
+                return True, (yield from self._rebalance.adopt(event, self._answer))
 
     def _all_placed(self, partitions: Iterable[tuple[str, int]]) -> bool:
         standings = (self.subscription.get(TopicPartition(*partition)) for partition in partitions)
@@ -325,6 +333,7 @@ class Session:
     def _answer(self, answer: Prepared | Assigned | Adopted) -> None:
         if not self.closed:
             self.network.submit(answer)
+        self.mailbox.taken = None
 
     def wakeup(self) -> None:
         """End a wait, or the next one. For any thread, and for signal handlers."""

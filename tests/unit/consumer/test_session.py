@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sys
 import time
 from types import SimpleNamespace
 
@@ -13,8 +15,9 @@ from sparkrelay.consumer.assignor import GroupMetadata, MemberAssignment
 from sparkrelay.consumer.assignors import offered
 from sparkrelay.consumer.config import ConsumerConfig
 from sparkrelay.consumer.core import ConsumerCore
-from sparkrelay.consumer.events import AdoptNeeded, Commit, ErrorRaised, Leave, Mailbox
+from sparkrelay.consumer.events import AdoptNeeded, Commit, ErrorRaised, Hold, JoinNeeded, Leave, Mailbox
 from sparkrelay.consumer.flows import blocking
+from sparkrelay.consumer.rebalance import RebalanceSteps
 from sparkrelay.consumer.requests import PollResult
 from sparkrelay.consumer.session import Session
 from sparkrelay.consumer.subscription import SubscriptionState
@@ -197,3 +200,68 @@ def test_a_poll_whose_callbacks_took_long_counts_from_their_end(make_session):
     session.mailbox.put(adopt_needed(T0, T1))
     run(session, session.poll(0, None, None))
     assert session.network.polled_at > heard[0]
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt at the n-th instruction of some functions, as Ctrl-C may at any of them."""
+
+    def __init__(self, number, *functions):
+        self.left, self.codes, self.fired = number, {function.__code__ for function in functions}, False
+
+    def __enter__(self):
+        self.before = sys.gettrace()
+        sys.settrace(self.trace)
+
+    def __exit__(self, *_):
+        sys.settrace(self.before)
+
+    def trace(self, frame, event, _):
+        if frame.f_code not in self.codes:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and not self.fired:
+            self.left -= 1
+            if self.left < 0:
+                self.fired = True
+                raise KeyboardInterrupt
+        return self.trace
+
+
+@pytest.mark.parametrize("lands_in", [(Session._serve, Mailbox.take), (RebalanceSteps.prepare,)])
+def test_an_interrupt_between_two_instructions_loses_no_step(make_session, lands_in):
+    """The member would wait for the answer for ever."""
+    session, number = make_session(), 0
+    become_member(session)
+    answers = []
+    session.network.submit = answers.append
+    while True:
+        answers.clear()
+        session.mailbox.put(JoinNeeded(number, Hold.KEEP, frozenset({"t"}), frozenset()))
+        interrupt = Interrupt(number, *lands_in)
+        with contextlib.suppress(KeyboardInterrupt), interrupt:
+            run(session, session.poll(0, None, None))
+        with contextlib.suppress(KeyboardInterrupt):
+            run(session, session.poll(0, None, None))
+        if not interrupt.fired:
+            break
+        assert any(answer.number == number for answer in answers), number
+        assert session.mailbox.take() is None
+        number += 1
+    assert number > 20
+
+
+def test_a_poll_within_a_callback_does_not_run_its_step_again(make_session):
+    session = make_session()
+    calls = []
+
+    def assigned(*_):
+        calls.append("assigned")
+        session.mailbox.put(ErrorRaised(ValueError("no")))
+        with pytest.raises(ValueError, match="no"):
+            run(session, session.poll(0, None, None))
+
+    become_member(session, on_assigned=assigned)
+    session.mailbox.put(adopt_needed(T0, T1))
+    run(session, session.poll(0, None, None))
+    run(session, session.poll(0, None, None))
+    assert calls == ["assigned"]
