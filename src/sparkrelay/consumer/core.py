@@ -158,7 +158,7 @@ class ConsumerCore:
 
     def _tell(self, step: JoinNeeded | AssignNeeded | AdoptNeeded) -> None:
         if self._story is not None and self.membership is not None:
-            self._story.told(step, self.membership.reason, self.now)
+            self._story.told(step, self.membership.reason, self.now, away=self.awaits_poll)
         self._mailbox.put(step)
 
     def process(self, event: ApplicationEvent, now: float) -> None:
@@ -167,6 +167,8 @@ class ConsumerCore:
         match event:
             case Polled(time):
                 if self.membership is not None:
+                    if self._story is not None and self.awaits_poll:
+                        self._story.returned(now)
                     self.membership.polled(time)
             case Prepared() | Assigned() | Adopted():
                 if self._story is not None:

@@ -15,8 +15,20 @@ from sparkrelay.consumer.assignor import GroupMetadata, MemberAssignment
 from sparkrelay.consumer.assignors import offered
 from sparkrelay.consumer.config import ConsumerConfig
 from sparkrelay.consumer.core import ConsumerCore
-from sparkrelay.consumer.events import AdoptNeeded, Commit, ErrorRaised, Hold, JoinNeeded, Leave, Mailbox
+from sparkrelay.consumer.events import (
+    Adopted,
+    AdoptNeeded,
+    Commit,
+    ErrorRaised,
+    Hold,
+    JoinNeeded,
+    Leave,
+    Mailbox,
+    Polled,
+    Subscribe,
+)
 from sparkrelay.consumer.flows import blocking
+from sparkrelay.consumer.metrics import ConsumerMetrics
 from sparkrelay.consumer.rebalance import RebalanceSteps
 from sparkrelay.consumer.requests import PollResult
 from sparkrelay.consumer.session import Session
@@ -265,3 +277,26 @@ def test_a_poll_within_a_callback_does_not_run_its_step_again(make_session):
     run(session, session.poll(0, None, None))
     run(session, session.poll(0, None, None))
     assert calls == ["assigned"]
+
+
+def test_the_core_tells_the_story_when_a_member_that_was_away_is_polled(cluster):
+    metrics = ConsumerMetrics()
+    config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "group.protocol": "consumer"}
+    core = ConsumerCore(
+        ConsumerConfig.from_dict(config),
+        cluster({"t": 1}),
+        mailbox=Mailbox(),
+        subscription=SubscriptionState(),
+        assignors=(),
+        buffer=None,
+        metrics=metrics,
+    )
+    core.process(Subscribe(frozenset({"t"}), None), 0.0)
+    core.now = 300.0
+    core.membership.poll(300.0)
+    assert core.awaits_poll
+    core.process(Polled(1000.0), 1000.0)
+    core.now = 1001.0
+    core._tell(adopt_needed(T0))
+    core.process(Adopted(1), 1002.0)
+    assert metrics.snapshot(SubscriptionState(), 1002.0)["rebalance-latency-total"] == 2000
