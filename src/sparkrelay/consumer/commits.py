@@ -29,7 +29,7 @@ __all__ = ["CommitManager", "Committed"]
 
 #: Newer versions name topics by id only.
 _LAST_VERSION_WITH_NAMES: Final = 9
-_FENCED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+_FENCED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND})
 _OUTDATED: Final = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
 #: Committed offsets: (offset, leader epoch, metadata); partitions without one are missing.
@@ -199,7 +199,8 @@ class CommitManager:
                     self._coordinator.lost(ErrorCode(code).name)
                 elif code in _FENCED:
                     if place is not None and place == self._place():
-                        self._fenced(code)
+                        # With a group that is gone its members are forgotten.
+                        self._fenced(ErrorCode.UNKNOWN_MEMBER_ID if code == ErrorCode.GROUP_ID_NOT_FOUND else code)
                     return CommitFailedException(
                         f"{commit.call.what}: group {self._group_id!r} does not count this consumer as a member "
                         f"({ErrorCode(code).name}): it was silent or did not poll for too long, and its partitions "

@@ -179,6 +179,7 @@ class Session:
 
     def enforce_rebalance(self, reason: str) -> None:
         """Ask for a rebalance."""
+        self.require_group("enforce_rebalance()")
         self.network.submit(Rejoin(reason))
 
     def group_metadata(self) -> GroupMetadata:

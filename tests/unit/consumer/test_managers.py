@@ -373,6 +373,17 @@ def test_an_expelled_members_commit_fails_and_the_membership_hears_of_it(committ
     assert committing.fenced == [code]
 
 
+def test_a_commit_to_a_group_that_is_gone_ends_the_membership(committing, make_call):
+    """OffsetCommit of version 9 says so with a code of its own; the group's members are forgotten with it."""
+    call = make_call()
+    committing.commit(call)
+    committing.driver.poll()
+    committing.driver.answer("OffsetCommit", committed(ErrorCode.GROUP_ID_NOT_FOUND))
+    with pytest.raises(CommitFailedException, match="GROUP_ID_NOT_FOUND"):
+        call.future.result(0)
+    assert committing.fenced == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
 def test_a_late_refusal_does_not_fence_the_next_generation(committing, make_call):
     committing.commit(make_call())
     committing.driver.poll()

@@ -33,6 +33,7 @@ from sparkrelay.consumer.rebalance import RebalanceSteps
 from sparkrelay.consumer.requests import PollResult
 from sparkrelay.consumer.session import Session
 from sparkrelay.consumer.subscription import SubscriptionState
+from sparkrelay.errors import ConfigException
 from sparkrelay.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -300,3 +301,9 @@ def test_the_core_tells_the_story_when_a_member_that_was_away_is_polled(cluster)
     core._tell(adopt_needed(T0))
     core.process(Adopted(1), 1002.0)
     assert metrics.snapshot(SubscriptionState(), 1002.0)["rebalance-latency-total"] == 2000
+
+
+def test_a_rebalance_needs_a_group(make_session):
+    session = make_session(group_id=None)
+    with pytest.raises(ConfigException, match=r"enforce_rebalance\(\) needs a group"):
+        session.enforce_rebalance("please")
