@@ -223,6 +223,7 @@ class Interrupt:
 
     def __enter__(self):
         self.before = sys.gettrace()
+        sys._getframe().f_trace_opcodes = True  # Python 3.12 looks at it only when tracing begins
         sys.settrace(self.trace)
 
     def __exit__(self, *_):
