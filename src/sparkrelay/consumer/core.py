@@ -200,7 +200,7 @@ class ConsumerCore:
             case ListOffsets(call, wanted, read_committed):
                 self._offsets.ask(call, wanted, read_committed=read_committed)
             case TopicsAsked(call, topics):
-                self._topics.ask(topics, lambda: self._settle(call, topics))
+                self._topics.ask(topics, lambda: self._settle(call, topics), call.fail)
 
     def _settle(self, call: Call, topics: frozenset[str] | None) -> None:
         refusal = self._topics.refusal(topics or ())

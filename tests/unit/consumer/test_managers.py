@@ -615,3 +615,27 @@ def test_a_refused_login_is_told(knowing):
     knowing.driver.poll()
     knowing.answer(error=AuthenticationException("no"))
     assert len(knowing.failures) == 1
+
+
+def test_whoever_waits_for_metadata_gets_it_once_the_login_is_mended(knowing, metadata_message):
+    """A leader that never hears of its topics would never assign, and the group would wait for it."""
+    heard = []
+    knowing.manager.ask(frozenset({"x"}), lambda: heard.append(1))
+    knowing.manager.stale("y")
+    knowing.driver.poll()
+    knowing.answer(error=AuthenticationException("no"))
+    assert (heard, len(knowing.failures)) == ([], 1)
+    assert knowing.driver.poll() == []
+    assert knowing.driver.pass_time(0.1) == ["TopicsWanted"]
+    assert knowing.answer(metadata_message({"x": 1, "y": 1})) == {"x", "y"}
+    assert heard == [1]
+
+
+def test_a_question_that_can_fail_does_so_at_once_and_poll_hears_nothing(knowing):
+    heard, refused = [], []
+    knowing.manager.ask(frozenset({"x"}), lambda: heard.append(1), refused.append)
+    knowing.driver.poll()
+    error = AuthenticationException("no")
+    knowing.answer(error=error)
+    assert (heard, refused, knowing.failures) == ([], [error], [])
+    assert knowing.driver.pass_time(100) == []
