@@ -84,6 +84,15 @@ class CommitManager:
         else:
             self._fetches.append((call, partitions, self._make_state()))
 
+    def refused(self, error: KafkaException) -> bool:
+        """Fail whatever waits for a coordinator: we may not know it. Return whether anybody waited."""
+        commits = list(self._commits)[self._commit_state.in_flight :]
+        calls = [c.call for c in commits] + [call for call, _, state in self._fetches if not state.in_flight]
+        waiting = [call for call in calls if not call.done]
+        for call in waiting:
+            call.fail(error)
+        return bool(waiting)
+
     def poll(self, now: float) -> PollResult:
         """Return the next commit and all fetches that are not under way."""
         while self._commits and self._commits[0].call.done and not self._commit_state.in_flight:

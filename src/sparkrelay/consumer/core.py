@@ -293,10 +293,13 @@ class ConsumerCore:
         self._subscription.match(topics)
         self._want_topics()
 
-    def _group_failed(self, error: Exception) -> None:
-        if self.membership is not None and self.membership.active:
+    def _group_failed(self, error: KafkaException) -> None:
+        assert self.membership is not None, "made together with the coordinator"
+        assert self._commits is not None, "made together with the coordinator"
+        heard = self._commits.refused(error)
+        if self.membership.active:
             self.membership.refused(error)
-        else:
+        elif not heard:
             self.fail(error)
 
     def _make_positions(self, buffer: FetchBuffer) -> PositionsManager:

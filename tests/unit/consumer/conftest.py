@@ -91,7 +91,7 @@ class Driver:
     def answer(self, name, message=None, error=None):
         """Answer the oldest request of a kind; return it."""
         unsent = self.find(name)
-        self.waiting.remove(unsent)
+        self.waiting = [one for one in self.waiting if one is not unsent]
         unsent.handle(message, error, self.now)
         return unsent.request
 
