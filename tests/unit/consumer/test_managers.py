@@ -45,6 +45,9 @@ class Located:
     def lost(self, why):
         self.losses.append(why)
 
+    def silent(self, node, why):
+        self.lost(why)
+
 
 class Asker:
     def __init__(self):
@@ -189,8 +192,47 @@ def test_a_moved_coordinator_is_lost_and_the_heartbeat_repeated_soon(beating):
 
 def test_silence_for_a_session_loses_the_coordinator(beating):
     beating.driver.pass_time(3)
-    beating.driver.pass_time(7)
-    assert "no heartbeat was answered for 10 s" in str(beating.coordinator_.losses[0])
+    beating.driver.pass_time(10)
+    assert "a heartbeat was not answered for 10 s" in str(beating.coordinator_.losses[0])
+
+
+def test_a_coordinator_that_was_away_for_a_session_is_not_lost_again_when_it_is_found(beating):
+    beating.coordinator_.node = None
+    beating.driver.pass_time(60)
+    beating.coordinator_.node = 2
+    assert beating.driver.pass_time(1) == ["Heartbeat"]
+    beating.driver.pass_time(1)
+    assert beating.coordinator_.losses == []
+
+
+def test_silence_for_a_session_drops_the_connections_on_which_an_answer_is_awaited(finding, make_state):
+    """A broker that hangs keeps its connections open: what waits there must not wait for request.timeout.ms."""
+    heartbeats = HeartbeatManager(Placed(), finding, session_timeout=10.0, state=make_state())
+    driver = finding.driver.__class__(heartbeats, finding)
+    driver.poll()
+    driver.answer("FindCoordinator", found())
+    driver.poll()
+    assert driver.pass_time(3) == ["Heartbeat"]
+    assert driver.pass_time(9.9) == []
+    assert driver.dropped == []
+    assert driver.waits["HeartbeatManager"] == pytest.approx(0.1)
+    driver.pass_time(0.1)
+    assert driver.dropped == [(2, "group"), (2, "join")]
+    driver.answer("Heartbeat", error=DisconnectException("the broker did not answer in time"))
+    driver.poll()
+    driver.answer("FindCoordinator", found(1))
+    assert driver.pass_time(0.1) == ["Heartbeat"]
+    assert driver.find("Heartbeat").node == 1
+    assert driver.dropped == [(2, "group"), (2, "join")]
+
+
+def test_a_coordinator_that_moved_keeps_its_connections(finding):
+    finding.need()
+    finding.driver.poll()
+    finding.driver.answer("FindCoordinator", found())
+    finding.lost("a test")
+    finding.driver.poll()
+    assert finding.driver.dropped == []
 
 
 # -- commits -----------------------------------------------------------------------------------------------------------
