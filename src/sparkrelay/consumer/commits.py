@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.messages import OffsetCommitRequest, OffsetFetchRequest
 from sparkrelay.consumer.coordinator import GROUP_LANE
-from sparkrelay.consumer.heartbeats import COORDINATOR_MOVED
 from sparkrelay.consumer.requests import NOTHING, PollResult, RequestState, Unsent
 from sparkrelay.errors import CommitFailedException, KafkaException
 from sparkrelay.types import TopicPartition
@@ -186,9 +185,8 @@ class CommitManager:
                 code = answer.error_code
                 if not code:
                     continue
-                if code in COORDINATOR_MOVED:
-                    self._coordinator.lost(ErrorCode(code).name)
-                elif code in _FENCED:
+                self._coordinator.moved(code)
+                if code in _FENCED:
                     if place is not None and place == self._place():
                         self._fenced(code)
                     return CommitFailedException(
@@ -196,9 +194,9 @@ class CommitManager:
                         f"({ErrorCode(code).name}): it was silent or did not poll for too long, and its partitions "
                         "are others' now. Poll more often, take fewer records a time, or raise max.poll.interval.ms"
                     )
-                elif code == ErrorCode.STALE_MEMBER_EPOCH:
+                if code == ErrorCode.STALE_MEMBER_EPOCH:
                     return self._stale(commit)
-                elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+                if code == ErrorCode.REBALANCE_IN_PROGRESS:
                     return CommitFailedException(
                         f"{commit.call.what}: group {self._group_id!r} is rebalancing; call poll() and commit again"
                     )
@@ -271,8 +269,7 @@ class CommitManager:
                         partition = TopicPartition(topic.name, answer.partition_index)
                         text = answer.metadata or ""
                         found[partition] = answer.committed_offset, answer.committed_leader_epoch, text
-            if code in COORDINATOR_MOVED:
-                self._coordinator.lost(ErrorCode(code).name)
+            self._coordinator.moved(code)
             if code:
                 error = broker_error(code, call.what)
                 # The next heartbeat tells us our epoch, or that we have none.

@@ -10,7 +10,7 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.client.broker_errors import broker_error
+from sparkrelay.client.broker_errors import ErrorCode, broker_error, error_name
 from sparkrelay.client.messages import FindCoordinatorRequest
 from sparkrelay.consumer.group_requests import JOIN_LANE
 from sparkrelay.consumer.requests import NOTHING, PollResult, RequestState, Unsent
@@ -26,6 +26,7 @@ __all__ = ["GROUP_LANE", "CoordinatorManager"]
 
 #: Heartbeats and commits; they must never wait behind a JoinGroup, which the broker holds back.
 GROUP_LANE: Final = "group"
+_MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _log = logging.getLogger(__name__)
 
 
@@ -75,6 +76,13 @@ class CoordinatorManager:
         if self._node is not None:
             _log.info("group %s: coordinator %s is not it any more: %s", self._group_id, self._node, why)
             self._node = None
+
+    def moved(self, code: int) -> bool:
+        """Forget the coordinator if ``code``, which it answered, says so; return whether it did."""
+        if code not in _MOVED:
+            return False
+        self.lost(error_name(code))
+        return True
 
     def silent(self, node: int, why: object) -> None:
         """Forget a coordinator that hangs: its connections stay open, and what waits there would wait too long."""

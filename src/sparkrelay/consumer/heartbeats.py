@@ -7,7 +7,7 @@ member that does not poll for ``max.poll.interval.ms`` is taken care of by the m
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.consumer.coordinator import GROUP_LANE
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.membership import Membership
     from sparkrelay.errors import KafkaException
 
-__all__ = ["COORDINATOR_MOVED", "HeartbeatManager"]
-
-#: Codes that say: find the coordinator again.
-COORDINATOR_MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+__all__ = ["HeartbeatManager"]
 
 
 class HeartbeatManager:
@@ -86,13 +83,13 @@ class HeartbeatManager:
 
     def _answered(self, life: int, message: Any, error: KafkaException | None, now: float) -> None:
         code = 0 if message is None else message.error_code
-        if code in COORDINATOR_MOVED or code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        if error is not None:
+            self._coordinator.lost(error)
+        elif self._coordinator.moved(code) or code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             error = broker_error(code, "heartbeat")
         if error is not None:
             self._state.failed(now)
             self._due = now
-            if code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                self._coordinator.lost(error)
             if life == self._membership.life:
                 self._membership.heartbeat_failed(error)
             return

@@ -45,6 +45,12 @@ class Located:
     def lost(self, why):
         self.losses.append(why)
 
+    def moved(self, code):
+        if code in {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}:
+            self.lost(code)
+            return True
+        return False
+
     def silent(self, node, why):
         self.lost(why)
 
@@ -122,6 +128,24 @@ def test_a_lost_coordinator_is_looked_for_when_needed(finding):
     assert finding.driver.poll() == []
     finding.need()
     assert finding.driver.poll() == ["FindCoordinator"]
+
+
+@pytest.mark.parametrize(
+    ("code", "moved"),
+    [
+        (0, False),
+        (ErrorCode.NOT_COORDINATOR, True),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, True),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, False),
+        (ErrorCode.UNKNOWN_MEMBER_ID, False),
+    ],
+)
+def test_a_coordinator_that_says_that_it_is_not_one_is_lost(finding, code, moved):
+    finding.need()
+    finding.driver.poll()
+    finding.driver.answer("FindCoordinator", found())
+    assert finding.moved(code) is moved
+    assert finding.node == (None if moved else 2)
 
 
 # -- heartbeats --------------------------------------------------------------------------------------------------------
