@@ -2,7 +2,7 @@
 
 A pattern must match a topic's whole name, as in Kafka (``Matcher.matches``). Kafka's internal topics
 (``__consumer_offsets``, ...) never match, as with its ``exclude.internal.topics=true``. Under KIP-848 the broker
-matches; only ``topics_or_pattern``, which reads what ``subscribe`` is given, serves both.
+matches, and nothing here is used.
 """
 
 from __future__ import annotations
