@@ -36,7 +36,6 @@ from sparkrelay.consumer.assignor import GroupMetadata
 from sparkrelay.consumer.coordinator import GROUP_LANE
 from sparkrelay.consumer.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
 from sparkrelay.consumer.group_requests import JOIN_LANE, join_request, leave_request, refusal, sync_request
-from sparkrelay.consumer.heartbeats import COORDINATOR_MOVED
 from sparkrelay.consumer.leading import TopicWatch
 from sparkrelay.consumer.pattern_topics import PatternTopics
 from sparkrelay.consumer.requests import PollResult, RequestState, Unsent
@@ -403,10 +402,8 @@ class ClassicMembership:
             self._retry.failed(now)
             self._forget_generation(forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
             self._prepare(Hold.LOSE, f"the coordinator does not know the member ({ErrorCode(code).name})")
-        elif code in COORDINATOR_MOVED:
-            self._retry.failed(now)
-            self._coordinator.lost(error)
         elif error.retriable or code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._coordinator.moved(code)
             self._retry.failed(now)
         else:
             self.refused(error)
@@ -490,8 +487,7 @@ class ClassicMembership:
         elif code == ErrorCode.REBALANCE_IN_PROGRESS or error.retriable:
             if code == ErrorCode.REBALANCE_IN_PROGRESS:
                 self._retry.succeeded()
-            if code in COORDINATOR_MOVED:
-                self._coordinator.lost(error)
+            self._coordinator.moved(code)
             self._prepare(self._planned_hold(), f"the rebalance began anew ({ErrorCode(code).name})")
         else:
             self.refused(error)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.messages import OffsetCommitRequest, OffsetFetchRequest
 from sparkrelay.consumer.coordinator import GROUP_LANE
-from sparkrelay.consumer.heartbeats import COORDINATOR_MOVED
 from sparkrelay.consumer.requests import NOTHING, PollResult, RequestState, Unsent
 from sparkrelay.errors import CommitFailedException, KafkaException
 from sparkrelay.types import TopicPartition
@@ -83,6 +82,15 @@ class CommitManager:
             call.settle({})
         else:
             self._fetches.append((call, partitions, self._make_state()))
+
+    def refused(self, error: KafkaException) -> bool:
+        """Fail whatever waits for a coordinator: we may not know it. Return whether anybody waited."""
+        commits = list(self._commits)[self._commit_state.in_flight :]
+        calls = [commit.call for commit, _ in commits] + [call for call, _, state in self._fetches if not state.in_flight]
+        waiting = [call for call in calls if not call.done]
+        for call in waiting:
+            call.fail(error)
+        return bool(waiting)
 
     def poll(self, now: float) -> PollResult:
         """Return the next commit and all fetches that are not under way."""
@@ -195,9 +203,8 @@ class CommitManager:
                     gone = broker_error(code, where)
                     gone.retriable = False
                     continue
-                if code in COORDINATOR_MOVED:
-                    self._coordinator.lost(ErrorCode(code).name)
-                elif code in _FENCED:
+                self._coordinator.moved(code)
+                if code in _FENCED:
                     if place is not None and place == self._place():
                         # With a group that is gone its members are forgotten.
                         self._fenced(ErrorCode.UNKNOWN_MEMBER_ID if code == ErrorCode.GROUP_ID_NOT_FOUND else code)
@@ -206,9 +213,9 @@ class CommitManager:
                         f"({ErrorCode(code).name}): it was silent or did not poll for too long, and its partitions "
                         "are others' now. Poll more often, take fewer records a time, or raise max.poll.interval.ms"
                     )
-                elif code == ErrorCode.STALE_MEMBER_EPOCH:
+                if code == ErrorCode.STALE_MEMBER_EPOCH:
                     return self._stale(commit)
-                elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+                if code == ErrorCode.REBALANCE_IN_PROGRESS:
                     return CommitFailedException(
                         f"{commit.call.what}: group {self._group_id!r} is rebalancing; call poll() and commit again"
                     )
@@ -278,8 +285,7 @@ class CommitManager:
                         partition = TopicPartition(topic.name, answer.partition_index)
                         text = answer.metadata or ""
                         found[partition] = answer.committed_offset, answer.committed_leader_epoch, text
-            if code in COORDINATOR_MOVED:
-                self._coordinator.lost(ErrorCode(code).name)
+            self._coordinator.moved(code)
             if code:
                 error = broker_error(code, call.what)
                 # The next heartbeat tells us our epoch, or that we have none.

@@ -202,7 +202,7 @@ class ConsumerCore:
             case ListOffsets(call, wanted, read_committed):
                 self._offsets.ask(call, wanted, read_committed=read_committed)
             case TopicsAsked(call, topics):
-                self._topics.ask(topics, lambda: self._settle(call, topics))
+                self._topics.ask(topics, lambda: self._settle(call, topics), call.fail)
 
     def _settle(self, call: Call, topics: frozenset[str] | None) -> None:
         refusal = self._topics.refusal(topics or ())
@@ -295,10 +295,13 @@ class ConsumerCore:
         self._subscription.match(topics)
         self._want_topics()
 
-    def _group_failed(self, error: Exception) -> None:
-        if self.membership is not None and self.membership.active:
+    def _group_failed(self, error: KafkaException) -> None:
+        assert self.membership is not None, "made together with the coordinator"
+        assert self._commits is not None, "made together with the coordinator"
+        heard = self._commits.refused(error)
+        if self.membership.active:
             self.membership.refused(error)
-        else:
+        elif not heard:
             self.fail(error)
 
     def _member_failed(self, error: Exception) -> None:

@@ -18,7 +18,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sparkrelay.errors import TimeoutException, WakeupException
@@ -336,7 +336,12 @@ class Mailbox:
         self._deaf = False
 
     def put(self, event: BackgroundEvent) -> None:
-        """Add an event and end the wait for it."""
+        """Add an event and end the wait for it; an error is not added to one that says the same and still waits.
+
+        Whoever does not poll for an hour wants to hear of a refused topic once.
+        """
+        if isinstance(event, ErrorRaised) and any(_alike(event, waiting) for waiting in self._events.copy()):
+            return
         self._events.append(event)
         self.notify()
 
@@ -441,3 +446,11 @@ class Mailbox:
         return bool(
             wait.ready() or (wait.for_wakeup and self._woken and not self._deaf) or (wait.for_events and self._events)
         )
+
+
+def _alike(error: ErrorRaised, event: BackgroundEvent) -> bool:
+    """Tell whether an event is an error that says the same as another."""
+    if not isinstance(event, ErrorRaised) or replace(event, error=error.error) != error:
+        return False
+    one, other = error.error, event.error
+    return type(one) is type(other) and one.args == other.args and vars(one) == vars(other)

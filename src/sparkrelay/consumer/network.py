@@ -344,6 +344,9 @@ class Outlet:
         wait = math.inf
         for manager in core.managers:
             result = manager.poll(now)
+            for node, lane in result.dropped:
+                assert self._client is not None, "started"
+                self._client.drop(node, lane, "the broker did not answer in time")
             for unsent in result.requests:
                 self._send(unsent, now)
             wait = min(wait, result.wait)

@@ -47,10 +47,12 @@ class PollResult:
     Attributes:
         requests: to be sent.
         wait: seconds after which to poll it again at the latest, if nothing else happens before.
+        dropped: connections to close first, as (broker id, lane): what waits there will not be answered.
     """
 
     requests: tuple[Unsent, ...] = ()
     wait: float = math.inf
+    dropped: tuple[tuple[int, str], ...] = ()
 
 
 NOTHING: Final = PollResult()

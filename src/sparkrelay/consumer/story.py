@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.client.broker_errors import ErrorCode
+from sparkrelay.client.broker_errors import error_name
 from sparkrelay.consumer.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, JoinNeeded, Prepared
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ class RebalanceStory:
         code = getattr(message, "error_code", 0)
         if name in _BEATS:
             if error is not None or code:
-                self._say("%s: %s", name, error or _code(code))
+                self._say("%s: %s", name, error or error_name(code))
             return
-        what = str(error) if error is not None else _code(code) if code else "granted"
+        what = str(error) if error is not None else error_name(code) if code else "granted"
         self._say("%s: %s after %.3f s", name, what, now - sent_at)
 
     def ended(self, reason: str, now: float) -> None:
@@ -148,13 +148,6 @@ class RebalanceStory:
 
 _BEATS: Final = frozenset({"HeartbeatRequest", "ConsumerGroupHeartbeatRequest"})
 _TOLD: Final = _BEATS | {"JoinGroupRequest", "SyncGroupRequest", "LeaveGroupRequest"}
-
-
-def _code(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

@@ -145,6 +145,9 @@ class FoundCoordinator:
     def lost(self, why):
         pass
 
+    def moved(self, code):
+        return False
+
 
 class KnownTopics:
     def ask(self, topics, done):

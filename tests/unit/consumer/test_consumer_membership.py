@@ -37,6 +37,12 @@ class Located:
     def lost(self, why):
         self.losses += 1
 
+    def moved(self, code):
+        if code in {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}:
+            self.lost(code)
+            return True
+        return False
+
 
 class Topics:
     def __init__(self):

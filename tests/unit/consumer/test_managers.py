@@ -46,6 +46,15 @@ class Located:
     def lost(self, why):
         self.losses.append(why)
 
+    def moved(self, code):
+        if code in {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}:
+            self.lost(code)
+            return True
+        return False
+
+    def silent(self, node, why):
+        self.lost(why)
+
 
 class Asker:
     def __init__(self):
@@ -122,6 +131,24 @@ def test_a_lost_coordinator_is_looked_for_when_needed(finding):
     assert finding.driver.poll() == ["FindCoordinator"]
 
 
+@pytest.mark.parametrize(
+    ("code", "moved"),
+    [
+        (0, False),
+        (ErrorCode.NOT_COORDINATOR, True),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, True),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, False),
+        (ErrorCode.UNKNOWN_MEMBER_ID, False),
+    ],
+)
+def test_a_coordinator_that_says_that_it_is_not_one_is_lost(finding, code, moved):
+    finding.need()
+    finding.driver.poll()
+    finding.driver.answer("FindCoordinator", found())
+    assert finding.moved(code) is moved
+    assert finding.node == (None if moved else 2)
+
+
 # -- heartbeats --------------------------------------------------------------------------------------------------------
 
 
@@ -190,8 +217,47 @@ def test_a_moved_coordinator_is_lost_and_the_heartbeat_repeated_soon(beating):
 
 def test_silence_for_a_session_loses_the_coordinator(beating):
     beating.driver.pass_time(3)
-    beating.driver.pass_time(7)
-    assert "no heartbeat was answered for 10 s" in str(beating.coordinator_.losses[0])
+    beating.driver.pass_time(10)
+    assert "a heartbeat was not answered for 10 s" in str(beating.coordinator_.losses[0])
+
+
+def test_a_coordinator_that_was_away_for_a_session_is_not_lost_again_when_it_is_found(beating):
+    beating.coordinator_.node = None
+    beating.driver.pass_time(60)
+    beating.coordinator_.node = 2
+    assert beating.driver.pass_time(1) == ["Heartbeat"]
+    beating.driver.pass_time(1)
+    assert beating.coordinator_.losses == []
+
+
+def test_silence_for_a_session_drops_the_connections_on_which_an_answer_is_awaited(finding, make_state):
+    """A broker that hangs keeps its connections open: what waits there must not wait for request.timeout.ms."""
+    heartbeats = HeartbeatManager(Placed(), finding, session_timeout=10.0, state=make_state())
+    driver = finding.driver.__class__(heartbeats, finding)
+    driver.poll()
+    driver.answer("FindCoordinator", found())
+    driver.poll()
+    assert driver.pass_time(3) == ["Heartbeat"]
+    assert driver.pass_time(9.9) == []
+    assert driver.dropped == []
+    assert driver.waits["HeartbeatManager"] == pytest.approx(0.1)
+    driver.pass_time(0.1)
+    assert driver.dropped == [(2, "group"), (2, "join")]
+    driver.answer("Heartbeat", error=DisconnectException("the broker did not answer in time"))
+    driver.poll()
+    driver.answer("FindCoordinator", found(1))
+    assert driver.pass_time(0.1) == ["Heartbeat"]
+    assert driver.find("Heartbeat").node == 1
+    assert driver.dropped == [(2, "group"), (2, "join")]
+
+
+def test_a_coordinator_that_moved_keeps_its_connections(finding):
+    finding.need()
+    finding.driver.poll()
+    finding.driver.answer("FindCoordinator", found())
+    finding.lost("a test")
+    finding.driver.poll()
+    assert finding.driver.dropped == []
 
 
 # -- commits -----------------------------------------------------------------------------------------------------------
@@ -660,3 +726,27 @@ def test_a_refused_login_is_told(knowing):
     knowing.driver.poll()
     knowing.answer(error=AuthenticationException("no"))
     assert len(knowing.failures) == 1
+
+
+def test_whoever_waits_for_metadata_gets_it_once_the_login_is_mended(knowing, metadata_message):
+    """A leader that never hears of its topics would never assign, and the group would wait for it."""
+    heard = []
+    knowing.manager.ask(frozenset({"x"}), lambda: heard.append(1))
+    knowing.manager.stale("y")
+    knowing.driver.poll()
+    knowing.answer(error=AuthenticationException("no"))
+    assert (heard, len(knowing.failures)) == ([], 1)
+    assert knowing.driver.poll() == []
+    assert knowing.driver.pass_time(0.1) == ["TopicsWanted"]
+    assert knowing.answer(metadata_message({"x": 1, "y": 1})) == {"x", "y"}
+    assert heard == [1]
+
+
+def test_a_question_that_can_fail_does_so_at_once_and_poll_hears_nothing(knowing):
+    heard, refused = [], []
+    knowing.manager.ask(frozenset({"x"}), lambda: heard.append(1), refused.append)
+    knowing.driver.poll()
+    error = AuthenticationException("no")
+    knowing.answer(error=error)
+    assert (heard, refused, knowing.failures) == ([], [error], [])
+    assert knowing.driver.pass_time(100) == []
