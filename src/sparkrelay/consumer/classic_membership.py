@@ -275,16 +275,15 @@ class ClassicMembership:
             # The group may have begun the generation that we are joining; the answer to JoinGroup tells.
             return
         _log.warning(
-            "%s: member %s was expelled (%s): it was silent for session.timeout.ms=%d, or the group moved on",
+            "group %s: member %s was expelled (%s): it was silent for session.timeout.ms=%d, or the group moved on",
             self._settings.group_id, self.metadata.member_id, ErrorCode(code).name,
             self._settings.session_timeout * 1000,
         )  # fmt: skip
         self._forget_generation(forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
         self._hold = Hold.LOSE
-        if self.state in {State.STABLE, State.JOINING, State.ASSIGNING, State.SYNCING}:
+        # A step of preparation goes on; its answer tells whether there is anything to lose.
+        if self.state is not State.PREPARING:
             self._prepare(Hold.LOSE, "the member was expelled")
-        elif self.state is State.ADOPTING:
-            self._again = "the member was expelled"
 
     def refused(self, error: Exception) -> None:
         """Give up: joining again would not help."""
