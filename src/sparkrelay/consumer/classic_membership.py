@@ -119,6 +119,8 @@ class ClassicMembership:
         self._steps = 0
         #: Counts attempts; answers to requests of an earlier one are ignored.
         self._attempt = 0
+        #: Counts stays in a generation; answers to heartbeats of an earlier one are ignored.
+        self._life = 0
         self._hold = Hold.KEEP
         self._again = ""
         self._reason = ""
@@ -227,8 +229,8 @@ class ClassicMembership:
 
     @property
     def life(self) -> int:
-        """See ``Membership``: an answer to a heartbeat of an older generation says nothing about this one."""
-        return self.metadata.generation
+        """See ``Membership``. Not the generation: a static member that joins again may get its old one."""
+        return self._life
 
     @property
     def heartbeat_interval(self) -> float:
@@ -385,6 +387,7 @@ class ClassicMembership:
             self.refused(refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "joining", self._settings))
         else:
             self._retry.succeeded()
+            self._life += 1
             self.metadata = GroupMetadata(
                 self._settings.group_id, message.generation_id, message.member_id, self._settings.group_instance_id
             )
@@ -528,8 +531,8 @@ class ClassicMembership:
             if leaving.call.done:
                 self._left()
             return PollResult()
-        if self._nameless_join_in_flight:
-            return PollResult()
+        if self._nameless_join_in_flight and self._settings.group_instance_id is None:
+            return PollResult()  # static members say nothing when they go
         request = self._leave_request(leaving.reason, leaving.call)
         if request is None:
             leaving.call.settle(None)
@@ -592,6 +595,7 @@ class ClassicMembership:
         )
 
     def _forget_generation(self, *, forget_member: bool) -> None:
+        self._life += 1
         member_id = "" if forget_member else self.metadata.member_id
         self.metadata = GroupMetadata(self._settings.group_id, -1, member_id, self._settings.group_instance_id)
 

@@ -26,10 +26,11 @@ from sparkrelay.consumer.rebalance import RebalanceSteps
 from sparkrelay.consumer.requests import RequestState
 from sparkrelay.consumer.subscription import SubscriptionState
 from sparkrelay.consumer.wire import decode_subscription, encode_assignment, encode_subscription
-from sparkrelay.errors import DisconnectException
+from sparkrelay.errors import DisconnectException, SerializationException
 from sparkrelay.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+NULL_TOPICS = b"\x00\x01" + b"\xff\xff\xff\xff" + b"\xff\xff\xff\xff" + b"\x00\x00\x00\x00"
 
 
 class Located:
@@ -222,6 +223,19 @@ def test_expelled_while_preparing_loses_what_the_application_still_holds(group):
     assert group.step(JoinNeeded).hold is Hold.LOSE
 
 
+def test_answers_to_heartbeats_of_an_earlier_life_mean_nothing_though_the_generation_is_the_same(driver):
+    """A static member that joins a stable group again gets its old generation."""
+    group = Group(driver, group_instance_id="static")
+    group.settle()
+    first = group.membership.life
+    group.membership.heartbeat_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert group.membership.life != first
+    outside = group.membership.life
+    group.reply(Adopted(group.follow().number))
+    assert group.membership.metadata.generation == 1
+    assert group.membership.life not in {first, outside}
+
+
 def joining_again(group):
     group.settle()
     group.membership.rejoin("asked")
@@ -353,6 +367,18 @@ def test_static_members_do_not_say_good_bye(driver, make_call):
     assert call.done
 
 
+def test_static_members_do_not_wait_for_a_name_when_they_leave(driver, make_call):
+    """There is nothing to say to the broker, so nothing to wait for."""
+    group = Group(driver, group_instance_id="static")
+    group.subscribe()
+    group.prepare()
+    assert group.driver.poll() == ["JoinGroup"]
+    call = make_call()
+    group.membership.leave(call, "closing")
+    assert group.driver.poll() == []
+    assert call.done
+
+
 def test_a_member_that_does_not_poll_leaves(group):
     group.settle()
     assert group.driver.pass_time(299) == []
@@ -441,6 +467,25 @@ def test_a_name_that_another_took_over_is_fatal_and_named(driver, where):
             group.membership.heartbeat_refused(ErrorCode.FENCED_INSTANCE_ID)
     assert group.state is State.FATAL
     assert "group.instance.id='me'" in str(group.errors[0])
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_data_of_members_that_cannot_be_read_end_the_rebalance_with_a_named_error(group, leads):
+    """Null arrays: what some clients write for nothing at all."""
+    group.subscribe()
+    group.prepare()
+    group.driver.poll()
+    answer = group.joined(leader="m1", members={"m1": MemberSubscription(frozenset({"t"}))} if leads else {})
+    if leads:
+        answer.members[0].metadata = NULL_TOPICS
+        group.driver.answer("JoinGroup", answer)
+        assert group.state is State.STALE
+    else:
+        group.driver.answer("JoinGroup", group.joined())
+        group.driver.poll()
+        group.driver.answer("SyncGroup", SyncGroupResponse(error_code=0, assignment=NULL_TOPICS))
+        assert group.state is State.FATAL
+    assert isinstance(group.errors[0], SerializationException)
 
 
 def test_an_assignor_that_was_not_offered_is_refused(group):
