@@ -10,7 +10,8 @@ The transitions, with what ends each state:
     in the group   the coordinator does not know us or our epoch --> FENCED
     in the group   ``poll`` was not called for max.poll.interval.ms --> STALE, having left
     in the group   leave --> LEAVING
-    FENCED         the application has dropped its partitions (``JoinNeeded``, LOSE) --> JOINING
+    FENCED         the application has dropped its partitions (``JoinNeeded``, LOSE) --> JOINING; a static member first
+                   frees its name
     STALE          the same, and ``poll`` was called --> JOINING
     LEAVING        the farewell is handed over --> UNSUBSCRIBED; its answer settles the call
     any            an error that joining again does not change --> FATAL
@@ -128,6 +129,8 @@ class ConsumerMembership:
         self._polled_at = -math.inf
         self._life = 0
         self._introduced = False
+        #: Whether an earlier heartbeat of ours may hold our group.instance.id, and whether that is to be freed first.
+        self._holds_name = self._frees_name = False
         self._step: Step | None = None
         self._steps = 0
         self._released = self._polled_again = False
@@ -260,7 +263,7 @@ class ConsumerMembership:
     @property
     def beats(self) -> bool:
         """See ``Membership``."""
-        return self.state in _INSIDE
+        return self.state in _INSIDE and not self._frees_name
 
     @property
     def hurried(self) -> bool:
@@ -296,7 +299,7 @@ class ConsumerMembership:
         if message.error_code:
             self._heartbeat_refused(message.error_code, message.error_message)
             return
-        self._declaring = False
+        self._declaring = self._holds_name = False
         if message.heartbeat_interval_ms > 0:
             self.heartbeat_interval = message.heartbeat_interval_ms / 1000
         if message.member_id:
@@ -315,6 +318,8 @@ class ConsumerMembership:
     def heartbeat_failed(self, error: KafkaException) -> None:
         """See ``Membership``: the coordinator may have taken it in or not, so the next one says everything."""
         self._writer.forget()
+        if self.state is State.JOINING:
+            self._free_name()
         if isinstance(error, UnsupportedVersionException):
             self.refused(self._no_protocol(error))
         elif not error.retriable:
@@ -332,6 +337,8 @@ class ConsumerMembership:
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             # The member stays, and asks again: rights can be given without a restart.
             self._fail(error)
+        elif code == ErrorCode.UNRELEASED_INSTANCE_ID and joining and self._holds_name:
+            self._free_name()
         elif not is_retriable(code):
             self.refused(error)
 
@@ -430,6 +437,18 @@ class ConsumerMembership:
         _log.info("group %s: member %s joins: %s", self._settings.group_id, self._member_id, why)
         self._end_life()
         self.state = State.JOINING
+        if self._introduced:
+            self._free_name()
+
+    def _free_name(self) -> None:
+        """Have a static member say farewell before it joins: the broker does not let it in while it has it (KIP-848).
+
+        It may have it by a heartbeat whose answer was lost, and does have it after FENCED_MEMBER_EPOCH. The farewell
+        goes over the same connection in front of the join. If the broker answers it that the name is another member's,
+        then a join that is refused for the name is refused for good.
+        """
+        if self._settings.group_instance_id is not None:
+            self._holds_name = self._frees_name = True
 
     def _end_life(self) -> None:
         """Make answers to what is under way meaningless, and hold nothing any more."""
@@ -441,6 +460,7 @@ class ConsumerMembership:
         self._writer.forget()
         self._forget_assignment()
         self._released = self._polled_again = False
+        self._holds_name = self._frees_name = False
 
     def _release(self) -> None:
         """Have the application drop its partitions: others have them, or will."""
@@ -474,6 +494,8 @@ class ConsumerMembership:
 
         def handle(message: Any, error: KafkaException | None, now: float) -> None:
             del now
+            if message is not None and message.error_code == ErrorCode.FENCED_INSTANCE_ID:
+                self._holds_name = False
             if error is not None or message.error_code:
                 said = error if error is not None else error_name(message.error_code)
                 _log.info("group %s: leaving was not confirmed: %s", self._settings.group_id, said)
@@ -496,6 +518,11 @@ class ConsumerMembership:
         patience = self._polled_at + self._settings.max_poll_interval - now
         if patience <= 0:
             return self._give_up_polling()
+        if self._frees_name:
+            if self._coordinator.need() is None:
+                return PollResult(wait=patience)
+            self._frees_name = False
+            return PollResult(self._say_farewell(None), patience)
         if self.state is State.RECONCILING and self._step is None and not self._declaring:
             return PollResult(wait=min(patience, self._reconcile(now)))
         return PollResult(wait=patience)
