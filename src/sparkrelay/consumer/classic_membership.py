@@ -176,6 +176,9 @@ class ClassicMembership:
         self._subscription = topics
         if self.state is State.UNSUBSCRIBED:
             self._prepare(Hold.KEEP, "the consumer subscribed")
+        elif isinstance(self._step, JoinNeeded):
+            if topics != self._step.topics:
+                self._prepare_anew()
         elif self.state not in _OUTSIDE and topics != self._joined_for:
             self.rejoin("the subscription changed")
 
@@ -201,6 +204,7 @@ class ClassicMembership:
             self._take_assigned(answer, now)
         else:
             self.state = State.STABLE
+            self._retry.succeeded()
             if answer.revoked:
                 self._again = self._again or "partitions were given up for others to take"
 
@@ -336,6 +340,12 @@ class ClassicMembership:
         dropped = self._joined_for - self._subscription
         self._announce(JoinNeeded(self._next_step(), hold, self._subscription, dropped))
 
+    def _prepare_anew(self) -> None:
+        """Have the application prepare for another subscription than it began to; nobody was asked to join yet."""
+        again = self._again
+        self._prepare(self._hold, self._reason)
+        self._again = again
+
     def _planned_hold(self) -> Hold:
         if self.metadata.generation < 0:
             return Hold.LOSE
@@ -379,14 +389,14 @@ class ClassicMembership:
             return
         code = message.error_code
         if code == ErrorCode.MEMBER_ID_REQUIRED:
-            self._retry.succeeded()
+            self._retry.answered()
             self._name(message.member_id)
         elif code:
             self._join_refused(code, now)
         elif message.protocol_name not in dict(self._settings.assignors):
             self.refused(refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "joining", self._settings))
         else:
-            self._retry.succeeded()
+            self._retry.answered()  # a success is only what ends in STABLE
             self._life += 1
             self.metadata = GroupMetadata(
                 self._settings.group_id, message.generation_id, message.member_id, self._settings.group_instance_id
@@ -394,7 +404,7 @@ class ClassicMembership:
             self._protocol = message.protocol_name
             leads = message.leader == message.member_id
             if leads:
-                self._lead(message.members, skip_assignment=message.skip_assignment)
+                self._lead(message.members, now, skip_assignment=message.skip_assignment)
             else:
                 self._assignments = {}
                 self.state = State.SYNCING
@@ -421,7 +431,7 @@ class ClassicMembership:
 
     # -- leading -----------------------------------------------------------------------------------------------------
 
-    def _lead(self, members: list[Any], *, skip_assignment: bool) -> None:
+    def _lead(self, members: list[Any], now: float, *, skip_assignment: bool) -> None:
         """Get fresh metadata of what the members want, then have the assignor run, unless the assignment stands."""
         self.state = State.ASSIGNING
         try:
@@ -431,7 +441,7 @@ class ClassicMembership:
             }
         except SparkRelayError as error:
             self._fail(error)
-            self._step_out(self._polled_at, str(error))
+            self._step_out(now, str(error))
             return
         topics = frozenset[str]().union(*(s.topics for s in subscriptions.values()))
         if skip_assignment:
@@ -475,7 +485,7 @@ class ClassicMembership:
         if code:
             self._sync_refused(code, now)
             return
-        self._retry.succeeded()
+        self._retry.answered()
         try:
             assignment = decode_assignment(bytes(message.assignment))
         except SparkRelayError as unreadable:
@@ -486,12 +496,13 @@ class ClassicMembership:
 
     def _sync_refused(self, code: int, now: float) -> None:
         error = refusal(code, "getting the assignment", self._settings)
-        self._retry.failed(now)
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._retry.answered()
+        else:
+            self._retry.failed(now)
         if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
             self.fenced(code)
         elif code == ErrorCode.REBALANCE_IN_PROGRESS or error.retriable:
-            if code == ErrorCode.REBALANCE_IN_PROGRESS:
-                self._retry.succeeded()
             if code in COORDINATOR_MOVED:
                 self._coordinator.lost(error)
             self._prepare(self._planned_hold(), f"the rebalance began anew ({ErrorCode(code).name})")
@@ -583,8 +594,7 @@ class ClassicMembership:
         """Make answers of what is under way meaningless."""
         self._attempt += 1
         self._watch.stop()
-        if self._retry.in_flight:
-            self._retry.succeeded()
+        self._retry.answered()
         if self._step is not None:
             self._step.cancelled = True
             self._step = None

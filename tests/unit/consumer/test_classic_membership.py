@@ -414,6 +414,42 @@ def test_joining_is_repeated_after_a_pause(group, code):
     assert group.coordinator.losses == (code == ErrorCode.NOT_COORDINATOR)
 
 
+def test_an_assignor_that_goes_on_failing_is_tried_ever_more_slowly(group):
+    """Each try costs the group a rebalance."""
+    said = {"m1": MemberSubscription(frozenset({"t"}))}
+    group.subscribe()
+    pauses = []
+    for _ in range(3):
+        group.prepare()
+        began = group.driver.now
+        while group.driver.poll() != ["JoinGroup"]:
+            group.driver.now += 0.05
+        pauses.append(round(group.driver.now - began, 2))
+        group.driver.answer("JoinGroup", group.joined(ErrorCode.MEMBER_ID_REQUIRED))
+        assert group.driver.poll() == ["JoinGroup"]
+        group.driver.answer("JoinGroup", group.joined(leader="m1", members=said))
+        group.topics.answer()
+        group.reply(Assigned(group.step(AssignNeeded).number, error=ValueError("bad")))
+        assert group.driver.poll() == ["LeaveGroup"]
+        group.membership.polled(group.driver.now)
+    assert pauses[0] == 0
+    assert 0 < pauses[1] < pauses[2]
+
+
+def test_subscriptions_that_cannot_be_read_are_not_asked_for_at_once_again(group):
+    group.subscribe()
+    group.prepare()
+    group.driver.pass_time(10)  # long after the application polled
+    answer = group.joined(leader="m1", members={"m1": MemberSubscription(frozenset({"t"}))})
+    answer.members[0].metadata = b""
+    group.driver.answer("JoinGroup", answer)
+    group.membership.polled(group.driver.now)
+    group.prepare()
+    assert group.driver.poll() == ["LeaveGroup"]
+    assert group.driver.pass_time(0.05) == []
+    assert group.driver.pass_time(0.05) == ["JoinGroup"]
+
+
 def test_a_rebalance_that_begins_anew_while_syncing(group):
     group.settle()
     group.membership.rejoin("asked")
@@ -440,6 +476,36 @@ def test_a_request_during_a_rebalance_is_done_after_it(group):
     group.prepare([T0])
     group.driver.poll()
     assert group.driver.find("JoinGroup").request.reason == "a warm-up is warm"
+
+
+def test_a_subscription_that_changes_before_joining_goes_along_and_is_no_reason_for_another_rebalance(group):
+    group.subscribe(["t"])
+    first = group.step(JoinNeeded)
+    group.subscribe(["t", "u"])
+    assert first.cancelled
+    group.reply(Prepared(first.number, frozenset(), {"x": b"for t only"}))
+    assert group.state is State.PREPARING
+    assert group.steps[0].topics == {"t", "u"}
+    group.reply(Adopted(group.follow().number))
+    assert group.driver.poll() == []
+    assert group.state is State.STABLE
+    assert group.steps == []
+
+
+def test_a_changed_subscription_keeps_what_is_known_of_the_rebalance_that_begins(group):
+    group.settle()
+    group.membership.heartbeat_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    group.membership.rejoin("asked")
+    group.subscribe(["u"])
+    group.subscribe(["u"])
+    assert [step.cancelled for step in group.steps] == [True, False]
+    group.steps.pop(0)
+    assert group.steps[0].hold is Hold.LOSE
+    group.reply(Adopted(group.follow().number))
+    group.driver.poll()
+    group.prepare([T0])
+    group.driver.poll()
+    assert group.driver.find("JoinGroup").request.reason == "asked"
 
 
 def test_topics_no_longer_wanted_are_named(group):
