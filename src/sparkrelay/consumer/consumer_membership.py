@@ -43,6 +43,7 @@ from sparkrelay.consumer.assignor import GroupMetadata, MemberAssignment
 from sparkrelay.consumer.coordinator import GROUP_LANE
 from sparkrelay.consumer.events import Adopted, AdoptNeeded, Hold, JoinNeeded, Prepared
 from sparkrelay.consumer.group_heartbeats import JOIN_EPOCH, HeartbeatWriter, leave_heartbeat
+from sparkrelay.consumer.pattern_topics import pattern_for_broker
 from sparkrelay.consumer.requests import PollResult, Unsent
 from sparkrelay.errors import UnsupportedVersionException
 from sparkrelay.types import TopicPartition
@@ -185,7 +186,7 @@ class ConsumerMembership:
 
     def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None, now: float) -> None:
         """See ``Membership``; the broker matches the pattern, as RE2."""
-        self._topics, self._pattern = topics, "" if pattern is None else pattern.pattern
+        self._topics, self._pattern = topics, "" if pattern is None else pattern_for_broker(pattern)
         self._polled_at = now
         if self.state in {State.UNSUBSCRIBED, State.LEAVING}:
             self._join("the consumer subscribed")
