@@ -292,7 +292,9 @@ class ClassicMembership:
             self._prepare(Hold.LOSE, "the member was expelled")
 
     def refused(self, error: Exception) -> None:
-        """Give up: joining again would not help."""
+        """Give up: joining again would not help. Others need not wait for the end of our session."""
+        if (farewell := self._leave_request(f"the member gave up: {error}", None)) is not None:
+            self._parting += (farewell,)
         self._cancel()
         self._forget_generation(forget_member=True)
         self.state = State.FATAL
@@ -394,6 +396,7 @@ class ClassicMembership:
         elif code:
             self._join_refused(code, now)
         elif message.protocol_name not in dict(self._settings.assignors):
+            self._name(message.member_id)
             self.refused(refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "joining", self._settings))
         else:
             self._retry.answered()  # a success is only what ends in STABLE

@@ -72,6 +72,8 @@ _LOOK_UP_UNANSWERED_SECONDS: Final = 30.0
 _NONE: Final[PartitionsById] = MappingProxyType({})
 _EXPELLED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
 
+_NAME_TAKEN: Final = frozenset({ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID})
+
 
 class State(enum.Enum):
     """See the module."""
@@ -255,8 +257,11 @@ class ConsumerMembership:
 
     def refused(self, error: Exception) -> None:
         """See ``Membership``."""
+        farewell = self._say_farewell(None) if self.state in _INSIDE else ()
         self._end_life()
+        self._introduced = False
         self.state = State.FATAL
+        self._parting += farewell
         self._fail(error)
 
     # -- heartbeats --------------------------------------------------------------------------------------------------
@@ -322,6 +327,7 @@ class ConsumerMembership:
         if self.state is State.JOINING:
             self._free_name()
         if isinstance(error, UnsupportedVersionException):
+            self._introduced = False
             self.refused(self._no_protocol(error))
         elif not error.retriable:
             self.refused(error)
@@ -334,6 +340,7 @@ class ConsumerMembership:
         if code in _EXPELLED and not (joining and code == ErrorCode.GROUP_ID_NOT_FOUND):
             self.fenced(code)
         elif code == ErrorCode.UNSUPPORTED_VERSION:
+            self._introduced = False
             self.refused(self._no_protocol(error))
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             # The member stays, and asks again: rights can be given without a restart.
@@ -341,6 +348,8 @@ class ConsumerMembership:
         elif code == ErrorCode.UNRELEASED_INSTANCE_ID and joining and self._holds_name:
             self._free_name()
         elif not is_retriable(code):
+            if joining or code in _NAME_TAKEN:
+                self._introduced = False  # no member: there is nobody to say farewell to
             self.refused(error)
 
     def _no_protocol(self, error: KafkaException) -> UnsupportedVersionException:

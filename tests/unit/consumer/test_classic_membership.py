@@ -401,6 +401,31 @@ def test_what_joining_again_does_not_change_is_final(group, code):
     assert group.driver.pass_time(10) == []
 
 
+def test_who_gives_up_leaves_so_that_others_need_not_wait_for_the_end_of_the_session(group, make_call):
+    group.settle()
+    group.membership.heartbeat_refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    assert group.state is State.FATAL
+    assert group.driver.poll() == ["LeaveGroup"]
+    request = group.driver.answer("LeaveGroup", LeaveGroupResponse(error_code=0))
+    assert request.members[0].member_id == "m1"
+    assert "GROUP_AUTHORIZATION_FAILED" in request.members[0].reason
+    call = make_call()
+    group.membership.leave(call, "closing")
+    assert group.driver.poll() == []
+    assert call.done
+
+
+def test_who_was_given_an_assignor_that_it_does_not_have_leaves(group):
+    group.subscribe()
+    group.prepare()
+    group.driver.poll()
+    answer = group.joined(member="m7")
+    answer.protocol_name = "stranger"
+    group.driver.answer("JoinGroup", answer)
+    assert group.driver.poll() == ["LeaveGroup"]
+    assert group.driver.find("LeaveGroup").request.members[0].member_id == "m7"
+
+
 @pytest.mark.parametrize(
     "code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS]
 )

@@ -368,8 +368,8 @@ def test_patterns_are_for_the_broker(group):
     assert join._min_version == 1
     group.adopt([T0])
     assert group.beat().subscribed_topic_regex is None
-    group.subscribe((), re.compile("u.*"))
-    assert group.beat().subscribed_topic_regex == "u.*"
+    group.subscribe((), re.compile("u.*", re.IGNORECASE))
+    assert group.beat().subscribed_topic_regex == "(?i:u.*)"
     group.subscribe(["t"])
     request = group.beat()
     assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (["t"], "")
@@ -565,6 +565,23 @@ def test_errors_that_joining_again_does_not_change_name_the_setting(driver, code
     assert group.driver.pass_time(100) == []
     group.subscribe(["t"])
     assert group.driver.pass_time(100) == []  # not before unsubscribe()
+
+
+@pytest.mark.parametrize(
+    ("code", "farewells"), [(ErrorCode.GROUP_AUTHORIZATION_FAILED, [NAME]), (ErrorCode.FENCED_INSTANCE_ID, [])]
+)
+def test_who_gives_up_says_farewell_unless_it_is_no_member(driver, make_call, code, farewells):
+    group = Group(driver, group_instance_id="i")
+    group.settle()
+    group.beat(code=code, wait=3)
+    assert group.state is State.FATAL
+    assert group.driver.poll() == farewells
+    if farewells:
+        assert group.driver.answer(NAME, response(epoch=-2)).member_epoch == -2
+    call = make_call()
+    group.membership.leave(call, "closing")
+    assert call.done
+    assert group.driver.pass_time(100) == []
 
 
 def test_a_broker_that_does_not_know_the_message_is_named(group):
