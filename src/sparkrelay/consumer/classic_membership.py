@@ -197,7 +197,7 @@ class ClassicMembership:
         """Take the application's answer to a step; answers to other steps than the present one are ignored."""
         if self._step is None or answer.number != self._step.number:
             return
-        self._step = None
+        step, self._step = self._step, None
         if isinstance(answer, Prepared):
             self._take_prepared(answer, now)
         elif isinstance(answer, Assigned):
@@ -207,6 +207,8 @@ class ClassicMembership:
             self._retry.succeeded()
             if answer.revoked:
                 self._again = self._again or "partitions were given up for others to take"
+            elif isinstance(step, AdoptNeeded) and answer.owned != frozenset(step.assignment.partitions):
+                self._again = self._again or "the member was interrupted before it had taken its partitions"
 
     def leave(self, call: Call, reason: str) -> None:
         """Leave the group; ``call`` is settled when the broker knows, or cannot be told."""
@@ -254,14 +256,14 @@ class ClassicMembership:
     def heartbeat_answered(self, message: Any) -> None:
         """See ``Membership``."""
         if message.error_code:
-            self.heartbeat_refused(message.error_code)
+            self._heartbeat_refused(message.error_code)
 
     def heartbeat_failed(self, error: KafkaException) -> None:
         """See ``Membership``."""
         if not error.retriable:
             self.refused(error)
 
-    def heartbeat_refused(self, code: int) -> None:
+    def _heartbeat_refused(self, code: int) -> None:
         """Act on the error code of a heartbeat of the present generation."""
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             if self.state is State.STABLE:

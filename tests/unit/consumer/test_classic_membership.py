@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.client.messages import JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
+from sparkrelay.client.messages import HeartbeatResponse, JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.assignor import ClusterView, MemberAssignment, MemberSubscription
 from sparkrelay.consumer.classic_membership import ClassicMembership, State
@@ -83,6 +83,14 @@ class Group:
     def reply(self, answer):
         self.membership.answered(answer, self.driver.now)
 
+    def adopted(self, step, *, revoked=False):
+        """The application took what it was given."""
+        self.reply(Adopted(step.number, revoked, frozenset(step.assignment.partitions)))
+
+    def beat(self, code=0):
+        """A heartbeat is answered."""
+        self.membership.heartbeat_answered(HeartbeatResponse(error_code=code))
+
     def subscribe(self, topics=("t",)):
         self.membership.subscribe(frozenset(topics), None, self.driver.now)
 
@@ -116,7 +124,7 @@ class Group:
 
     def settle(self, partitions=(T0,), owned=()):
         self.subscribe()
-        self.reply(Adopted(self.follow(partitions, owned).number))
+        self.adopted(self.follow(partitions, owned))
         assert self.state is State.STABLE
 
 
@@ -144,7 +152,7 @@ def test_the_way_of_a_follower(group):
     assert step.assignment.partitions == (T0,)
     assert (step.metadata.generation, step.metadata.member_id) == (1, "m1")
     assert group.membership.beats
-    group.reply(Adopted(step.number))
+    group.adopted(step)
     assert group.state is State.STABLE
 
 
@@ -185,7 +193,7 @@ def test_a_leader_whose_assignor_fails_leaves_and_joins_when_polled(group):
 
 def test_a_heartbeats_news_begin_a_rebalance_and_cooperative_members_keep_what_they_have(group):
     group.settle()
-    group.membership.heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS)
+    group.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert group.step(JoinNeeded).hold is Hold.KEEP
     assert group.membership.beats  # while the application prepares
     assert group.membership.metadata.generation == 1
@@ -194,13 +202,22 @@ def test_a_heartbeats_news_begin_a_rebalance_and_cooperative_members_keep_what_t
 def test_eager_members_revoke_everything_first(driver):
     group = Group(driver, assignors=(("x", False), ("y", True)))
     group.settle()
-    group.membership.heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS)
+    group.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert group.step(JoinNeeded).hold is Hold.REVOKE
 
 
 def test_whoever_gave_something_up_joins_again(group):
     group.subscribe()
-    group.reply(Adopted(group.follow([T0], owned=[T0, T1]).number, revoked=True))
+    group.adopted(group.follow([T0], owned=[T0, T1]), revoked=True)
+    group.driver.poll()
+    assert group.step(JoinNeeded).hold is Hold.KEEP
+
+
+def test_whoever_was_interrupted_before_it_took_its_partitions_joins_again(group):
+    """Otherwise nobody would read them: the group thinks that they are ours."""
+    group.subscribe()
+    group.reply(Adopted(group.follow([T0, T1], owned=[T0]).number, owned=frozenset({T0})))
+    assert group.state is State.STABLE
     group.driver.poll()
     assert group.step(JoinNeeded).hold is Hold.KEEP
 
@@ -208,7 +225,7 @@ def test_whoever_gave_something_up_joins_again(group):
 @pytest.mark.parametrize(("code", "kept"), [(ErrorCode.UNKNOWN_MEMBER_ID, ""), (ErrorCode.ILLEGAL_GENERATION, "m1")])
 def test_an_expelled_member_loses_everything_and_joins_anew(group, code, kept):
     group.settle()
-    group.membership.heartbeat_refused(code)
+    group.beat(code)
     assert group.membership.metadata.generation == -1
     assert group.membership.metadata.member_id == kept
     assert group.step(JoinNeeded).hold is Hold.LOSE
@@ -216,9 +233,9 @@ def test_an_expelled_member_loses_everything_and_joins_anew(group, code, kept):
 
 def test_expelled_while_preparing_loses_what_the_application_still_holds(group):
     group.settle()
-    group.membership.heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS)
+    group.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     step = group.step(JoinNeeded)
-    group.membership.heartbeat_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
     group.reply(Prepared(step.number, frozenset({T0})))
     assert group.step(JoinNeeded).hold is Hold.LOSE
 
@@ -228,10 +245,10 @@ def test_answers_to_heartbeats_of_an_earlier_life_mean_nothing_though_the_genera
     group = Group(driver, group_instance_id="static")
     group.settle()
     first = group.membership.life
-    group.membership.heartbeat_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert group.membership.life != first
     outside = group.membership.life
-    group.reply(Adopted(group.follow().number))
+    group.adopted(group.follow())
     assert group.membership.metadata.generation == 1
     assert group.membership.life not in {first, outside}
 
@@ -269,18 +286,18 @@ def test_expelled_in_a_callback_clears_the_generation_and_joins_anew_afterwards(
     """KAFKA-16933: fenced in a callback."""
     group.subscribe()
     step = group.follow()
-    group.membership.heartbeat_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert group.membership.metadata.generation == -1
     assert step.cancelled  # the callback runs to its end, but what it was told of is not taken any more
     assert group.step(JoinNeeded).hold is Hold.LOSE
-    group.reply(Adopted(step.number))
+    group.adopted(step)
     assert group.state is State.PREPARING
 
 
 def test_delayed_answers_are_ignored_after_the_member_went_on(group):
     """KAFKA-16375: in all three stages."""
     group.settle()
-    group.membership.heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS)
+    group.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     old = group.step(JoinNeeded)
     group.membership.polled(group.driver.now)
     group.driver.pass_time(301)  # expelled for not polling, then back
@@ -403,7 +420,7 @@ def test_what_joining_again_does_not_change_is_final(group, code):
 
 def test_who_gives_up_leaves_so_that_others_need_not_wait_for_the_end_of_the_session(group, make_call):
     group.settle()
-    group.membership.heartbeat_refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    group.beat(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     assert group.state is State.FATAL
     assert group.driver.poll() == ["LeaveGroup"]
     request = group.driver.answer("LeaveGroup", LeaveGroupResponse(error_code=0))
@@ -496,7 +513,7 @@ def test_a_request_during_a_rebalance_is_done_after_it(group):
     group.driver.answer("JoinGroup", group.joined())
     group.driver.poll()
     group.driver.answer("SyncGroup", group.synced([T0]))
-    group.reply(Adopted(group.step(AdoptNeeded).number))
+    group.adopted(group.step(AdoptNeeded))
     group.driver.poll()
     group.prepare([T0])
     group.driver.poll()
@@ -511,7 +528,7 @@ def test_a_subscription_that_changes_before_joining_goes_along_and_is_no_reason_
     group.reply(Prepared(first.number, frozenset(), {"x": b"for t only"}))
     assert group.state is State.PREPARING
     assert group.steps[0].topics == {"t", "u"}
-    group.reply(Adopted(group.follow().number))
+    group.adopted(group.follow())
     assert group.driver.poll() == []
     assert group.state is State.STABLE
     assert group.steps == []
@@ -519,14 +536,14 @@ def test_a_subscription_that_changes_before_joining_goes_along_and_is_no_reason_
 
 def test_a_changed_subscription_keeps_what_is_known_of_the_rebalance_that_begins(group):
     group.settle()
-    group.membership.heartbeat_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
     group.membership.rejoin("asked")
     group.subscribe(["u"])
     group.subscribe(["u"])
     assert [step.cancelled for step in group.steps] == [True, False]
     group.steps.pop(0)
     assert group.steps[0].hold is Hold.LOSE
-    group.reply(Adopted(group.follow().number))
+    group.adopted(group.follow())
     group.driver.poll()
     group.prepare([T0])
     group.driver.poll()
@@ -535,7 +552,7 @@ def test_a_changed_subscription_keeps_what_is_known_of_the_rebalance_that_begins
 
 def test_topics_no_longer_wanted_are_named(group):
     group.subscribe(["t", "old"])
-    group.reply(Adopted(group.follow().number))
+    group.adopted(group.follow())
     group.subscribe(["t"])
     group.driver.poll()
     assert group.step(JoinNeeded).dropped == {"old"}
@@ -555,7 +572,7 @@ def test_a_name_that_another_took_over_is_fatal_and_named(driver, where):
         code = ErrorCode.FENCED_INSTANCE_ID if where == "sync" else 0
         group.driver.answer("SyncGroup", group.synced([T0], code))
         if where == "heartbeat":
-            group.membership.heartbeat_refused(ErrorCode.FENCED_INSTANCE_ID)
+            group.beat(ErrorCode.FENCED_INSTANCE_ID)
     assert group.state is State.FATAL
     assert "group.instance.id='me'" in str(group.errors[0])
 
