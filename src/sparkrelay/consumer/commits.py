@@ -86,7 +86,8 @@ class CommitManager:
     def refused(self, error: KafkaException) -> bool:
         """Fail whatever waits for a coordinator: we may not know it. Return whether anybody waited."""
         commits = list(self._commits)[self._commit_state.in_flight :]
-        calls = [commit.call for commit, _ in commits] + [call for call, _, state in self._fetches if not state.in_flight]
+        calls = [commit.call for commit, _ in commits]
+        calls += [call for call, _, state in self._fetches if not state.in_flight]
         waiting = [call for call in calls if not call.done]
         for call in waiting:
             call.fail(error)

@@ -121,8 +121,9 @@ class RebalanceSteps:
             # The member may have been expelled meanwhile, or a callback has unsubscribed: what it was given may be
             # another's already.
             if not step.cancelled:
-                self._subscription.assign_from_group(list(given))
+                # In this order: an interrupt in between must not leave partitions that on_assigned never hears of.
                 self._unheard = [p for p in sorted(given) if p not in held or p in self._unheard]
+                self._subscription.assign_from_group(list(given))
                 yield from self._introduce(failures)
         finally:
             if not step.cancelled:

@@ -112,6 +112,10 @@ class RequestState:
         """Note that a request went out."""
         self.in_flight = True
 
+    def answered(self) -> None:
+        """Note an answer that is one step of several: what follows may go, but earlier failures still count."""
+        self.in_flight = False
+
     def succeeded(self) -> None:
         """Note an answer that is final."""
         self.in_flight = False

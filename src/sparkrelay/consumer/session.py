@@ -34,7 +34,7 @@ from sparkrelay.consumer.flows import attempt, outcome
 from sparkrelay.consumer.metrics import ConsumerMetrics
 from sparkrelay.consumer.network import attach
 from sparkrelay.consumer.offset_flows import OffsetFlows
-from sparkrelay.consumer.pattern_topics import topics_or_pattern
+from sparkrelay.consumer.pattern_topics import pattern_for_broker, topics_or_pattern
 from sparkrelay.consumer.rebalance import RebalanceSteps, first_failure
 from sparkrelay.consumer.subscription import SubscriptionState
 from sparkrelay.errors import (
@@ -159,6 +159,8 @@ class Session:
             yield from self.leave("subscribe() to nothing", self.calls.deadline())
             return
         self.require_group("subscribe()")
+        if pattern is not None and self.config.group_protocol == "consumer":
+            pattern_for_broker(pattern)  # refused here, where the caller is
         self.subscription.subscribe(wanted, pattern)
         self._rebalance.set_callbacks(on_assigned, on_revoked, on_lost)
         self.network.submit(Subscribe(wanted, pattern))

@@ -207,7 +207,7 @@ class Member:
         if self.membership.beats:
             code = self.coordinator.heartbeat(place.member_id, place.generation)
             if code:
-                self.membership.heartbeat_refused(code)
+                self.membership.heartbeat_answered(HeartbeatResponse(error_code=code))
         return HeartbeatResponse
 
     def serve(self, now):
