@@ -254,7 +254,8 @@ _REMEDIES: Final[Mapping[int, str]] = {
     ),
     ErrorCode.INVALID_GROUP_ID: "group.id must be 1 to 32767 bytes, and the group be of the kind that is asked for",
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
-        "the group's members share no assignor of partition.assignment.strategy, or the group is of another type"
+        "the group's members share no assignor of partition.assignment.strategy: let them all offer a common one; or "
+        "the group is of another type"
     ),
     ErrorCode.GROUP_MAX_SIZE_REACHED: "the group has as many members as the broker's group.max.size allows",
     ErrorCode.FENCED_INSTANCE_ID: (

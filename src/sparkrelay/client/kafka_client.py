@@ -211,6 +211,12 @@ class KafkaClient:
         future.add_errback(lambda error: self._finish(response, None, self._translate(error, node, request)))
         return response
 
+    def drop(self, node: int, lane: str, why: str) -> None:
+        """Close one connection, if there is one; what waits there fails with ``why``, and a back-off begins."""
+        connection = self._connections.get((node, lane))
+        if connection is not None:
+            connection.close(kafka.errors.KafkaConnectionError(why))
+
     def request_metadata(self, topics: Iterable[str] | None) -> Response:
         """Ask for brokers and topics; the answer is in ``metadata`` when the response is done.
 

@@ -109,6 +109,11 @@ class AsyncCommits:
             if failures:
                 raise failures[0]
 
+    def decided(self, deadline: float) -> Flow[None]:
+        """Wait until all that was committed without waiting is decided; callbacks and wakeups wait."""
+        futures = [pending.future for pending in self._pending]
+        yield Wait(lambda: all(future.done() for future in futures), deadline, for_events=False, for_wakeup=False)
+
     def settle(self, deadline: float) -> Flow[None]:
         """Wait until all that was committed without waiting is decided, and run the callbacks; wakeups wait.
 
@@ -148,7 +153,7 @@ class AsyncCommits:
         if not self.enabled:
             return
         try:
-            call = self._calls.commit(self._subscription.committable(), deadline, retry=True)
+            call = self._calls.commit(self._subscription.committable(), deadline, retry=True, automatic=True)
             yield from outcome(call, self._mailbox, interruptible=False)
         except SparkRelayError as error:
             _log.warning("automatic commit failed: %s", error)

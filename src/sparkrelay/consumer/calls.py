@@ -40,10 +40,10 @@ class Calls:
         default = self._config.default_api_timeout_ms / 1000
         return time.monotonic() + (default if timeout is None else seconds_of("waiting for an answer", timeout))
 
-    def commit(self, offsets: OffsetsToCommit, deadline: float, *, retry: bool) -> Call:
-        """Commit offsets."""
+    def commit(self, offsets: OffsetsToCommit, deadline: float, *, retry: bool, automatic: bool = False) -> Call:
+        """Commit offsets; see ``events.Commit``."""
         call = Call("committing offsets", deadline)
-        self._network.submit(Commit(call, wire_offsets(offsets), retry), call)
+        self._network.submit(Commit(call, wire_offsets(offsets), retry, automatic), call)
         return call
 
     def committed(self, partitions: frozenset[TopicPartition], deadline: float) -> Call:

@@ -36,7 +36,6 @@ from sparkrelay.consumer.assignor import GroupMetadata
 from sparkrelay.consumer.coordinator import GROUP_LANE
 from sparkrelay.consumer.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
 from sparkrelay.consumer.group_requests import JOIN_LANE, join_request, leave_request, refusal, sync_request
-from sparkrelay.consumer.heartbeats import COORDINATOR_MOVED
 from sparkrelay.consumer.leading import TopicWatch
 from sparkrelay.consumer.pattern_topics import PatternTopics
 from sparkrelay.consumer.requests import PollResult, RequestState, Unsent
@@ -119,6 +118,8 @@ class ClassicMembership:
         self._steps = 0
         #: Counts attempts; answers to requests of an earlier one are ignored.
         self._attempt = 0
+        #: Counts stays in a generation; answers to heartbeats of an earlier one are ignored.
+        self._life = 0
         self._hold = Hold.KEEP
         self._again = ""
         self._reason = ""
@@ -174,6 +175,9 @@ class ClassicMembership:
         self._subscription = topics
         if self.state is State.UNSUBSCRIBED:
             self._prepare(Hold.KEEP, "the consumer subscribed")
+        elif isinstance(self._step, JoinNeeded):
+            if topics != self._step.topics:
+                self._prepare_anew()
         elif self.state not in _OUTSIDE and topics != self._joined_for:
             self.rejoin("the subscription changed")
 
@@ -192,15 +196,18 @@ class ClassicMembership:
         """Take the application's answer to a step; answers to other steps than the present one are ignored."""
         if self._step is None or answer.number != self._step.number:
             return
-        self._step = None
+        step, self._step = self._step, None
         if isinstance(answer, Prepared):
             self._take_prepared(answer, now)
         elif isinstance(answer, Assigned):
             self._take_assigned(answer, now)
         else:
             self.state = State.STABLE
+            self._retry.succeeded()
             if answer.revoked:
                 self._again = self._again or "partitions were given up for others to take"
+            elif isinstance(step, AdoptNeeded) and answer.owned != frozenset(step.assignment.partitions):
+                self._again = self._again or "the member was interrupted before it had taken its partitions"
 
     def leave(self, call: Call, reason: str) -> None:
         """Leave the group; ``call`` is settled when the broker knows, or cannot be told."""
@@ -227,8 +234,8 @@ class ClassicMembership:
 
     @property
     def life(self) -> int:
-        """See ``Membership``: an answer to a heartbeat of an older generation says nothing about this one."""
-        return self.metadata.generation
+        """See ``Membership``. Not the generation: a static member that joins again may get its old one."""
+        return self._life
 
     @property
     def heartbeat_interval(self) -> float:
@@ -248,14 +255,14 @@ class ClassicMembership:
     def heartbeat_answered(self, message: Any) -> None:
         """See ``Membership``."""
         if message.error_code:
-            self.heartbeat_refused(message.error_code)
+            self._heartbeat_refused(message.error_code)
 
     def heartbeat_failed(self, error: KafkaException) -> None:
         """See ``Membership``."""
         if not error.retriable:
             self.refused(error)
 
-    def heartbeat_refused(self, code: int) -> None:
+    def _heartbeat_refused(self, code: int) -> None:
         """Act on the error code of a heartbeat of the present generation."""
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             if self.state is State.STABLE:
@@ -275,19 +282,20 @@ class ClassicMembership:
             # The group may have begun the generation that we are joining; the answer to JoinGroup tells.
             return
         _log.warning(
-            "%s: member %s was expelled (%s): it was silent for session.timeout.ms=%d, or the group moved on",
+            "group %s: member %s was expelled (%s): it was silent for session.timeout.ms=%d, or the group moved on",
             self._settings.group_id, self.metadata.member_id, ErrorCode(code).name,
             self._settings.session_timeout * 1000,
         )  # fmt: skip
         self._forget_generation(forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
         self._hold = Hold.LOSE
-        if self.state in {State.STABLE, State.JOINING, State.ASSIGNING, State.SYNCING}:
+        # A step of preparation goes on; its answer tells whether there is anything to lose.
+        if self.state is not State.PREPARING:
             self._prepare(Hold.LOSE, "the member was expelled")
-        elif self.state is State.ADOPTING:
-            self._again = "the member was expelled"
 
     def refused(self, error: Exception) -> None:
-        """Give up: joining again would not help."""
+        """Give up: joining again would not help. Others need not wait for the end of our session."""
+        if (farewell := self._leave_request(f"the member gave up: {error}", None)) is not None:
+            self._parting += (farewell,)
         self._cancel()
         self._forget_generation(forget_member=True)
         self.state = State.FATAL
@@ -335,6 +343,12 @@ class ClassicMembership:
         dropped = self._joined_for - self._subscription
         self._announce(JoinNeeded(self._next_step(), hold, self._subscription, dropped))
 
+    def _prepare_anew(self) -> None:
+        """Have the application prepare for another subscription than it began to; nobody was asked to join yet."""
+        again = self._again
+        self._prepare(self._hold, self._reason)
+        self._again = again
+
     def _planned_hold(self) -> Hold:
         if self.metadata.generation < 0:
             return Hold.LOSE
@@ -378,21 +392,23 @@ class ClassicMembership:
             return
         code = message.error_code
         if code == ErrorCode.MEMBER_ID_REQUIRED:
-            self._retry.succeeded()
+            self._retry.answered()
             self._name(message.member_id)
         elif code:
             self._join_refused(code, now)
         elif message.protocol_name not in dict(self._settings.assignors):
+            self._name(message.member_id)
             self.refused(refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "joining", self._settings))
         else:
-            self._retry.succeeded()
+            self._retry.answered()  # a success is only what ends in STABLE
+            self._life += 1
             self.metadata = GroupMetadata(
                 self._settings.group_id, message.generation_id, message.member_id, self._settings.group_instance_id
             )
             self._protocol = message.protocol_name
             leads = message.leader == message.member_id
             if leads:
-                self._lead(message.members, skip_assignment=message.skip_assignment)
+                self._lead(message.members, now, skip_assignment=message.skip_assignment)
             else:
                 self._assignments = {}
                 self.state = State.SYNCING
@@ -403,10 +419,8 @@ class ClassicMembership:
             self._retry.failed(now)
             self._forget_generation(forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
             self._prepare(Hold.LOSE, f"the coordinator does not know the member ({ErrorCode(code).name})")
-        elif code in COORDINATOR_MOVED:
-            self._retry.failed(now)
-            self._coordinator.lost(error)
         elif error.retriable or code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._coordinator.moved(code)
             self._retry.failed(now)
         else:
             self.refused(error)
@@ -419,7 +433,7 @@ class ClassicMembership:
 
     # -- leading -----------------------------------------------------------------------------------------------------
 
-    def _lead(self, members: list[Any], *, skip_assignment: bool) -> None:
+    def _lead(self, members: list[Any], now: float, *, skip_assignment: bool) -> None:
         """Get fresh metadata of what the members want, then have the assignor run, unless the assignment stands."""
         self.state = State.ASSIGNING
         try:
@@ -429,7 +443,7 @@ class ClassicMembership:
             }
         except SparkRelayError as error:
             self._fail(error)
-            self._step_out(self._polled_at, str(error))
+            self._step_out(now, str(error))
             return
         topics = frozenset[str]().union(*(s.topics for s in subscriptions.values()))
         if skip_assignment:
@@ -473,7 +487,7 @@ class ClassicMembership:
         if code:
             self._sync_refused(code, now)
             return
-        self._retry.succeeded()
+        self._retry.answered()
         try:
             assignment = decode_assignment(bytes(message.assignment))
         except SparkRelayError as unreadable:
@@ -484,14 +498,14 @@ class ClassicMembership:
 
     def _sync_refused(self, code: int, now: float) -> None:
         error = refusal(code, "getting the assignment", self._settings)
-        self._retry.failed(now)
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._retry.answered()
+        else:
+            self._retry.failed(now)
         if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
             self.fenced(code)
         elif code == ErrorCode.REBALANCE_IN_PROGRESS or error.retriable:
-            if code == ErrorCode.REBALANCE_IN_PROGRESS:
-                self._retry.succeeded()
-            if code in COORDINATOR_MOVED:
-                self._coordinator.lost(error)
+            self._coordinator.moved(code)
             self._prepare(self._planned_hold(), f"the rebalance began anew ({ErrorCode(code).name})")
         else:
             self.refused(error)
@@ -529,8 +543,8 @@ class ClassicMembership:
             if leaving.call.done:
                 self._left()
             return PollResult()
-        if self._nameless_join_in_flight:
-            return PollResult()
+        if self._nameless_join_in_flight and self._settings.group_instance_id is None:
+            return PollResult()  # static members say nothing when they go
         request = self._leave_request(leaving.reason, leaving.call)
         if request is None:
             leaving.call.settle(None)
@@ -581,8 +595,7 @@ class ClassicMembership:
         """Make answers of what is under way meaningless."""
         self._attempt += 1
         self._watch.stop()
-        if self._retry.in_flight:
-            self._retry.succeeded()
+        self._retry.answered()
         if self._step is not None:
             self._step.cancelled = True
             self._step = None
@@ -593,6 +606,7 @@ class ClassicMembership:
         )
 
     def _forget_generation(self, *, forget_member: bool) -> None:
+        self._life += 1
         member_id = "" if forget_member else self.metadata.member_id
         self.metadata = GroupMetadata(self._settings.group_id, -1, member_id, self._settings.group_instance_id)
 

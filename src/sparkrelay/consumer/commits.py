@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.messages import OffsetCommitRequest, OffsetFetchRequest
 from sparkrelay.consumer.coordinator import GROUP_LANE
-from sparkrelay.consumer.heartbeats import COORDINATOR_MOVED
 from sparkrelay.consumer.requests import NOTHING, PollResult, RequestState, Unsent
 from sparkrelay.errors import CommitFailedException, KafkaException
 from sparkrelay.types import TopicPartition
@@ -29,9 +28,8 @@ __all__ = ["CommitManager", "Committed"]
 
 #: Newer versions name topics by id only.
 _LAST_VERSION_WITH_NAMES: Final = 9
-_FENCED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+_FENCED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND})
 _OUTDATED: Final = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
-_WORTH_REPEATING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 #: Committed offsets: (offset, leader epoch, metadata); partitions without one are missing.
 Committed = dict[TopicPartition, tuple[int, int, str]]
@@ -66,7 +64,8 @@ class CommitManager:
         self._fenced = fenced
         self._member_reads = member_reads
         self._make_state = make_state
-        self._commits: deque[Commit] = deque()
+        #: Each with whether it was asked for as a member.
+        self._commits: deque[tuple[Commit, bool]] = deque()
         self._commit_state = make_state()
         self._fetches: list[tuple[Call, frozenset[TopicPartition], RequestState]] = []
 
@@ -75,7 +74,7 @@ class CommitManager:
         if not commit.offsets:
             commit.call.settle(None)
         else:
-            self._commits.append(commit)
+            self._commits.append((commit, self._place() is not None))
 
     def fetch(self, call: Call, partitions: frozenset[TopicPartition]) -> None:
         """Ask for committed offsets; the call is settled with ``Committed``."""
@@ -84,9 +83,19 @@ class CommitManager:
         else:
             self._fetches.append((call, partitions, self._make_state()))
 
+    def refused(self, error: KafkaException) -> bool:
+        """Fail whatever waits for a coordinator: we may not know it. Return whether anybody waited."""
+        commits = list(self._commits)[self._commit_state.in_flight :]
+        calls = [commit.call for commit, _ in commits]
+        calls += [call for call, _, state in self._fetches if not state.in_flight]
+        waiting = [call for call in calls if not call.done]
+        for call in waiting:
+            call.fail(error)
+        return bool(waiting)
+
     def poll(self, now: float) -> PollResult:
         """Return the next commit and all fetches that are not under way."""
-        while self._commits and self._commits[0].call.done and not self._commit_state.in_flight:
+        while self._commits and self._commits[0][0].call.done and not self._commit_state.in_flight:
             self._commits.popleft()
         self._fetches = [one for one in self._fetches if not one[0].done]
         if not self._commits and not self._fetches:
@@ -102,7 +111,7 @@ class CommitManager:
                 requests.append(self._fetch(node, call, partitions, state))
         if self._commits:
             wait = min(wait, pause := self._commit_state.wait(now))
-            if pause <= 0 and (request := self._commit(node, self._commits[0])) is not None:
+            if pause <= 0 and (request := self._commit(node, *self._commits[0])) is not None:
                 requests.append(request)
         return PollResult(tuple(requests), wait if not requests else math.inf)
 
@@ -110,13 +119,23 @@ class CommitManager:
         """Let calls that may run out of time say that there is no coordinator."""
         error = self._coordinator.last_error
         if error is not None:
-            for call in [c.call for c in self._commits] + [one[0] for one in self._fetches]:
+            for call in [commit.call for commit, _ in self._commits] + [one[0] for one in self._fetches]:
                 call.last_error = error
 
     # -- committing --------------------------------------------------------------------------------------------------
 
-    def _commit(self, node: int, commit: Commit) -> Unsent | None:
+    def _commit(self, node: int, commit: Commit, as_member: bool) -> Unsent | None:
         place = self._place()
+        if place is None and as_member:
+            # A group without members takes commits of anybody, but others may have been in it meanwhile.
+            self._commits.popleft()
+            commit.call.fail(
+                CommitFailedException(
+                    f"{commit.call.what}: this consumer has left group {self._group_id!r}, so its partitions may be "
+                    "others' already; commit before unsubscribe() and close()"
+                )
+            )
+            return None
         if place is not None and place.generation < 0:
             self._commits.popleft()
             commit.call.fail(
@@ -172,32 +191,37 @@ class CommitManager:
             commit.call.fail(error)
 
     def _first_error(self, commit: Commit, place: GroupMetadata | None, message: Any) -> KafkaException | None:
+        gone: KafkaException | None = None
         for topic in message.topics:
             for answer in topic.partitions:
                 code = answer.error_code
                 if not code:
                     continue
-                if code in COORDINATOR_MOVED:
-                    self._coordinator.lost(ErrorCode(code).name)
-                elif code in _FENCED:
+                where = f"{commit.call.what}: {TopicPartition(topic.name, answer.partition_index)}"
+                if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and commit.automatic:
+                    # A topic that was deleted does not come back, and the group waits for us; the others may be refused
+                    # for something that passes.
+                    gone = broker_error(code, where)
+                    gone.retriable = False
+                    continue
+                self._coordinator.moved(code)
+                if code in _FENCED:
                     if place is not None and place == self._place():
-                        self._fenced(code)
+                        # With a group that is gone its members are forgotten.
+                        self._fenced(ErrorCode.UNKNOWN_MEMBER_ID if code == ErrorCode.GROUP_ID_NOT_FOUND else code)
                     return CommitFailedException(
                         f"{commit.call.what}: group {self._group_id!r} does not count this consumer as a member "
                         f"({ErrorCode(code).name}): it was silent or did not poll for too long, and its partitions "
                         "are others' now. Poll more often, take fewer records a time, or raise max.poll.interval.ms"
                     )
-                elif code == ErrorCode.STALE_MEMBER_EPOCH:
+                if code == ErrorCode.STALE_MEMBER_EPOCH:
                     return self._stale(commit)
-                elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+                if code == ErrorCode.REBALANCE_IN_PROGRESS:
                     return CommitFailedException(
                         f"{commit.call.what}: group {self._group_id!r} is rebalancing; call poll() and commit again"
                     )
-                where = f"{commit.call.what}: {TopicPartition(topic.name, answer.partition_index)}"
-                error = broker_error(code, where)
-                error.retriable = error.retriable or code in _WORTH_REPEATING
-                return error
-        return None
+                return broker_error(code, where)
+        return gone
 
     def _stale(self, commit: Commit) -> CommitFailedException:
         """The group is an epoch further: if we are still in it, a heartbeat tells us, and the commit is repeated."""
@@ -262,8 +286,7 @@ class CommitManager:
                         partition = TopicPartition(topic.name, answer.partition_index)
                         text = answer.metadata or ""
                         found[partition] = answer.committed_offset, answer.committed_leader_epoch, text
-            if code in COORDINATOR_MOVED:
-                self._coordinator.lost(ErrorCode(code).name)
+            self._coordinator.moved(code)
             if code:
                 error = broker_error(code, call.what)
                 # The next heartbeat tells us our epoch, or that we have none.

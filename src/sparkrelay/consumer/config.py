@@ -161,6 +161,8 @@ class ConsumerConfig:
         timestamp_of(self.auto_offset_reset)
         if self.group_id == "":
             raise ConfigException("group.id is empty; leave it out for a consumer without a group")
+        if self.group_instance_id == "":
+            raise ConfigException("group.instance.id is empty; leave it out for a member that is not static")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigException(
                 f"heartbeat.interval.ms={self.heartbeat_interval_ms} must be less than "

@@ -10,7 +10,8 @@ The transitions, with what ends each state:
     in the group   the coordinator does not know us or our epoch --> FENCED
     in the group   ``poll`` was not called for max.poll.interval.ms --> STALE, having left
     in the group   leave --> LEAVING
-    FENCED         the application has dropped its partitions (``JoinNeeded``, LOSE) --> JOINING
+    FENCED         the application has dropped its partitions (``JoinNeeded``, LOSE) --> JOINING; a static member first
+                   frees its name
     STALE          the same, and ``poll`` was called --> JOINING
     LEAVING        the farewell is handed over --> UNSUBSCRIBED; its answer settles the call
     any            an error that joining again does not change --> FATAL
@@ -42,6 +43,7 @@ from sparkrelay.consumer.assignor import GroupMetadata, MemberAssignment
 from sparkrelay.consumer.coordinator import GROUP_LANE
 from sparkrelay.consumer.events import Adopted, AdoptNeeded, Hold, JoinNeeded, Prepared
 from sparkrelay.consumer.group_heartbeats import JOIN_EPOCH, HeartbeatWriter, leave_heartbeat
+from sparkrelay.consumer.pattern_topics import pattern_for_broker
 from sparkrelay.consumer.requests import PollResult, Unsent
 from sparkrelay.errors import UnsupportedVersionException
 from sparkrelay.types import TopicPartition
@@ -69,6 +71,8 @@ _LOOK_UP_SECONDS: Final = 1.0
 _LOOK_UP_UNANSWERED_SECONDS: Final = 30.0
 _NONE: Final[PartitionsById] = MappingProxyType({})
 _EXPELLED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
+
+_NAME_TAKEN: Final = frozenset({ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID})
 
 
 class State(enum.Enum):
@@ -128,6 +132,8 @@ class ConsumerMembership:
         self._polled_at = -math.inf
         self._life = 0
         self._introduced = False
+        #: Whether an earlier heartbeat of ours may hold our group.instance.id, and whether that is to be freed first.
+        self._holds_name = self._frees_name = False
         self._step: Step | None = None
         self._steps = 0
         self._released = self._polled_again = False
@@ -182,7 +188,7 @@ class ConsumerMembership:
 
     def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None, now: float) -> None:
         """See ``Membership``; the broker matches the pattern, as RE2."""
-        self._topics, self._pattern = topics, "" if pattern is None else pattern.pattern
+        self._topics, self._pattern = topics, "" if pattern is None else pattern_for_broker(pattern)
         self._polled_at = now
         if self.state in {State.UNSUBSCRIBED, State.LEAVING}:
             self._join("the consumer subscribed")
@@ -251,8 +257,11 @@ class ConsumerMembership:
 
     def refused(self, error: Exception) -> None:
         """See ``Membership``."""
+        farewell = self._say_farewell(None) if self.state in _INSIDE else ()
         self._end_life()
+        self._introduced = False
         self.state = State.FATAL
+        self._parting += farewell
         self._fail(error)
 
     # -- heartbeats --------------------------------------------------------------------------------------------------
@@ -260,7 +269,7 @@ class ConsumerMembership:
     @property
     def beats(self) -> bool:
         """See ``Membership``."""
-        return self.state in _INSIDE
+        return self.state in _INSIDE and not self._frees_name
 
     @property
     def hurried(self) -> bool:
@@ -296,7 +305,7 @@ class ConsumerMembership:
         if message.error_code:
             self._heartbeat_refused(message.error_code, message.error_message)
             return
-        self._declaring = False
+        self._declaring = self._holds_name = False
         if message.heartbeat_interval_ms > 0:
             self.heartbeat_interval = message.heartbeat_interval_ms / 1000
         if message.member_id:
@@ -315,7 +324,10 @@ class ConsumerMembership:
     def heartbeat_failed(self, error: KafkaException) -> None:
         """See ``Membership``: the coordinator may have taken it in or not, so the next one says everything."""
         self._writer.forget()
+        if self.state is State.JOINING:
+            self._free_name()
         if isinstance(error, UnsupportedVersionException):
+            self._introduced = False
             self.refused(self._no_protocol(error))
         elif not error.retriable:
             self.refused(error)
@@ -328,11 +340,16 @@ class ConsumerMembership:
         if code in _EXPELLED and not (joining and code == ErrorCode.GROUP_ID_NOT_FOUND):
             self.fenced(code)
         elif code == ErrorCode.UNSUPPORTED_VERSION:
+            self._introduced = False
             self.refused(self._no_protocol(error))
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             # The member stays, and asks again: rights can be given without a restart.
             self._fail(error)
+        elif code == ErrorCode.UNRELEASED_INSTANCE_ID and joining and self._holds_name:
+            self._free_name()
         elif not is_retriable(code):
+            if joining or code in _NAME_TAKEN:
+                self._introduced = False  # no member: there is nobody to say farewell to
             self.refused(error)
 
     def _no_protocol(self, error: KafkaException) -> UnsupportedVersionException:
@@ -430,6 +447,18 @@ class ConsumerMembership:
         _log.info("group %s: member %s joins: %s", self._settings.group_id, self._member_id, why)
         self._end_life()
         self.state = State.JOINING
+        if self._introduced:
+            self._free_name()
+
+    def _free_name(self) -> None:
+        """Have a static member say farewell before it joins: the broker does not let it in while it has it (KIP-848).
+
+        It may have it by a heartbeat whose answer was lost, and does have it after FENCED_MEMBER_EPOCH. The farewell
+        goes over the same connection in front of the join. If the broker answers it that the name is another member's,
+        then a join that is refused for the name is refused for good.
+        """
+        if self._settings.group_instance_id is not None:
+            self._holds_name = self._frees_name = True
 
     def _end_life(self) -> None:
         """Make answers to what is under way meaningless, and hold nothing any more."""
@@ -441,6 +470,7 @@ class ConsumerMembership:
         self._writer.forget()
         self._forget_assignment()
         self._released = self._polled_again = False
+        self._holds_name = self._frees_name = False
 
     def _release(self) -> None:
         """Have the application drop its partitions: others have them, or will."""
@@ -474,6 +504,8 @@ class ConsumerMembership:
 
         def handle(message: Any, error: KafkaException | None, now: float) -> None:
             del now
+            if message is not None and message.error_code == ErrorCode.FENCED_INSTANCE_ID:
+                self._holds_name = False
             if error is not None or message.error_code:
                 said = error if error is not None else error_name(message.error_code)
                 _log.info("group %s: leaving was not confirmed: %s", self._settings.group_id, said)
@@ -496,6 +528,11 @@ class ConsumerMembership:
         patience = self._polled_at + self._settings.max_poll_interval - now
         if patience <= 0:
             return self._give_up_polling()
+        if self._frees_name:
+            if self._coordinator.need() is None:
+                return PollResult(wait=patience)
+            self._frees_name = False
+            return PollResult(self._say_farewell(None), patience)
         if self.state is State.RECONCILING and self._step is None and not self._declaring:
             return PollResult(wait=min(patience, self._reconcile(now)))
         return PollResult(wait=patience)

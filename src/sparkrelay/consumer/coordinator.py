@@ -10,8 +10,9 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.client.broker_errors import broker_error
+from sparkrelay.client.broker_errors import ErrorCode, broker_error, error_name
 from sparkrelay.client.messages import FindCoordinatorRequest
+from sparkrelay.consumer.group_requests import JOIN_LANE
 from sparkrelay.consumer.requests import NOTHING, PollResult, RequestState, Unsent
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ __all__ = ["GROUP_LANE", "CoordinatorManager"]
 
 #: Heartbeats and commits; they must never wait behind a JoinGroup, which the broker holds back.
 GROUP_LANE: Final = "group"
+_MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _log = logging.getLogger(__name__)
 
 
@@ -55,6 +57,7 @@ class CoordinatorManager:
         self._state = state
         self._node: int | None = None
         self._needed = False
+        self._dropped: tuple[tuple[int, str], ...] = ()
         self.last_error: KafkaException | None = None
 
     @property
@@ -74,15 +77,29 @@ class CoordinatorManager:
             _log.info("group %s: coordinator %s is not it any more: %s", self._group_id, self._node, why)
             self._node = None
 
+    def moved(self, code: int) -> bool:
+        """Forget the coordinator if ``code``, which it answered, says so; return whether it did."""
+        if code not in _MOVED:
+            return False
+        self.lost(error_name(code))
+        return True
+
+    def silent(self, node: int, why: object) -> None:
+        """Forget a coordinator that hangs: its connections stay open, and what waits there would wait too long."""
+        self._dropped += (node, GROUP_LANE), (node, JOIN_LANE)
+        if node == self._node:
+            self.lost(why)
+
     def poll(self, now: float) -> PollResult:
         """Return FindCoordinator if somebody needs it."""
+        dropped, self._dropped = self._dropped, ()
         if not self._needed or self._node is not None:
-            return NOTHING
+            return PollResult(dropped=dropped) if dropped else NOTHING
         if (wait := self._state.wait(now)) > 0:
-            return PollResult(wait=wait)
+            return PollResult(wait=wait, dropped=dropped)
         self._state.sent()
         request = FindCoordinatorRequest(key_type=0, coordinator_keys=[self._group_id], min_version=4)
-        return PollResult((Unsent(request, self._answered, None, GROUP_LANE),), math.inf)
+        return PollResult((Unsent(request, self._answered, None, GROUP_LANE),), math.inf, dropped)
 
     def _answered(self, message: Any, error: KafkaException | None, now: float) -> None:
         if error is None:

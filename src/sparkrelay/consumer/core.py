@@ -158,7 +158,7 @@ class ConsumerCore:
 
     def _tell(self, step: JoinNeeded | AssignNeeded | AdoptNeeded) -> None:
         if self._story is not None and self.membership is not None:
-            self._story.told(step, self.membership.reason, self.now)
+            self._story.told(step, self.membership.reason, self.now, away=self.awaits_poll)
         self._mailbox.put(step)
 
     def process(self, event: ApplicationEvent, now: float) -> None:
@@ -167,6 +167,8 @@ class ConsumerCore:
         match event:
             case Polled(time):
                 if self.membership is not None:
+                    if self._story is not None and self.awaits_poll:
+                        self._story.returned(now)
                     self.membership.polled(time)
             case Prepared() | Assigned() | Adopted():
                 if self._story is not None:
@@ -200,7 +202,7 @@ class ConsumerCore:
             case ListOffsets(call, wanted, read_committed):
                 self._offsets.ask(call, wanted, read_committed=read_committed)
             case TopicsAsked(call, topics):
-                self._topics.ask(topics, lambda: self._settle(call, topics))
+                self._topics.ask(topics, lambda: self._settle(call, topics), call.fail)
 
     def _settle(self, call: Call, topics: frozenset[str] | None) -> None:
         refusal = self._topics.refusal(topics or ())
@@ -274,7 +276,7 @@ class ConsumerCore:
             topics=self._topics,
             metadata=self._metadata,
             tell=self._tell,
-            fail=self.fail,
+            fail=self._member_failed,
         )
 
     def _make_classic_membership(self, settings: MemberSettings, coordinator: CoordinatorManager) -> ClassicMembership:
@@ -284,7 +286,7 @@ class ConsumerCore:
             topics=self._topics,
             metadata=self._metadata,
             tell=self._tell,
-            fail=self.fail,
+            fail=self._member_failed,
             matched=self._matched,
             state=self._make_state(),
         )
@@ -293,11 +295,17 @@ class ConsumerCore:
         self._subscription.match(topics)
         self._want_topics()
 
-    def _group_failed(self, error: Exception) -> None:
-        if self.membership is not None and self.membership.active:
+    def _group_failed(self, error: KafkaException) -> None:
+        assert self.membership is not None, "made together with the coordinator"
+        assert self._commits is not None, "made together with the coordinator"
+        heard = self._commits.refused(error)
+        if self.membership.active:
             self.membership.refused(error)
-        else:
+        elif not heard:
             self.fail(error)
+
+    def _member_failed(self, error: Exception) -> None:
+        self._mailbox.put(ErrorRaised(error, fatal=self.given_up))
 
     def _make_positions(self, buffer: FetchBuffer) -> PositionsManager:
         return PositionsManager(

@@ -18,7 +18,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sparkrelay.errors import ConfigException, TimeoutException, WakeupException
@@ -149,11 +149,19 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Commit offsets: (offset, leader epoch, metadata) by partition."""
+    """Commit offsets: (offset, leader epoch, metadata) by partition.
+
+    Attributes:
+        call: settled when the broker has them.
+        offsets: what to commit.
+        retry: whether it is repeated until the call's deadline if that may help.
+        automatic: whether nobody asked for it; it is not repeated for a topic that is not there.
+    """
 
     call: Call
     offsets: Mapping[TopicPartition, tuple[int, int, str]]
     retry: bool
+    automatic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +244,15 @@ ApplicationEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ErrorRaised:
-    """Something went wrong that the next ``poll`` must raise."""
+    """Something went wrong that the next ``poll`` must raise.
+
+    Attributes:
+        error: what it was.
+        fatal: whether the member has given up because of it, so that each ``poll`` raises it.
+    """
 
     error: Exception
+    fatal: bool = False
 
 
 class Hold(enum.Enum):
@@ -323,25 +337,42 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._events: deque[BackgroundEvent] = deque()
+        #: What ``take`` returned last, until the application is done with it.
+        self.taken: BackgroundEvent | None = None
         self._bells: list[Callable[[], object]] = []
         self._woken = False
         self._deaf = False
 
     def put(self, event: BackgroundEvent) -> None:
-        """Add an event and end the wait for it."""
+        """Add an event and end the wait for it; an error is not added to one that says the same and still waits.
+
+        Whoever does not poll for an hour wants to hear of a refused topic once.
+        """
+        if isinstance(event, ErrorRaised) and any(_alike(event, waiting) for waiting in self._events.copy()):
+            return
         self._events.append(event)
         self.notify()
 
     def take(self) -> BackgroundEvent | None:
         """Return the oldest event, None if there is none; cancelled steps are dropped."""
         while self._events:
-            event = self._events.popleft()
+            # Before it is removed: a Ctrl-C may come between any two instructions.
+            event = self.taken = self._events[0]
+            self._events.popleft()
             if not (isinstance(event, Step) and event.cancelled):
                 return event
+        self.taken = None
         return None
+
+    def put_back(self) -> None:
+        """Have ``take`` return once more what it returned last: it was not dealt with."""
+        event, self.taken = self.taken, None
+        if event is not None and not (self._events and self._events[0] is event):
+            self._events.appendleft(event)
 
     def discard_steps(self) -> None:
         """Forget the steps of rebalances that have become pointless; errors stay."""
+        self.taken = None
         errors = []
         while self._events:
             event = self._events.popleft()
@@ -351,6 +382,7 @@ class Mailbox:
 
     def clear(self) -> None:
         """Forget all events."""
+        self.taken = None
         self._events.clear()
 
     def notify(self, _: object = None) -> None:
@@ -435,3 +467,11 @@ class Mailbox:
         return bool(
             wait.ready() or (wait.for_wakeup and self._woken and not self._deaf) or (wait.for_events and self._events)
         )
+
+
+def _alike(error: ErrorRaised, event: BackgroundEvent) -> bool:
+    """Tell whether an event is an error that says the same as another."""
+    if not isinstance(event, ErrorRaised) or replace(event, error=error.error) != error:
+        return False
+    one, other = error.error, event.error
+    return type(one) is type(other) and one.args == other.args and vars(one) == vars(other)

@@ -124,15 +124,9 @@ def refusal(code: int, doing: str, settings: MemberSettings) -> KafkaException:
     names = ",".join(name for name, _ in settings.assignors)
     text = f"{doing} in group {settings.group_id!r}"
     if code == ErrorCode.FENCED_INSTANCE_ID:
-        text += (
-            f": another consumer with the same group.instance.id={settings.group_instance_id!r} took this one's place; "
-            "give each consumer of the group an id of its own"
-        )
+        text += f" with group.instance.id={settings.group_instance_id!r}"
     elif code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
-        text += (
-            f": no assignor of partition.assignment.strategy={names} is offered by all members of the group; let them "
-            "all offer a common one"
-        )
+        text += f" with partition.assignment.strategy={names}"
     else:
         text += f" with {names}"
     return broker_error(code, text)

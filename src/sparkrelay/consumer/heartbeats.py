@@ -7,7 +7,7 @@ member that does not poll for ``max.poll.interval.ms`` is taken care of by the m
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.consumer.coordinator import GROUP_LANE
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.membership import Membership
     from sparkrelay.errors import KafkaException
 
-__all__ = ["COORDINATOR_MOVED", "HeartbeatManager"]
-
-#: Codes that say: find the coordinator again.
-COORDINATOR_MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+__all__ = ["HeartbeatManager"]
 
 
 class HeartbeatManager:
@@ -30,8 +27,8 @@ class HeartbeatManager:
     Args:
         membership: whose heartbeats.
         coordinator: where to.
-        session_timeout: seconds without an answer after which the coordinator is looked for again; infinity if only the
-            broker knows it.
+        session_timeout: seconds that a heartbeat may stay unanswered before its connection is dropped and the
+            coordinator looked for again; infinity if only the broker knows it.
         state: pauses after failures.
     """
 
@@ -48,7 +45,8 @@ class HeartbeatManager:
         self._session_timeout = session_timeout
         self._state = state
         self._due = -math.inf
-        self._answered_at = -math.inf
+        self._sent_at = -math.inf
+        self._sent_to = -1
         self._life: int | None = None
 
     def poll(self, now: float) -> PollResult:
@@ -58,20 +56,23 @@ class HeartbeatManager:
             return NOTHING
         if membership.life != self._life:
             self._life = membership.life
-            self._due, self._answered_at = now + membership.heartbeat_interval, now
+            self._due = now + membership.heartbeat_interval
         node = self._coordinator.need()
+        if self._state.in_flight:
+            if (left := self._sent_at + self._session_timeout - now) > 0:
+                return PollResult(wait=left)
+            self._sent_at = now
+            self._coordinator.silent(self._sent_to, f"a heartbeat was not answered for {self._session_timeout:g} s")
+            return PollResult(wait=0.0)
         if node is None:
             return PollResult(wait=max(self._due - now, 0.05))
-        if now - self._answered_at >= self._session_timeout:
-            self._answered_at = now
-            self._coordinator.lost(f"no heartbeat was answered for {self._session_timeout:g} s")
-            return PollResult(wait=0.0)
         wait = self._state.wait(now)
         if not membership.hurried:
             wait = max(wait, self._due - now)
         if wait > 0:
-            return PollResult(wait=min(wait, self._session_timeout))
+            return PollResult(wait=wait)
         self._state.sent()
+        self._sent_at, self._sent_to = now, node
         self._due = now + membership.heartbeat_interval
         life = membership.life
 
@@ -82,13 +83,13 @@ class HeartbeatManager:
 
     def _answered(self, life: int, message: Any, error: KafkaException | None, now: float) -> None:
         code = 0 if message is None else message.error_code
-        if code in COORDINATOR_MOVED or code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        if error is not None:
+            self._coordinator.lost(error)
+        elif self._coordinator.moved(code) or code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             error = broker_error(code, "heartbeat")
         if error is not None:
             self._state.failed(now)
             self._due = now
-            if code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                self._coordinator.lost(error)
             if life == self._membership.life:
                 self._membership.heartbeat_failed(error)
             return
@@ -97,7 +98,6 @@ class HeartbeatManager:
             self._state.failed(now)
         else:
             self._state.succeeded()
-        self._answered_at = now
         if life == self._membership.life:
             self._membership.heartbeat_answered(message)
             self._due = min(self._due, now + self._membership.heartbeat_interval)

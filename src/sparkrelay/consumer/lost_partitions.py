@@ -37,6 +37,6 @@ class LostPartitions:
         """Hold back; there is never anything to send."""
         del now
         place = self._place()
-        if place is not None and place.generation < 0 and (held := self._subscription.assigned):
-            self._subscription.hold_back(held)
+        if place is not None and place.generation < 0:
+            self._subscription.lose()
         return NOTHING

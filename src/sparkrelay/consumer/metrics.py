@@ -172,12 +172,12 @@ class ConsumerMetrics:
         self._commits.add(took, now)
 
     def _joined(self, message: Any, took: float, now: float) -> None:
-        del message
-        self._joins.add(took, now)
+        if not message.error_code:
+            self._joins.add(took, now)
 
     def _synced(self, message: Any, took: float, now: float) -> None:
-        del message
-        self._syncs.add(took, now)
+        if not message.error_code:
+            self._syncs.add(took, now)
 
     # -- anybody -----------------------------------------------------------------------------------------------------
 

@@ -336,14 +336,18 @@ class Outlet:
         """Take events, send what the managers want; return seconds until they are due."""
         core = self.core
         core.now = now
+        while self._events:
+            core.process(self._events.popleft(), now)
+        # Last: an event may lead to a state that only a poll ends, and this poll is not told of twice.
         if (polled_at := self.polled_at) != self._polled_told:
             self._polled_told = polled_at
             core.process(Polled(polled_at), now)
-        while self._events:
-            core.process(self._events.popleft(), now)
         wait = math.inf
         for manager in core.managers:
             result = manager.poll(now)
+            for node, lane in result.dropped:
+                assert self._client is not None, "started"
+                self._client.drop(node, lane, "the broker did not answer in time")
             for unsent in result.requests:
                 self._send(unsent, now)
             wait = min(wait, result.wait)

@@ -2,13 +2,13 @@
 
 A pattern must match a topic's whole name, as in Kafka (``Matcher.matches``). Kafka's internal topics
 (``__consumer_offsets``, ...) never match, as with its ``exclude.internal.topics=true``. Under KIP-848 the broker
-matches, and nothing here is used.
+matches, as RE2: it gets what ``pattern_for_broker`` makes of a pattern.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sparkrelay.consumer.arguments import topic_of
 from sparkrelay.errors import ConfigException
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from sparkrelay.client.metadata import Metadata
     from sparkrelay.consumer.topic_metadata import TopicMetadataManager
 
-__all__ = ["PatternTopics", "topics_or_pattern"]
+__all__ = ["PatternTopics", "pattern_for_broker", "topics_or_pattern"]
+
+
+#: What RE2 calls the flags that it has too.
+_RE2_FLAGS: Final = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s"}
 
 
 class PatternTopics:
@@ -77,9 +81,11 @@ def topics_or_pattern(
     """Tell names from patterns in what was given to ``subscribe``.
 
     Raises:
-        ConfigException: something is no name, or begins with ^ and is no regular expression.
+        ConfigException: something is no name, or begins with ^ and is no regular expression, or is a pattern for bytes.
     """
     if isinstance(topics, re.Pattern):
+        if not isinstance(topics.pattern, str):
+            raise ConfigException(f"subscribe({topics!r}): names of topics are no bytes; write it as text")
         return frozenset(), topics
     names = [topic_of("subscribe()", name) for name in ([topics] if isinstance(topics, str) else topics)]
     patterns = [name for name in names if name.startswith("^")]
@@ -94,3 +100,18 @@ def topics_or_pattern(
         raise ConfigException(
             f"subscribe({text!r}): what begins with ^ is a regular expression, and {error}"
         ) from error
+
+
+def pattern_for_broker(pattern: re.Pattern[str]) -> str:
+    """Return a pattern as RE2 reads it, with its flags.
+
+    Raises:
+        ConfigException: it has a flag that RE2 does not have.
+    """
+    if pattern.flags & re.VERBOSE:
+        raise ConfigException(
+            f"subscribe({pattern.pattern!r}) with re.VERBOSE: with group.protocol='consumer' the broker matches, and "
+            "its expressions (RE2) do not have that; write it without, or set group.protocol='classic'"
+        )
+    flags = "".join(name for flag, name in _RE2_FLAGS.items() if pattern.flags & flag)
+    return f"(?{flags}:{pattern.pattern})" if flags else pattern.pattern

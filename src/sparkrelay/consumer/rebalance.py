@@ -38,6 +38,7 @@ class RebalanceSteps:
         subscription: what the consumer holds.
         assignors: what it offers to its group.
         before_revoking: called before partitions are given up in good order: the automatic commit, perhaps a flow.
+        after_revoking: called when ``on_revoked`` has returned, and before they are gone; perhaps a flow.
         after_callback: called after each callback; raises if somebody whom it let in is still using the consumer.
     """
 
@@ -48,6 +49,7 @@ class RebalanceSteps:
         assignors: Sequence[PartitionAssignor],
         *,
         before_revoking: Callable[[], object],
+        after_revoking: Callable[[], object] = lambda: None,
         after_callback: Callable[[], None] = lambda: None,
     ) -> None:
         self._consumer = consumer
@@ -55,6 +57,7 @@ class RebalanceSteps:
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._cooperative = all(assignor.supports_cooperative for assignor in assignors)
         self._before_revoking = before_revoking
+        self._after_revoking = after_revoking
         self._after_callback = after_callback
         self._on_assigned: Callback | None = None
         self._on_revoked: Callback | None = None
@@ -118,8 +121,9 @@ class RebalanceSteps:
             # The member may have been expelled meanwhile, or a callback has unsubscribed: what it was given may be
             # another's already.
             if not step.cancelled:
-                self._subscription.assign_from_group(list(given))
+                # In this order: an interrupt in between must not leave partitions that on_assigned never hears of.
                 self._unheard = [p for p in sorted(given) if p not in held or p in self._unheard]
+                self._subscription.assign_from_group(list(given))
                 yield from self._introduce(failures)
         finally:
             if not step.cancelled:
@@ -155,6 +159,7 @@ class RebalanceSteps:
         try:
             yield from attempt(failures, self._before_revoking)
             yield from self._call(self._on_revoked, gone, failures)
+            yield from attempt(failures, self._after_revoking)
         finally:
             self._drop(gone)
 

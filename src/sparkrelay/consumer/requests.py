@@ -47,10 +47,12 @@ class PollResult:
     Attributes:
         requests: to be sent.
         wait: seconds after which to poll it again at the latest, if nothing else happens before.
+        dropped: connections to close first, as (broker id, lane): what waits there will not be answered.
     """
 
     requests: tuple[Unsent, ...] = ()
     wait: float = math.inf
+    dropped: tuple[tuple[int, str], ...] = ()
 
 
 NOTHING: Final = PollResult()
@@ -109,6 +111,10 @@ class RequestState:
     def sent(self) -> None:
         """Note that a request went out."""
         self.in_flight = True
+
+    def answered(self) -> None:
+        """Note an answer that is one step of several: what follows may go, but earlier failures still count."""
+        self.in_flight = False
 
     def succeeded(self) -> None:
         """Note an answer that is final."""

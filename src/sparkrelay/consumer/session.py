@@ -35,7 +35,7 @@ from sparkrelay.consumer.flows import attempt, outcome
 from sparkrelay.consumer.metrics import ConsumerMetrics
 from sparkrelay.consumer.network import attach
 from sparkrelay.consumer.offset_flows import OffsetFlows
-from sparkrelay.consumer.pattern_topics import topics_or_pattern
+from sparkrelay.consumer.pattern_topics import pattern_for_broker, topics_or_pattern
 from sparkrelay.consumer.rebalance import RebalanceSteps, first_failure
 from sparkrelay.consumer.record import to_records
 from sparkrelay.consumer.subscription import SubscriptionState
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.access import AccessControl
     from sparkrelay.consumer.assignor import GroupMetadata, PartitionAssignor
     from sparkrelay.consumer.deserializers import Deserializer
-    from sparkrelay.consumer.events import Adopted, Assigned, Prepared
+    from sparkrelay.consumer.events import Adopted, Assigned, BackgroundEvent, Prepared
     from sparkrelay.consumer.flows import Flow
     from sparkrelay.consumer.network import NetworkThread
     from sparkrelay.consumer.rebalance import Callback
@@ -105,7 +105,12 @@ class Session:
         self.metrics = ConsumerMetrics()
         self.subscription = SubscriptionState()
         self._rebalance = RebalanceSteps(
-            face, self.subscription, self._assignors, before_revoking=self._before_revoking, after_callback=access.check
+            face,
+            self.subscription,
+            self._assignors,
+            before_revoking=self._before_revoking,
+            after_revoking=self._after_revoking,
+            after_callback=access.check,
         )
         self._buffer: FetchBuffer | None = None
         if fetching:
@@ -157,6 +162,8 @@ class Session:
             yield from self.leave("subscribe() to nothing", self.calls.deadline())
             return
         self.require_group("subscribe()")
+        if pattern is not None and self.config.group_protocol == "consumer":
+            pattern_for_broker(pattern)  # refused here, where the caller is
         self.subscription.subscribe(wanted, pattern)
         self._rebalance.set_callbacks(on_assigned, on_revoked, on_lost)
         self.network.submit(Subscribe(wanted, pattern))
@@ -177,6 +184,7 @@ class Session:
 
     def enforce_rebalance(self, reason: str) -> None:
         """Ask for a rebalance."""
+        self.require_group("enforce_rebalance()")
         self.network.submit(Rejoin(reason))
 
     def group_metadata(self) -> GroupMetadata:
@@ -224,6 +232,8 @@ class Session:
         self._commits.when_due()
         while True:
             ran = yield from self._serve()
+            # Callbacks may have taken so long that the member has left; it comes back when it hears of us.
+            self._tell_polled()
             if self._fetching:
                 self.mailbox.raise_if_woken()
                 table = self._collect(max_records or self.config.max_poll_records, max_bytes)
@@ -295,36 +305,44 @@ class Session:
         ran = False
         if self._commits.have_news:
             yield from self._commits.run_callbacks()
-        while (event := self.mailbox.take()) is not None:
-            error: BaseException | None = None
-            match event:
-                case ErrorRaised(OffsetOutOfRangeException(partitions=lacking)) if lacking and self._all_placed(
-                    lacking
-                ):
-                    pass  # the application went somewhere with seek() meanwhile
-                case ErrorRaised():
-                    error = event.error
-                    if self.network.core.given_up:
-                        self._group_failure = event.error
-                case JoinNeeded():
-                    held = self.subscription.assigned
-                    error = yield from self._rebalance.prepare(event, self._answer)
-                    ran = ran or held != self.subscription.assigned
-                case AssignNeeded():
-                    error = self._rebalance.assign(event, self._answer)
-                case AdoptNeeded():
-                    held = self.subscription.assigned
-                    if held and held.issubset(event.assignment.partitions):
-                        # Nothing is given up, so nobody waits for what is committed here.
-                        self._commits.soon()
-                    error = yield from self._rebalance.adopt(event, self._answer)
-                    ran = True
-            if error is not None:
-                raise error
-            self.check_open()  # a callback may have closed the consumer
+        outer = self.mailbox.taken  # a callback polls: its step is under way
+        try:
+            while (event := self.mailbox.take()) is not None:
+                changed, error = yield from self._deal_with(event)
+                self.mailbox.taken = None
+                ran = ran or changed
+                if error is not None:
+                    raise error
+                self.check_open()  # a callback may have closed the consumer
+        except BaseException:
+            # The network thread waits for the step's answer, whatever interrupted us before it could begin.
+            if self.mailbox.taken is not outer:
+                self.mailbox.put_back()
+            raise
         if (error := (yield from self._rebalance.introduce_again())) is not None:
             raise error
         return ran
+
+    def _deal_with(self, event: BackgroundEvent) -> Flow[tuple[bool, BaseException | None]]:
+        """Return whether a callback may have run, and the error to raise."""
+        held = self.subscription.assigned
+        match event:
+            case ErrorRaised(OffsetOutOfRangeException(partitions=lacking)) if lacking and self._all_placed(lacking):
+                return False, None  # the application went somewhere with seek() meanwhile
+            case ErrorRaised():
+                if event.fatal:
+                    self._group_failure = event.error
+                return False, event.error
+            case JoinNeeded():
+                error = yield from self._rebalance.prepare(event, self._answer)
+                return held != self.subscription.assigned, error
+            case AssignNeeded():
+                return False, self._rebalance.assign(event, self._answer)
+            case AdoptNeeded():
+                if held and held.issubset(event.assignment.partitions):
+                    # Nothing is given up, so nobody waits for what is committed here.
+                    self._commits.soon()
+                return True, (yield from self._rebalance.adopt(event, self._answer))
 
     def _all_placed(self, partitions: Iterable[tuple[str, int]]) -> bool:
         standings = (self.subscription.get(TopicPartition(*partition)) for partition in partitions)
@@ -333,6 +351,7 @@ class Session:
     def _answer(self, answer: Prepared | Assigned | Adopted) -> None:
         if not self.closed:
             self.network.submit(answer)
+        self.mailbox.taken = None
 
     def wakeup(self) -> None:
         """End a wait, or the next one. For any thread, and for signal handlers."""
@@ -382,6 +401,8 @@ class Session:
                 self._leave_deadline = commit_deadline
                 yield from self._rebalance.revoke(self.subscription.assigned, failures)
                 self._leave_deadline = None
+            # Once we have left, the broker takes none of them: they would come from nobody that it knows.
+            yield from attempt(failures, lambda: self._commits.settle(commit_deadline))
         self.subscription.clear()
         if self._buffer is not None:
             self._buffer.clear()
@@ -402,6 +423,10 @@ class Session:
 
     def _before_revoking(self) -> Flow[None]:
         return self._commits.now(self._leave_deadline or self.calls.deadline())
+
+    def _after_revoking(self) -> Flow[None]:
+        """Wait for commits: one that is sent with the next generation would take the next owner back."""
+        return self._commits.decided(self._leave_deadline or self.calls.deadline())
 
     def _out_of_range(self, partition: TopicPartition, offset: int) -> None:
         reset = self.config.reset_timestamp()

@@ -11,13 +11,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkrelay.client.broker_errors import ErrorCode
+from sparkrelay.client.broker_errors import error_name
 from sparkrelay.consumer.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, JoinNeeded, Prepared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from sparkrelay.consumer.assignor import GroupMetadata
+    from sparkrelay.consumer.events import Step
     from sparkrelay.consumer.metrics import ConsumerMetrics
     from sparkrelay.errors import KafkaException
     from sparkrelay.types import TopicPartition
@@ -49,12 +50,17 @@ class RebalanceStory:
         self._metrics = metrics
         #: When the rebalance that is being told began; None outside of one.
         self._began: float | None = None
+        #: What the application was asked to do last; answers to other steps come too late.
+        self._step: Step | None = None
+        #: Whether the member has left because nobody polled, and nobody has since.
+        self._away = False
         self._step_began = 0.0
         self._why = ""
         self._before: frozenset[TopicPartition] = frozenset()
 
-    def told(self, step: object, reason: str, now: float) -> None:
-        """Hear what the application is asked to do."""
+    def told(self, step: Step, reason: str, now: float, *, away: bool = False) -> None:
+        """Hear what the application is asked to do; ``away`` if that is for the time when it polls again."""
+        self._step, self._away = step, away
         self._step_began = now
         match step:
             case JoinNeeded():
@@ -75,8 +81,19 @@ class RebalanceStory:
                     self._began, self._why, self._before = now, reason or "the coordinator assigned", self._held()
                 self._say("is given %s", _names(step.assignment.partitions))
 
-    def answered(self, answer: object, now: float) -> None:
+    def returned(self, now: float) -> None:
+        """Hear that the application polls again: the rebalance begins here, and not when it stopped polling."""
+        if self._away:
+            self._away = False
+            self._step_began = now
+            if self._began is not None:
+                self._began = now
+
+    def answered(self, answer: Prepared | Assigned | Adopted, now: float) -> None:
         """Hear what the application has done."""
+        step = self._step
+        if step is None or step.cancelled or answer.number != step.number:
+            return
         took = now - self._step_began
         match answer:
             case Prepared() if self._began is not None:
@@ -96,9 +113,9 @@ class RebalanceStory:
         code = getattr(message, "error_code", 0)
         if name in _BEATS:
             if error is not None or code:
-                self._say("%s: %s", name, error or _code(code))
+                self._say("%s: %s", name, error or error_name(code))
             return
-        what = str(error) if error is not None else _code(code) if code else "granted"
+        what = str(error) if error is not None else error_name(code) if code else "granted"
         self._say("%s: %s after %.3f s", name, what, now - sent_at)
 
     def ended(self, reason: str, now: float) -> None:
@@ -106,6 +123,7 @@ class RebalanceStory:
         if self._began is not None:
             self._metrics.rebalance_failed(now)
             self._began = None
+        self._step, self._away = None, False
         if self._place().member_id:
             self._say("leaves: %s", reason)
 
@@ -130,13 +148,6 @@ class RebalanceStory:
 
 _BEATS: Final = frozenset({"HeartbeatRequest", "ConsumerGroupHeartbeatRequest"})
 _TOLD: Final = _BEATS | {"JoinGroupRequest", "SyncGroupRequest", "LeaveGroupRequest"}
-
-
-def _code(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

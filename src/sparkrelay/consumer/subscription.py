@@ -64,6 +64,7 @@ class Standing:
         looking_up: number of the look-up that is under way, 0 for none: answers to earlier ones are ignored.
         paused: the application wants no records now.
         held_back: not to be fetched: it is being revoked, or ``on_assigned`` has not returned yet.
+        lost: others may have it by now; never again to be read before it was dropped and given anew.
         end: last known end of what may be read, -1 if unknown.
         log_start: last known first offset that is there, -1 if unknown.
         end_asked: whether the end is being asked for.
@@ -80,6 +81,7 @@ class Standing:
     looking_up: int = 0
     paused: bool = False
     held_back: bool = False
+    lost: bool = False
     end: int = -1
     log_start: int = -1
     end_asked: bool = False
@@ -92,6 +94,7 @@ class Standing:
             self.position is not None
             and not self.paused
             and not self.held_back
+            and not self.lost
             and not self.validating
             and not self.recreated
         )
@@ -208,6 +211,15 @@ class SubscriptionState:
             for partition in partitions:
                 if (standing := self._standings.get(partition)) is not None:
                     standing.held_back = True
+
+    def lose(self) -> None:
+        """Return no more records of anything that the group gave, whichever callback returns meanwhile."""
+        with self._lock:
+            if self._by_hand or all(standing.lost for standing in self._standings.values()):
+                return
+            self._changes += 1
+            for standing in self._standings.values():
+                standing.lost = True
 
     def release(self, *, but_not: Collection[TopicPartition] = ()) -> None:
         """Let partitions be fetched: the callbacks have returned, except those for ``but_not``."""

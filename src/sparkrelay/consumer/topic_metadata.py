@@ -39,6 +39,7 @@ class TopicsWanted:
 class _Ask:
     topics: frozenset[str] | None
     done: Callable[[], None]
+    failed: Callable[[KafkaException], None] | None
 
 
 class TopicMetadataManager:
@@ -70,7 +71,6 @@ class TopicMetadataManager:
         self._asks: list[_Ask] = []
         self._asked_at = -math.inf
         self._not_before = -math.inf
-        self.last_error: KafkaException | None = None
 
     def want(self, topics: Iterable[str]) -> None:
         """Keep these topics known from now on, and no others."""
@@ -90,9 +90,18 @@ class TopicMetadataManager:
         """Ask for the brokers soon."""
         self._refresh = True
 
-    def ask(self, topics: frozenset[str] | None, done: Callable[[], None]) -> None:
-        """Ask for topics (None: all) now, and call ``done()`` when the answer is there."""
-        self._asks.append(_Ask(topics, done))
+    def ask(
+        self,
+        topics: frozenset[str] | None,
+        done: Callable[[], None],
+        failed: Callable[[KafkaException], None] | None = None,
+    ) -> None:
+        """Ask for topics (None: all) now, and call ``done()`` when the answer is there.
+
+        An error that asking again does not change is given to ``failed``, and the question is over. Without ``failed``
+        it goes on: a login may be mended, and nobody else would tell whoever asked.
+        """
+        self._asks.append(_Ask(topics, done, failed))
 
     def refusal(self, topics: Iterable[str]) -> KafkaException | None:
         """Return the error for the first of ``topics`` that the broker refused when it was last asked."""
@@ -139,19 +148,26 @@ class TopicMetadataManager:
 
     def _answered(self, asks: list[_Ask], stale: frozenset[str], error: KafkaException | None, now: float) -> None:
         if error is not None:
-            self.last_error = error
             self._state.failed(now)
+            self._stale |= stale
+            self._refresh = self._refresh or error.retriable
             if error.retriable:
                 self._asks = asks + self._asks
-                self._stale |= stale
-                self._refresh = True
             else:
-                self._fail(error)
+                self._refused(asks, error)
             return
         self._state.succeeded()
-        self.last_error = None
         self._not_before = now + 0.1
         for ask in asks:
             ask.done()
         if (refusal := self.refusal(self._wanted)) is not None:
             self._fail(refusal)
+
+    def _refused(self, asks: list[_Ask], error: KafkaException) -> None:
+        lasting = [ask for ask in asks if ask.failed is None]
+        self._asks = lasting + self._asks
+        if self._wanted or self._all or self._stale or len(lasting) == len(asks):
+            self._fail(error)
+        for ask in asks:
+            if ask.failed is not None:
+                ask.failed(error)

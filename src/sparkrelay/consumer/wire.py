@@ -6,6 +6,7 @@ far as we know them: fields are only ever added at the end.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,7 @@ from sparkrelay.errors import SerializationException
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["decode_assignment", "decode_subscription", "encode_assignment", "encode_subscription"]
 
@@ -45,16 +46,17 @@ def decode_subscription(data: bytes, *, group_instance_id: str | None = None) ->
     Raises:
         SerializationException: the bytes are not a subscription.
     """
-    message, version = _decode(ConsumerProtocolSubscription, data, "subscription")
-    owned = message.owned_partitions if version >= 1 else ()
-    return MemberSubscription(
-        topics=frozenset(message.topics),
-        owned_partitions=frozenset(TopicPartition(item.topic, p) for item in owned for p in item.partitions),
-        user_data=bytes(message.user_data or b""),
-        generation=message.generation_id if version >= 2 else -1,
-        rack=message.rack_id if version >= 3 else None,
-        group_instance_id=group_instance_id,
-    )
+    with _named("subscription", data):
+        message, version = _decode(ConsumerProtocolSubscription, data)
+        owned = message.owned_partitions if version >= 1 else ()
+        return MemberSubscription(
+            topics=frozenset(message.topics),
+            owned_partitions=frozenset(TopicPartition(item.topic, p) for item in owned for p in item.partitions),
+            user_data=bytes(message.user_data or b""),
+            generation=message.generation_id if version >= 2 else -1,
+            rack=message.rack_id if version >= 3 else None,
+            group_instance_id=group_instance_id,
+        )
 
 
 def encode_assignment(assignment: MemberAssignment) -> bytes:
@@ -77,22 +79,28 @@ def decode_assignment(data: bytes) -> MemberAssignment:
     """
     if not data:
         return MemberAssignment()
-    message, _ = _decode(ConsumerProtocolAssignment, data, "assignment")
-    return MemberAssignment(
-        partitions=tuple(
-            TopicPartition(item.topic, p) for item in message.assigned_partitions for p in item.partitions
-        ),
-        user_data=bytes(message.user_data or b""),
-    )
+    with _named("assignment", data):
+        message, _ = _decode(ConsumerProtocolAssignment, data)
+        given = message.assigned_partitions
+        return MemberAssignment(
+            partitions=tuple(TopicPartition(item.topic, p) for item in given for p in item.partitions),
+            user_data=bytes(message.user_data or b""),
+        )
 
 
-def _decode(kind: Any, data: bytes, what: str) -> tuple[Any, int]:
+def _decode(kind: Any, data: bytes) -> tuple[Any, int]:
+    (version,) = struct.unpack_from(">h", data)
+    if version < 0:
+        raise ValueError(f"version {version}")
+    return kind.decode(data[2:], version=min(version, _VERSION), header=False), version
+
+
+@contextlib.contextmanager
+def _named(what: str, data: bytes) -> Iterator[None]:
     try:
-        (version,) = struct.unpack_from(">h", data)
-        if version < 0:
-            raise ValueError(f"version {version}")
-        return kind.decode(data[2:], version=min(version, _VERSION), header=False), version
-    except (ValueError, IndexError, struct.error, UnicodeDecodeError, OverflowError) as error:
+        yield
+    except (ValueError, IndexError, struct.error, OverflowError, TypeError) as error:
+        # A TypeError is an array that is null, where the protocol has none.
         raise SerializationException(f"a member's {what} of {len(data)} bytes cannot be read: {error}") from error
 
 

@@ -197,11 +197,11 @@ def test_heartbeats_go_on_while_a_callback_blocks(members, make_topic, wait_unti
 
 
 class _Beats:
-    """How long heartbeats have been answered for."""
+    """How long heartbeats have been answered for: the next one is sent when the one before was answered."""
 
     def __init__(self, core):
         self._manager = next(m for m in core.managers if type(m).__name__ == "HeartbeatManager")
-        self._first = self._manager._answered_at
+        self._first = self._manager._sent_at
 
     def seconds(self):
-        return self._manager._answered_at - self._first
+        return self._manager._sent_at - self._first

@@ -257,6 +257,26 @@ def test_brokers_that_left_the_cluster_lose_their_connections(tiny_broker, make_
     assert client.is_connected(1) or client.least_loaded_node() == 1
 
 
+def test_dropping_a_connection_fails_what_waits_there_and_nothing_else(tiny_broker, make_client):
+    client = make_client(tiny_broker().port, reconnect_backoff_ms=1)
+    client.bootstrap(5)
+    request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[], transactional_id=None)
+    silent, other = (client.send(request, node=1, lane=lane) for lane in ("group", "fetch"))
+    while not (client.is_connected(1, "group") and client.is_connected(1, "fetch")):
+        client.poll(0.1)
+    client.drop(1, "group", "it did not answer in time")
+    client.drop(1, "join", "there is no such connection")
+    client.wait([silent], 5)
+    assert isinstance(silent.error, DisconnectException)
+    assert "it did not answer in time" in str(silent.error)
+    assert not other.done
+    assert client.is_connected(1, "fetch")
+    client.sleep(0.1)
+    again = client.send(metadata_request(), node=1, lane="group")
+    client.wait([again], 5)
+    assert again.error is None
+
+
 def test_a_throttled_connection_holds_requests_back_instead_of_failing_them(tiny_broker, make_client):
     from sparkrelay.client.messages import MetadataResponse
 

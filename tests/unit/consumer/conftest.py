@@ -63,6 +63,7 @@ class Driver:
         self.now = 0.0
         self.waiting = []
         self.waits = {}
+        self.dropped = []
 
     def poll(self):
         """Poll until nobody wants to send any more; return the names of new requests."""
@@ -72,6 +73,7 @@ class Driver:
             for manager in self.managers:
                 result = manager.poll(self.now)
                 self.waits[type(manager).__name__] = result.wait
+                self.dropped += result.dropped
                 sent += result.requests
             if not sent:
                 return new
@@ -91,7 +93,7 @@ class Driver:
     def answer(self, name, message=None, error=None):
         """Answer the oldest request of a kind; return it."""
         unsent = self.find(name)
-        self.waiting.remove(unsent)
+        self.waiting = [one for one in self.waiting if one is not unsent]
         unsent.handle(message, error, self.now)
         return unsent.request
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.client.messages import JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
+from sparkrelay.client.messages import HeartbeatResponse, JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.assignor import ClusterView, MemberAssignment, MemberSubscription
 from sparkrelay.consumer.classic_membership import ClassicMembership, State
@@ -26,10 +26,11 @@ from sparkrelay.consumer.rebalance import RebalanceSteps
 from sparkrelay.consumer.requests import RequestState
 from sparkrelay.consumer.subscription import SubscriptionState
 from sparkrelay.consumer.wire import decode_subscription, encode_assignment, encode_subscription
-from sparkrelay.errors import DisconnectException
+from sparkrelay.errors import DisconnectException, SerializationException
 from sparkrelay.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+NULL_TOPICS = b"\x00\x01" + b"\xff\xff\xff\xff" + b"\xff\xff\xff\xff" + b"\x00\x00\x00\x00"
 
 
 class Located:
@@ -40,6 +41,12 @@ class Located:
 
     def lost(self, why):
         self.losses += 1
+
+    def moved(self, code):
+        if code in {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}:
+            self.lost(code)
+            return True
+        return False
 
 
 class Topics:
@@ -82,6 +89,14 @@ class Group:
     def reply(self, answer):
         self.membership.answered(answer, self.driver.now)
 
+    def adopted(self, step, *, revoked=False):
+        """The application took what it was given."""
+        self.reply(Adopted(step.number, revoked, frozenset(step.assignment.partitions)))
+
+    def beat(self, code=0):
+        """A heartbeat is answered."""
+        self.membership.heartbeat_answered(HeartbeatResponse(error_code=code))
+
     def subscribe(self, topics=("t",)):
         self.membership.subscribe(frozenset(topics), None, self.driver.now)
 
@@ -115,7 +130,7 @@ class Group:
 
     def settle(self, partitions=(T0,), owned=()):
         self.subscribe()
-        self.reply(Adopted(self.follow(partitions, owned).number))
+        self.adopted(self.follow(partitions, owned))
         assert self.state is State.STABLE
 
 
@@ -143,7 +158,7 @@ def test_the_way_of_a_follower(group):
     assert step.assignment.partitions == (T0,)
     assert (step.metadata.generation, step.metadata.member_id) == (1, "m1")
     assert group.membership.beats
-    group.reply(Adopted(step.number))
+    group.adopted(step)
     assert group.state is State.STABLE
 
 
@@ -184,7 +199,7 @@ def test_a_leader_whose_assignor_fails_leaves_and_joins_when_polled(group):
 
 def test_a_heartbeats_news_begin_a_rebalance_and_cooperative_members_keep_what_they_have(group):
     group.settle()
-    group.membership.heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS)
+    group.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert group.step(JoinNeeded).hold is Hold.KEEP
     assert group.membership.beats  # while the application prepares
     assert group.membership.metadata.generation == 1
@@ -193,13 +208,22 @@ def test_a_heartbeats_news_begin_a_rebalance_and_cooperative_members_keep_what_t
 def test_eager_members_revoke_everything_first(driver):
     group = Group(driver, assignors=(("x", False), ("y", True)))
     group.settle()
-    group.membership.heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS)
+    group.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert group.step(JoinNeeded).hold is Hold.REVOKE
 
 
 def test_whoever_gave_something_up_joins_again(group):
     group.subscribe()
-    group.reply(Adopted(group.follow([T0], owned=[T0, T1]).number, revoked=True))
+    group.adopted(group.follow([T0], owned=[T0, T1]), revoked=True)
+    group.driver.poll()
+    assert group.step(JoinNeeded).hold is Hold.KEEP
+
+
+def test_whoever_was_interrupted_before_it_took_its_partitions_joins_again(group):
+    """Otherwise nobody would read them: the group thinks that they are ours."""
+    group.subscribe()
+    group.reply(Adopted(group.follow([T0, T1], owned=[T0]).number, owned=frozenset({T0})))
+    assert group.state is State.STABLE
     group.driver.poll()
     assert group.step(JoinNeeded).hold is Hold.KEEP
 
@@ -207,7 +231,7 @@ def test_whoever_gave_something_up_joins_again(group):
 @pytest.mark.parametrize(("code", "kept"), [(ErrorCode.UNKNOWN_MEMBER_ID, ""), (ErrorCode.ILLEGAL_GENERATION, "m1")])
 def test_an_expelled_member_loses_everything_and_joins_anew(group, code, kept):
     group.settle()
-    group.membership.heartbeat_refused(code)
+    group.beat(code)
     assert group.membership.metadata.generation == -1
     assert group.membership.metadata.member_id == kept
     assert group.step(JoinNeeded).hold is Hold.LOSE
@@ -215,11 +239,24 @@ def test_an_expelled_member_loses_everything_and_joins_anew(group, code, kept):
 
 def test_expelled_while_preparing_loses_what_the_application_still_holds(group):
     group.settle()
-    group.membership.heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS)
+    group.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     step = group.step(JoinNeeded)
-    group.membership.heartbeat_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
     group.reply(Prepared(step.number, frozenset({T0})))
     assert group.step(JoinNeeded).hold is Hold.LOSE
+
+
+def test_answers_to_heartbeats_of_an_earlier_life_mean_nothing_though_the_generation_is_the_same(driver):
+    """A static member that joins a stable group again gets its old generation."""
+    group = Group(driver, group_instance_id="static")
+    group.settle()
+    first = group.membership.life
+    group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert group.membership.life != first
+    outside = group.membership.life
+    group.adopted(group.follow())
+    assert group.membership.metadata.generation == 1
+    assert group.membership.life not in {first, outside}
 
 
 def joining_again(group):
@@ -255,18 +292,18 @@ def test_expelled_in_a_callback_clears_the_generation_and_joins_anew_afterwards(
     """KAFKA-16933: fenced in a callback."""
     group.subscribe()
     step = group.follow()
-    group.membership.heartbeat_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert group.membership.metadata.generation == -1
-    assert not step.cancelled  # the callback runs to its end
-    group.reply(Adopted(step.number))
-    group.driver.poll()
+    assert step.cancelled  # the callback runs to its end, but what it was told of is not taken any more
     assert group.step(JoinNeeded).hold is Hold.LOSE
+    group.adopted(step)
+    assert group.state is State.PREPARING
 
 
 def test_delayed_answers_are_ignored_after_the_member_went_on(group):
     """KAFKA-16375: in all three stages."""
     group.settle()
-    group.membership.heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS)
+    group.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     old = group.step(JoinNeeded)
     group.membership.polled(group.driver.now)
     group.driver.pass_time(301)  # expelled for not polling, then back
@@ -353,6 +390,18 @@ def test_static_members_do_not_say_good_bye(driver, make_call):
     assert call.done
 
 
+def test_static_members_do_not_wait_for_a_name_when_they_leave(driver, make_call):
+    """There is nothing to say to the broker, so nothing to wait for."""
+    group = Group(driver, group_instance_id="static")
+    group.subscribe()
+    group.prepare()
+    assert group.driver.poll() == ["JoinGroup"]
+    call = make_call()
+    group.membership.leave(call, "closing")
+    assert group.driver.poll() == []
+    assert call.done
+
+
 def test_a_member_that_does_not_poll_leaves(group):
     group.settle()
     assert group.driver.pass_time(299) == []
@@ -375,6 +424,31 @@ def test_what_joining_again_does_not_change_is_final(group, code):
     assert group.driver.pass_time(10) == []
 
 
+def test_who_gives_up_leaves_so_that_others_need_not_wait_for_the_end_of_the_session(group, make_call):
+    group.settle()
+    group.beat(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    assert group.state is State.FATAL
+    assert group.driver.poll() == ["LeaveGroup"]
+    request = group.driver.answer("LeaveGroup", LeaveGroupResponse(error_code=0))
+    assert request.members[0].member_id == "m1"
+    assert "GROUP_AUTHORIZATION_FAILED" in request.members[0].reason
+    call = make_call()
+    group.membership.leave(call, "closing")
+    assert group.driver.poll() == []
+    assert call.done
+
+
+def test_who_was_given_an_assignor_that_it_does_not_have_leaves(group):
+    group.subscribe()
+    group.prepare()
+    group.driver.poll()
+    answer = group.joined(member="m7")
+    answer.protocol_name = "stranger"
+    group.driver.answer("JoinGroup", answer)
+    assert group.driver.poll() == ["LeaveGroup"]
+    assert group.driver.find("LeaveGroup").request.members[0].member_id == "m7"
+
+
 @pytest.mark.parametrize(
     "code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS]
 )
@@ -386,6 +460,42 @@ def test_joining_is_repeated_after_a_pause(group, code):
     assert group.driver.poll() == []
     assert group.driver.pass_time(0.1) == ["JoinGroup"]
     assert group.coordinator.losses == (code == ErrorCode.NOT_COORDINATOR)
+
+
+def test_an_assignor_that_goes_on_failing_is_tried_ever_more_slowly(group):
+    """Each try costs the group a rebalance."""
+    said = {"m1": MemberSubscription(frozenset({"t"}))}
+    group.subscribe()
+    pauses = []
+    for _ in range(3):
+        group.prepare()
+        began = group.driver.now
+        while group.driver.poll() != ["JoinGroup"]:
+            group.driver.now += 0.05
+        pauses.append(round(group.driver.now - began, 2))
+        group.driver.answer("JoinGroup", group.joined(ErrorCode.MEMBER_ID_REQUIRED))
+        assert group.driver.poll() == ["JoinGroup"]
+        group.driver.answer("JoinGroup", group.joined(leader="m1", members=said))
+        group.topics.answer()
+        group.reply(Assigned(group.step(AssignNeeded).number, error=ValueError("bad")))
+        assert group.driver.poll() == ["LeaveGroup"]
+        group.membership.polled(group.driver.now)
+    assert pauses[0] == 0
+    assert 0 < pauses[1] < pauses[2]
+
+
+def test_subscriptions_that_cannot_be_read_are_not_asked_for_at_once_again(group):
+    group.subscribe()
+    group.prepare()
+    group.driver.pass_time(10)  # long after the application polled
+    answer = group.joined(leader="m1", members={"m1": MemberSubscription(frozenset({"t"}))})
+    answer.members[0].metadata = b""
+    group.driver.answer("JoinGroup", answer)
+    group.membership.polled(group.driver.now)
+    group.prepare()
+    assert group.driver.poll() == ["LeaveGroup"]
+    assert group.driver.pass_time(0.05) == []
+    assert group.driver.pass_time(0.05) == ["JoinGroup"]
 
 
 def test_a_rebalance_that_begins_anew_while_syncing(group):
@@ -409,16 +519,46 @@ def test_a_request_during_a_rebalance_is_done_after_it(group):
     group.driver.answer("JoinGroup", group.joined())
     group.driver.poll()
     group.driver.answer("SyncGroup", group.synced([T0]))
-    group.reply(Adopted(group.step(AdoptNeeded).number))
+    group.adopted(group.step(AdoptNeeded))
     group.driver.poll()
     group.prepare([T0])
     group.driver.poll()
     assert group.driver.find("JoinGroup").request.reason == "a warm-up is warm"
 
 
+def test_a_subscription_that_changes_before_joining_goes_along_and_is_no_reason_for_another_rebalance(group):
+    group.subscribe(["t"])
+    first = group.step(JoinNeeded)
+    group.subscribe(["t", "u"])
+    assert first.cancelled
+    group.reply(Prepared(first.number, frozenset(), {"x": b"for t only"}))
+    assert group.state is State.PREPARING
+    assert group.steps[0].topics == {"t", "u"}
+    group.adopted(group.follow())
+    assert group.driver.poll() == []
+    assert group.state is State.STABLE
+    assert group.steps == []
+
+
+def test_a_changed_subscription_keeps_what_is_known_of_the_rebalance_that_begins(group):
+    group.settle()
+    group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
+    group.membership.rejoin("asked")
+    group.subscribe(["u"])
+    group.subscribe(["u"])
+    assert [step.cancelled for step in group.steps] == [True, False]
+    group.steps.pop(0)
+    assert group.steps[0].hold is Hold.LOSE
+    group.adopted(group.follow())
+    group.driver.poll()
+    group.prepare([T0])
+    group.driver.poll()
+    assert group.driver.find("JoinGroup").request.reason == "asked"
+
+
 def test_topics_no_longer_wanted_are_named(group):
     group.subscribe(["t", "old"])
-    group.reply(Adopted(group.follow().number))
+    group.adopted(group.follow())
     group.subscribe(["t"])
     group.driver.poll()
     assert group.step(JoinNeeded).dropped == {"old"}
@@ -438,9 +578,28 @@ def test_a_name_that_another_took_over_is_fatal_and_named(driver, where):
         code = ErrorCode.FENCED_INSTANCE_ID if where == "sync" else 0
         group.driver.answer("SyncGroup", group.synced([T0], code))
         if where == "heartbeat":
-            group.membership.heartbeat_refused(ErrorCode.FENCED_INSTANCE_ID)
+            group.beat(ErrorCode.FENCED_INSTANCE_ID)
     assert group.state is State.FATAL
     assert "group.instance.id='me'" in str(group.errors[0])
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_data_of_members_that_cannot_be_read_end_the_rebalance_with_a_named_error(group, leads):
+    """Null arrays: what some clients write for nothing at all."""
+    group.subscribe()
+    group.prepare()
+    group.driver.poll()
+    answer = group.joined(leader="m1", members={"m1": MemberSubscription(frozenset({"t"}))} if leads else {})
+    if leads:
+        answer.members[0].metadata = NULL_TOPICS
+        group.driver.answer("JoinGroup", answer)
+        assert group.state is State.STALE
+    else:
+        group.driver.answer("JoinGroup", group.joined())
+        group.driver.poll()
+        group.driver.answer("SyncGroup", SyncGroupResponse(error_code=0, assignment=NULL_TOPICS))
+        assert group.state is State.FATAL
+    assert isinstance(group.errors[0], SerializationException)
 
 
 def test_an_assignor_that_was_not_offered_is_refused(group):

@@ -145,6 +145,9 @@ class FoundCoordinator:
     def lost(self, why):
         pass
 
+    def moved(self, code):
+        return False
+
 
 class KnownTopics:
     def ask(self, topics, done):
@@ -204,7 +207,7 @@ class Member:
         if self.membership.beats:
             code = self.coordinator.heartbeat(place.member_id, place.generation)
             if code:
-                self.membership.heartbeat_refused(code)
+                self.membership.heartbeat_answered(HeartbeatResponse(error_code=code))
         return HeartbeatResponse
 
     def serve(self, now):

@@ -68,6 +68,7 @@ def test_members_assign_under_the_classic_protocol():
         ({"fetch.max.bytes": "lots"}, r"fetch\.max\.bytes='lots'.*whole number"),
         ({"enable.auto.commit": 1}, r"enable\.auto\.commit=1.*boolean"),
         ({"group.id": ""}, r"group\.id is empty"),
+        ({"group.instance.id": ""}, r"group\.instance\.id is empty"),
         ({"group.protocol": "raft"}, r"group\.protocol='raft'.*classic, consumer"),
         (MODERN | {"session.timeout.ms": 6000}, r"session\.timeout\.ms=6000.*group\.consumer\.session\.timeout\.ms"),
         (MODERN | {"heartbeat.interval.ms": "500"}, r"heartbeat\.interval\.ms='500'.*group\.protocol='classic'"),

@@ -37,6 +37,12 @@ class Located:
     def lost(self, why):
         self.losses += 1
 
+    def moved(self, code):
+        if code in {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}:
+            self.lost(code)
+            return True
+        return False
+
 
 class Topics:
     def __init__(self):
@@ -368,8 +374,8 @@ def test_patterns_are_for_the_broker(group):
     assert join._min_version == 1
     group.adopt([T0])
     assert group.beat().subscribed_topic_regex is None
-    group.subscribe((), re.compile("u.*"))
-    assert group.beat().subscribed_topic_regex == "u.*"
+    group.subscribe((), re.compile("u.*", re.IGNORECASE))
+    assert group.beat().subscribed_topic_regex == "(?i:u.*)"
     group.subscribe(["t"])
     request = group.beat()
     assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (["t"], "")
@@ -472,6 +478,72 @@ def test_a_commit_may_bring_the_news_first(group):
     assert len(group.steps) == 1
 
 
+# -- static members ---------------------------------------------------------------------------------------------------
+
+
+def farewell_then_join(group, code=0):
+    """What a static member does that may be in the group already: it frees its name, then joins."""
+    assert group.driver.answer(NAME, response(epoch=-2, code=code)).member_epoch == -2
+    assert group.driver.find(NAME).request.member_epoch == 0
+
+
+def test_a_static_member_that_is_fenced_frees_its_name_before_it_joins_again(driver):
+    """Otherwise its own name is refused to it: the broker has it with an epoch that is not -2."""
+    group = Group(driver, group_instance_id="i")
+    group.settle([T0])
+    group.beat(code=ErrorCode.FENCED_MEMBER_EPOCH, wait=3)
+    group.lose()
+    assert group.driver.pass_time(1) == [NAME, NAME]
+    farewell_then_join(group)
+    group.beat([T0], 5)
+    assert group.epoch == 5
+    group.adopt([T0])
+    group.beat(epoch=5)
+    assert group.driver.pass_time(1) == []
+
+
+def test_a_static_member_whose_first_heartbeat_was_not_answered_frees_its_name(driver):
+    group = Group(driver, group_instance_id="i")
+    group.subscribe()
+    assert group.driver.poll() == [NAME]
+    group.driver.answer(NAME, error=DisconnectException("gone"))
+    group.coordinator.node = None
+    assert group.driver.pass_time(1) == []
+    group.coordinator.node = 2
+    assert group.driver.poll() == [NAME, NAME]
+    farewell_then_join(group)
+    # The broker dealt with the first one last: its connection was another one.
+    group.driver.answer(NAME, response(code=ErrorCode.UNRELEASED_INSTANCE_ID))
+    assert group.state is State.JOINING
+    assert group.driver.pass_time(1) == [NAME, NAME]
+    farewell_then_join(group)
+    group.beat([T0], 5)
+    assert group.state is State.RECONCILING
+    assert group.errors == []
+
+
+def test_a_name_that_another_member_has_is_refused_also_after_a_heartbeat_without_an_answer(driver):
+    group = Group(driver, group_instance_id="i")
+    group.subscribe()
+    group.driver.poll()
+    group.driver.answer(NAME, error=DisconnectException("gone"))
+    assert group.driver.pass_time(1) == [NAME, NAME]
+    farewell_then_join(group, code=ErrorCode.FENCED_INSTANCE_ID)
+    group.driver.answer(NAME, response(code=ErrorCode.UNRELEASED_INSTANCE_ID))
+    assert group.state is State.FATAL
+
+
+@pytest.mark.parametrize("instance", [None, "i"])
+def test_who_joins_for_the_first_time_or_has_no_name_frees_none(driver, instance):
+    group = Group(driver, group_instance_id=instance)
+    group.subscribe()
+    assert group.driver.poll() == [NAME]
+    if instance is None:
+        group.driver.answer(NAME, error=DisconnectException("gone"))
+        assert group.driver.pass_time(1) == [NAME]
+    assert group.driver.find(NAME).request.member_epoch == 0
+
+
 # -- errors for good --------------------------------------------------------------------------------------------------
 
 
@@ -499,6 +571,23 @@ def test_errors_that_joining_again_does_not_change_name_the_setting(driver, code
     assert group.driver.pass_time(100) == []
     group.subscribe(["t"])
     assert group.driver.pass_time(100) == []  # not before unsubscribe()
+
+
+@pytest.mark.parametrize(
+    ("code", "farewells"), [(ErrorCode.GROUP_AUTHORIZATION_FAILED, [NAME]), (ErrorCode.FENCED_INSTANCE_ID, [])]
+)
+def test_who_gives_up_says_farewell_unless_it_is_no_member(driver, make_call, code, farewells):
+    group = Group(driver, group_instance_id="i")
+    group.settle()
+    group.beat(code=code, wait=3)
+    assert group.state is State.FATAL
+    assert group.driver.poll() == farewells
+    if farewells:
+        assert group.driver.answer(NAME, response(epoch=-2)).member_epoch == -2
+    call = make_call()
+    group.membership.leave(call, "closing")
+    assert call.done
+    assert group.driver.pass_time(100) == []
 
 
 def test_a_broker_that_does_not_know_the_message_is_named(group):

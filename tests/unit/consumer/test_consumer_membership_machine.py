@@ -39,6 +39,9 @@ class FoundCoordinator:
     def lost(self, why):
         pass
 
+    def moved(self, code):
+        return False
+
 
 class Member:
     def __init__(self, coordinator):

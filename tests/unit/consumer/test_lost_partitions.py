@@ -32,8 +32,17 @@ def test_kafka_20321_who_has_no_generation_any_more_may_not(subscription):
     guard.poll(0.0)
     assert not subscription.may_return(T0)
     subscription.release()  # a callback that was under way has returned
-    guard.poll(0.0)
     assert not subscription.may_return(T0)
+    assert not subscription.fetchable()
+
+
+def test_what_is_given_again_after_it_was_dropped_may_be_returned(subscription):
+    LostPartitions(lambda: GroupMetadata("g", -1, "m"), subscription).poll(0.0)
+    subscription.keep([])
+    subscription.assign_from_group([T0])
+    subscription.release()
+    subscription.seek(T0, 5)
+    assert subscription.may_return(T0)
 
 
 def test_partitions_assigned_by_hand_are_nobody_elses(subscription):

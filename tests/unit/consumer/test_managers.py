@@ -27,6 +27,7 @@ from sparkrelay.errors import (
     CommitFailedException,
     DisconnectException,
     OffsetOutOfRangeException,
+    UnknownTopicException,
 )
 from sparkrelay.types import TopicPartition
 
@@ -44,6 +45,15 @@ class Located:
 
     def lost(self, why):
         self.losses.append(why)
+
+    def moved(self, code):
+        if code in {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}:
+            self.lost(code)
+            return True
+        return False
+
+    def silent(self, node, why):
+        self.lost(why)
 
 
 class Asker:
@@ -121,6 +131,24 @@ def test_a_lost_coordinator_is_looked_for_when_needed(finding):
     assert finding.driver.poll() == ["FindCoordinator"]
 
 
+@pytest.mark.parametrize(
+    ("code", "moved"),
+    [
+        (0, False),
+        (ErrorCode.NOT_COORDINATOR, True),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, True),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, False),
+        (ErrorCode.UNKNOWN_MEMBER_ID, False),
+    ],
+)
+def test_a_coordinator_that_says_that_it_is_not_one_is_lost(finding, code, moved):
+    finding.need()
+    finding.driver.poll()
+    finding.driver.answer("FindCoordinator", found())
+    assert finding.moved(code) is moved
+    assert finding.node == (None if moved else 2)
+
+
 # -- heartbeats --------------------------------------------------------------------------------------------------------
 
 
@@ -189,8 +217,47 @@ def test_a_moved_coordinator_is_lost_and_the_heartbeat_repeated_soon(beating):
 
 def test_silence_for_a_session_loses_the_coordinator(beating):
     beating.driver.pass_time(3)
-    beating.driver.pass_time(7)
-    assert "no heartbeat was answered for 10 s" in str(beating.coordinator_.losses[0])
+    beating.driver.pass_time(10)
+    assert "a heartbeat was not answered for 10 s" in str(beating.coordinator_.losses[0])
+
+
+def test_a_coordinator_that_was_away_for_a_session_is_not_lost_again_when_it_is_found(beating):
+    beating.coordinator_.node = None
+    beating.driver.pass_time(60)
+    beating.coordinator_.node = 2
+    assert beating.driver.pass_time(1) == ["Heartbeat"]
+    beating.driver.pass_time(1)
+    assert beating.coordinator_.losses == []
+
+
+def test_silence_for_a_session_drops_the_connections_on_which_an_answer_is_awaited(finding, make_state):
+    """A broker that hangs keeps its connections open: what waits there must not wait for request.timeout.ms."""
+    heartbeats = HeartbeatManager(Placed(), finding, session_timeout=10.0, state=make_state())
+    driver = finding.driver.__class__(heartbeats, finding)
+    driver.poll()
+    driver.answer("FindCoordinator", found())
+    driver.poll()
+    assert driver.pass_time(3) == ["Heartbeat"]
+    assert driver.pass_time(9.9) == []
+    assert driver.dropped == []
+    assert driver.waits["HeartbeatManager"] == pytest.approx(0.1)
+    driver.pass_time(0.1)
+    assert driver.dropped == [(2, "group"), (2, "join")]
+    driver.answer("Heartbeat", error=DisconnectException("the broker did not answer in time"))
+    driver.poll()
+    driver.answer("FindCoordinator", found(1))
+    assert driver.pass_time(0.1) == ["Heartbeat"]
+    assert driver.find("Heartbeat").node == 1
+    assert driver.dropped == [(2, "group"), (2, "join")]
+
+
+def test_a_coordinator_that_moved_keeps_its_connections(finding):
+    finding.need()
+    finding.driver.poll()
+    finding.driver.answer("FindCoordinator", found())
+    finding.lost("a test")
+    finding.driver.poll()
+    assert finding.driver.dropped == []
 
 
 # -- commits -----------------------------------------------------------------------------------------------------------
@@ -208,8 +275,8 @@ class Committing:
         )
         self.driver = driver(self.manager)
 
-    def commit(self, call, offset=1, *, retry=True):
-        self.manager.commit(Commit(call, {T0: (offset, -1, "")}, retry))
+    def commit(self, call, offset=1, *, retry=True, automatic=False):
+        self.manager.commit(Commit(call, {T0: (offset, -1, "")}, retry, automatic))
 
 
 @pytest.fixture
@@ -318,6 +385,39 @@ def test_a_commit_is_repeated_until_its_deadline_with_the_newest_generation(comm
     assert call.future.result(0) is None
 
 
+def test_what_a_member_committed_is_not_sent_once_it_has_left(committing, make_call):
+    """A plain commit would be taken by a group without members, whoever has read on since."""
+    call, plain = make_call(), make_call()
+    committing.commit(call)
+    committing.place = None
+    committing.commit(plain)
+    assert committing.driver.poll() == []
+    assert committing.driver.poll() == ["OffsetCommit"]
+    with pytest.raises(CommitFailedException, match="has left group 'g'"):
+        call.future.result(0)
+    assert not plain.done
+
+
+def test_an_automatic_commit_does_not_wait_for_a_topic_that_is_gone(committing, make_call):
+    """The group would wait with it: it is made before partitions are given up."""
+    call = make_call()
+    committing.commit(call, automatic=True)
+    committing.driver.poll()
+    committing.driver.answer("OffsetCommit", committed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    with pytest.raises(UnknownTopicException, match="t-0"):
+        call.future.result(0)
+
+
+def test_an_automatic_commit_is_repeated_for_the_topics_that_are_there(committing, make_call):
+    call = make_call()
+    committing.commit(call, automatic=True)
+    committing.driver.poll()
+    gone, there = committed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), committed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    committing.driver.answer("OffsetCommit", OffsetCommitResponse(topics=gone.topics + there.topics))
+    assert not call.done
+    assert committing.driver.pass_time(0.1) == ["OffsetCommit"]
+
+
 def test_an_asynchronous_commit_is_not_repeated(committing, make_call):
     call = make_call()
     committing.commit(call, retry=False)
@@ -337,6 +437,17 @@ def test_an_expelled_members_commit_fails_and_the_membership_hears_of_it(committ
     with pytest.raises(CommitFailedException, match=r"max\.poll\.interval\.ms"):
         call.future.result(0)
     assert committing.fenced == [code]
+
+
+def test_a_commit_to_a_group_that_is_gone_ends_the_membership(committing, make_call):
+    """OffsetCommit of version 9 says so with a code of its own; the group's members are forgotten with it."""
+    call = make_call()
+    committing.commit(call)
+    committing.driver.poll()
+    committing.driver.answer("OffsetCommit", committed(ErrorCode.GROUP_ID_NOT_FOUND))
+    with pytest.raises(CommitFailedException, match="GROUP_ID_NOT_FOUND"):
+        call.future.result(0)
+    assert committing.fenced == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 def test_a_late_refusal_does_not_fence_the_next_generation(committing, make_call):
@@ -615,3 +726,27 @@ def test_a_refused_login_is_told(knowing):
     knowing.driver.poll()
     knowing.answer(error=AuthenticationException("no"))
     assert len(knowing.failures) == 1
+
+
+def test_whoever_waits_for_metadata_gets_it_once_the_login_is_mended(knowing, metadata_message):
+    """A leader that never hears of its topics would never assign, and the group would wait for it."""
+    heard = []
+    knowing.manager.ask(frozenset({"x"}), lambda: heard.append(1))
+    knowing.manager.stale("y")
+    knowing.driver.poll()
+    knowing.answer(error=AuthenticationException("no"))
+    assert (heard, len(knowing.failures)) == ([], 1)
+    assert knowing.driver.poll() == []
+    assert knowing.driver.pass_time(0.1) == ["TopicsWanted"]
+    assert knowing.answer(metadata_message({"x": 1, "y": 1})) == {"x", "y"}
+    assert heard == [1]
+
+
+def test_a_question_that_can_fail_does_so_at_once_and_poll_hears_nothing(knowing):
+    heard, refused = [], []
+    knowing.manager.ask(frozenset({"x"}), lambda: heard.append(1), refused.append)
+    knowing.driver.poll()
+    error = AuthenticationException("no")
+    knowing.answer(error=error)
+    assert (heard, refused, knowing.failures) == ([], [error], [])
+    assert knowing.driver.pass_time(100) == []

@@ -3,7 +3,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from sparkrelay.client.messages import FetchRequest, HeartbeatRequest, OffsetCommitRequest
+from sparkrelay.client.messages import (
+    FetchRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    OffsetCommitRequest,
+    SyncGroupRequest,
+)
 from sparkrelay.consumer.metrics import ConsumerMetrics, Window
 from sparkrelay.consumer.subscription import SubscriptionState
 from sparkrelay.types import TopicPartition
@@ -110,3 +116,12 @@ def test_rebalances(subscription):
     assert values["rebalance-latency-total"] == 2000
     assert values["rebalance-rate-per-hour"] == 120
     assert values["last-rebalance-seconds-ago"] == 10
+
+
+@pytest.mark.parametrize(("make", "name"), [(JoinGroupRequest, "join"), (SyncGroupRequest, "sync")])
+def test_a_refused_join_is_none(subscription, make, name):
+    metrics = ConsumerMetrics()
+    metrics.answered(make(), SimpleNamespace(error_code=79), None, sent_at=1.0, now=1.5)
+    metrics.answered(make(), SimpleNamespace(error_code=0), None, sent_at=2.0, now=5.0)
+    values = metrics.snapshot(subscription, 5.0)
+    assert (values[f"{name}-total"], values[f"{name}-time-avg"]) == (1, 3000)

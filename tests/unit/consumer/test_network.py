@@ -8,7 +8,7 @@ import pytest
 
 from sparkrelay.consumer import Consumer
 from sparkrelay.consumer.config import ConsumerConfig
-from sparkrelay.consumer.events import Call, Mailbox, Rejoin, Wait
+from sparkrelay.consumer.events import Call, Mailbox, Polled, Rejoin, Wait
 from sparkrelay.consumer.network import NetworkThread, attach
 from sparkrelay.consumer.requests import PollResult, Unsent
 from sparkrelay.errors import ConfigException, DisconnectException, KafkaException
@@ -83,6 +83,15 @@ def test_a_consumer_is_turned_when_it_is_due(join):
     for _ in range(5):
         core.await_turn()
     core.wait = math.inf
+
+
+def test_what_the_application_did_before_it_polled_is_heard_before(join):
+    """An answer may end in a state that only a poll ends: that poll has been, and nobody would speak of it again."""
+    core, outlet = join()
+    outlet.polled_at = time.monotonic()
+    outlet.submit(Rejoin("x"))
+    core.await_turn()
+    assert core.events == [Rejoin("x"), Polled(outlet.polled_at)]
 
 
 def test_events_of_many_threads_arrive_each_once(join):

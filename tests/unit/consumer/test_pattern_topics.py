@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sparkrelay.consumer.pattern_topics import PatternTopics, topics_or_pattern
+from sparkrelay.consumer.pattern_topics import PatternTopics, pattern_for_broker, topics_or_pattern
 from sparkrelay.consumer.requests import RequestState
 from sparkrelay.consumer.topic_metadata import TopicMetadataManager
 from sparkrelay.errors import ConfigException
@@ -118,3 +118,26 @@ def test_patterns_need_not_match_to_the_end_in_librdkafkas_form(given, matching,
 def test_what_is_no_pattern_is_named():
     with pytest.raises(ConfigException, match=r"\^\(.*regular expression"):
         topics_or_pattern(["^("])
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (0, "a.|b"),
+        (re.IGNORECASE, "(?i:a.|b)"),
+        (re.IGNORECASE | re.MULTILINE | re.DOTALL, "(?ims:a.|b)"),
+        (re.ASCII, "a.|b"),  # so are the names of topics
+    ],
+)
+def test_the_broker_is_told_of_a_patterns_flags(flags, expected):
+    assert pattern_for_broker(re.compile("a.|b", flags)) == expected
+
+
+def test_a_flag_that_the_broker_does_not_have_is_refused():
+    with pytest.raises(ConfigException, match=r"'a \| b'.*re\.VERBOSE.*group\.protocol='classic'"):
+        pattern_for_broker(re.compile("a | b", re.VERBOSE))
+
+
+def test_a_pattern_of_bytes_is_refused():
+    with pytest.raises(ConfigException, match=r"b'a\.'.*write it as text"):
+        topics_or_pattern(re.compile(b"a."))

@@ -99,3 +99,37 @@ def test_heartbeats_are_told_only_if_they_have_news(told):
         "HeartbeatRequest: REBALANCE_IN_PROGRESS",
         "HeartbeatRequest: connection lost",
     ]
+
+
+def test_a_late_answer_to_a_step_that_was_overtaken_ends_nothing(told):
+    told.story.told(AdoptNeeded(1, "range", MemberAssignment((P[0],)), None), "the consumer subscribed", 1.0)
+    told.story.told(JoinNeeded(2, Hold.LOSE, frozenset({"t"}), frozenset()), "the member was expelled", 2.0)
+    lines = len(told.log.records)
+    told.story.answered(Adopted(1), 3.0)
+    assert len(told.log.records) == lines
+    told.story.answered(Prepared(2), 4.0)
+    assert "gave up nothing in 2.000 s" in told.log.records[-1].getMessage()
+    told.story.told(AdoptNeeded(3, "range", MemberAssignment(()), None), "", 5.0)
+    told.story.answered(Adopted(3), 6.0)
+    assert totals(told) == (1, 1, 4000)
+
+
+def test_an_answer_to_a_step_that_was_cancelled_ends_nothing(told):
+    step = AdoptNeeded(1, "range", MemberAssignment((P[0],)), None)
+    told.story.told(step, "the consumer subscribed", 1.0)
+    step.cancelled = True
+    told.story.answered(Adopted(1), 2.0)
+    assert totals(told) == (0, 0, 0)
+
+
+def test_the_time_away_is_no_part_of_a_rebalance(told):
+    """A member that did not poll has left; what it does when it is polled again is another rebalance."""
+    told.held.add(P[0])
+    told.story.told(JoinNeeded(1, Hold.LOSE, frozenset({"t"}), frozenset()), "", 1.0, away=True)
+    told.story.returned(1000.0)
+    told.story.returned(1000.5)  # the next poll
+    told.held.clear()
+    told.story.answered(Prepared(1), 1000.75)
+    told.story.told(AdoptNeeded(2, "uniform", MemberAssignment(()), None), "", 1001.0)
+    told.story.answered(Adopted(2), 1002.0)
+    assert totals(told, 1003.0) == (1, 0, 2000)

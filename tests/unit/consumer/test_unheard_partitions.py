@@ -7,6 +7,7 @@ import pytest
 from sparkrelay.consumer.assignor import GroupMetadata, MemberAssignment
 from sparkrelay.consumer.events import AdoptNeeded, Mailbox
 from sparkrelay.consumer.flows import blocking
+from sparkrelay.consumer.lost_partitions import LostPartitions
 from sparkrelay.consumer.rebalance import RebalanceSteps
 from sparkrelay.consumer.subscription import SubscriptionState
 from sparkrelay.types import TopicPartition
@@ -79,3 +80,19 @@ def test_partitions_that_are_gone_meanwhile_are_not_told(group):
     assert group.readable() == [T1]
     assert group.again() is None
     assert group.calls == [[T0, T1], [T1]]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_kafka_20321_what_is_lost_while_the_callback_runs_is_not_read(group, again):
+    """The network thread hears of it meanwhile; the step that drops the partitions comes next."""
+
+    def lost(consumer, partitions):
+        LostPartitions(lambda: GroupMetadata("g", -1, ""), group.subscription).poll(0.0)
+
+    group.adopt(T0)
+    if again:
+        group.error = ValueError("no")
+        group.adopt(T0, T1)
+    group.steps.set_callbacks(lost, None, None)
+    assert (group.again() if again else group.adopt(T0, T1)) is None
+    assert group.readable() == []

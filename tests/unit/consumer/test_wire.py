@@ -57,3 +57,18 @@ def test_null_user_data_is_none():
 def test_garbage_is_a_named_error(data):
     with pytest.raises(SerializationException, match="subscription"):
         decode_subscription(data)
+
+
+NULL, NONE, T = b"\xff\xff\xff\xff", b"\x00\x00\x00\x00", b"\x00\x00\x00\x01\x00\x01t"
+
+
+@pytest.mark.parametrize("data", [NULL + NULL + NONE, NONE + NULL + NULL, NONE + NULL + T + NULL])
+def test_missing_arrays_in_a_subscription_are_a_named_error(data):
+    with pytest.raises(SerializationException, match="subscription"):
+        decode_subscription(b"\x00\x01" + data)
+
+
+@pytest.mark.parametrize("data", [NULL + NULL, T + NULL + NULL])
+def test_missing_arrays_in_an_assignment_are_a_named_error(data):
+    with pytest.raises(SerializationException, match="assignment"):
+        decode_assignment(b"\x00\x01" + data)

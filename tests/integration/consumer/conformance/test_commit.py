@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from sparkrelay.consumer import OffsetAndMetadata
@@ -150,3 +152,21 @@ def test_commit_async_completed_before_commit_sync_returns(make_consumer, tp, tp
         assert future.exception() is None
         assert consumer.committed([tp]) == {tp: number}
     assert consumer.committed([tp2]) == {tp2: 2}
+
+
+@pytest.mark.parametrize("end", ["close", "unsubscribe"])
+def test_async_commit_before_leaving_a_group_with_others(make_consumer, topic, tp, tp2, end):
+    """Not one of Kafka's. Others are members still, so the broker takes no commit of one that has left."""
+    leaver, stayer = make_consumer(), make_consumer()
+    for consumer in (leaver, stayer):
+        consumer.subscribe([topic])
+    deadline = time.monotonic() + 60
+    while not (len(leaver.assignment()) == len(stayer.assignment()) == 1):
+        assert time.monotonic() < deadline, "the partitions were not shared out"
+        leaver.poll(0.1)
+        stayer.poll(0.1)
+    [mine] = leaver.assignment()
+    future = leaver.commit_async({mine: 7})
+    getattr(leaver, end)()
+    assert future.result(0) is None
+    assert stayer.committed([tp, tp2])[mine] == 7
