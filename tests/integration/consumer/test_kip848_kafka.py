@@ -11,6 +11,7 @@ import pytest
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.group_heartbeat import ConsumerGroupHeartbeatRequest
 from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.consumer.consumer_membership import State
 from sparkrelay.consumer.heartbeats import HeartbeatManager
 from sparkrelay.errors import KafkaException, UnsupportedVersionException
 from sparkrelay.types import TopicPartition
@@ -134,6 +135,28 @@ def test_a_static_member_that_comes_back_finds_its_partitions(modern, make_topic
     wait_until(lambda: again.held == before, "b is back")
     assert [entry for entry in a.story if entry[1]] == [entry for entry in told if entry[1]]  # nothing moved
     assert modern.owners.clashes == []
+
+
+def test_a_static_member_that_is_fenced_frees_its_name_and_comes_back(modern, make_topic, wait_until):
+    """The broker has forgotten the last epoch, as after an unclean election of its log's leader."""
+    topic = make_topic("kip848", partitions=2)
+    a = modern([topic], group_instance_id="a")
+    wait_until(lambda: shared(2, a), "a alone")
+    membership = a.consumer._network.core.membership
+    # No answer that is under way may tell it its epoch again.
+    wait_until(lambda: membership.state is State.STABLE and not membership._declaring, "a has acknowledged")
+    membership.metadata = membership._placed(membership.metadata.generation + 7)
+    wait_until(lambda: story(a, "lost") or a.errors, "a has heard of it")
+    wait_until(lambda: shared(2, a) or a.errors, "a is back")
+    assert a.errors == []
+
+
+@pytest.mark.parametrize("flags", [re.IGNORECASE, re.IGNORECASE | re.MULTILINE | re.DOTALL])
+def test_a_patterns_flags_hold_for_the_broker_too(modern, make_topic, wait_until, flags):
+    topic = make_topic("kip848", partitions=2)
+    a = modern(re.compile(f"nothing|{re.escape(topic.upper())}", flags))
+    wait_until(lambda: shared(2, a), "the topic is found by its name in capitals")
+    assert a.errors == []
 
 
 def test_a_second_member_with_the_name_of_a_living_one_is_refused(modern, make_topic, wait_until):
