@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from sparkrelay.consumer.events import Wait
-from sparkrelay.consumer.flows import attempt, outcome
+from sparkrelay.consumer.flows import attempt, first_failure, outcome
 from sparkrelay.errors import SparkRelayError
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ class AsyncCommits:
             action = functools.partial(pending.callback, pending.offsets, _error_of(pending.future))
             yield from attempt(failures, action)
             yield from attempt(failures, self._after_callback)
-            if failures:
-                raise failures[0]
+            if (failure := first_failure(failures)) is not None:
+                raise failure
 
     def decided(self, deadline: float) -> Flow[None]:
         """Wait until all that was committed without waiting is decided; callbacks and wakeups wait."""
@@ -128,8 +128,8 @@ class AsyncCommits:
             if not self.have_news:
                 break  # time is up
             yield from attempt(failures, self.run_callbacks)
-        if failures:
-            raise failures[0]
+        if (failure := first_failure(failures)) is not None:
+            raise failure
 
     # -- automatic ---------------------------------------------------------------------------------------------------
 

@@ -20,11 +20,11 @@ from sparkrelay.consumer.events import Wait
 from sparkrelay.errors import ConfigException, WakeupException
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from sparkrelay.consumer.events import Call, Mailbox
 
-__all__ = ["Flow", "Promise", "attempt", "awaiting", "blocking", "outcome"]
+__all__ = ["Flow", "Promise", "attempt", "awaiting", "blocking", "first_failure", "outcome"]
 
 T = TypeVar("T")
 
@@ -133,3 +133,11 @@ def _refuse(awaitable: Awaitable[object]) -> None:
         "loop that would have to run this. Use AsyncConsumer, or give a plain function; it may wait for "
         "asyncio.run_coroutine_threadsafe(...).result() if that loop runs in another thread"
     )
+
+
+def first_failure(failures: Sequence[BaseException]) -> BaseException | None:
+    """Return what is to be raised: an interrupt or a cancellation must not be lost behind an error."""
+    for failure in failures:
+        if not isinstance(failure, Exception):
+            return failure
+    return failures[0] if failures else None

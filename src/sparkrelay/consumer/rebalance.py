@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.consumer.assignor_check import checked_assignment, checked_user_data
 from sparkrelay.consumer.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
-from sparkrelay.consumer.flows import attempt
+from sparkrelay.consumer.flows import attempt, first_failure
 from sparkrelay.errors import KafkaException
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Callback = Callable[[Any, list[TopicPartition]], object]
 
-__all__ = ["RebalanceSteps", "first_failure"]
+__all__ = ["RebalanceSteps"]
 
 _log = logging.getLogger(__name__)
 
@@ -203,11 +203,3 @@ class RebalanceSteps:
 
 #: What the membership hears if a step ended by something that is no error, such as KeyboardInterrupt.
 _INTERRUPTED: Final = KafkaException("the step was interrupted")
-
-
-def first_failure(failures: Sequence[BaseException]) -> BaseException | None:
-    """Return what is to be raised: an interrupt or a cancellation must not be lost behind an error."""
-    for failure in failures:
-        if not isinstance(failure, Exception):
-            return failure
-    return failures[0] if failures else None

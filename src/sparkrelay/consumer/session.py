@@ -31,12 +31,12 @@ from sparkrelay.consumer.events import (
     Wait,
 )
 from sparkrelay.consumer.fetch_buffer import FetchBuffer
-from sparkrelay.consumer.flows import attempt, outcome
+from sparkrelay.consumer.flows import attempt, first_failure, outcome
 from sparkrelay.consumer.metrics import ConsumerMetrics
 from sparkrelay.consumer.network import attach
 from sparkrelay.consumer.offset_flows import OffsetFlows
 from sparkrelay.consumer.pattern_topics import pattern_for_broker, topics_or_pattern
-from sparkrelay.consumer.rebalance import RebalanceSteps, first_failure
+from sparkrelay.consumer.rebalance import RebalanceSteps
 from sparkrelay.consumer.record import to_records
 from sparkrelay.consumer.subscription import SubscriptionState
 from sparkrelay.errors import (
@@ -262,7 +262,8 @@ class Session:
             self.network.wake()  # nothing was taken; it may be fetched again
             raise
         except BaseException:
-            # Whatever was taken will not be returned: a Ctrl-C may come at any moment.
+            # Whatever was taken will not be returned: a Ctrl-C may come at any moment, also between two of its steps.
+            self._buffer.reset()
             self._go_back(before)
             raise
         try:
@@ -399,8 +400,10 @@ class Session:
                 yield from self._rebalance.lose(failures)
             else:
                 self._leave_deadline = commit_deadline
-                yield from self._rebalance.revoke(self.subscription.assigned, failures)
-                self._leave_deadline = None
+                try:
+                    yield from self._rebalance.revoke(self.subscription.assigned, failures)
+                finally:
+                    self._leave_deadline = None
             # Once we have left, the broker takes none of them: they would come from nobody that it knows.
             yield from attempt(failures, lambda: self._commits.settle(commit_deadline))
         self.subscription.clear()
