@@ -156,7 +156,29 @@ class Confluent:
         self.consumer.close()
 
 
-class KafkaPython:
+class _Polled:
+    """What both Python clients share: ``_poll`` gives a list of records."""
+
+    consumer: Any
+
+    def _poll(self, timeout: float) -> list[Any]:
+        raise NotImplementedError
+
+    @property
+    def holds(self) -> bool:
+        """See Reader."""
+        return bool(self.consumer.assignment())
+
+    def read(self, timeout: float) -> int:
+        """See Reader."""
+        return len(self._poll(timeout))
+
+    def stamps(self, timeout: float) -> Iterable[float]:
+        """See Reader."""
+        return [float(np.frombuffer(record.value, "<f8", 1)[0]) for record in self._poll(timeout)]
+
+
+class KafkaPython(_Polled):
     """kafka-python."""
 
     def __init__(self, servers: str, topic: str, group: str | None = None) -> None:
@@ -188,25 +210,12 @@ class KafkaPython:
         parts = self.consumer.poll(timeout_ms=int(timeout * 1000), max_records=_BATCH)
         return [record for records in parts.values() for record in records]
 
-    @property
-    def holds(self) -> bool:
-        """See Reader."""
-        return bool(self.consumer.assignment())
-
-    def read(self, timeout: float) -> int:
-        """See Reader."""
-        return len(self._poll(timeout))
-
-    def stamps(self, timeout: float) -> Iterable[float]:
-        """See Reader."""
-        return [float(np.frombuffer(record.value, "<f8", 1)[0]) for record in self._poll(timeout)]
-
     def close(self) -> None:
         """See Reader."""
         self.consumer.close()
 
 
-class Aiokafka:
+class Aiokafka(_Polled):
     """aiokafka, on a loop of its own; the group ``bench`` of its package is needed."""
 
     def __init__(self, servers: str, topic: str, group: str | None = None) -> None:
@@ -247,19 +256,6 @@ class Aiokafka:
     def _poll(self, timeout: float) -> list[Any]:
         parts = self._loop.run_until_complete(self.consumer.getmany(timeout_ms=int(timeout * 1000), max_records=_BATCH))
         return [record for records in parts.values() for record in records]
-
-    @property
-    def holds(self) -> bool:
-        """See Reader."""
-        return bool(self.consumer.assignment())
-
-    def read(self, timeout: float) -> int:
-        """See Reader."""
-        return len(self._poll(timeout))
-
-    def stamps(self, timeout: float) -> Iterable[float]:
-        """See Reader."""
-        return [float(np.frombuffer(record.value, "<f8", 1)[0]) for record in self._poll(timeout)]
 
     def close(self) -> None:
         """See Reader."""

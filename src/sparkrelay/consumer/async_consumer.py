@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from sparkrelay.consumer.access import AccessControl, Tasks
+from sparkrelay.consumer.face import Face
 from sparkrelay.consumer.flows import awaiting
 from sparkrelay.consumer.offsets import EARLIEST, LATEST
 from sparkrelay.consumer.session import Session
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from sparkrelay.consumer.access import AccessKey, Lent
     from sparkrelay.consumer.assignor import GroupMetadata, PartitionAssignor
     from sparkrelay.consumer.auto_commit import CommitCallback
     from sparkrelay.consumer.committed_offsets import OffsetAndMetadata, OffsetsToCommit
@@ -66,7 +65,7 @@ def _guarded(
     return cast("Callable[Concatenate[AsyncConsumer, P], Coroutine[Any, Any, R]]", guarded)
 
 
-class AsyncConsumer:
+class AsyncConsumer(Face):
     """Reads topics, alone or as a member of a group, for asyncio. ``Consumer`` says what each method does.
 
     Used by one task at a time; ``wakeup`` may be called from any task or thread. It belongs to the event loop that
@@ -206,10 +205,6 @@ class AsyncConsumer:
         await asyncio.sleep(0)
         return await self._run(self._session.records(timeout, max_records, max_bytes))
 
-    def wakeup(self) -> None:
-        """End a waiting call with WakeupException, or the next one. For any task or thread; not awaited."""
-        self._session.wakeup()
-
     # -- committing --------------------------------------------------------------------------------------------------
 
     @_guarded
@@ -334,32 +329,6 @@ class AsyncConsumer:
     async def topics(self, *, timeout: float | None = None) -> frozenset[str]:
         """Return the names of all topics that this consumer may see, without Kafka's internal ones."""
         return await self._run(self._session.offsets.topics(timeout))
-
-    def metrics(self) -> Mapping[str, float]:
-        """Return what the consumer has counted, by Kafka's names (docs/consumer-metrics.md). For any thread."""
-        return self._session.metrics.snapshot(self._session.subscription, time.monotonic())
-
-    # -- access keys (KIP-944) ---------------------------------------------------------------------------------------
-
-    def access_key(self) -> AccessKey:
-        """Return the current task's key, inside a callback: give it to the task that is to use the consumer.
-
-        Raises:
-            AccessKeyError: the task is not inside a callback of this consumer.
-        """
-        return self._access.require_key()
-
-    def access(self, key: AccessKey) -> Lent:
-        """Use the consumer under a key in a ``with`` or ``async with`` block; the callback must await its end."""
-        return self._access.lend(key)
-
-    def get_thread_access_key(self) -> AccessKey | None:
-        """Return the current task's key, or None: KIP-944's own name."""
-        return self._access.key
-
-    def set_thread_access_key(self, key: AccessKey | None) -> None:
-        """Set the current task's key: KIP-944's own name."""
-        self._access.key = key
 
     # -- closing -----------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ from sparkrelay.consumer.group_requests import JOIN_LANE, join_request, leave_re
 from sparkrelay.consumer.leading import TopicWatch
 from sparkrelay.consumer.pattern_topics import PatternTopics
 from sparkrelay.consumer.requests import PollResult, RequestState, Unsent
+from sparkrelay.consumer.steps import Steps
 from sparkrelay.consumer.wire import decode_assignment, decode_subscription
 from sparkrelay.errors import SparkRelayError
 
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from sparkrelay.client.metadata import Metadata
     from sparkrelay.consumer.assignor import MemberAssignment
     from sparkrelay.consumer.coordinator import CoordinatorManager
-    from sparkrelay.consumer.events import Call, Step
+    from sparkrelay.consumer.events import Call
     from sparkrelay.consumer.group_requests import MemberSettings
     from sparkrelay.consumer.topic_metadata import TopicMetadataManager
     from sparkrelay.errors import KafkaException
@@ -106,7 +107,7 @@ class ClassicMembership:
     ) -> None:
         self._settings = settings
         self._coordinator = coordinator
-        self._tell = tell
+        self._steps = Steps(tell)
         self._fail = fail
         self._retry = state
         self.state = State.UNSUBSCRIBED
@@ -114,8 +115,6 @@ class ClassicMembership:
         self.metadata = GroupMetadata(settings.group_id, group_instance_id=settings.group_instance_id)
         self._subscription: frozenset[str] = frozenset()
         self._joined_for: frozenset[str] = frozenset()
-        self._step: Step | None = None
-        self._steps = 0
         #: Counts attempts; answers to requests of an earlier one are ignored.
         self._attempt = 0
         #: Counts stays in a generation; answers to heartbeats of an earlier one are ignored.
@@ -175,8 +174,8 @@ class ClassicMembership:
         self._subscription = topics
         if self.state is State.UNSUBSCRIBED:
             self._prepare(Hold.KEEP, "the consumer subscribed")
-        elif isinstance(self._step, JoinNeeded):
-            if topics != self._step.topics:
+        elif isinstance(self._steps.current, JoinNeeded):
+            if topics != self._steps.current.topics:
                 self._prepare_anew()
         elif self.state not in _OUTSIDE and topics != self._joined_for:
             self.rejoin("the subscription changed")
@@ -194,9 +193,9 @@ class ClassicMembership:
 
     def answered(self, answer: Prepared | Assigned | Adopted, now: float) -> None:
         """Take the application's answer to a step; answers to other steps than the present one are ignored."""
-        if self._step is None or answer.number != self._step.number:
+        step = self._steps.answered(answer.number)
+        if step is None:
             return
-        step, self._step = self._step, None
         if isinstance(answer, Prepared):
             self._take_prepared(answer, now)
         elif isinstance(answer, Assigned):
@@ -341,7 +340,7 @@ class ClassicMembership:
         self._hold = hold
         self._assignments = {}
         dropped = self._joined_for - self._subscription
-        self._announce(JoinNeeded(self._next_step(), hold, self._subscription, dropped))
+        self._steps.announce(JoinNeeded(self._steps.number(), hold, self._subscription, dropped))
 
     def _prepare_anew(self) -> None:
         """Have the application prepare for another subscription than it began to; nobody was asked to join yet."""
@@ -453,7 +452,8 @@ class ClassicMembership:
             return
         members_said = MappingProxyType(subscriptions)
         self._watch.view(
-            topics, lambda view: self._announce(AssignNeeded(self._next_step(), self._protocol, view, members_said))
+            topics,
+            lambda view: self._steps.announce(AssignNeeded(self._steps.number(), self._protocol, view, members_said)),
         )
 
     def _take_assigned(self, answer: Assigned, now: float) -> None:
@@ -494,7 +494,7 @@ class ClassicMembership:
             self.refused(unreadable)
             return
         self.state = State.ADOPTING
-        self._announce(AdoptNeeded(self._next_step(), self._protocol, assignment, self.metadata))
+        self._steps.announce(AdoptNeeded(self._steps.number(), self._protocol, assignment, self.metadata))
 
     def _sync_refused(self, code: int, now: float) -> None:
         error = refusal(code, "getting the assignment", self._settings)
@@ -514,12 +514,7 @@ class ClassicMembership:
 
     def _give_up_polling(self) -> PollResult:
         """Leave, because the application does not poll any more: others can do its work."""
-        limit = round(self._settings.max_poll_interval * 1000)
-        _log.warning(
-            "group %s: poll() was not called for max.poll.interval.ms=%d, so the member leaves; poll more often, take "
-            "fewer records a time, or raise the setting",
-            self._settings.group_id, limit,
-        )  # fmt: skip
+        _log.warning("group %s: %s", self._settings.group_id, self._settings.poll_missed)
         requests = self._go("poll() was not called for max.poll.interval.ms")
         return PollResult(requests)
 
@@ -583,22 +578,12 @@ class ClassicMembership:
 
     # -- small things ------------------------------------------------------------------------------------------------
 
-    def _announce(self, step: JoinNeeded | AssignNeeded | AdoptNeeded) -> None:
-        self._step = step
-        self._tell(step)
-
-    def _next_step(self) -> int:
-        self._steps += 1
-        return self._steps
-
     def _cancel(self) -> None:
         """Make answers of what is under way meaningless."""
         self._attempt += 1
         self._watch.stop()
         self._retry.answered()
-        if self._step is not None:
-            self._step.cancelled = True
-            self._step = None
+        self._steps.cancel()
 
     def _name(self, member_id: str) -> None:
         self.metadata = GroupMetadata(

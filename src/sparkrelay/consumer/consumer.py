@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import time
 from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from sparkrelay.consumer.access import AccessControl
+from sparkrelay.consumer.face import Face
 from sparkrelay.consumer.flows import blocking
 from sparkrelay.consumer.offsets import EARLIEST, LATEST
 from sparkrelay.consumer.session import Session
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from sparkrelay.consumer.access import AccessKey, Lent
     from sparkrelay.consumer.assignor import GroupMetadata, PartitionAssignor
     from sparkrelay.consumer.auto_commit import CommitCallback
     from sparkrelay.consumer.committed_offsets import OffsetAndMetadata, OffsetsToCommit
@@ -56,7 +55,7 @@ def _guarded(method: Callable[Concatenate[Consumer, P], R]) -> Callable[Concaten
     return cast("Callable[Concatenate[Consumer, P], R]", guarded)
 
 
-class Consumer:
+class Consumer(Face):
     """Reads topics, alone or as a member of a group.
 
     Used by one thread at a time; ``wakeup`` may be called from any, and from signal handlers. Callbacks run inside
@@ -202,10 +201,6 @@ class Consumer:
         """Do what ``poll`` does, and return the rows one by one. Tables are much faster."""
         return self._run(self._session.records(timeout, max_records, max_bytes))
 
-    def wakeup(self) -> None:
-        """End a waiting call with WakeupException, or the next one. For any thread, and for signal handlers."""
-        self._session.wakeup()
-
     # -- committing --------------------------------------------------------------------------------------------------
 
     @_guarded
@@ -346,32 +341,6 @@ class Consumer:
     def topics(self, *, timeout: float | None = None) -> frozenset[str]:
         """Return the names of all topics that this consumer may see, without Kafka's internal ones."""
         return self._run(self._session.offsets.topics(timeout))
-
-    def metrics(self) -> Mapping[str, float]:
-        """Return what the consumer has counted, by Kafka's names (docs/consumer-metrics.md). For any thread."""
-        return self._session.metrics.snapshot(self._session.subscription, time.monotonic())
-
-    # -- access keys (KIP-944) ---------------------------------------------------------------------------------------
-
-    def access_key(self) -> AccessKey:
-        """Return the calling thread's key, inside a callback: give it to the thread that is to use the consumer.
-
-        Raises:
-            AccessKeyError: the thread is not inside a callback of this consumer.
-        """
-        return self._access.require_key()
-
-    def access(self, key: AccessKey) -> Lent:
-        """Use the consumer under a key, for the time of a ``with`` block; the callback must wait for its end."""
-        return self._access.lend(key)
-
-    def get_thread_access_key(self) -> AccessKey | None:
-        """Return the calling thread's key, or None: KIP-944's own name."""
-        return self._access.key
-
-    def set_thread_access_key(self, key: AccessKey | None) -> None:
-        """Set the calling thread's key: KIP-944's own name."""
-        self._access.key = key
 
     # -- closing -----------------------------------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ from sparkrelay.consumer.events import Adopted, AdoptNeeded, Hold, JoinNeeded, P
 from sparkrelay.consumer.group_heartbeats import JOIN_EPOCH, HeartbeatWriter, leave_heartbeat
 from sparkrelay.consumer.pattern_topics import pattern_for_broker
 from sparkrelay.consumer.requests import PollResult, Unsent
+from sparkrelay.consumer.steps import Steps
 from sparkrelay.errors import UnsupportedVersionException
 from sparkrelay.types import TopicPartition
 
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.metadata import Metadata
     from sparkrelay.consumer.coordinator import CoordinatorManager
-    from sparkrelay.consumer.events import Assigned, Call, Step
+    from sparkrelay.consumer.events import Assigned, AssignNeeded, Call
     from sparkrelay.consumer.group_requests import MemberSettings
     from sparkrelay.consumer.topic_metadata import TopicMetadataManager
     from sparkrelay.errors import KafkaException
@@ -111,14 +112,14 @@ class ConsumerMembership:
         coordinator: CoordinatorManager,
         topics: TopicMetadataManager,
         metadata: Metadata,
-        tell: Callable[[JoinNeeded | AdoptNeeded], None],
+        tell: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None],
         fail: Callable[[Exception], None],
     ) -> None:
         self._settings = settings
         self._coordinator = coordinator
         self._asker = topics
         self._cluster = metadata
-        self._tell = tell
+        self._steps = Steps(tell)
         self._fail = fail
         self._writer = HeartbeatWriter(settings)
         self.state = State.UNSUBSCRIBED
@@ -134,8 +135,6 @@ class ConsumerMembership:
         self._introduced = False
         #: Whether an earlier heartbeat of ours may hold our group.instance.id, and whether that is to be freed first.
         self._holds_name = self._frees_name = False
-        self._step: Step | None = None
-        self._steps = 0
         self._released = self._polled_again = False
         self._parting: tuple[Unsent, ...] = ()
         self._look_up_at = -math.inf
@@ -211,9 +210,8 @@ class ConsumerMembership:
     def answered(self, answer: Prepared | Assigned | Adopted, now: float) -> None:
         """See ``Membership``."""
         del now
-        if self._step is None or answer.number != self._step.number:
+        if self._steps.answered(answer.number) is None:
             return
-        self._step = None
         if isinstance(answer, Adopted):
             self._take_adopted(answer)
         elif isinstance(answer, Prepared) and answer.error is not None:
@@ -383,7 +381,7 @@ class ConsumerMembership:
             self._taking_ids = self._by_id(wanted)
             given = MemberAssignment(tuple(sorted(wanted)))
             _log.debug("group %s: reconciling to %s", self._settings.group_id, ", ".join(map(str, given.partitions)))
-            self._announce(AdoptNeeded(self._next_step(), "", given, self.metadata))
+            self._steps.announce(AdoptNeeded(self._steps.number(), "", given, self.metadata))
         elif self._acknowledged != self._target_number:
             self._adopted, self._incomplete = self._target_number, unnamed
             # The names may stand for other topics by now: what we say that we hold are the ids of today.
@@ -463,9 +461,7 @@ class ConsumerMembership:
     def _end_life(self) -> None:
         """Make answers to what is under way meaningless, and hold nothing any more."""
         self._life += 1
-        if self._step is not None:
-            self._step.cancelled = True
-            self._step = None
+        self._steps.cancel()
         self.metadata = self._placed(-1)
         self._writer.forget()
         self._forget_assignment()
@@ -474,7 +470,7 @@ class ConsumerMembership:
 
     def _release(self) -> None:
         """Have the application drop its partitions: others have them, or will."""
-        self._announce(JoinNeeded(self._next_step(), Hold.LOSE, self._topics, frozenset()))
+        self._steps.announce(JoinNeeded(self._steps.number(), Hold.LOSE, self._topics, frozenset()))
 
     def _maybe_return(self) -> None:
         if self._released and self._polled_again:
@@ -482,11 +478,7 @@ class ConsumerMembership:
 
     def _give_up_polling(self) -> PollResult:
         """Leave, because the application does not poll any more: others can do its work."""
-        _log.warning(
-            "group %s: poll() was not called for max.poll.interval.ms=%d, so the member leaves; poll more often, take "
-            "fewer records a time, or raise the setting",
-            self._settings.group_id, self._settings.max_poll_interval * 1000,
-        )  # fmt: skip
+        _log.warning("group %s: %s", self._settings.group_id, self._settings.poll_missed)
         farewell = self._say_farewell(None)
         self._end_life()
         self.state = State.STALE
@@ -533,19 +525,11 @@ class ConsumerMembership:
                 return PollResult(wait=patience)
             self._frees_name = False
             return PollResult(self._say_farewell(None), patience)
-        if self.state is State.RECONCILING and self._step is None and not self._declaring:
+        if self.state is State.RECONCILING and self._steps.current is None and not self._declaring:
             return PollResult(wait=min(patience, self._reconcile(now)))
         return PollResult(wait=patience)
 
     # -- small things ------------------------------------------------------------------------------------------------
-
-    def _announce(self, step: JoinNeeded | AdoptNeeded) -> None:
-        self._step = step
-        self._tell(step)
-
-    def _next_step(self) -> int:
-        self._steps += 1
-        return self._steps
 
     def _placed(self, epoch: int) -> GroupMetadata:
         return GroupMetadata(self._settings.group_id, epoch, self._member_id, self._settings.group_instance_id)

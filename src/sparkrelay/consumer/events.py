@@ -129,8 +129,6 @@ class Subscribe:
 class PartitionsChanged:
     """Partitions were assigned, sought, paused or resumed by the application; the subscription state has them."""
 
-    topics: frozenset[str]
-
 
 @dataclass(frozen=True, slots=True)
 class Rejoin:

@@ -27,7 +27,6 @@ import numpy as np
 import pyarrow as pa
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
-from sparkrelay.consumer.positions import LOST_POSITION
 from sparkrelay.consumer.tables import TABLE_SCHEMA, ConstantColumns
 from sparkrelay.consumer.validation import recreated_error
 from sparkrelay.errors import CorruptRecordException, SparkRelayError, UnsupportedVersionException
@@ -48,6 +47,8 @@ __all__ = ["TABLE_SCHEMA", "FetchBuffer"]
 _ROWS_AT_ONCE: Final = 32_768
 _ENOUGH_RESPONSES: Final = 2
 _MOST_COLUMN_BYTES = (1 << 31) - 1  # not Final: a test lowers it, for nobody wants 2 GiB in a test
+#: Codes after which the position is looked up again.
+_LOST_POSITION: Final = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.POSITION_OUT_OF_RANGE})
 #: An error is nothing to go on behind.
 _NOWHERE: Final = -1
 
@@ -195,7 +196,6 @@ class FetchBuffer:
             return
         if not data.error_code:
             standing.end = data.last_stable_offset if self._read_committed else data.high_watermark
-            standing.log_start = data.log_start_offset
             if not data.records:
                 return
         chain = self._chains.get(data.partition)
@@ -426,7 +426,7 @@ class FetchBuffer:
     def _raise(self, part: _Part) -> None:
         code, partition, offset = part.data.error_code, part.data.partition, part.offset
         self._finish(part)
-        if code in LOST_POSITION:
+        if code in _LOST_POSITION:
             self._out_of_range(partition, offset)
             return
         if code == ErrorCode.UNKNOWN_TOPIC_ID:

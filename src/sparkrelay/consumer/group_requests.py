@@ -59,6 +59,15 @@ class MemberSettings:
         return all(cooperative for _, cooperative in self.assignors)
 
     @property
+    def poll_missed(self) -> str:
+        """What is said when the application does not poll any more."""
+        limit = round(self.max_poll_interval * 1000)
+        return (
+            f"poll() was not called for max.poll.interval.ms={limit}, so the member leaves; "
+            "poll more often, take fewer records a time, or raise the setting"
+        )
+
+    @property
     def join_timeout(self) -> float:
         """How long JoinGroup and SyncGroup may stay unanswered, in seconds."""
         return self.max_poll_interval + _JOIN_GRACE_SECONDS

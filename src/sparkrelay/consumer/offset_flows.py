@@ -104,7 +104,7 @@ class OffsetFlows:
                 raise standing.lacking.with_traceback(None)
             if not self._fetching:
                 raise ConfigException("position() of a consumer that does not fetch; use committed()")
-            self._network.submit(PartitionsChanged(frozenset()))
+            self._network.submit(PartitionsChanged())
             yield wait
             if self._known_or_gone(partition):
                 continue
@@ -135,7 +135,7 @@ class OffsetFlows:
         """Go on at an offset."""
         partition = partition_of("seek()", partition)
         self._subscription.seek(partition, offset_of("seek()", partition, offset))
-        self._network.submit(PartitionsChanged(frozenset([partition.topic])))
+        self._network.submit(PartitionsChanged())
 
     def seek_to(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
         """Go on at the start or the end of partitions, by default all."""
@@ -143,7 +143,7 @@ class OffsetFlows:
         wanted = wanted or sorted(self._subscription.assigned)
         for partition in wanted:
             self._subscription.seek_to(partition, timestamp)
-        self._network.submit(PartitionsChanged(frozenset(p.topic for p in wanted)))
+        self._network.submit(PartitionsChanged())
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of partitions; what waits of them makes room for others."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.consumer.events import Call
 from sparkrelay.consumer.offsets import LATEST
 from sparkrelay.consumer.requests import NOTHING, PollResult
@@ -23,10 +22,8 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.subscription import SubscriptionState
     from sparkrelay.types import TopicPartition
 
-__all__ = ["LOST_POSITION", "PositionsManager"]
+__all__ = ["PositionsManager"]
 
-#: Codes of a Fetch answer after which the position is looked up again.
-LOST_POSITION: Final = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.POSITION_OUT_OF_RANGE})
 #: After an error that was raised, before the same is asked again.
 _PAUSE_SECONDS: Final = 1.0
 

@@ -176,7 +176,7 @@ class Session:
             return
         self._commits.soon()
         self.subscription.assign_by_hand(wanted)
-        self.network.submit(PartitionsChanged(frozenset(p.topic for p in wanted)))
+        self.network.submit(PartitionsChanged())
 
     def unsubscribe(self) -> Flow[None]:
         """Give up everything, and leave the group."""

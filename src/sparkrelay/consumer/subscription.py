@@ -66,7 +66,6 @@ class Standing:
         held_back: not to be fetched: it is being revoked, or ``on_assigned`` has not returned yet.
         lost: others may have it by now; never again to be read before it was dropped and given anew.
         end: last known end of what may be read, -1 if unknown.
-        log_start: last known first offset that is there, -1 if unknown.
         end_asked: whether the end is being asked for.
         lacking: why there is no position, and will be none until somebody seeks; None otherwise.
     """
@@ -83,7 +82,6 @@ class Standing:
     held_back: bool = False
     lost: bool = False
     end: int = -1
-    log_start: int = -1
     end_asked: bool = False
     lacking: Exception | None = None
 

@@ -51,7 +51,7 @@ async def until(condition, poller, timeout_s=60):
 
 
 def test_both_faces_have_the_same_methods():
-    blocking, awaited = vars(Consumer), vars(AsyncConsumer)
+    blocking, awaited = ({name: getattr(face, name) for name in dir(face)} for face in (Consumer, AsyncConsumer))
     names = {name for name in blocking if not name.startswith("_")}
     assert names == {name for name in awaited if not name.startswith("_")}
     not_awaited = {"wakeup", "metrics", "access_key", "access", "get_thread_access_key", "set_thread_access_key"}

@@ -94,7 +94,7 @@ class Member:
         if event is None:
             return False
         assert not isinstance(event, ErrorRaised), repr(event.error)
-        assert event is self.membership._step, "the mailbox gave a step that was overtaken"
+        assert event is self.membership._steps.current, "the mailbox gave a step that was overtaken"
         step = self.steps.prepare if isinstance(event, JoinNeeded) else self.steps.adopt
         error = blocking(step(event, self.answers.append), self.mailbox)
         assert error is None, repr(error)
@@ -106,7 +106,7 @@ class Member:
         if not self.answers:
             return False
         answer = self.answers.popleft()
-        step, state = self.membership._step, self.membership.state
+        step, state = self.membership._steps.current, self.membership.state
         self.membership.answered(answer, now)
         if step is None or step.number != answer.number:
             assert self.membership.state is state, "an overtaken answer changed something"

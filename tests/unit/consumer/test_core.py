@@ -108,7 +108,7 @@ def test_a_member_without_a_coordinator_gives_up_and_its_commits_fail(consuming,
 
 def test_a_refused_topic_is_one_waiting_error_however_often_it_is_refused(consuming, metadata_message):
     consuming.subscription.assign_by_hand([TopicPartition("secret", 0)])
-    consuming.process(PartitionsChanged(frozenset()))
+    consuming.process(PartitionsChanged())
     for _ in range(3):
         consuming.driver.pass_time(1000)
         response = metadata_message({})

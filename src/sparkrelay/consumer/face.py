@@ -1,0 +1,49 @@
+"""What both faces of the consumer offer that waits for nothing: wakeup, metrics, and access keys (KIP-944)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.consumer.access import AccessControl, AccessKey, Lent
+    from sparkrelay.consumer.session import Session
+
+__all__ = ["Face"]
+
+
+class Face:
+    """See the module. A *carrier* is who calls: a thread for ``Consumer``, a task for ``AsyncConsumer``."""
+
+    _access: AccessControl
+    _session: Session
+
+    def wakeup(self) -> None:
+        """End a waiting call with WakeupException, or the next one. For any thread or task, and signal handlers."""
+        self._session.wakeup()
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return what the consumer has counted, by Kafka's names (docs/consumer-metrics.md). For any thread."""
+        return self._session.metrics.snapshot(self._session.subscription, time.monotonic())
+
+    def access_key(self) -> AccessKey:
+        """Return the carrier's key, inside a callback: give it to the carrier that is to use the consumer.
+
+        Raises:
+            AccessKeyError: the carrier is not inside a callback of this consumer.
+        """
+        return self._access.require_key()
+
+    def access(self, key: AccessKey) -> Lent:
+        """Use the consumer under a key in a ``with`` (or ``async with``) block; the callback must wait for its end."""
+        return self._access.lend(key)
+
+    def get_thread_access_key(self) -> AccessKey | None:
+        """Return the carrier's key, or None: KIP-944's own name."""
+        return self._access.key
+
+    def set_thread_access_key(self, key: AccessKey | None) -> None:
+        """Set the carrier's key: KIP-944's own name."""
+        self._access.key = key
