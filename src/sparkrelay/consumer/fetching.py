@@ -251,8 +251,7 @@ class FetchManager:
         request = self._message(change, aligned_wait_ms(self._settings.max_wait_ms, now))
         node.state.sent()
         node.asked = wanted
-        for partition in change.asked:
-            self._asked_at[partition] = node_id
+        self._asked_at.update(dict.fromkeys(wanted, node_id))
 
         def handle(message: Any, error: KafkaException | None, now: float) -> None:
             node.asked = {}

@@ -338,6 +338,18 @@ def test_an_error_of_a_follower_leads_back_to_the_leader(near):
     assert nodes(near) == {1: [(0, 5)]}
 
 
+def test_a_partition_that_a_request_does_not_name_is_under_way_with_it_all_the_same(near):
+    """The leader's session still has T0 from before the follower was tried, so nothing needs to be said of it."""
+    del near.source.wanted[T1]
+    near.driver.poll()
+    near.driver.answer("Fetch", error=DisconnectException("gone"))
+    near.driver.poll()
+    assert nodes(near) == {1: []}
+    near.metadata.set_leader(T0, 2, 7)
+    near.driver.pass_time(1)  # a pause after the failure
+    assert nodes(near) == {1: []}
+
+
 def test_a_new_leader_decides_anew(near):
     near.metadata.set_leader(T0, 1, 7)
     near.driver.poll()
