@@ -45,10 +45,13 @@ __all__ = ["TABLE_SCHEMA", "FetchBuffer"]
 
 #: Records decoded at once; more if the application takes more.
 _ROWS_AT_ONCE: Final = 32_768
+#: The topic's name, of up to 249 bytes, stands in each row, and a column holds 2 GiB.
+_MOST_ROWS_AT_ONCE: Final = 1 << 22
 _ENOUGH_RESPONSES: Final = 2
 _MOST_COLUMN_BYTES = (1 << 31) - 1  # not Final: a test lowers it, for nobody wants 2 GiB in a test
 #: Codes after which the position is looked up again.
 _LOST_POSITION: Final = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.POSITION_OUT_OF_RANGE})
+_LARGE: Final = pa.large_binary()
 #: An error is nothing to go on behind.
 _NOWHERE: Final = -1
 
@@ -73,7 +76,6 @@ class _Part:
         "following",
         "gone",
         "offset",
-        "offsets",
         "response",
         "row",
         "sizes",
@@ -89,7 +91,6 @@ class _Part:
         self._rows: pa.RecordBatch | None = None
         self.row = 0
         self.following = data.offset
-        self.offsets: np.ndarray[Any, np.dtype[np.int64]] = np.empty(0, np.int64)
         self.sizes: np.ndarray[Any, np.dtype[np.int64]] | None = None
         self.epochs: tuple[tuple[int, int], ...] = ()
 
@@ -101,7 +102,6 @@ class _Part:
     @rows.setter
     def rows(self, rows: pa.RecordBatch | None) -> None:
         self._rows, self.row, self.sizes = rows, 0, None
-        self.offsets = np.empty(0, np.int64) if rows is None else rows.column("offset").to_numpy()
 
     def epoch_before(self, offset: int) -> int:
         """Return the leader epoch of the batch in front of an offset, -1 if unknown."""
@@ -142,6 +142,7 @@ class FetchBuffer:
         self._waiting: dict[int, int] = {}
         self._errors: deque[KafkaException] = deque()
         self._changes = 0
+        self._openings = 0
         self._told: Hashable = None
 
     # -- the network thread ------------------------------------------------------------------------------------------
@@ -259,19 +260,22 @@ class FetchBuffer:
             self._parts.clear()
             self._chains.clear()
             self._waiting.clear()
-            self._changes += 1
+            self._open()
 
     def made_room(self) -> bool:
         """Tell whether more may be fetched than when this was asked last: then the network thread should look."""
-        told, self._told = self._told, self.changes
+        told, self._told = self._told, (self._subscription.changes, self._openings)
         return told != self._told
 
-    def collect(self, max_records: int, max_bytes: int | None) -> pa.Table:
+    def collect(
+        self, max_records: int, max_bytes: int | None, moved_from: dict[TopicPartition, int] | None = None
+    ) -> pa.Table:
         """Return records from the positions on, and move the positions behind them.
 
         Args:
             max_records: most rows.
             max_bytes: most bytes of keys and values; the first row comes in any case. None for no limit.
+            moved_from: gets the position from which records of a partition are taken, before it is moved.
 
         Raises:
             KafkaException: a partition cannot be read; the records of others come with the next call.
@@ -286,6 +290,8 @@ class FetchBuffer:
                 if part is None or (part.data.error_code and taken):
                     break
                 left = None if max_bytes is None else max_bytes - size
+                if moved_from is not None:
+                    moved_from.setdefault(part.data.partition, part.offset)
                 try:
                     batch, used = self._cut(part, max_records - rows, left, first=not taken)
                 except SparkRelayError:
@@ -355,7 +361,7 @@ class FetchBuffer:
         if row == rows.num_rows:
             moved = self._advance(part, part.following)
         else:
-            moved = self._advance(part, int(part.offsets[row - 1]) + 1, row)
+            moved = self._advance(part, rows.column("offset")[row - 1].as_py() + 1, row)
         return (batch, used) if moved else (None, 0)
 
     def _decode(self, part: _Part, max_rows: int) -> None:
@@ -364,7 +370,7 @@ class FetchBuffer:
         from sparkrelay.records.batches import in_front_of  # noqa: PLC0415
         from sparkrelay.records.decode import decode  # noqa: PLC0415
 
-        limit, data = max(max_rows, _ROWS_AT_ONCE), part.data.records
+        limit, data = min(max(max_rows, _ROWS_AT_ONCE), _MOST_ROWS_AT_ONCE), part.data.records
         topic, number = part.data.partition
         damage: SparkRelayError | None = None
         while True:
@@ -385,12 +391,12 @@ class FetchBuffer:
                     raise
                 damage, data = error, sound
                 continue
-            fitting = _fitting(decoded.batch)
+            fitting = _fitting(decoded.columns, decoded.record_count)
             if fitting == decoded.record_count:
                 break
             # More than Arrow's ordinary columns hold.
             if not fitting:
-                offset = decoded.batch.column("offset")[0].as_py()
+                offset = decoded.columns["offset"][0].as_py()
                 raise CorruptRecordException(
                     f"{part.data.partition}: the record at offset {offset} is larger than {_MOST_COLUMN_BYTES} bytes. "
                     f"seek() to {offset + 1} to go on without it"
@@ -404,7 +410,8 @@ class FetchBuffer:
         part.following, part.epochs = decoded.next_offset, decoded.leader_epochs
         part.rows = None
         if decoded.record_count:
-            part.rows = self._columns.table_batch(part.data.partition, _narrowed(decoded.batch))
+            columns = _narrowed(decoded.columns)
+            part.rows = self._columns.table_batch(part.data.partition, columns, decoded.record_count)
 
     def _advance(self, part: _Part, offset: int, row: int | None = None) -> bool:
         """Move the position behind what was taken of a part; ``row`` is the first decoded one that is left."""
@@ -443,6 +450,8 @@ class FetchBuffer:
 
     def _end(self, part: _Part) -> None:
         """Take a part off that was read to its end; it is the first of its partition."""
+        if part.offset != part.stop or part.response is None:
+            self._open()  # nothing was asked for from behind it
         chain = self._chains[part.data.partition]
         chain.popleft()
         if not chain:
@@ -454,6 +463,7 @@ class FetchBuffer:
         """Take off all of a partition."""
         chain = self._chains.pop(partition, None)
         if chain is not None:
+            self._open()
             for part in chain:
                 self._bury(part)
             self._parts = deque(part for part in self._parts if not part.gone)
@@ -462,7 +472,11 @@ class FetchBuffer:
         # The application thread may be busy with it: it finds out when it wants to move the position.
         part.gone = True
         self._let_go(part)
+
+    def _open(self) -> None:
+        """Note that there is more to fetch, or more room for it."""
         self._changes += 1
+        self._openings += 1
 
     def _detach(self, part: _Part) -> None:
         """Keep a part apart from its response."""
@@ -476,30 +490,28 @@ class FetchBuffer:
         if response is not None:
             response.waiting -= 1
             if not response.waiting:
+                if not self.has_room(response.node):
+                    self._open()
                 self._waiting[response.node] -= 1
-                self._changes += 1
 
 
-def _fitting(batch: pa.RecordBatch) -> int:
+def _fitting(columns: Mapping[str, pa.Array], rows: int) -> int:
     """Return how many rows from the first on have keys and values that an ordinary column can hold."""
-    fitting: int = batch.num_rows
+    fitting = rows
     for name in ("key", "value"):
-        column = batch.column(name)
-        if fitting and pa.types.is_large_binary(column.type):
+        column = columns[name]
+        if fitting and column.type == _LARGE:
             offsets = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
             end = int(offsets[0]) + _MOST_COLUMN_BYTES
             fitting = min(fitting, int(np.searchsorted(offsets, end, side="right")) - 1)
     return fitting
 
 
-def _narrowed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch with ordinary columns: the decoder makes large ones of what might have been too much."""
-    if not pa.types.is_large_binary(batch.schema.field("value").type):
-        return batch
-    columns = [
-        column.cast(pa.binary()) if pa.types.is_large_binary(column.type) else column for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+def _narrowed(columns: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:
+    """Return ordinary columns: the decoder makes large ones of what might have been too much."""
+    if columns["value"].type != _LARGE:
+        return columns
+    return {name: column.cast(pa.binary()) if column.type == _LARGE else column for name, column in columns.items()}
 
 
 def _cumulated_sizes(rows: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:

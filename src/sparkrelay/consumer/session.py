@@ -255,16 +255,16 @@ class Session:
         assert self._buffer is not None, "a consumer that fetches has one"
         if not self._buffer.has_data():
             return self._deserializers.empty
-        before = self.subscription.positions()
+        moved_from: dict[TopicPartition, int] = {}
         try:
-            table = self._buffer.collect(max_records, max_bytes)
+            table = self._buffer.collect(max_records, max_bytes, moved_from)
         except SparkRelayError:
             self.network.wake()  # nothing was taken; it may be fetched again
             raise
         except BaseException:
             # Whatever was taken will not be returned: a Ctrl-C may come at any moment, also between two of its steps.
             self._buffer.reset()
-            self._go_back(before)
+            self._go_back(moved_from)
             raise
         try:
             read, error = self._deserializers.read(table)

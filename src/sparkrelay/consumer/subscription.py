@@ -287,11 +287,6 @@ class SubscriptionState:
             self._standings[partition] = self._standings.pop(partition)
             return True
 
-    def positions(self) -> dict[TopicPartition, int]:
-        """Return all known positions."""
-        with self._lock:
-            return {p: s.position for p, s in self._standings.items() if s.position is not None}
-
     def committable(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return what a commit of everything covers: offset and leader epoch of all positions.
 

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from sparkrelay.records.arrow_buffers import fixed_width
 from sparkrelay.records.columns import HEADERS_TYPE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sparkrelay.types import TopicPartition
 
 __all__ = ["TABLE_SCHEMA", "ConstantColumns"]
@@ -46,21 +49,27 @@ class ConstantColumns:
         self._topics: dict[str, pa.Array] = {}
         self._numbers: dict[int, pa.Array] = {}
 
-    def table_batch(self, partition: TopicPartition, decoded: pa.RecordBatch) -> pa.RecordBatch:
-        """Add topic and partition to the columns of ``records.decode``."""
+    def table_batch(self, partition: TopicPartition, columns: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
+        """Add topic and partition to all the columns of ``records.decode``."""
         topic, number = partition
-        rows = decoded.num_rows
         topics = self._topics.get(topic)
         if topics is None or len(topics) < rows:
-            topics = pa.repeat(pa.scalar(topic, pa.string()), _room(rows))
+            topics = _repeated(topic, _room(rows))
             _keep(self._topics, topic, topics)
         numbers = self._numbers.get(number)
         if numbers is None or len(numbers) < rows:
-            numbers = pa.array(np.full(_room(rows), number, np.int32))
+            numbers = fixed_width(pa.int32(), np.full(_room(rows), number, np.int32), _room(rows))
             _keep(self._numbers, number, numbers)
-        key, value, *rest = decoded.columns
-        columns = [key, value, topics.slice(0, rows), numbers.slice(0, rows), *rest]
-        return pa.RecordBatch.from_arrays(columns, schema=TABLE_SCHEMA)
+        key, value, *rest = columns.values()
+        whole = [key, value, topics.slice(0, rows), numbers.slice(0, rows), *rest]
+        return pa.RecordBatch.from_arrays(whole, schema=TABLE_SCHEMA)
+
+
+def _repeated(text: str, rows: int) -> pa.Array:
+    """Return a column of one text; ``pa.repeat`` needs a scalar, and making one imports pandas (``fixed_width``)."""
+    data = text.encode()
+    offsets = np.arange(0, (rows + 1) * len(data), len(data), dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data * rows)])
 
 
 def _room(rows: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["BinaryColumn", "BinaryWriter", "flatten", "validity_bitmap", "validity_bytes"]
+__all__ = ["BinaryColumn", "BinaryWriter", "fixed_width", "flatten", "validity_bitmap", "validity_bytes"]
 
 _BYTES_LIKE = (pa.types.is_binary, pa.types.is_string)
 _LARGE_BYTES_LIKE = (pa.types.is_large_binary, pa.types.is_large_string)
@@ -38,7 +38,16 @@ def validity_bytes(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 def validity_bitmap(valid: np.ndarray[Any, Any]) -> pa.Buffer | None:
     """Return Arrow's bitmap of a byte a row; None if no row is null."""
-    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    # A search for a byte: for a few rows as for many, all() takes ten times as long.
+    return None if 0 not in valid.tobytes() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def fixed_width(type_: pa.DataType, numbers: np.ndarray[Any, Any], count: int) -> pa.Array:
+    """Return the first ``count`` numbers as a column without nulls, in place.
+
+    ``pa.array`` does the same, and imports pandas where there is one: half a second and 40 MB at the first record.
+    """
+    return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(numbers)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +108,8 @@ class BinaryWriter:
         self._buffer = pa.allocate_buffer(max(capacity, 0), resizable=True)
         self.address = self._buffer.address if capacity >= 0 else -1
         self.offsets = np.zeros(rows + 1 if capacity >= 0 else 0, np.int64)
-        self.valid = np.ones(rows if capacity >= 0 else 0, np.uint8)
+        self.valid = np.empty(rows if capacity >= 0 else 0, np.uint8)
+        self.valid.fill(1)
 
     def finish(self, count: int, *, large: bool = False, text: bool = False) -> pa.Array:
         """Return the first ``count`` rows as binary, or as a string whose encoding the caller vouches for."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from sparkrelay.records._native import inline, kernel, load8
 
@@ -158,8 +159,9 @@ def walk(data: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[
     a foreign format, CRC holds its magic number.
     """
     table = np.zeros((64, COLUMNS), np.int64)
+    address = pa.py_buffer(data).address  # NumPy's own way to it takes five times as long
     while True:
-        count = _walk(data.ctypes.data, len(data), table)
+        count = _walk(address, len(data), table)
         if count < len(table):
             return table[:count]
         table = np.zeros((len(table) * 8, COLUMNS), np.int64)

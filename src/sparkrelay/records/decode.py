@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sparkrelay.errors import CorruptRecordException, UnsupportedVersionException
 from sparkrelay.records import batches as b
-from sparkrelay.records.arrow_buffers import BinaryWriter, validity_bitmap
+from sparkrelay.records.arrow_buffers import BinaryWriter, fixed_width, validity_bitmap
 from sparkrelay.records.codecs import CodecError, decompress
 from sparkrelay.records.columns import HEADERS_TYPE, KAFKA_SCHEMA, AbortedTransaction
 from sparkrelay.records.record_loop import control_type, read_headers, read_records
@@ -30,6 +30,7 @@ __all__ = ["HEADERS_TYPE", "KAFKA_SCHEMA", "AbortedTransaction", "Decoded", "dec
 _MAX_OFFSET: Final = (1 << 63) - 1
 _BINARY_LIMIT = (1 << 31) - 1  # not Final: a test lowers it, for nobody wants 2 GiB in a test
 _ABORT_MARKER: Final = 0
+_TIMESTAMP: Final = KAFKA_SCHEMA.field("timestamp").type
 
 _RECORD_ERRORS: Final = (
     "",
@@ -48,16 +49,21 @@ class Decoded:
     """Records as columns.
 
     Attributes:
-        batch: one row a record, see ``KAFKA_SCHEMA``.
+        columns: those that were wanted, by their names and in the order of ``KAFKA_SCHEMA``.
         next_offset: where the next fetch starts: behind everything read, control batches and gaps included.
-        record_count: rows in ``batch``.
+        record_count: rows of each column.
         leader_epochs: (first offset, leader epoch) wherever the epoch changes from one batch read to the next.
     """
 
-    batch: pa.RecordBatch
+    columns: dict[str, pa.Array]
     next_offset: int
     record_count: int
     leader_epochs: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The columns as a record batch: one row a record."""
+        return pa.RecordBatch.from_arrays(list(self.columns.values()), names=list(self.columns))
 
     @property
     def leader_epoch(self) -> int:
@@ -106,30 +112,45 @@ def decode(
     limit = _MAX_OFFSET if max_records is None else max_records
     raw = np.frombuffer(data, np.uint8)
     table = b.walk(raw)
+    rows: list[list[int]] = table.tolist()
 
     chosen, next_offset, buffers = _choose(
-        raw, table, where=where, start=start, stop=end, limit=limit, check_crc=check_crc,
+        raw, table, rows, where=where, start=start, stop=end, limit=limit, check_crc=check_crc,
         aborted=aborted if read_committed else (),
     )  # fmt: skip
-    batch, count, cut_at = _records(chosen, where=where, start=start, stop=end, limit=limit, wanted=wanted)
+    columns, count, cut_at = _records(
+        table if len(chosen) == len(rows) else table[chosen],
+        [rows[index] for index in chosen],
+        where=where,
+        start=start,
+        stop=end,
+        limit=limit,
+        wanted=wanted,
+    )
     del buffers  # they had to live until the records were copied
     if cut_at >= 0:
         next_offset = cut_at
     next_offset = max(start, min(next_offset, end))
-    return Decoded(batch, next_offset, count, _leader_epochs(table, start, next_offset))
+    return Decoded(columns, next_offset, count, _leader_epochs(rows, start, next_offset))
 
 
-def _leader_epochs(table: np.ndarray[Any, Any], start: int, stop: int) -> tuple[tuple[int, int], ...]:
+def _leader_epochs(rows: list[list[int]], start: int, stop: int) -> tuple[tuple[int, int], ...]:
     """Return where the leader epoch changes among the batches of ``[start, stop)``."""
-    read = table[(table[:, b.LAST_OFFSET] >= start) & (table[:, b.BASE_OFFSET] < stop) & (table[:, b.STATUS] == 0)]
-    epochs = read[:, b.LEADER_EPOCH]
-    changes = np.flatnonzero(np.diff(epochs, prepend=epochs[:1] - 1)).tolist()
-    return tuple((int(read[i, b.BASE_OFFSET]), int(epochs[i])) for i in changes)
+    changes: list[tuple[int, int]] = []
+    latest = None
+    for row in rows:
+        if row[b.BASE_OFFSET] >= stop or row[b.STATUS]:
+            break
+        if row[b.LEADER_EPOCH] != latest and row[b.LAST_OFFSET] >= start:
+            latest = row[b.LEADER_EPOCH]
+            changes.append((row[b.BASE_OFFSET], latest))
+    return tuple(changes)
 
 
 def _choose(
     raw: np.ndarray[Any, Any],
     table: np.ndarray[Any, Any],
+    rows: list[list[int]],
     *,
     where: str,
     start: int,
@@ -137,11 +158,11 @@ def _choose(
     limit: int,
     check_crc: bool,
     aborted: Sequence[AbortedTransaction],
-) -> tuple[np.ndarray[Any, Any], int, list[Any]]:
+) -> tuple[list[int], int, list[Any]]:
     """Pick the batches whose records count, check and decompress them.
 
     Returns:
-        Their rows, the offset behind the last batch seen, and the buffers that rows point into.
+        Their indexes, the offset behind the last batch seen, and the buffers that rows point into.
     """
     view = memoryview(raw.data)
     pending = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
@@ -149,7 +170,7 @@ def _choose(
     chosen: list[int] = []
     buffers: list[Any] = [raw]
     next_offset, sure = start, 0
-    for index, row in enumerate(table.tolist()):
+    for index, row in enumerate(rows):
         if row[b.STATUS]:
             _raise_broken_header(where, row)
         if row[b.BASE_OFFSET] >= stop or sure >= limit:
@@ -177,7 +198,7 @@ def _choose(
         chosen.append(index)
         if row[b.BASE_OFFSET] >= start:
             sure += row[b.COUNT]
-    return table[chosen], next_offset, buffers
+    return chosen, next_offset, buffers
 
 
 def _raise_broken_header(where: str, row: list[int]) -> None:
@@ -238,20 +259,28 @@ def _decompress(view: memoryview, table: np.ndarray[Any, Any], index: int, row: 
             f"{at} is damaged: {len(plain)} decompressed bytes cannot hold {row[b.COUNT]} records",
         )
     table[index, b.ADDRESS] = plain.ctypes.data
-    table[index, b.SIZE] = len(plain)
+    table[index, b.SIZE] = row[b.SIZE] = len(plain)
     return plain
 
 
 def _records(
-    chosen: np.ndarray[Any, Any], *, where: str, start: int, stop: int, limit: int, wanted: list[str]
-) -> tuple[pa.RecordBatch, int, int]:
-    """Read the records of the chosen batches.
+    chosen: np.ndarray[Any, Any],
+    rows: list[list[int]],
+    *,
+    where: str,
+    start: int,
+    stop: int,
+    limit: int,
+    wanted: list[str],
+) -> tuple[dict[str, pa.Array], int, int]:
+    """Read the records of the chosen batches, which ``chosen`` and ``rows`` both describe.
 
     Returns:
         The columns, the number of records, and the offset where ``limit`` cut (-1: it did not).
     """
-    capacity = min(int(chosen[:, b.COUNT].sum()), limit)
-    total = int(chosen[:, b.SIZE].sum())
+    # Few records at a time are common: each NumPy call on a few numbers costs more than reading a record.
+    capacity = min(sum(row[b.COUNT] for row in rows), limit)
+    total = sum(row[b.SIZE] for row in rows)
     large = total > _BINARY_LIMIT
     keys = BinaryWriter(capacity, total if "key" in wanted else -1)
     values = BinaryWriter(capacity, total if "value" in wanted else -1)
@@ -265,7 +294,7 @@ def _records(
     )  # fmt: skip
     error, failed, cut_at, header_count = state.tolist()
     if error:
-        base = int(chosen[failed, b.BASE_OFFSET])
+        base = rows[failed][b.BASE_OFFSET]
         raise _damaged(base, f"{where}: the record batch at offset {base} is damaged: {_RECORD_ERRORS[error]}")
     arrays: dict[str, pa.Array] = {}
     if "key" in wanted:
@@ -273,14 +302,14 @@ def _records(
     if "value" in wanted:
         arrays["value"] = values.finish(count, large=large)
     if "offset" in wanted:
-        arrays["offset"] = pa.array(offsets[:count])
+        arrays["offset"] = fixed_width(pa.int64(), offsets, count)
     if "timestamp" in wanted:
-        arrays["timestamp"] = pa.array(timestamps[:count]).view(pa.timestamp("ms", "UTC"))
+        arrays["timestamp"] = fixed_width(_TIMESTAMP, timestamps, count)
     if "timestampType" in wanted:
-        arrays["timestampType"] = pa.array(types[:count])
+        arrays["timestampType"] = fixed_width(pa.int32(), types, count)
     if "headers" in wanted:
         arrays["headers"] = _headers(headers[:count], header_count, offsets, where)
-    return pa.RecordBatch.from_arrays([arrays[name] for name in wanted], names=wanted), count, cut_at
+    return arrays, count, cut_at
 
 
 def _headers(

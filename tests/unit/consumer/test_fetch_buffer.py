@@ -22,6 +22,7 @@ from sparkrelay.consumer.fetching import Fetched
 from sparkrelay.consumer.subscription import LeaderView, SubscriptionState
 from sparkrelay.errors import (
     AuthorizationException,
+    BrokerResponseException,
     CorruptRecordException,
     UnknownTopicException,
     UnsupportedVersionException,
@@ -59,6 +60,10 @@ def buffering():
     return buffer
 
 
+def positions(subscription):
+    return {partition: place.offset for partition, place in subscription.committable().items()}
+
+
 def rows(table):
     assert table.schema == TABLE_SCHEMA
     return [(r["partition"], r["offset"], r["value"]) for r in table.to_pylist()]
@@ -68,7 +73,7 @@ def test_collected_records_move_the_position_and_leave_the_rest(buffering):
     buffering.fetched([Fetched(T0, 0, records(["a", "b", "c"])), Fetched(T1, 0, records(["x"]))], 0.0)
     assert buffering.fetchable() == {T0: 3, T1: 1}
     assert rows(buffering.collect(2, None)) == [(0, 0, b"a"), (0, 1, b"b")]
-    assert buffering.subscription.positions() == {T0: 2, T1: 0}
+    assert positions(buffering.subscription) == {T0: 2, T1: 0}
     assert rows(buffering.collect(10, None)) == [(0, 2, b"c"), (1, 0, b"x")]
     assert buffering.fetchable() == {T0: 3, T1: 1}
     assert rows(buffering.collect(10, None)) == []
@@ -105,7 +110,7 @@ def test_data_from_before_a_seek_is_dropped(buffering):
     buffering.fetched([Fetched(T0, 0, records(["a", "b"]))], 0.0)
     buffering.subscription.seek(T0, 5)
     assert rows(buffering.collect(10, None)) == []
-    assert buffering.subscription.positions()[T0] == 5
+    assert positions(buffering.subscription)[T0] == 5
 
 
 def test_an_error_waits_until_what_came_before_it_was_returned(buffering):
@@ -122,7 +127,7 @@ def test_a_damaged_batch_does_not_take_others_along(buffering):
     assert rows(buffering.collect(10, None)) == [(0, 0, b"a")]
     with pytest.raises(CorruptRecordException, match="t-1"):
         buffering.collect(10, None)
-    assert buffering.subscription.positions()[T1] == 0
+    assert positions(buffering.subscription)[T1] == 0
 
 
 def test_a_position_out_of_range_is_looked_up_again_and_a_remade_topic_is_an_error(buffering):
@@ -188,11 +193,39 @@ def test_taking_a_few_of_many_does_not_wake_the_network_thread(buffering):
     """KAFKA-20535: a thread's turn for each record would cost more than the record."""
     buffering.fetched([Fetched(T0, 0, records(["a"] * 10))], 0.0, 1)
     buffering.made_room()
-    for _ in range(9):
+    for _ in range(10):
         buffering.collect(1, None)
-        assert not buffering.made_room()
-    buffering.collect(1, None)
+        assert not buffering.made_room()  # what follows was asked for when these came
+
+
+@pytest.mark.parametrize("how", ["full", "pause", "error", "drop"])
+def test_what_was_not_asked_for_wakes_the_network_thread(buffering, how):
+    """There was no room, or nobody knew where to go on."""
+    for offset in range(2 if how == "full" else 1):
+        error = ErrorCode.CORRUPT_MESSAGE if how == "error" else 0
+        buffering.fetched([Fetched(T0, offset, records(["a"], offset), error_code=error)], 0.0, 1)
+    if how == "pause":
+        buffering.subscription.set_paused([T0], True)
+        buffering.fetchable()
+        buffering.subscription.set_paused([T0], False)
+    buffering.made_room()
+    if how == "error":
+        with pytest.raises(BrokerResponseException, match="CORRUPT_MESSAGE"):
+            buffering.collect(1, None)
+    elif how == "drop":
+        buffering.drop(T0)
+    else:
+        buffering.collect(1, None)
     assert buffering.made_room()
+    assert T0 in buffering.fetchable()
+
+
+def test_where_records_are_taken_from_is_told(buffering):
+    buffering.fetched([Fetched(T0, 0, records(["a", "b", "c"])), Fetched(T1, 0, records(["x"]))], 0.0, 1)
+    buffering.collect(1, None)
+    began = {}
+    buffering.collect(9, None, began)
+    assert began == {T0: 1, T1: 0}
 
 
 def test_responses_with_nothing_of_use_take_no_room(buffering):
@@ -377,7 +410,7 @@ def test_what_is_in_front_of_a_damaged_batch_is_returned_and_a_seek_behind_it_wo
     assert rows(buffering.collect(10, None)) == [(0, 0, b"a"), (0, 1, b"b")]
     with pytest.raises(CorruptRecordException, match="t-0: the record batch at offset 2 is damaged"):
         buffering.collect(10, None)
-    assert buffering.subscription.positions()[T0] == 2
+    assert positions(buffering.subscription)[T0] == 2
     # It is fetched again: perhaps it was the network.
     assert buffering.fetchable()[T0] == 2
     buffering.subscription.seek(T0, 4)
@@ -394,7 +427,7 @@ def test_a_broken_header_in_the_middle_stops_fetching_behind_it(buffering):
     buffering.fetched([Fetched(T0, 2, memoryview(bytes(broken)))], 0.0, 1)
     with pytest.raises(CorruptRecordException, match="offset 2"):
         buffering.collect(10, None)
-    assert buffering.subscription.positions()[T0] == 2
+    assert positions(buffering.subscription)[T0] == 2
 
 
 def test_bytes_without_a_whole_batch_are_an_error_and_no_endless_loop(buffering):
@@ -519,7 +552,7 @@ class Buffering(RuleBasedStateMachine):
 
     @invariant()
     def positions_are_right(self):
-        for partition, position in self.subscription.positions().items():
+        for partition, position in positions(self.subscription).items():
             assert self.next[partition] <= position <= (self.expected(partition) or [60])[0] or position >= 60
 
 
@@ -546,7 +579,7 @@ def test_a_record_that_no_column_can_hold_is_an_error_that_names_it(buffering, m
     assert rows(buffering.collect(100, None)) == [(0, 0, b"a")]
     with pytest.raises(CorruptRecordException, match="t-0: the record at offset 1 is larger than"):
         buffering.collect(100, None)
-    assert buffering.subscription.positions()[T0] == 1
+    assert positions(buffering.subscription)[T0] == 1
 
 
 def test_an_error_that_repeats_itself_waits_once(buffering):
@@ -601,26 +634,30 @@ def test_after_an_interrupt_at_any_line_a_reset_buffer_is_as_new(held_back):
         if held_back:
             subscription.hold_back([T0])
             subscription.keep([T0])
-        positions, interrupter = subscription.positions(), Interrupter(after)
+        returned, moved_from, interrupter = [], {}, Interrupter(after)
         sys.settrace(interrupter)
         try:
-            buffer.collect(1, None)
-            buffer.collect(10, None)
+            for most in (1, 10):
+                table = buffer.collect(most, None, moved_from)
+                returned, moved_from = returned + rows(table), {}
         except KeyboardInterrupt:
             pass
         finally:
             sys.settrace(before)
         if not interrupter.struck:
             break
-        for partition, offset in positions.items():
+        for partition, offset in moved_from.items():
             subscription.go_back(partition, offset)
         subscription.release()
         told = buffer.changes
         buffer.reset()
         assert buffer.changes != told
-        assert buffer.fetchable() == positions
         assert all(buffer.has_room(node) for node in (1, 2))
-        for partition in positions:
-            buffer.fetched([Fetched(partition, 0, records(["a", "b"]))], 0.0, 1)
-        assert len(rows(buffer.collect(10, None))) == 2 * len(positions)
+        values = ["a", "b", "c"]
+        for partition, offset in buffer.fetchable().items():
+            if offset < len(values):
+                buffer.fetched([Fetched(partition, offset, records(values[offset:], base=offset))], 0.0, 1)
+        returned += rows(buffer.collect(10, None))
+        held = sorted(subscription.assigned)
+        assert sorted(returned) == [(p.partition, i, v.encode()) for p in held for i, v in enumerate(values)]
     assert after > 20

@@ -241,6 +241,6 @@ def test_an_answer_to_an_earlier_look_up_is_not_taken_for_the_present_one(make_v
     second, asked = subscription.take_unknown()
     assert asked == {T0: -2}
     subscription.found(T0, first, 99)
-    assert T0 not in subscription.positions()
+    assert subscription.get(T0).position is None
     subscription.found(T0, second, 3)
-    assert subscription.positions()[T0] == 3
+    assert subscription.get(T0).position == 3
