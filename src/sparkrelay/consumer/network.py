@@ -252,6 +252,7 @@ class Outlet:
         self._new_calls: deque[Call] = deque()
         self._client: KafkaClient | None = None
         self._trouble: KafkaException | None = None
+        self._problem: Exception | None = None
         self._ready = threading.Event()
         self._gone = threading.Event()
         self._obituary: DisconnectException | None = None
@@ -333,7 +334,13 @@ class Outlet:
         self._ready.set()
 
     def turn(self, now: float) -> float:
-        """Take events, send what the managers want; return seconds until they are due."""
+        """Take events, send what the managers want; return seconds until they are due.
+
+        Raises:
+            Exception: a manager failed, now or while it took an answer.
+        """
+        if self._problem is not None:
+            raise self._problem
         core = self.core
         core.now = now
         while self._events:
@@ -389,7 +396,7 @@ class Outlet:
         response.add_done_callback(lambda done: self._take(unsent, done, now))
 
     def _take(self, unsent: Unsent, response: Response, sent_at: float) -> None:
-        if self.dead:
+        if self.dead or self._problem is not None:
             return
         error = self._trouble = response.error
         message = None if error is not None else response.result()
@@ -397,10 +404,9 @@ class Outlet:
         try:
             self.core.answered(unsent.request, message, error, sent_at)
             unsent.handle(message, error, now)
-        except Exception as problem:  # noqa: BLE001 - poll raises it
-            # A manager that cannot take an answer would wait for it for ever: say so instead.
-            _log.error("an answer could not be handled", exc_info=True)
-            self.core.fail(problem if isinstance(problem, KafkaException) else _internal(problem))
+        except Exception as problem:  # noqa: BLE001 - raised by the next turn
+            # Whoever could not take its answer waits for it for ever: that ends the consumer, as if it failed in poll.
+            self._problem = problem
         if not self.listed:
             # We are the thread: it looks after the queue before it sleeps.
             self.listed = True
@@ -461,6 +467,6 @@ def _again(error: DisconnectException) -> DisconnectException:
 
 
 def _internal(problem: Exception) -> KafkaException:
-    error = KafkaException(f"a request to a broker, or its answer, could not be handled: {problem!r}")
+    error = KafkaException(f"a request to a broker could not be sent: {problem!r}")
     error.__cause__ = problem
     return error

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from sparkrelay.client.messages import HeartbeatRequest
 from sparkrelay.consumer import Consumer
 from sparkrelay.consumer.config import ConsumerConfig
 from sparkrelay.consumer.events import Call, Mailbox, Polled, Rejoin, Wait
@@ -289,6 +290,47 @@ def test_a_request_that_cannot_be_made_fails_alone(join):
     assert not error.retriable
     outlet.submit(Rejoin("x"))
     core.await_turn()
+
+
+@pytest.mark.parametrize("stumbles", ["handle", "answered"])
+def test_a_consumer_that_cannot_take_an_answer_is_closed_alone(join, stumbles):
+    # Whoever asked would count its request as under way for ever, and every call that waits for it would time out.
+    problem = ValueError("not what I asked for")
+
+    def stumble(*_):
+        raise problem
+
+    class Asks(Core):
+        def __init__(self):
+            super().__init__()
+            self.asked = False
+
+        def poll(self, now):
+            result = super().poll(now)
+            if self.asked:
+                return result
+            self.asked = True
+            return PollResult((Unsent(HeartbeatRequest(), stumble if stumbles == "handle" else lambda *_: None),))
+
+        def answered(self, *_):
+            if stumbles == "answered":
+                stumble()
+
+    (good, good_outlet) = join()
+    _, bad_outlet = join(Asks())
+    call = Call("waiting", time.monotonic() + 600)
+    with pytest.raises(DisconnectException, match="not what I asked for"):  # noqa: PT012 - the call, or the next one
+        bad_outlet.submit(Rejoin("x"), call)
+        call.future.result(30)
+    assert bad_outlet.dead
+    assert call.future.exception(30).__cause__ is problem
+    with pytest.raises(DisconnectException, match="not what I asked for") as caught:
+        bad_outlet.submit(Rejoin("y"))
+    assert caught.value.__cause__ is problem
+    good.turned.clear()
+    good_outlet.submit(Rejoin("z"))
+    good.await_turn()
+    assert not good_outlet.dead
 
 
 def test_a_wakeup_that_was_cut_short_does_not_deafen_the_consumer(join):
