@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerConnection", "PlainTransport", "TlsTransport", "net_settings"]
 
+_log = logging.getLogger(__name__)
+
 # kafka.net reports each lost or refused connection at ERROR, with a traceback. A broker that restarts is ordinary here
 # and is reported once by KafkaClient, so we keep its loggers quiet unless somebody has set their level on purpose.
 _kafka_net_log = logging.getLogger("kafka.net")
@@ -154,6 +156,12 @@ class _FramedTransport:
             self._ending, reason = True, self._describe(error)
             self._net.call_soon(lambda: self.abort(reason))  # type: ignore[attr-defined]
         except (KafkaProtocolError, AuthenticationException) as error:
+            self.abort(error)  # type: ignore[attr-defined]
+        except Exception as problem:
+            # An answer short, each of the next would be taken for the one before it, and the last never come.
+            _log.exception("an answer of a broker could not be taken")
+            error = KafkaProtocolError(f"an answer could not be taken: {problem!r}")
+            error.__cause__ = problem
             self.abort(error)  # type: ignore[attr-defined]
 
     def _describe(self, error: Exception) -> Exception:

@@ -532,4 +532,6 @@ class KafkaClient:
             case kafka.errors.RequestTimedOutError() | kafka.errors.KafkaTimeoutError():
                 return TimeoutException(f"{where} did not answer in time{what}: {error}")
             case _:
-                return DisconnectException(f"connection to {where} failed{what}: {error}")
+                lost = DisconnectException(f"connection to {where} failed{what}: {error}")
+                lost.__cause__ = error
+                return lost

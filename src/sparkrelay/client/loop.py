@@ -150,7 +150,7 @@ class Loop(NetworkSelector):  # type: ignore[misc]
             try:
                 reader()
             except Exception:  # noqa: BLE001 - logged
-                # A connection handles its own trouble; what comes here must not end the loop of the others.
+                # A connection handles its own trouble, and ends itself if need be: none ends the loop of the others.
                 _log.exception("a socket could not be read")
 
     # -- timers ------------------------------------------------------------------------------------------------------

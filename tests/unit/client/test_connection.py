@@ -103,6 +103,29 @@ def test_a_frame_above_the_limit_ends_the_connection_and_names_the_setting(pair)
     assert transport.is_closing()
 
 
+def test_an_answer_that_nobody_expected_to_be_like_that_ends_its_connection_alone(pair):
+    # The connection would go on with an answer short: each of the next would be taken for the one before it.
+    net, transport, right, collector = pair()
+    neighbour, other, heard = pair()[1:]
+    problem = AttributeError("no such field")
+
+    def stumble(frame):
+        raise problem
+
+    collector.data_received = stumble
+    right.sendall(framed(b"x") + framed(b"y"))
+    while collector.lost is None:
+        assert not transport.is_closing()
+        net.turn(1)
+    assert "no such field" in str(collector.lost)
+    assert collector.lost.__cause__ is problem
+    assert transport.is_closing()
+    other.sendall(framed(b"z"))
+    while not heard.frames:
+        net.turn(1)
+    assert not neighbour.is_closing()
+
+
 def test_the_end_of_the_stream_is_noticed(pair):
     net, _, right, collector = pair()
     right.close()

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from sparkrelay.client.messages import EndTxnRequest, FetchRequest, MetadataRequest, ProduceRequest
+from sparkrelay.client.messages import EndTxnRequest, FetchRequest, MetadataRequest, MetadataResponse, ProduceRequest
 from sparkrelay.errors import (
     DisconnectException,
     KafkaException,
@@ -180,6 +180,26 @@ def test_garbage_ends_the_connection_with_a_named_error(tiny_broker, make_client
     client.wait([response], 5)
     assert isinstance(response.error, DisconnectException)
     assert not client.is_connected(1, "garbage")
+
+
+def test_an_answer_that_cannot_be_taken_fails_its_request_with_the_cause(tiny_broker, make_client, monkeypatch):
+    client = make_client(tiny_broker().port, reconnect_backoff_ms=0)
+    client.bootstrap(30)
+    problem = TypeError("an answer like no other")
+
+    def stumble(*_):
+        raise problem
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetadataResponse, "decode", stumble)
+        response = client.send(metadata_request(), node=1)
+        client.wait([response], 30)
+    assert "an answer like no other" in str(response.error)
+    assert response.error.retriable
+    assert response.error.__cause__.__cause__ is problem
+    again = client.send(metadata_request(), node=1)
+    client.wait([again], 30)
+    assert again.error is None
 
 
 def test_another_thread_may_wake_the_poll_and_run_things_on_it(make_client):
