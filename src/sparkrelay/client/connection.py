@@ -157,12 +157,12 @@ class _FramedTransport:
             self._net.call_soon(lambda: self.abort(reason))  # type: ignore[attr-defined]
         except (KafkaProtocolError, AuthenticationException) as error:
             self.abort(error)  # type: ignore[attr-defined]
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001 - whoever waits for an answer is told
             # An answer short, each of the next would be taken for the one before it, and the last never come.
             _log.exception("an answer of a broker could not be taken")
-            error = KafkaProtocolError(f"an answer could not be taken: {problem!r}")
-            error.__cause__ = problem
-            self.abort(error)  # type: ignore[attr-defined]
+            why = KafkaProtocolError(f"an answer could not be taken: {problem!r}")
+            why.__cause__ = problem
+            self.abort(why)  # type: ignore[attr-defined]
 
     def _describe(self, error: Exception) -> Exception:
         if isinstance(error, KafkaConnectionError):

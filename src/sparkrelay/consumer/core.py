@@ -175,18 +175,18 @@ class ConsumerCore:
                     self._story.answered(event, now)
                 if self.membership is not None:
                     self.membership.answered(event, now)
-                self._want_topics()
+                self._follow_assignment()
             case Subscribe(topics, pattern):
                 assert self.membership is not None, "the consumer checks group.id"
                 self.membership.subscribe(topics, pattern, now)
-                self._want_topics()
+                self._follow_assignment()
             case PartitionsChanged():
-                self._want_topics()
+                self._follow_assignment()
             case Rejoin(reason):
                 if self.membership is not None:
                     self.membership.rejoin(reason)
             case Leave(call, reason):
-                self._want_topics()
+                self._follow_assignment()
                 if self.membership is None:
                     call.settle(None)
                 else:
@@ -211,9 +211,12 @@ class ConsumerCore:
         else:
             call.fail(refusal)
 
-    def _want_topics(self) -> None:
-        held = {partition.topic for partition in self._subscription.assigned}
-        self._topics.want(held | self._subscription.topics)
+    def _follow_assignment(self) -> None:
+        """Look after the topics of what is held or subscribed to, and after no other partitions."""
+        held = self._subscription.assigned
+        self._topics.want({partition.topic for partition in held} | self._subscription.topics)
+        if self._fetches is not None:
+            self._fetches.keep(held)
 
     # -- wiring ------------------------------------------------------------------------------------------------------
 
@@ -293,7 +296,7 @@ class ConsumerCore:
 
     def _matched(self, topics: frozenset[str]) -> None:
         self._subscription.match(topics)
-        self._want_topics()
+        self._follow_assignment()
 
     def _group_failed(self, error: KafkaException) -> None:
         assert self.membership is not None, "made together with the coordinator"

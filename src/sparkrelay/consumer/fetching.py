@@ -24,7 +24,7 @@ from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Mapping, Set as AbstractSet
 
     from sparkrelay.client.metadata import Metadata
     from sparkrelay.errors import KafkaException
@@ -113,14 +113,13 @@ class FetchSource(Protocol):
 
 
 class _Node:
-    """One broker: whether it may be asked, what it remembers, what it is being asked."""
+    """One broker: whether it may be asked, and what it remembers."""
 
-    __slots__ = ("asked", "session", "state")
+    __slots__ = ("session", "state")
 
     def __init__(self, state: RequestState, session: FetchSession | None) -> None:
         self.state = state
         self.session = session
-        self.asked: Mapping[TopicPartition, Asked] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,8 @@ class FetchManager:
         self._source = source
         self._stale = stale
         self._nodes: dict[int, _Node] = {}
-        self._asked_at: dict[TopicPartition, int] = {}
+        #: Partitions that are being asked for, named in the request or not, and which broker is asked.
+        self._under_way: dict[TopicPartition, int] = {}
         self._replicas: dict[TopicPartition, _Replica] = {}
         self._paused_until: dict[TopicPartition, float] = {}
         self._max_partition_bytes: dict[TopicPartition, int] = {}
@@ -177,8 +177,7 @@ class FetchManager:
                 self._stale(partition.topic)
                 wait = min(wait, self._settings.retry_backoff_ms / 1000)
                 continue
-            before = self._asked_at.get(partition, node_id)
-            if before != node_id and before in self._nodes and partition in self._nodes[before].asked:
+            if self._under_way.get(partition, node_id) != node_id:
                 continue
             by_node.setdefault(node_id, {})[partition] = Asked(
                 offset,
@@ -204,6 +203,16 @@ class FetchManager:
         """Ask for twice as much of a partition from now on: its next batch did not fit."""
         size = self._max_partition_bytes.get(partition, self._settings.max_partition_bytes)
         self._max_partition_bytes[partition] = min(size * 2, (1 << 31) - 1)
+
+    def keep(self, partitions: AbstractSet[TopicPartition]) -> None:
+        """Forget what was learned of other partitions than these, and of brokers that have left the cluster."""
+        brokers = self._metadata.brokers
+        self._nodes = {id_: node for id_, node in self._nodes.items() if id_ in brokers or node.state.in_flight}
+        learned: tuple[dict[TopicPartition, Any], ...]
+        learned = self._replicas, self._paused_until, self._max_partition_bytes
+        for known in learned:
+            for partition in known.keys() - partitions:
+                del known[partition]
 
     def farewell(self) -> tuple[Unsent, ...]:
         """Return requests that end the sessions; nobody needs to wait for the answers.
@@ -250,11 +259,11 @@ class FetchManager:
         change = Change(0, CLOSING_EPOCH, wanted, {}) if node.session is None else node.session.change(wanted)
         request = self._message(change, aligned_wait_ms(self._settings.max_wait_ms, now))
         node.state.sent()
-        node.asked = wanted
-        self._asked_at.update(dict.fromkeys(wanted, node_id))
+        self._under_way.update(dict.fromkeys(wanted, node_id))
 
         def handle(message: Any, error: KafkaException | None, now: float) -> None:
-            node.asked = {}
+            for partition in wanted:
+                del self._under_way[partition]
             self._answers += 1
             if error is None:
                 self._answered(node_id, node, wanted, message, now)

@@ -86,14 +86,14 @@ def test_the_nearer_replica_is_read_and_the_leader_when_it_dies(two_brokers):
         consumer.assign([T])
         read_all(consumer, range(100))
         fetches = consumer._session.network.core._fetches
-        wait(lambda: fetches._asked_at == {T: 2}, "the nearer replica is not read")
+        wait(lambda: fetches._under_way == {T: 2}, "the nearer replica is not read")
         assert fetches._metadata.leader(T) == 1
         second.kill()
         for number in range(100, 200):
             producer.produce("t", str(number))
         assert producer.flush(60) == 0
         read_all(consumer, range(100, 200))
-        wait(lambda: fetches._asked_at == {T: 1}, "the leader is not read")
+        wait(lambda: fetches._under_way == {T: 1}, "the leader is not read")
 
 
 def test_without_a_rack_the_leader_is_read(two_brokers):
@@ -101,4 +101,6 @@ def test_without_a_rack_the_leader_is_read(two_brokers):
     with Consumer({"bootstrap.servers": first.bootstrap_servers, "auto.offset.reset": "earliest"}) as consumer:
         consumer.assign([T])
         read_all(consumer, range(100))
-        assert consumer._session.network.core._fetches._asked_at == {T: 1}
+        fetches = consumer._session.network.core._fetches
+        wait(lambda: fetches._under_way == {T: 1}, "nothing is asked for")
+        assert not fetches._replicas

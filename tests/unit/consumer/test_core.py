@@ -6,7 +6,7 @@ import pytest
 from kafka.protocol.metadata import MetadataResponse
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.client.messages import FindCoordinatorResponse
+from sparkrelay.client.messages import FetchResponse, FindCoordinatorResponse
 from sparkrelay.consumer.config import ConsumerConfig
 from sparkrelay.consumer.core import ConsumerCore
 from sparkrelay.consumer.events import (
@@ -19,24 +19,29 @@ from sparkrelay.consumer.events import (
     Prepared,
     Subscribe,
 )
+from sparkrelay.consumer.fetch_buffer import FetchBuffer
+from sparkrelay.consumer.fetching import FetchManager
 from sparkrelay.consumer.range_assignor import RangeAssignor
 from sparkrelay.consumer.subscription import SubscriptionState
 from sparkrelay.errors import AuthorizationException
 from sparkrelay.types import TopicPartition
 
-T0 = TopicPartition("t", 0)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Consuming:
-    def __init__(self, metadata, driver):
+    def __init__(self, metadata, driver, *, fetching=False):
         self.metadata, self.mailbox, self.subscription = metadata, Mailbox(), SubscriptionState()
+        buffer = FetchBuffer(
+            self.subscription, self.mailbox, read_committed=True, check_crcs=True, out_of_range=lambda *_: None
+        )
         self.core = ConsumerCore(
             ConsumerConfig.from_dict({"bootstrap.servers": "h:1", "group.id": "g"}),
             metadata,
             mailbox=self.mailbox,
             subscription=self.subscription,
             assignors=[RangeAssignor()],
-            buffer=None,
+            buffer=buffer if fetching else None,
         )
         self.driver = driver(*self.core.managers)
 
@@ -128,3 +133,29 @@ def test_errors_that_differ_all_wait(consuming):
     assert [str(error) for error in consuming.errors()] == ["one", "two"]
     consuming.core.fail(AuthorizationException("one"))
     assert len(consuming.errors()) == 1
+
+
+def test_fetching_forgets_partitions_that_left_the_assignment(cluster, driver):
+    buffering = Consuming(cluster({"t": 2}), driver, fetching=True)
+    fetches = next(manager for manager in buffering.core.managers if isinstance(manager, FetchManager))
+    # What a broker that is no longer the leader leads to: a pause of each partition.
+    make = FetchResponse.FetchableTopicResponse
+    moved = [
+        make.PartitionData(
+            partition_index=number, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, high_watermark=-1,
+            last_stable_offset=-1, log_start_offset=-1, aborted_transactions=None, records=None,
+        )
+        for number in (0, 1)
+    ]  # fmt: skip
+    topic_id = buffering.metadata.topic_id("t")
+    for held in ({T0, T1}, {T1}, set()):
+        buffering.subscription.assign_by_hand(held)
+        for partition in held:
+            buffering.subscription.seek(partition, 0)
+        buffering.process(PartitionsChanged())
+        assert set(fetches._paused_until) <= held
+        buffering.driver.pass_time(10)
+        if held:
+            answer = FetchResponse(responses=[make(topic="", topic_id=topic_id, partitions=moved)], session_id=0)
+            buffering.driver.answer("Fetch", answer)
+            assert set(fetches._paused_until) == held

@@ -368,3 +368,58 @@ def test_a_follower_that_left_the_cluster_is_not_asked(near, metadata_message):
     near.metadata.update(metadata_message({"t": 3}, brokers=(1,)), requested={"t"})
     near.driver.poll()
     assert nodes(near) == {1: []}  # the session still has T0, nothing was said of it since
+
+
+# -- what is forgotten -------------------------------------------------------------------------------------------------
+
+
+def remembered(manager):
+    """Partitions of which the manager knows anything."""
+    return {
+        p for held in vars(manager).values() if isinstance(held, dict) for p in held if isinstance(p, TopicPartition)
+    }
+
+
+def answer_node(fetching, node, message=None, error=None):
+    unsent = next(unsent for unsent in fetching.driver.waiting if unsent.node == node)
+    fetching.driver.waiting.remove(unsent)
+    unsent.handle(message, error, fetching.driver.now)
+
+
+def test_what_was_learned_of_partitions_is_forgotten_with_them(near):
+    """A consumer of topics that come and go would gather them for life."""
+    near.manager.grow(T0)
+    near.manager.grow(T1)
+    near.source.wanted[T2] = 0
+    near.driver.poll()
+    moved = answer((2, ErrorCode.NOT_LEADER_OR_FOLLOWER, None, {}), topic_id=near.id, session_id=9)
+    answer_node(near, 1, moved)
+    answer_node(near, 2, answer(topic_id=near.id, session_id=4))
+    assert remembered(near.manager) == {T0, T1, T2}
+    near.manager.keep(frozenset({T1}))
+    assert remembered(near.manager) == {T1}
+    assert near.manager._max_partition_bytes == {T1: 2 * 1_048_576}
+    del near.source.wanted[T0], near.source.wanted[T2]
+    near.driver.poll()
+    assert near.driver.find("Fetch").request.topics == []  # T1 goes on as it was
+
+
+def test_a_partition_that_comes_back_while_it_is_under_way_is_not_asked_for_twice(near):
+    near.driver.poll()
+    assert nodes(near) == {1: [], 2: [(0, 5)]}
+    near.manager.keep(frozenset())
+    near.metadata.set_leader(T0, 1, 7)  # no follower is read any more
+    answer_node(near, 1, answer(topic_id=near.id, session_id=9))
+    near.driver.poll()
+    assert nodes(near) == {1: [], 2: [(0, 5)]}
+
+
+def test_brokers_that_left_the_cluster_are_forgotten(near, metadata_message):
+    near.driver.poll()
+    near.metadata.update(metadata_message({"t": 3}, brokers=(1,)), requested={"t"})
+    near.manager.keep(frozenset({T0, T1}))
+    assert {unsent.node for unsent in near.manager.farewell()} == {1}
+    assert 2 in near.manager._nodes  # its answer, or the end of its connection, is still to come
+    answer_node(near, 2, error=DisconnectException("gone"))
+    near.manager.keep(frozenset({T1}))
+    assert set(near.manager._nodes) == {1}
