@@ -8,11 +8,11 @@ time of the slowest one, and a flow that fails stops nobody else. Refused: threa
 
 from __future__ import annotations
 
-import random
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from sparkrelay.client.pauses import pause_after
 from sparkrelay.errors import KafkaException, SparkRelayError, TimeoutException
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ class Backoff:
 
     def next(self, because: KafkaException, *, first: float | None = None) -> Pause:
         """Return the pause before the next attempt; ``first`` overrides ``retry.backoff.ms``, in seconds."""
-        base = (self._first if first is None else first) * 2 ** min(self._failures, 16)
+        seconds = pause_after(self._failures, self._first if first is None else first, self._longest)
         self._failures += 1
-        return Pause(min(base, self._longest) * random.uniform(0.8, 1.2), because)
+        return Pause(seconds, because)
 
 
 def ask(

@@ -32,6 +32,7 @@ from sparkrelay.client.messages import MetadataRequest
 from sparkrelay.client.metadata import Broker, Metadata
 from sparkrelay.client.oauth import TokenSource
 from sparkrelay.client.off_loop import off_loop
+from sparkrelay.client.pauses import pause_after
 from sparkrelay.client.response import Response
 from sparkrelay.client.tls import explain, make_context
 from sparkrelay.errors import (
@@ -282,10 +283,6 @@ class KafkaClient:
         connection = self._connections.get((node, lane))
         return connection is not None and connection.connected
 
-    def is_available(self, node: int) -> bool:
-        """Tell whether a request to a broker would be sent now, rather than fail because of a reconnect back-off."""
-        return self._delay(node) == 0 and self._address(node) is not None
-
     def in_flight(self, node: int, lane: str = "") -> int:
         """Return how many requests wait for their answer on a connection."""
         connection = self._connections.get((node, lane))
@@ -476,16 +473,16 @@ class KafkaClient:
         if error is None or self._closed:
             return
         before = self._backoff.get(node)
-        failures = 1 if before is None else before.failures + 1
+        failures = 0 if before is None else before.failures
         first, longest = self.config.reconnect_backoff_ms, self.config.reconnect_backoff_max_ms
-        pause = min(longest, first * 2 ** min(failures - 1, 16)) * random.uniform(0.8, 1.2) / 1000
+        pause = pause_after(failures, first, longest) / 1000
         cause = self._translate(error, node, None)
         self._last_error = cause
         now, text = time.monotonic(), str(cause)
         # Once for each loss, and again if what keeps us from coming back is something else.
         warn = before is None or (text != before.warned and now - before.warned_at >= _WARN_AGAIN_SECONDS)
         warned, warned_at = (text, now) if warn or before is None else (before.warned, before.warned_at)
-        self._backoff[node] = _Backoff(failures, now + pause, cause, warned, warned_at)
+        self._backoff[node] = _Backoff(failures + 1, now + pause, cause, warned, warned_at)
         _log.log(logging.WARNING if warn else logging.DEBUG, "%s; trying again with back-off", cause)
 
     def _schedule_idle_check(self) -> None:

@@ -66,11 +66,6 @@ class FetchSession:
         self._names: dict[uuid.UUID, str] = {}
 
     @property
-    def partitions(self) -> Mapping[TopicPartition, Asked]:
-        """What the broker reads for us."""
-        return self._partitions
-
-    @property
     def names(self) -> Mapping[uuid.UUID, str]:
         """Names of the session's topics by id."""
         return self._names

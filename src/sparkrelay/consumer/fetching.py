@@ -34,6 +34,7 @@ __all__ = ["FetchManager", "FetchSettings", "FetchSource", "Fetched"]
 FETCH_LANE: Final = "fetch"
 _LAST_VERSION_WITH_NAMES: Final = 12
 _NO_BYTES: Final = memoryview(b"")
+_WORTH_REPEATING: Final = frozenset({ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
 _MIN_VERSION: Final = 4  # read_committed came with it
 _MIN_SESSION_VERSION: Final = 7
 
@@ -377,9 +378,6 @@ class FetchManager:
 
 def _ignore(message: Any, error: KafkaException | None, now: float) -> None:
     del message, error, now
-
-
-_WORTH_REPEATING: Final = frozenset({ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
 
 
 def _fetched(partition: TopicPartition, asked: Asked, answer: Any, *, is_first: bool) -> Fetched:

@@ -13,6 +13,8 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from sparkrelay.client.pauses import JITTER, pause_after
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -98,7 +100,7 @@ class RequestState:
 
     __slots__ = ("_first", "_jitter", "_longest", "failures", "in_flight", "until")
 
-    def __init__(self, first: float, longest: float, *, jitter: float = 0.2) -> None:
+    def __init__(self, first: float, longest: float, *, jitter: float = JITTER) -> None:
         self._first, self._longest, self._jitter = first, longest, jitter
         self.failures = 0
         self.in_flight = False
@@ -125,6 +127,5 @@ class RequestState:
     def failed(self, now: float) -> None:
         """Note a failure; the next request waits."""
         self.in_flight = False
-        pause = min(self._longest, self._first * 2 ** min(self.failures, 16))
+        self.until = now + pause_after(self.failures, self._first, self._longest, jitter=self._jitter)
         self.failures += 1
-        self.until = now + pause * random.uniform(1 - self._jitter, 1 + self._jitter)

@@ -307,7 +307,7 @@ def test_a_consumer_that_cannot_take_an_answer_is_closed_alone(join, stumbles):
 
         def poll(self, now):
             result = super().poll(now)
-            if self.asked:
+            if self.asked or not self.events:
                 return result
             self.asked = True
             return PollResult((Unsent(HeartbeatRequest(), stumble if stumbles == "handle" else lambda *_: None),))
