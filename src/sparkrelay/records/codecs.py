@@ -3,6 +3,10 @@
 Two of them need care beyond a library call. *Snappy*: Java wraps raw blocks in a chunked framing of its own, librdkafka
 writes one raw block; we read both and write the chunked one. *LZ4*: Java refuses frames whose blocks depend on each
 other, which is what cramjam's frame encoder writes, so we build the frame around independent blocks ourselves.
+
+What a batch decompresses to is bounded: 100 kB of zstd may stand for 3 GB, by damage or by intent, and the process
+would be killed instead of raising anything. Java's consumer has no such bound, for it decompresses record by record.
+librdkafka bounds zstd by receive.message.max.bytes, 100 MB, and so refuses batches that brokers accept.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Final
 
 import cramjam
+import numpy as np
 
 from sparkrelay.errors import ConfigException
 
@@ -35,6 +40,18 @@ _LZ4_STORED: Final = 0x80000000
 
 # No snappy element yields more than 64 bytes from 3, so a larger claim is a lie told to make us allocate.
 _SNAPPY_MAX_RATIO: Final = 22
+
+# As much as Java's arrays hold: twice what a megabyte of gzip, the most that a broker takes unless told otherwise, can
+# stand for. Not Final: tests lower it.
+_MOST_BYTES = (1 << 31) - 1
+# One byte stands for so many at most: deflate's longest copy, LZ4's length bytes, zstd's blocks of one repeated byte.
+_GZIP_MAX_RATIO: Final = 1_032
+_LZ4_MAX_RATIO: Final = 255
+_ZSTD_MAX_RATIO: Final = 32 * 1024
+# Room for what most batches hold, and how much more is made if it does not do.
+_FIRST_ROOM: Final = 8
+_MORE_ROOM: Final = 8
+_NO_ROOM_LEFT: Final = "failed to write whole buffer"
 
 
 class CodecError(ValueError):
@@ -62,7 +79,7 @@ def decompress(data: Any, codec: int) -> Any:
     """Decompress bytes; returns a bytes-like object.
 
     Raises:
-        CodecError: the bytes are damaged or the codec number is unknown.
+        CodecError: the bytes are damaged, stand for too many, or the codec number is unknown.
     """
     if codec >= len(_DECOMPRESS):
         raise CodecError(f"compression codec {codec} is unknown; this reader knows {', '.join(CODEC_NAMES)}")
@@ -73,6 +90,41 @@ def decompress(data: Any, codec: int) -> Any:
     except Exception as error:
         # Cramjam raises several unrelated types for damaged input, plain Exception among them.
         raise CodecError(f"damaged {CODEC_NAMES[codec]} data: {error}") from error
+
+
+def _bounded(name: str, codec: Any, max_ratio: int) -> Callable[[Any], Any]:
+    """Return a codec's ``decompress`` that stops at the bound."""
+
+    def decompress(data: Any) -> Any:
+        if len(data) * max_ratio <= _MOST_BYTES:
+            return codec.decompress(data)
+        room = _FIRST_ROOM * len(data)
+        while True:
+            room = min(room, _MOST_BYTES)
+            try:
+                plain = np.empty(room, np.uint8)
+                return plain[: codec.decompress_into(data, plain)]
+            except MemoryError as error:
+                raise CodecError(
+                    f"there is no memory for what {len(data)} bytes of {name} hold; {room} bytes were asked for"
+                ) from error
+            except Exception as error:
+                # Damage looks the same until there is room enough.
+                if room < _MOST_BYTES:
+                    room *= _MORE_ROOM
+                elif _NO_ROOM_LEFT in str(error):
+                    raise _too_large(len(data), name) from error
+                else:
+                    raise
+
+    return decompress
+
+
+def _too_large(size: int, name: str) -> CodecError:
+    return CodecError(
+        f"{size} bytes of {name} hold more than {_MOST_BYTES} bytes, the most that is taken of one batch; seek() past "
+        "it to go on without it, and let its producer write smaller batches"
+    )
 
 
 def _compress_snappy(data: Any) -> bytes:
@@ -87,8 +139,8 @@ def _compress_snappy(data: Any) -> bytes:
 def _decompress_snappy(data: Any) -> Any:
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _decompress_snappy_block(view)
-    position, parts = len(_XERIAL_HEADER), []
+        return _decompress_snappy_block(view, _MOST_BYTES, len(view))
+    position, parts, room = len(_XERIAL_HEADER), [], _MOST_BYTES
     while position < len(view):
         if position + 4 > len(view):
             raise CodecError("damaged snappy data: a chunk's length is cut off")
@@ -96,15 +148,18 @@ def _decompress_snappy(data: Any) -> Any:
         position += 4
         if size < 0 or position + size > len(view):
             raise CodecError(f"damaged snappy data: a chunk of {size} bytes, {len(view) - position} left")
-        parts.append(bytes(_decompress_snappy_block(view[position : position + size])))
+        parts.append(bytes(_decompress_snappy_block(view[position : position + size], room, len(view))))
+        room -= len(parts[-1])
         position += size
     return b"".join(parts)
 
 
-def _decompress_snappy_block(block: memoryview) -> Any:
+def _decompress_snappy_block(block: memoryview, room: int, size: int) -> Any:
     claimed = cramjam.snappy.decompress_raw_len(block)
     if claimed > _SNAPPY_MAX_RATIO * len(block) + 64:
         raise CodecError(f"damaged snappy data: {len(block)} bytes claim to hold {claimed}")
+    if claimed > room:
+        raise _too_large(size, "snappy")
     return cramjam.snappy.decompress_raw(block)
 
 
@@ -132,8 +187,8 @@ _COMPRESS: Final[tuple[Callable[[Any], Any], ...]] = (
 
 _DECOMPRESS: Final[tuple[Callable[[Any], Any], ...]] = (
     lambda data: data,
-    cramjam.gzip.decompress,
+    _bounded("gzip", cramjam.gzip, _GZIP_MAX_RATIO),
     _decompress_snappy,
-    cramjam.lz4.decompress,
-    cramjam.zstd.decompress,
+    _bounded("lz4", cramjam.lz4, _LZ4_MAX_RATIO),
+    _bounded("zstd", cramjam.zstd, _ZSTD_MAX_RATIO),
 )

@@ -307,6 +307,61 @@ def test_a_lying_snappy_length_allocates_nothing():
         codecs.decompress(b"\xff\xff\xff\xff\x0f" + b"\0" * 20, CODEC_IDS["snappy"])
 
 
+# What a batch may hold decompressed is bounded: a few kB of zstd may stand for many GB.
+
+
+@pytest.mark.parametrize("codec", CODEC_NAMES[1:])
+@pytest.mark.parametrize("data", [bytes(100_000), random.Random(7).randbytes(100_000)], ids=["zeros", "noise"])
+@pytest.mark.parametrize("frames", [1, 3])
+def test_a_batch_may_hold_so_many_bytes_decompressed_and_no_more(monkeypatch, codec, data, frames):
+    number = CODEC_IDS[codec]
+    if codec == "snappy":
+        frames = 1  # it has none; its chunks are what three times as much is made of
+    compressed = bytes(codecs.compress(data, number)) * frames
+    plain = data * frames
+    for most in (len(plain), len(plain) + 1, (1 << 31) - 1):
+        monkeypatch.setattr(codecs, "_MOST_BYTES", most)
+        assert bytes(codecs.decompress(compressed, number)) == plain
+        assert bytes(codecs.decompress(memoryview(compressed), number)) == plain
+    for most in (1, len(plain) // 2, len(plain) - 1):
+        monkeypatch.setattr(codecs, "_MOST_BYTES", most)
+        with pytest.raises(CodecError, match=rf"{len(compressed)} bytes of {codec} hold more than {most} bytes"):
+            codecs.decompress(compressed, number)
+
+
+@pytest.mark.parametrize("codec", CODEC_NAMES[1:])
+@pytest.mark.parametrize("most", [1 << 16, (1 << 31) - 1])
+def test_damage_is_not_taken_for_too_much(monkeypatch, codec, most):
+    compressed = bytearray(codecs.compress(random.Random(7).randbytes(5_000), CODEC_IDS[codec]))
+    monkeypatch.setattr(codecs, "_MOST_BYTES", most)
+    with pytest.raises(CodecError, match=f"damaged {codec} data"):
+        codecs.decompress(bytes(compressed[:-100]), CODEC_IDS[codec])
+
+
+@pytest.mark.parametrize("codec", CODEC_NAMES[1:])
+def test_too_large_a_batch_names_topic_partition_offset_sizes_and_remedy(new_log, monkeypatch, codec):
+    log = new_log()
+    log.append(some(2), base_offset=10)
+    (batch,) = encode(pa.array([None], pa.binary()), pa.array([bytes(1_000_000)]), timestamps=0, compression=codec)
+    log.append(batch.data, base_offset=12)
+    monkeypatch.setattr(codecs, "_MOST_BYTES", 500_000)
+    with pytest.raises(CorruptRecordException, match=rf"t-3: .*offset 12 .*{codec}.* 500000 bytes.*seek\(\)") as caught:
+        read(log)
+    assert caught.value.offset == 12
+    assert read(log, stop=12).record_count == 2
+
+
+def test_no_memory_for_a_batch_is_said(monkeypatch):
+    def refuse(*_):
+        raise MemoryError
+
+    compressed = bytes(codecs.compress(bytes(1 << 20), CODEC_IDS["zstd"]))
+    monkeypatch.setattr(codecs, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(codecs.np, "empty", refuse)
+    with pytest.raises(CodecError, match=rf"no memory .* {len(compressed)} bytes of zstd"):
+        codecs.decompress(compressed, CODEC_IDS["zstd"])
+
+
 def test_both_snappy_framings_are_read():
     cramjam = pytest.importorskip("cramjam")
     data = b"hello " * 30_000
