@@ -1,7 +1,8 @@
 """Committing offsets, and asking for committed ones. See the consumer threading refactor, "CommitRequestManager".
 
-Commits go out one after another, in the order in which they were asked for: a repeated older commit must not overwrite
-a newer one. What to commit was decided by the application thread, from what ``poll`` had returned to it (KAFKA-18641).
+Commits go out in the order in which they were asked for, over one connection. Nothing goes out behind one that may be
+repeated before it is decided: a repeated older commit must not overwrite a newer one. What to commit was decided by the
+application thread, from what ``poll`` had returned to it (KAFKA-18641).
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ __all__ = ["CommitManager", "Committed"]
 
 #: Newer versions name topics by id only.
 _LAST_VERSION_WITH_NAMES: Final = 9
+#: Heartbeats stand behind them: the broker takes one request of a connection at a time.
+_MOST_UNDER_WAY: Final = 10
 _FENCED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND})
 _OUTDATED: Final = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
@@ -64,8 +67,10 @@ class CommitManager:
         self._fenced = fenced
         self._member_reads = member_reads
         self._make_state = make_state
-        #: Each with whether it was asked for as a member.
+        #: Those that are not under way, each with whether it was asked for as a member.
         self._commits: deque[tuple[Commit, bool]] = deque()
+        self._under_way = 0
+        #: Of commits that may be repeated.
         self._commit_state = make_state()
         self._fetches: list[tuple[Call, frozenset[TopicPartition], RequestState]] = []
 
@@ -85,8 +90,7 @@ class CommitManager:
 
     def refused(self, error: KafkaException) -> bool:
         """Fail whatever waits for a coordinator: we may not know it. Return whether anybody waited."""
-        commits = list(self._commits)[self._commit_state.in_flight :]
-        calls = [commit.call for commit, _ in commits]
+        calls = [commit.call for commit, _ in self._commits]
         calls += [call for call, _, state in self._fetches if not state.in_flight]
         waiting = [call for call in calls if not call.done]
         for call in waiting:
@@ -94,8 +98,8 @@ class CommitManager:
         return bool(waiting)
 
     def poll(self, now: float) -> PollResult:
-        """Return the next commit and all fetches that are not under way."""
-        while self._commits and self._commits[0][0].call.done and not self._commit_state.in_flight:
+        """Return the next commits and all fetches that are not under way."""
+        while self._commits and self._commits[0][0].call.done:
             self._commits.popleft()
         self._fetches = [one for one in self._fetches if not one[0].done]
         if not self._commits and not self._fetches:
@@ -109,9 +113,12 @@ class CommitManager:
             wait = min(wait, pause := state.wait(now))
             if pause <= 0:
                 requests.append(self._fetch(node, call, partitions, state))
-        if self._commits:
+        while self._commits and self._under_way < _MOST_UNDER_WAY:
             wait = min(wait, pause := self._commit_state.wait(now))
-            if pause <= 0 and (request := self._commit(node, *self._commits[0])) is not None:
+            if pause > 0:
+                break
+            commit, as_member = self._commits.popleft()
+            if not commit.call.done and (request := self._commit(node, commit, as_member)) is not None:
                 requests.append(request)
         return PollResult(tuple(requests), wait if not requests else math.inf)
 
@@ -128,7 +135,6 @@ class CommitManager:
         place = self._place()
         if place is None and as_member:
             # A group without members takes commits of anybody, but others may have been in it meanwhile.
-            self._commits.popleft()
             commit.call.fail(
                 CommitFailedException(
                     f"{commit.call.what}: this consumer has left group {self._group_id!r}, so its partitions may be "
@@ -137,7 +143,6 @@ class CommitManager:
             )
             return None
         if place is not None and place.generation < 0:
-            self._commits.popleft()
             commit.call.fail(
                 CommitFailedException(
                     f"{commit.call.what}: this consumer is not in group {self._group_id!r} at present, so its "
@@ -165,16 +170,21 @@ class CommitManager:
             min_version=7,
             max_version=_LAST_VERSION_WITH_NAMES,
         )
-        self._commit_state.sent()
+        self._under_way += 1
+        if commit.retry:
+            self._commit_state.sent()
 
         def handle(message: Any, error: KafkaException | None, now: float) -> None:
-            self._committed(commit, place, message, error, now)
+            self._under_way -= 1
+            if self._committed(commit, place, message, error, now):
+                self._commits.appendleft((commit, as_member))
 
         return Unsent(request, handle, node, GROUP_LANE)
 
     def _committed(
         self, commit: Commit, place: GroupMetadata | None, message: Any, error: KafkaException | None, now: float
-    ) -> None:
+    ) -> bool:
+        """Take an answer; return whether the commit is to be repeated."""
         if error is None:
             error = self._first_error(commit, place, message)
         else:
@@ -182,13 +192,14 @@ class CommitManager:
         if error is not None and error.retriable and commit.retry and not commit.call.done:
             commit.call.last_error = error
             self._commit_state.failed(now)
-            return
-        self._commit_state.succeeded()
-        self._commits.popleft()
+            return True
+        if commit.retry:
+            self._commit_state.succeeded()
         if error is None:
             commit.call.settle(None)
         else:
             commit.call.fail(error)
+        return False
 
     def _first_error(self, commit: Commit, place: GroupMetadata | None, message: Any) -> KafkaException | None:
         gone: KafkaException | None = None

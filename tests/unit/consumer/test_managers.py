@@ -24,6 +24,7 @@ from sparkrelay.consumer.subscription import SubscriptionState
 from sparkrelay.consumer.topic_metadata import TopicMetadataManager
 from sparkrelay.errors import (
     AuthenticationException,
+    AuthorizationException,
     CommitFailedException,
     DisconnectException,
     OffsetOutOfRangeException,
@@ -391,7 +392,6 @@ def test_what_a_member_committed_is_not_sent_once_it_has_left(committing, make_c
     committing.commit(call)
     committing.place = None
     committing.commit(plain)
-    assert committing.driver.poll() == []
     assert committing.driver.poll() == ["OffsetCommit"]
     with pytest.raises(CommitFailedException, match="has left group 'g'"):
         call.future.result(0)
@@ -426,6 +426,75 @@ def test_an_asynchronous_commit_is_not_repeated(committing, make_call):
     with pytest.raises(DisconnectException):
         call.future.result(0)
     assert committing.driver.pass_time(10) == []
+
+
+def committing_now(committing):
+    """Return the offsets of the commits under way, in their order, and see that none can overtake another."""
+    sent = [unsent for unsent in committing.driver.waiting if type(unsent.request).__name__ == "OffsetCommitRequest"]
+    assert len({(unsent.node, unsent.lane) for unsent in sent}) <= 1
+    return [unsent.request.topics[0].partitions[0].committed_offset for unsent in sent]
+
+
+def test_asynchronous_commits_do_not_wait_for_each_other(committing, make_call):
+    """A thousand in a row would take a thousand times the way to the broker and back."""
+    calls = [make_call() for _ in range(100)]
+    for offset, call in enumerate(calls):
+        committing.commit(call, offset, retry=False)
+    committing.driver.poll()
+    under_way = committing_now(committing)
+    assert under_way == list(range(len(under_way)))
+    assert 5 <= len(under_way) <= 20  # heartbeats stand behind them
+    for offset in range(100):
+        assert committing_now(committing)[0] == offset
+        committing.driver.answer("OffsetCommit", committed())
+        assert calls[offset].done
+        committing.driver.poll()
+    assert committing_now(committing) == []
+
+
+def test_nothing_goes_out_behind_a_commit_that_may_be_repeated(committing, make_call):
+    """Its repetition would overwrite what is newer."""
+    calls = [make_call() for _ in range(4)]
+    for offset, call in enumerate(calls):
+        committing.commit(call, offset, retry=offset == 1)
+    committing.driver.poll()
+    assert committing_now(committing) == [0, 1]
+    committing.driver.answer("OffsetCommit", committed())
+    assert committing.driver.poll() == []
+    committing.driver.answer("OffsetCommit", committed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    assert committing.driver.poll() == []
+    assert committing.driver.pass_time(0.1) == ["OffsetCommit"]
+    assert committing_now(committing) == [1]
+    committing.driver.answer("OffsetCommit", committed())
+    committing.driver.poll()
+    assert committing_now(committing) == [2, 3]
+
+
+def test_a_lost_connection_fails_the_asynchronous_commits_on_it_and_no_other(committing, make_call):
+    calls = [make_call() for _ in range(30)]
+    for offset, call in enumerate(calls):
+        committing.commit(call, offset, retry=False)
+    committing.driver.poll()
+    lost = len(committing_now(committing))
+    for _ in range(lost):
+        committing.driver.answer("OffsetCommit", error=DisconnectException("gone"))
+    assert [call.done for call in calls] == [True] * lost + [False] * (30 - lost)
+    committing.driver.poll()
+    assert committing_now(committing)[0] == lost
+
+
+def test_a_refusal_spares_the_commits_that_are_under_way(committing, make_call):
+    calls = [make_call() for _ in range(30)]
+    for offset, call in enumerate(calls):
+        committing.commit(call, offset, retry=False)
+    committing.driver.poll()
+    under_way = len(committing_now(committing))
+    assert committing.manager.refused(AuthorizationException("no"))
+    assert [call.done for call in calls] == [False] * under_way + [True] * (30 - under_way)
+    for _ in range(under_way):
+        committing.driver.answer("OffsetCommit", committed())
+    assert committing.driver.poll() == []
+    assert [call.future.exception() is None for call in calls] == [True] * under_way + [False] * (30 - under_way)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
@@ -602,6 +671,11 @@ def positions(listing, committing, reset):
     return manager, subscription, failures, listing.driver.__class__(*managers)
 
 
+def positions_of(subscription):
+    standings = {partition: subscription.get(partition) for partition in subscription.assigned}
+    return {p: standing.position for p, standing in standings.items() if standing.position is not None}
+
+
 def test_a_position_is_the_committed_offset_else_the_reset(listing, committing):
     _, subscription, failures, driver = positions(listing, committing, LATEST)
     subscription.assign_from_group([T0, T1])
@@ -609,7 +683,7 @@ def test_a_position_is_the_committed_offset_else_the_reset(listing, committing):
     driver.answer("OffsetFetch", fetched(offset=7))
     assert driver.poll() == ["ListOffsets"]
     driver.answer("ListOffsets", listed((1, 0, 20)))
-    assert subscription.positions() == {T0: 7, T1: 20}
+    assert positions_of(subscription) == {T0: 7, T1: 20}
     assert failures == []
 
 
@@ -619,7 +693,7 @@ def test_a_seek_wins_over_a_position_that_is_being_looked_up(listing):
     driver.poll()
     subscription.seek(T0, 3)
     driver.answer("ListOffsets", listed((0, 0, 20)))
-    assert subscription.positions() == {T0: 3}
+    assert positions_of(subscription) == {T0: 3}
 
 
 def test_a_partition_that_was_given_up_gets_no_position(listing):
@@ -628,7 +702,7 @@ def test_a_partition_that_was_given_up_gets_no_position(listing):
     driver.poll()
     subscription.clear()
     driver.answer("ListOffsets", listed((0, 0, 20)))
-    assert subscription.positions() == {}
+    assert positions_of(subscription) == {}
 
 
 def test_without_offset_and_reset_there_is_one_error(listing):
@@ -639,7 +713,7 @@ def test_without_offset_and_reset_there_is_one_error(listing):
     assert len(failures) == 1
     assert isinstance(failures[0], OffsetOutOfRangeException)
     subscription.seek(T0, 5)
-    assert subscription.positions() == {T0: 5}
+    assert positions_of(subscription) == {T0: 5}
 
 
 def test_a_refused_lookup_is_raised_and_repeated_after_a_pause(listing):
