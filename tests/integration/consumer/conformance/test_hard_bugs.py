@@ -44,6 +44,28 @@ def test_kafka_20332_no_records_of_partitions_that_were_revoked(make_consumer, f
     assert sorted(rows) == [(partition, offset) for partition in (tp, tp2) for offset in range(200)]
 
 
+def test_kafka_20780_an_empty_answer_to_a_fetch_lets_the_next_one_go_at_once(
+    make_consumer, produce, await_assignment, wait_until, topic, tp, tp2
+):
+    """One call of `poll` goes on asking while there is nothing; what comes then ends it."""
+    consumer = make_consumer(fetch_max_wait_ms=20)
+    consumer.subscribe([topic])
+    await_assignment(consumer, {tp, tp2})
+    returned = []
+    waiting = threading.Thread(target=lambda: returned.append(consumer.poll(120).num_rows))
+
+    def answers():
+        return consumer.metrics()["fetch-total"]
+
+    before = answers()
+    waiting.start()
+    wait_until(lambda: answers() >= before + 10, "after an empty answer nothing is asked for")
+    assert returned == []
+    produce(topic, [{"value": "x", "partition": 0}])
+    waiting.join(60)
+    assert returned == [1]
+
+
 def test_kafka_20321_no_records_of_partitions_that_were_lost(
     make_consumer, fill, await_assignment, wait_until, topic, tp, tp2, story
 ):

@@ -1,4 +1,7 @@
-"""How far behind the consumer is: the lag that Kafka's tests read from its metrics, `lag()` here."""
+"""How far behind the consumer is: the lag that Kafka's tests read from its metrics, `lag()` and a metric here.
+
+Its lead, the distance from the log's start, is two calls here.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,15 @@ def test_per_partition_lag_with_max_poll_records(make_consumer, fill, read, tp):
     consumer = make_consumer(max_poll_records=10)
     consumer.assign([tp])
     assert len(read(consumer, 10)) == 10
-    assert consumer.lag(tp) == 990
+    assert consumer.lag(tp) == consumer.metrics()[f"{tp}.records-lag"] == 990
+
+
+def test_per_partition_lead_with_max_poll_records(make_consumer, fill, read, tp):
+    fill(tp, 1000)
+    consumer = make_consumer(max_poll_records=10)
+    consumer.assign([tp])
+    assert len(read(consumer, 10)) == 10
+    assert consumer.position(tp) - consumer.beginning_offsets([tp])[tp] == 10
 
 
 @pytest.mark.parametrize("by_hand", [False, True], ids=["subscribe", "assign"])
@@ -29,14 +40,16 @@ def test_per_partition_lag_ends_with_the_assignment(
     else:
         consumer.subscribe([topic, other])
     read(consumer, 10)
-    assert consumer.lag(tp) == 90
+    assert consumer.lag(tp) == consumer.metrics()[f"{tp}.records-lag"] == 90
     if by_hand:
         consumer.assign([tp2])
     else:
         consumer.subscribe([other])
         await_assignment(consumer, partitions_of(other))
-    with pytest.raises(ConfigException, match=f"{tp} is not assigned"):
-        consumer.lag(tp)
+    for what in (consumer.lag, consumer.position):
+        with pytest.raises(ConfigException, match=f"{tp} is not assigned"):
+            what(tp)
+    assert f"{tp}.records-lag" not in consumer.metrics()
 
 
 def test_per_partition_lag_when_read_committed(kafka, make_consumer, fill, read, tp):
@@ -52,7 +65,7 @@ def test_per_partition_lag_when_read_committed(kafka, make_consumer, fill, read,
     writer.flush(30)
     consumer.assign([tp])
     read(consumer, 10)
-    assert consumer.lag(tp) == 90
+    assert consumer.lag(tp) == consumer.metrics()[f"{tp}.records-lag"] == 90
     writer.abort_transaction(30)
 
 
