@@ -139,6 +139,11 @@ class AccessControl:
             # Calls and ``with`` blocks put back what was there; a key that was set like this ends with its task.
             me.add_done_callback(lambda task: self._put(task, None))
 
+    @property
+    def nested(self) -> bool:
+        """Whether a call of the consumer is under way within a callback of another."""
+        return len(self._stack) > 1
+
     def require_key(self) -> AccessKey:
         """Return the caller's key.
 

@@ -307,12 +307,14 @@ class Wait:
         ready: the wait is over when this is true.
         deadline: monotonic time at which it is over in any case.
         for_events: whether a background event ends it.
+        for_steps: whether steps of rebalances count among these.
         for_wakeup: whether ``wakeup`` ends it.
     """
 
     ready: Callable[[], object]
     deadline: float
     for_events: bool = True
+    for_steps: bool = True
     for_wakeup: bool = True
 
     def is_over(self) -> bool:
@@ -351,9 +353,12 @@ class Mailbox:
         self._events.append(event)
         self.notify()
 
-    def take(self) -> BackgroundEvent | None:
-        """Return the oldest event, None if there is none; cancelled steps are dropped."""
-        while self._events:
+    def take(self, *, steps: bool = True) -> BackgroundEvent | None:
+        """Return the oldest event, None if there is none; cancelled steps are dropped.
+
+        Without ``steps`` it is none if the oldest is a step.
+        """
+        while self.has_events(steps=steps):
             # Before it is removed: a Ctrl-C may come between any two instructions.
             event = self.taken = self._events[0]
             self._events.popleft()
@@ -361,6 +366,14 @@ class Mailbox:
                 return event
         self.taken = None
         return None
+
+    def has_events(self, *, steps: bool = True) -> bool:
+        """Tell whether ``take`` may find something."""
+        try:
+            event = self._events[0]
+        except IndexError:
+            return False
+        return steps or not isinstance(event, Step) or event.cancelled
 
     def put_back(self) -> None:
         """Have ``take`` return once more what it returned last: it was not dealt with."""
@@ -463,7 +476,9 @@ class Mailbox:
 
     def _is_over(self, wait: Wait) -> bool:
         return bool(
-            wait.ready() or (wait.for_wakeup and self._woken and not self._deaf) or (wait.for_events and self._events)
+            wait.ready()
+            or (wait.for_wakeup and self._woken and not self._deaf)
+            or (wait.for_events and self.has_events(steps=wait.for_steps))
         )
 
 

@@ -3,6 +3,9 @@
 Whatever they raise, the membership gets its answer, so that the group goes on; the error then comes out of ``poll``
 (KAFKA-18160, KAFKA-16933). That holds for interrupts and cancelled tasks too: what they hit is over, the rest of the
 step is done. Steps that were overtaken meanwhile are not run.
+
+Callbacks may call the consumer. One that unsubscribes or closes hands what else is held to ``on_revoked`` or
+``on_lost``, but never again what one of these has already; the step under way then takes nothing more.
 """
 
 from __future__ import annotations
@@ -64,6 +67,8 @@ class RebalanceSteps:
         self._on_lost: Callback | None = None
         #: Partitions for which ``on_assigned`` has not returned yet: it may be about to seek.
         self._unheard: list[TopicPartition] = []
+        #: How often all was given up; a step that began before that takes nothing any more.
+        self._endings = 0
 
     def set_callbacks(
         self, on_assigned: Callback | None, on_revoked: Callback | None, on_lost: Callback | None
@@ -72,6 +77,11 @@ class RebalanceSteps:
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._on_lost = on_lost if on_lost is not None else on_revoked
+
+    def forget(self) -> None:
+        """Hear that the application has given up everything, perhaps in a callback of a step that is under way."""
+        self._endings += 1
+        self._unheard = []
 
     def prepare(self, step: JoinNeeded, answer: Callable[[Prepared], None]) -> Flow[BaseException | None]:
         """Give up what must be given up before joining, and gather user data; return the first error."""
@@ -109,6 +119,7 @@ class RebalanceSteps:
     def adopt(self, step: AdoptNeeded, answer: Callable[[Adopted], None]) -> Flow[BaseException | None]:
         """Take an assignment: the assignor hears of it, then ``on_revoked``, then ``on_assigned``."""
         failures: list[BaseException] = []
+        endings = self._endings
         held = self._subscription.assigned
         given = dict.fromkeys(step.assignment.partitions)
         gone = {p for p in held if p not in given}
@@ -120,13 +131,13 @@ class RebalanceSteps:
                 yield from self.revoke(gone, failures)
             # The member may have been expelled meanwhile, or a callback has unsubscribed: what it was given may be
             # another's already.
-            if not step.cancelled:
+            if not step.cancelled and endings == self._endings:
                 # In this order: an interrupt in between must not leave partitions that on_assigned never hears of.
                 self._unheard = [p for p in sorted(given) if p not in held or p in self._unheard]
                 self._subscription.assign_from_group(list(given))
                 yield from self._introduce(failures)
         finally:
-            if not step.cancelled:
+            if not step.cancelled and endings == self._endings:
                 self._subscription.release(but_not=self._unheard)
             answer(Adopted(step.number, bool(gone) and self._cooperative, self._subscription.assigned))
         return first_failure(failures)
@@ -153,30 +164,22 @@ class RebalanceSteps:
     def revoke(self, partitions: Iterable[TopicPartition], failures: list[BaseException]) -> Flow[None]:
         """Give partitions up in good order; their positions can be read and committed in the callback."""
         gone = sorted(partitions)
-        if not gone:
-            return
-        self._subscription.hold_back(gone)
         try:
-            yield from attempt(failures, self._before_revoking)
-            yield from self._call(self._on_revoked, gone, failures)
-            yield from attempt(failures, self._after_revoking)
+            if told := self._subscription.give_up(gone):
+                yield from attempt(failures, self._before_revoking)
+                yield from self._call(self._on_revoked, told, failures)
+                yield from attempt(failures, self._after_revoking)
         finally:
-            self._drop(gone)
+            self._subscription.drop(gone)
 
     def lose(self, failures: list[BaseException]) -> Flow[None]:
         """Drop all partitions: others have them already."""
         gone = sorted(self._subscription.assigned)
-        if not gone:
-            return
-        self._subscription.hold_back(gone)
         try:
-            yield from self._call(self._on_lost, gone, failures)
+            if told := self._subscription.give_up(gone):
+                yield from self._call(self._on_lost, told, failures)
         finally:
-            self._drop(gone)
-
-    def _drop(self, gone: list[TopicPartition]) -> None:
-        dropped = set(gone)
-        self._subscription.keep([p for p in self._subscription.assigned if p not in dropped])
+            self._subscription.drop(gone)
 
     def _call(
         self, callback: Callback | None, partitions: list[TopicPartition], failures: list[BaseException]

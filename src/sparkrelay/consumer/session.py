@@ -99,6 +99,7 @@ class Session:
     ) -> None:
         self._deserializers, rest = Deserializers.of(config, key_deserializer, value_deserializer)
         self.config = ConsumerConfig.from_dict(rest)
+        self._access = access
         self._fetching = fetching
         self._assignors = self.config.choose_assignors(assignors, offered)
         self.mailbox = Mailbox()
@@ -219,7 +220,8 @@ class Session:
     def _poll(self, timeout: float, max_records: int | None, max_bytes: int | None) -> Flow[pa.Table]:
         """Do what ``poll`` does.
 
-        There is no wait between the move of the positions and the return (KAFKA-15555).
+        There is no wait between the move of the positions and the return (KAFKA-15555). Within a callback it serves no
+        rebalance: steps wait for the end of the one that is under way.
         """
         at_least_one("max_records", max_records)
         at_least_one("max_bytes", max_bytes)
@@ -242,10 +244,11 @@ class Session:
             elif self.mailbox.take_wakeup() or ran:
                 return self._deserializers.empty
             now = time.monotonic()
-            if now >= deadline:
-                return self._deserializers.empty
+            if now >= deadline or not (self.subscription.subscribed or self.subscription.by_hand):
+                return self._deserializers.empty  # a callback may have given up everything
             # The application is alive while it waits here, however long.
-            yield Wait(self._has_news, min(deadline, now + self.config.max_poll_interval_ms / 3000))
+            limit = min(deadline, now + self.config.max_poll_interval_ms / 3000)
+            yield Wait(self._has_news, limit, for_steps=not self._access.nested)
             self._tell_polled()
 
     def _has_news(self) -> bool:
@@ -303,12 +306,12 @@ class Session:
         Raises:
             BaseException: the first error among them; what came behind it waits for the next call.
         """
-        ran = False
+        ran, nested = False, self._access.nested
         if self._commits.have_news:
             yield from self._commits.run_callbacks()
         outer = self.mailbox.taken  # a callback polls: its step is under way
         try:
-            while (event := self.mailbox.take()) is not None:
+            while (event := self.mailbox.take(steps=not nested)) is not None:
                 changed, error = yield from self._deal_with(event)
                 self.mailbox.taken = None
                 ran = ran or changed
@@ -320,7 +323,7 @@ class Session:
             if self.mailbox.taken is not outer:
                 self.mailbox.put_back()
             raise
-        if (error := (yield from self._rebalance.introduce_again())) is not None:
+        if not nested and (error := (yield from self._rebalance.introduce_again())) is not None:
             raise error
         return ran
 
@@ -399,14 +402,15 @@ class Session:
             if metadata is not None and metadata.generation < 0:
                 yield from self._rebalance.lose(failures)
             else:
-                self._leave_deadline = commit_deadline
+                outer, self._leave_deadline = self._leave_deadline, commit_deadline
                 try:
                     yield from self._rebalance.revoke(self.subscription.assigned, failures)
                 finally:
-                    self._leave_deadline = None
+                    self._leave_deadline = outer
             # Once we have left, the broker takes none of them: they would come from nobody that it knows.
             yield from attempt(failures, lambda: self._commits.settle(commit_deadline))
         self.subscription.clear()
+        self._rebalance.forget()
         if self._buffer is not None:
             self._buffer.clear()
         call = Call("leaving the group", max(deadline, time.monotonic() + _FAREWELL_SECONDS))

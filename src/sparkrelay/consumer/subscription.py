@@ -64,6 +64,7 @@ class Standing:
         looking_up: number of the look-up that is under way, 0 for none: answers to earlier ones are ignored.
         paused: the application wants no records now.
         held_back: not to be fetched: it is being revoked, or ``on_assigned`` has not returned yet.
+        going: ``on_revoked`` or ``on_lost`` has it; it is dropped when that returns.
         lost: others may have it by now; never again to be read before it was dropped and given anew.
         end: last known end of what may be read, -1 if unknown.
         end_asked: whether the end is being asked for.
@@ -80,6 +81,7 @@ class Standing:
     looking_up: int = 0
     paused: bool = False
     held_back: bool = False
+    going: bool = False
     lost: bool = False
     end: int = -1
     end_asked: bool = False
@@ -181,12 +183,25 @@ class SubscriptionState:
         before = self._standings
         self._standings = {p: before.get(p) or Standing() for p in dict.fromkeys(partitions)}
 
-    def keep(self, partitions: Collection[TopicPartition]) -> None:
-        """Drop all partitions but these."""
+    def give_up(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Return no more records of these partitions; tell which of them nobody is giving up already."""
         with self._lock:
             self._changes += 1
-            kept = set(partitions)
-            self._standings = {p: s for p, s in self._standings.items() if p in kept}
+            new = []
+            for partition in partitions:
+                if (standing := self._standings.get(partition)) is not None:
+                    standing.held_back = True
+                    if not standing.going:
+                        standing.going = True
+                        new.append(partition)
+            return new
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Drop these partitions as far as they are still those of ``give_up``, and were not taken anew since."""
+        with self._lock:
+            self._changes += 1
+            gone = set(partitions)
+            self._standings = {p: s for p, s in self._standings.items() if not (s.going and p in gone)}
 
     def clear(self) -> None:
         """Forget everything."""
@@ -202,14 +217,6 @@ class SubscriptionState:
         """Return where a partition stands, None if it is not held."""
         return self._standings.get(partition)
 
-    def hold_back(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return no more records of these partitions: they are being revoked."""
-        with self._lock:
-            self._changes += 1
-            for partition in partitions:
-                if (standing := self._standings.get(partition)) is not None:
-                    standing.held_back = True
-
     def lose(self) -> None:
         """Return no more records of anything that the group gave, whichever callback returns meanwhile."""
         with self._lock:
@@ -224,7 +231,7 @@ class SubscriptionState:
         with self._lock:
             self._changes += 1
             for partition, standing in self._standings.items():
-                standing.held_back = partition in but_not
+                standing.held_back = standing.going or partition in but_not
 
     def may_return(self, partition: TopicPartition) -> bool:
         """Tell whether ``poll`` may return records of a partition."""

@@ -89,9 +89,9 @@ def test_bytes_are_limited_but_one_row_always_comes(buffering):
 def test_no_records_of_partitions_that_are_being_revoked_or_were_lost(buffering):
     """KAFKA-20332, KAFKA-20321."""
     buffering.fetched([Fetched(T0, 0, records(["a"])), Fetched(T1, 0, records(["x"]))], 0.0)
-    buffering.subscription.hold_back([T0])
+    buffering.subscription.give_up([T0])
     assert rows(buffering.collect(10, None)) == [(1, 0, b"x")]
-    buffering.subscription.keep([T1])
+    buffering.subscription.drop([T0])
     assert not buffering.has_data()
     assert rows(buffering.collect(10, None)) == []
 
@@ -262,7 +262,7 @@ def test_paused_partitions_make_room_although_nobody_collects(buffering, hold):
     if hold == "pause":
         buffering.subscription.set_paused([T0], True)
     else:
-        buffering.subscription.hold_back([T0])
+        buffering.subscription.give_up([T0])
     assert not buffering.has_data()
     assert buffering.fetchable() == {T1: 0}
     assert buffering.has_room(1)
@@ -632,8 +632,9 @@ def test_after_an_interrupt_at_any_line_a_reset_buffer_is_as_new(held_back):
             buffer.fetched([Fetched(part, 0, records(["a", "b"]))], 0.0, node)
             buffer.fetched([Fetched(part, 2, records(["c"], base=2))], 0.0, node)
         if held_back:
-            subscription.hold_back([T0])
-            subscription.keep([T0])
+            subscription.release(but_not=[T0])
+            subscription.give_up([T1])
+            subscription.drop([T1])
         returned, moved_from, interrupter = [], {}, Interrupter(after)
         sys.settrace(interrupter)
         try:

@@ -38,7 +38,8 @@ def test_kafka_20321_who_has_no_generation_any_more_may_not(subscription):
 
 def test_what_is_given_again_after_it_was_dropped_may_be_returned(subscription):
     LostPartitions(lambda: GroupMetadata("g", -1, "m"), subscription).poll(0.0)
-    subscription.keep([])
+    subscription.give_up([T0])
+    subscription.drop([T0])
     subscription.assign_from_group([T0])
     subscription.release()
     subscription.seek(T0, 5)
