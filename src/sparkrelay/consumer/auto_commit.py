@@ -6,17 +6,21 @@ Callbacks run in the thread or task that polls, in the order of the commits, and
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import time
 from collections import deque
+from concurrent.futures import InvalidStateError
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from sparkrelay.consumer.committed_offsets import OffsetAndMetadata
 from sparkrelay.consumer.events import Wait
 from sparkrelay.consumer.flows import attempt, first_failure, outcome
-from sparkrelay.errors import SparkRelayError
+from sparkrelay.errors import SparkRelayError, TimeoutException
+from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["AsyncCommits"]
 
 _log = logging.getLogger(__name__)
+#: Partitions named in one line.
+_NAMED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +116,20 @@ class AsyncCommits:
                 raise failure
 
     def decided(self, deadline: float) -> Flow[None]:
-        """Wait until all that was committed without waiting is decided; callbacks and wakeups wait."""
-        futures = [pending.future for pending in self._pending]
-        yield Wait(lambda: all(future.done() for future in futures), deadline, for_events=False, for_wakeup=False)
+        """Wait until all that was committed without waiting is decided; callbacks and wakeups wait.
+
+        What is undecided when time is up fails: it must not be sent when others have the partitions.
+        """
+        waiting = list(self._pending)
+        if waiting:
+            yield Wait(lambda: all(one.future.done() for one in waiting), deadline, for_events=False, for_wakeup=False)
+        for one in waiting:
+            if not one.future.done():
+                error = TimeoutException(
+                    f"committing {_named(one.offsets)} was not done before they had to be given up"
+                )
+                with contextlib.suppress(InvalidStateError):
+                    one.future.set_exception(error)
 
     def settle(self, deadline: float) -> Flow[None]:
         """Wait until all that was committed without waiting is decided, and run the callbacks; wakeups wait.
@@ -152,11 +169,21 @@ class AsyncCommits:
         """Commit all positions automatically and wait; a failure is only logged: others will read the records again."""
         if not self.enabled:
             return
+        offsets = self._subscription.committable()
         try:
-            call = self._calls.commit(self._subscription.committable(), deadline, retry=True, automatic=True)
+            call = self._calls.commit(offsets, deadline, retry=True, automatic=True)
             yield from outcome(call, self._mailbox, interruptible=False)
         except SparkRelayError as error:
-            _log.warning("automatic commit failed: %s", error)
+            _log.warning("automatic commit failed: %s; not committed: %s", error, _named(offsets))
+
+
+def _named(offsets: OffsetsToCommit) -> str:
+    some = [
+        f"{TopicPartition(*partition)} at {offset.offset if isinstance(offset, OffsetAndMetadata) else offset}"
+        for partition, offset in sorted(offsets.items(), key=lambda item: item[0])[:_NAMED]
+    ]
+    more = len(offsets) - len(some)
+    return ", ".join(some) + (f" and {more} more" if more else "")
 
 
 def _error_of(future: Future[None]) -> BaseException | None:

@@ -35,6 +35,7 @@ from sparkrelay.consumer.flows import attempt, first_failure, outcome
 from sparkrelay.consumer.metrics import ConsumerMetrics
 from sparkrelay.consumer.network import attach
 from sparkrelay.consumer.offset_flows import OffsetFlows
+from sparkrelay.consumer.patience import HURRIED_SECONDS, Patience
 from sparkrelay.consumer.pattern_topics import pattern_for_broker, topics_or_pattern
 from sparkrelay.consumer.rebalance import RebalanceSteps
 from sparkrelay.consumer.record import to_records
@@ -123,7 +124,8 @@ class Session:
                 out_of_range=self._out_of_range,
             )
         self._group_failure: Exception | None = None
-        self._leave_deadline: float | None = None
+        #: How long to wait for commits while everything is given up; None otherwise.
+        self._leaving: Patience | None = None
         self.closed = False
         self.network = attach(network, self.config, self.mailbox, self._make_core)
         self.calls = Calls(self.network, self.config)
@@ -368,15 +370,15 @@ class Session:
         if self.closed:
             return
         self.mailbox.ignore_wakeups()
-        deadline = time.monotonic() + (_CLOSE_SECONDS if timeout is None else timeout)
         failures: list[BaseException] = []
+        patience = Patience(time.monotonic() + (_CLOSE_SECONDS if timeout is None else timeout), failures)
         try:
-            yield from attempt(failures, lambda: self.leave("the consumer is being closed", deadline))
-            yield from attempt(failures, lambda: self._commits.settle(deadline))
+            yield from attempt(failures, lambda: self.leave("the consumer is being closed", patience.until()))
+            yield from attempt(failures, lambda: self._commits.settle(patience.until()))
         finally:
             self.closed = True
             self.network.ask_to_stop()
-        yield from attempt(failures, lambda: self._stopped(deadline))
+        yield from attempt(failures, lambda: self._stopped(patience.until()))
         self.network.stop(1.0)
         if (failure := first_failure(failures)) is not None:
             raise failure
@@ -393,32 +395,28 @@ class Session:
         failures: list[BaseException] = []
         # A coordinator that does not answer must not use up the time for leaving.
         now = time.monotonic()
-        commit_deadline = now + max(0.0, deadline - now) / 2
+        patience = Patience(now + max(0.0, deadline - now) / 2, failures)
         self.mailbox.discard_steps()
         if self.subscription.by_hand:
-            yield from self._commits.now(commit_deadline)
+            yield from attempt(failures, lambda: self._commits.now(patience.until()))
         if self.subscription.subscribed:
             metadata = self.network.core.group_metadata
             if metadata is not None and metadata.generation < 0:
                 yield from self._rebalance.lose(failures)
             else:
-                outer, self._leave_deadline = self._leave_deadline, commit_deadline
+                outer, self._leaving = self._leaving, patience
                 try:
                     yield from self._rebalance.revoke(self.subscription.assigned, failures)
                 finally:
-                    self._leave_deadline = outer
+                    self._leaving = outer
             # Once we have left, the broker takes none of them: they would come from nobody that it knows.
-            yield from attempt(failures, lambda: self._commits.settle(commit_deadline))
+            yield from attempt(failures, lambda: self._commits.settle(patience.until()))
         self.subscription.clear()
         self._rebalance.forget()
         if self._buffer is not None:
             self._buffer.clear()
-        call = Call("leaving the group", max(deadline, time.monotonic() + _FAREWELL_SECONDS))
         try:
-            self.network.submit(Leave(call, reason), call)
-            yield from outcome(call, self.mailbox, interruptible=False)
-        except (TimeoutException, DisconnectException):
-            pass  # the broker finds out by itself after session.timeout.ms
+            yield from attempt(failures, lambda: self._say_farewell(reason, Patience(deadline, failures).until()))
         finally:
             # Errors of what was given up concern nobody any more (KAFKA-17581, KAFKA-17648).
             self.mailbox.clear()
@@ -426,14 +424,39 @@ class Session:
         if (failure := first_failure(failures)) is not None:
             raise failure
 
+    def _say_farewell(self, reason: str, deadline: float) -> Flow[None]:
+        call = Call("leaving the group", max(deadline, time.monotonic() + _FAREWELL_SECONDS))
+        try:
+            self.network.submit(Leave(call, reason), call)
+            yield from outcome(call, self.mailbox, interruptible=False)
+        except (TimeoutException, DisconnectException):
+            pass  # the broker finds out by itself after session.timeout.ms
+        except GeneratorExit:
+            raise  # nobody runs this flow any more
+        except BaseException:
+            # It may be on its way; a connection that is closed now might take it along.
+            limit = time.monotonic() + HURRIED_SECONDS
+            yield Wait(lambda: call.done, limit, for_events=False, for_wakeup=False)
+            raise
+
     # -- small things ------------------------------------------------------------------------------------------------
 
     def _before_revoking(self) -> Flow[None]:
-        return self._commits.now(self._leave_deadline or self.calls.deadline())
+        return self._commits.now(self._revoking_deadline())
 
     def _after_revoking(self) -> Flow[None]:
         """Wait for commits: one that is sent with the next generation would take the next owner back."""
-        return self._commits.decided(self._leave_deadline or self.calls.deadline())
+        return self._commits.decided(self._revoking_deadline())
+
+    def _revoking_deadline(self) -> float:
+        """Return until when the partitions of a rebalance may wait for commits.
+
+        The group waits for them, but not longer than the rebalance timeout, which is ``max.poll.interval.ms``: half of
+        it before the callback and half of it behind, or the member comes too late in any case.
+        """
+        if self._leaving is not None:
+            return self._leaving.until()
+        return min(self.calls.deadline(), time.monotonic() + self.config.max_poll_interval_ms / 2000)
 
     def _out_of_range(self, partition: TopicPartition, offset: int) -> None:
         reset = self.config.reset_timestamp()
