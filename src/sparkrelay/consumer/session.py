@@ -37,6 +37,7 @@ from sparkrelay.consumer.network import attach
 from sparkrelay.consumer.offset_flows import OffsetFlows
 from sparkrelay.consumer.patience import HURRIED_SECONDS, Patience
 from sparkrelay.consumer.pattern_topics import pattern_for_broker, topics_or_pattern
+from sparkrelay.consumer.raised_again import fresh
 from sparkrelay.consumer.rebalance import RebalanceSteps
 from sparkrelay.consumer.record import to_records
 from sparkrelay.consumer.subscription import SubscriptionState
@@ -229,7 +230,7 @@ class Session:
         at_least_one("max_bytes", max_bytes)
         deadline = time.monotonic() + seconds_of("poll()", timeout)
         if self._group_failure is not None:
-            raise self._group_failure
+            raise fresh(self._group_failure)
         if not self.subscription.subscribed and not self.subscription.by_hand:
             raise ConfigException("poll() of a consumer without topics or partitions; call subscribe() or assign()")
         self._tell_polled()
@@ -338,6 +339,7 @@ class Session:
             case ErrorRaised():
                 if event.fatal:
                     self._group_failure = event.error
+                    return False, fresh(event.error)
                 return False, event.error
             case JoinNeeded():
                 error = yield from self._rebalance.prepare(event, self._answer)
