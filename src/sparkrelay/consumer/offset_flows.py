@@ -10,6 +10,7 @@ from sparkrelay.consumer.committed_offsets import OffsetAndMetadata, wire_offset
 from sparkrelay.consumer.events import PartitionsChanged, Wait
 from sparkrelay.consumer.flows import outcome
 from sparkrelay.consumer.offsets import LATEST
+from sparkrelay.consumer.raised_again import fresh
 from sparkrelay.errors import ConfigException, TimeoutException
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class OffsetFlows:
             if standing.position is not None and not standing.validating:
                 return standing.position
             if standing.lacking is not None:
-                raise standing.lacking.with_traceback(None)
+                raise fresh(standing.lacking)
             if not self._fetching:
                 raise ConfigException("position() of a consumer that does not fetch; use committed()")
             self._network.submit(PartitionsChanged())
@@ -141,8 +142,7 @@ class OffsetFlows:
         """Go on at the start or the end of partitions, by default all."""
         wanted = partitions_of("seek_to_beginning() or seek_to_end()", partitions)
         wanted = wanted or sorted(self._subscription.assigned)
-        for partition in wanted:
-            self._subscription.seek_to(partition, timestamp)
+        self._subscription.seek_to(wanted, timestamp)
         self._network.submit(PartitionsChanged())
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:

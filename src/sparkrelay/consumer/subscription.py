@@ -22,7 +22,7 @@ from sparkrelay.errors import ConfigException
 if TYPE_CHECKING:
     import re
     import uuid
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection
 
     from sparkrelay.types import TopicPartition
 
@@ -246,11 +246,13 @@ class SubscriptionState:
             standing.topic_id = None
             self._changes += 1
 
-    def seek_to(self, partition: TopicPartition, timestamp: int) -> None:
-        """Have the position looked up, whatever topic of this name there is: -1 is the end, -2 the start."""
+    def seek_to(self, partitions: Collection[TopicPartition], timestamp: int) -> None:
+        """Have positions looked up, whatever topics of these names there are: -1 is the end, -2 the start."""
         with self._lock:
-            self.reset(partition, timestamp)
-            self._standings[partition].topic_id = None
+            for standing in [self._require(partition) for partition in partitions]:
+                standing.move(None, reset=timestamp)
+                standing.topic_id = None
+            self._changes += 1
 
     def reset(self, partition: TopicPartition, timestamp: int) -> None:
         """Have the position looked up, which nobody asked for: only in the topic that we have been reading.
@@ -269,12 +271,12 @@ class SubscriptionState:
                 standing.position = offset
                 self._changes += 1
 
-    def set_paused(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
+    def set_paused(self, partitions: Collection[TopicPartition], paused: bool) -> None:
         """Stop or go on returning records."""
         with self._lock:
             self._changes += 1
-            for partition in partitions:
-                self._require(partition).paused = paused
+            for standing in [self._require(partition) for partition in partitions]:
+                standing.paused = paused
 
     def paused(self) -> frozenset[TopicPartition]:
         """Return the paused partitions."""

@@ -270,7 +270,7 @@ def test_paused_partitions_make_room_although_nobody_collects(buffering, hold):
 
 def test_a_position_that_is_looked_up_drops_what_waits(buffering):
     buffering.fetched([Fetched(T0, 0, records(["a"]))], 0.0, 1)
-    buffering.subscription.seek_to(T0, -1)
+    buffering.subscription.seek_to([T0], -1)
     assert buffering.fetchable() == {T1: 0}
     assert len(buffering._parts) == 0
 

@@ -99,3 +99,16 @@ def test_a_position_that_nothing_leads_to_is_an_error_at_once(make):
     assert consumer.position(T0) == 0
     consumer.seek(("u", 0), 7)
     assert consumer.position(("u", 0)) == 7
+
+
+@pytest.mark.parametrize("method", ["pause", "resume", "seek_to_beginning", "seek_to_end"])
+def test_nothing_changes_if_one_of_several_partitions_is_not_assigned(make, method):
+    consumer = make()
+    if method == "resume":
+        consumer.pause([T0, T1])
+    before = consumer.paused()
+    for given in ([T0, ("u", 0), T1], iter([T0, T1, TopicPartition("t", 2)])):
+        with pytest.raises(ConfigException, match="is not assigned to this consumer"):
+            getattr(consumer, method)(given)
+        assert consumer.paused() == before
+        assert [consumer._session.subscription.get(p).position for p in (T0, T1)] == [0, 0]

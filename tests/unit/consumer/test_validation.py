@@ -234,10 +234,10 @@ def test_a_question_about_a_partition_without_leader_is_asked_when_there_is_one(
 
 def test_an_answer_to_an_earlier_look_up_is_not_taken_for_the_present_one(make_validation):
     subscription = make_validation().subscription
-    subscription.seek_to(T0, -1)
+    subscription.seek_to([T0], -1)
     first, asked = subscription.take_unknown()
     assert asked[T0] == -1
-    subscription.seek_to(T0, -2)
+    subscription.seek_to([T0], -2)
     second, asked = subscription.take_unknown()
     assert asked == {T0: -2}
     subscription.found(T0, first, 99)
