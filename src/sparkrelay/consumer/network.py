@@ -180,7 +180,7 @@ class NetworkThread:
                 self._turn(outlet, now)
             else:
                 self._schedule(outlet)
-        if self._news:
+        if self._news or self._stopping:
             return 0.0
         return self._due[0][0] - now if self._due else _LONGEST_WAIT_SECONDS
 
@@ -210,6 +210,8 @@ class NetworkThread:
     def _drop(self, outlet: Outlet, why: DisconnectException) -> None:
         self._outlets.discard(outlet)
         outlet.end(why)
+        if outlet.owns_thread:
+            self._stopping = True
 
     def _schedule(self, outlet: Outlet) -> None:
         """Note when a consumer is due; an entry that is too early is corrected when its time comes."""

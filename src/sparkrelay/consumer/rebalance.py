@@ -11,6 +11,7 @@ Callbacks may call the consumer. One that unsubscribes or closes hands what else
 from __future__ import annotations
 
 import logging
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.consumer.assignor_check import checked_assignment, checked_user_data
@@ -37,7 +38,7 @@ class RebalanceSteps:
     """Runs the steps of one consumer's rebalances, as flows.
 
     Args:
-        consumer: first argument of callbacks.
+        consumer: first argument of callbacks; it is not held.
         subscription: what the consumer holds.
         assignors: what it offers to its group.
         before_revoking: called before partitions are given up in good order: the automatic commit, perhaps a flow.
@@ -55,7 +56,7 @@ class RebalanceSteps:
         after_revoking: Callable[[], object] = lambda: None,
         after_callback: Callable[[], None] = lambda: None,
     ) -> None:
-        self._consumer = consumer
+        self._consumer = weakref.ref(consumer)
         self._subscription = subscription
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._cooperative = all(assignor.supports_cooperative for assignor in assignors)
@@ -188,7 +189,7 @@ class RebalanceSteps:
         if callback is None:
             return False
         before = len(failures)
-        yield from attempt(failures, lambda: callback(self._consumer, partitions))
+        yield from attempt(failures, lambda: callback(self._consumer(), partitions))
         failed = len(failures) > before
         if failed:
             level = logging.ERROR if before else logging.DEBUG  # the first one comes out of poll

@@ -7,6 +7,7 @@ lifecycle". What concerns offsets is in ``offset_flows``.
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,7 @@ from sparkrelay.consumer.events import (
 )
 from sparkrelay.consumer.fetch_buffer import FetchBuffer
 from sparkrelay.consumer.flows import attempt, first_failure, outcome
+from sparkrelay.consumer.left_open import close_if_forgotten, not_holding
 from sparkrelay.consumer.metrics import ConsumerMetrics
 from sparkrelay.consumer.network import attach
 from sparkrelay.consumer.offset_flows import OffsetFlows
@@ -122,13 +124,14 @@ class Session:
                 self.mailbox,
                 read_committed=self.config.read_committed,
                 check_crcs=self.config.check_crcs,
-                out_of_range=self._out_of_range,
+                out_of_range=functools.partial(_reset_or_raise, self.config, self.subscription),
             )
         self._group_failure: Exception | None = None
         #: How long to wait for commits while everything is given up; None otherwise.
         self._leaving: Patience | None = None
         self.closed = False
-        self.network = attach(network, self.config, self.mailbox, self._make_core)
+        self.network = attach(network, self.config, self.mailbox, not_holding(self._make_core))
+        self._not_forgotten = close_if_forgotten(face, self.network, self.config.client.client_id)
         self.calls = Calls(self.network, self.config)
         self._commits = AsyncCommits(
             self.calls,
@@ -382,6 +385,7 @@ class Session:
             self.network.ask_to_stop()
         yield from attempt(failures, lambda: self._stopped(patience.until()))
         self.network.stop(1.0)
+        self._not_forgotten()
         if (failure := first_failure(failures)) is not None:
             raise failure
 
@@ -460,15 +464,6 @@ class Session:
             return self._leaving.until()
         return min(self.calls.deadline(), time.monotonic() + self.config.max_poll_interval_ms / 2000)
 
-    def _out_of_range(self, partition: TopicPartition, offset: int) -> None:
-        reset = self.config.reset_timestamp()
-        if reset is None:
-            raise OffsetOutOfRangeException(
-                f"{partition}: the log does not have offset {offset}, and auto.offset.reset=none; seek() to one that "
-                "it has"
-            )
-        self.subscription.reset(partition, reset)
-
     def require_group(self, what: str) -> None:
         """Raise ConfigException if there is no ``group.id``."""
         if self.config.group_id is None:
@@ -479,3 +474,15 @@ class Session:
         if self.closed:
             raise DisconnectException("the consumer is closed", retriable=False)
         self.network.check()
+
+
+def _reset_or_raise(
+    config: ConsumerConfig, subscription: SubscriptionState, partition: TopicPartition, offset: int
+) -> None:
+    """Go where ``auto.offset.reset`` says, from an offset that the log does not have."""
+    reset = config.reset_timestamp()
+    if reset is None:
+        raise OffsetOutOfRangeException(
+            f"{partition}: the log does not have offset {offset}, and auto.offset.reset=none; seek() to one that it has"
+        )
+    subscription.reset(partition, reset)

@@ -770,7 +770,7 @@ def test_errors_of_the_coordinator_search_end_the_membership(group):
 def test_nothing_new_is_assigned_to_a_member_that_was_expelled_while_it_gave_up_partitions():
     subscription, story = SubscriptionState(), []
     subscription.subscribe(["t"])
-    steps = RebalanceSteps(None, subscription, [], before_revoking=lambda: None)
+    steps = RebalanceSteps(subscription, subscription, [], before_revoking=lambda: None)
     step = AdoptNeeded(1, "", type("Given", (), {"partitions": (T1,)})(), None)
 
     def revoked(_, partitions):

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import math
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -51,9 +50,13 @@ class Unheard(Session):
         return Silent()
 
 
+class Face:
+    """Whoever has the session."""
+
+
 @pytest.fixture
 def make_member():
-    made, face = [], SimpleNamespace()
+    made, face = [], Face()
 
     def make(on_revoked=None, **config):
         settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "enable.auto.commit": True}

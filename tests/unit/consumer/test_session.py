@@ -6,7 +6,6 @@ import contextlib
 import math
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -83,15 +82,19 @@ class Consumers(Session):
         return Core()
 
 
+class Face:
+    """Whoever has the session."""
+
+
 @pytest.fixture
 def make_session():
-    made = []
+    made, face = [], Face()
 
     def make(**config):
         settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "enable.auto.commit": False}
         settings |= {key.replace("_", "."): value for key, value in config.items()}
         session = Consumers(
-            SimpleNamespace(),
+            face,
             settings,
             AccessControl(),
             assignors=(),
