@@ -3,7 +3,8 @@
 Three reasons to ask: somebody found a leader stale or missing, somebody waits for an answer (a group's leader, the
 application), or what we know is old. Topics that are wanted but absent are looked for more often, because whoever
 subscribed to them waits for them to be created. The answer itself goes into ``client.metadata`` before ``handle``.
-Topics that the broker refuses (a name that cannot be, or no right to read) are an error for whoever wants them.
+Topics that the broker refuses (a name that cannot be, or no right to read) are an error for whoever wants them. Whoever
+reads from a topic that is not there, or refused, says so again and again; it is asked for ever more slowly.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["TopicMetadataManager", "TopicsWanted"]
 
 _ABSENT_SECONDS: Final = 1.0
+#: After an answer nothing is asked again for so long; topics that it lacked twice as long each time, up to the above.
+_PAUSE_SECONDS: Final = 0.1
 #: What the broker says of topics that will not appear by waiting.
 _REFUSED: Final = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
@@ -71,10 +74,14 @@ class TopicMetadataManager:
         self._asks: list[_Ask] = []
         self._asked_at = -math.inf
         self._not_before = -math.inf
+        #: Topics that answers lacked: how often one after another, and when they may be asked for again.
+        self._lacking: dict[str, tuple[int, float]] = {}
 
     def want(self, topics: Iterable[str]) -> None:
         """Keep these topics known from now on, and no others."""
         wanted = frozenset(topics)
+        for topic in wanted - self._wanted:
+            self._lacking.pop(topic, None)
         self._stale |= {topic for topic in wanted - self._wanted if self._metadata.topic(topic) is None}
         self._wanted = wanted
 
@@ -120,16 +127,16 @@ class TopicMetadataManager:
         due = math.inf
         if self._wanted or self._all:
             due = self._asked_at + (_ABSENT_SECONDS if absent else self._max_age)
-        soon = bool(self._stale or self._refresh)
-        if not (soon or self._asks or now >= due):
-            return NOTHING if due == math.inf else PollResult(wait=due - now)
-        wait = self._state.wait(now)
-        if not self._asks:
-            # A stale leader stays stale for a while: do not ask again and again.
-            wait = max(wait, self._not_before - now)
-        if wait > 0:
-            return PollResult(wait=wait)
-        return PollResult((self._unsent(now),))
+        if self._refresh:
+            due = now
+        for topic in self._stale:
+            due = min(due, self._lacking.get(topic, (0, now))[1])
+        # A stale leader stays stale for a while: do not ask again and again.
+        due = now if self._asks else max(due, self._not_before)
+        if due == math.inf:
+            return NOTHING
+        wait = max(due - now, self._state.wait(now))
+        return PollResult(wait=wait) if wait > 0 else PollResult((self._unsent(now),))
 
     def _unsent(self, now: float) -> Unsent:
         asks, self._asks = self._asks, []
@@ -140,11 +147,23 @@ class TopicMetadataManager:
             topics = None if topics is None or ask.topics is None else topics | ask.topics
         self._state.sent()
         self._asked_at = now
+        named = self._wanted | stale
 
         def handle(_: Any, error: KafkaException | None, now: float) -> None:
+            if error is None:
+                self._note_lacking(named, now)
             self._answered(asks, stale, error, now)
 
         return Unsent(TopicsWanted(topics), handle)
+
+    def _note_lacking(self, named: frozenset[str], now: float) -> None:
+        for topic in named:
+            times, _ = self._lacking.pop(topic, (0, now))
+            if self._metadata.topic(topic) is None:
+                pause = min(_ABSENT_SECONDS, _PAUSE_SECONDS * 2 ** min(times, 16))
+                self._lacking[topic] = times + 1, now + pause
+        # Those that nobody asks for any more are forgotten.
+        self._lacking = {topic: one for topic, one in self._lacking.items() if topic in named or one[1] > now}
 
     def _answered(self, asks: list[_Ask], stale: frozenset[str], error: KafkaException | None, now: float) -> None:
         if error is not None:
@@ -157,7 +176,7 @@ class TopicMetadataManager:
                 self._refused(asks, error)
             return
         self._state.succeeded()
-        self._not_before = now + 0.1
+        self._not_before = now + _PAUSE_SECONDS
         for ask in asks:
             ask.done()
         if (refusal := self.refusal(self._wanted)) is not None:

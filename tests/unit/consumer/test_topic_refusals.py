@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from kafka.protocol.metadata import MetadataResponse
 
@@ -29,6 +31,10 @@ def manager(metadata, failures):
 
 def ask(manager, metadata, metadata_message, codes, now=0.0):
     (unsent,) = manager.poll(now).requests
+    answer(unsent, metadata, metadata_message, codes, now)
+
+
+def answer(unsent, metadata, metadata_message, codes, now):
     response = metadata_message({})
     make = MetadataResponse.MetadataResponseTopic
     response.topics = [
@@ -73,3 +79,69 @@ def test_who_asks_gets_the_refusal_and_poll_does_not(manager, metadata, metadata
     ask(manager, metadata, metadata_message, {"a b": ErrorCode.INVALID_TOPIC_EXCEPTION})
     assert "'a b'" in str(heard[0])
     assert failures == []
+
+
+def looked_for(manager, metadata, metadata_message, codes, *, ticks):
+    """Return when a manager asks, whom somebody tells ten times a second that leaders are unknown."""
+    times = []
+    for now in ticks:
+        for topic in codes:
+            manager.stale(topic)
+        for unsent in manager.poll(now).requests:
+            times.append(now)
+            answer(unsent, metadata, metadata_message, codes, now)
+    return times
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ],
+)
+def test_a_topic_that_is_not_there_is_asked_for_ever_more_slowly(manager, metadata, metadata_message, code, wanted):
+    if wanted:
+        manager.want(["x"])
+    ticks = [tick / 10 for tick in range(600)]
+    times = looked_for(manager, metadata, metadata_message, {"x": code}, ticks=ticks)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert pauses[0] < 0.15
+    assert all(0.95 < pause < 1.15 for pause in pauses[5:])
+
+
+def test_the_wait_tells_when_it_is_asked_for_again(manager, metadata, metadata_message):
+    codes = {"x": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    looked_for(manager, metadata, metadata_message, codes, ticks=[tick / 10 for tick in range(100)])
+    manager.stale("x")
+    wait = manager.poll(9.95).wait
+    assert 0 < wait <= 1
+    assert manager.poll(9.95 + wait).requests
+
+
+def test_others_do_not_wait_for_a_topic_that_is_not_there(manager, metadata, metadata_message):
+    codes = {"x": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    (*_, last) = looked_for(manager, metadata, metadata_message, codes, ticks=[tick / 10 for tick in range(100)])
+    manager.stale("x")
+    manager.stale("y")
+    assert manager.poll(last + 0.11).requests
+
+
+def test_who_wants_a_topic_anew_does_not_wait(manager, metadata, metadata_message):
+    codes = {"x": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    (*_, last) = looked_for(manager, metadata, metadata_message, codes, ticks=[tick / 10 for tick in range(100)])
+    manager.want(["x"])
+    assert manager.poll(last + 0.11).requests
+
+
+def test_a_topic_that_appeared_is_asked_for_at_once_when_its_leader_moves(manager, metadata, metadata_message):
+    codes = {"x": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    (*_, last) = looked_for(manager, metadata, metadata_message, codes, ticks=[tick / 10 for tick in range(100)])
+    manager.stale("x")
+    (unsent,) = manager.poll(last + 1.01).requests
+    metadata.update(metadata_message({"x": 1}), requested=unsent.request.topics)
+    unsent.handle(None, None, last + 1.01)
+    manager.stale("x")
+    assert manager.poll(last + 1.12).requests
