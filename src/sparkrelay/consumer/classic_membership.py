@@ -26,16 +26,15 @@ from __future__ import annotations
 import enum
 import logging
 import math
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import HeartbeatRequest
 from sparkrelay.consumer.assignor import GroupMetadata
-from sparkrelay.consumer.coordinator import GROUP_LANE
+from sparkrelay.consumer.classic_farewell import ClassicFarewell
 from sparkrelay.consumer.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
-from sparkrelay.consumer.group_requests import JOIN_LANE, join_request, leave_request, refusal, sync_request
+from sparkrelay.consumer.group_requests import JOIN_LANE, join_request, refusal, sync_request
 from sparkrelay.consumer.leading import TopicWatch
 from sparkrelay.consumer.pattern_topics import PatternTopics
 from sparkrelay.consumer.requests import PollResult, RequestState, Unsent
@@ -130,8 +129,7 @@ class ClassicMembership:
         self._pattern = PatternTopics(metadata, topics)
         self._matched = matched
         self._parting: tuple[Unsent, ...] = ()
-        self._leave: _Leaving | None = None
-        self._nameless_join_in_flight = False
+        self._farewell = ClassicFarewell(settings, coordinator, lambda: self.metadata)
 
     # -- what others may ask -----------------------------------------------------------------------------------------
 
@@ -216,7 +214,7 @@ class ClassicMembership:
             return
         self._cancel()
         self.state = State.LEAVING
-        self._leave = _Leaving(call, reason)
+        self._farewell.begin(call, reason)
         self._forget_subscription()
 
     # -- news from the coordinator ------------------------------------------------------------------------------------
@@ -293,8 +291,7 @@ class ClassicMembership:
 
     def refused(self, error: Exception) -> None:
         """Give up: joining again would not help. Others need not wait for the end of our session."""
-        if (farewell := self._leave_request(f"the member gave up: {error}", None)) is not None:
-            self._parting += (farewell,)
+        self._parting += self._farewell.request(f"the member gave up: {error}")
         self._cancel()
         self._forget_generation(forget_member=True)
         self.state = State.FATAL
@@ -311,7 +308,10 @@ class ClassicMembership:
             parting, self._parting = self._parting, ()
             return PollResult(parting, 0.0)
         if self.state is State.LEAVING:
-            return self._poll_leaving()
+            requests = self._farewell.poll()
+            if self._farewell.over:
+                self._left()
+            return PollResult(requests)
         if self.state in _OUTSIDE:
             return PollResult()
         patience = self._polled_at + self._settings.max_poll_interval - now
@@ -372,11 +372,11 @@ class ClassicMembership:
         request = join_request(self._settings, self.metadata, self._joined_for, self._prepared, self._reason)
         self._retry.sent()
         nameless = not self.metadata.member_id
-        self._nameless_join_in_flight = nameless
+        self._farewell.awaits_name = nameless
 
         def handle(message: Any, error: KafkaException | None, now: float) -> None:
             if nameless:
-                self._nameless_join_in_flight = False
+                self._farewell.awaits_name = False
                 if message is not None and message.member_id and self.state in {State.LEAVING, State.STALE}:
                     # So that the broker does not wait for a member that will not come.
                     self._name(message.member_id)
@@ -526,51 +526,17 @@ class ClassicMembership:
 
     def _go(self, why: str) -> tuple[Unsent, ...]:
         self._cancel()
-        request = self._leave_request(why, None)
+        requests = self._farewell.request(why)
         self._forget_generation(forget_member=self._settings.group_instance_id is None)
         self.state = State.STALE
-        return (request,) if request is not None else ()
-
-    def _poll_leaving(self) -> PollResult:
-        assert self._leave is not None, "LEAVING without a reason"
-        leaving = self._leave
-        if leaving.sent or leaving.call.done:
-            if leaving.call.done:
-                self._left()
-            return PollResult()
-        if self._nameless_join_in_flight and self._settings.group_instance_id is None:
-            return PollResult()  # static members say nothing when they go
-        request = self._leave_request(leaving.reason, leaving.call)
-        if request is None:
-            leaving.call.settle(None)
-            self._left()
-            return PollResult()
-        leaving.sent = True
-        return PollResult((request,))
+        return requests
 
     def _left(self) -> None:
-        self._leave = None
         self._forget_generation(forget_member=True)
         self.state = State.UNSUBSCRIBED
         self._hold = Hold.KEEP
         if self._subscription:
             self._prepare(Hold.KEEP, "the consumer subscribed while it was leaving")
-
-    def _leave_request(self, reason: str, call: Call | None) -> Unsent | None:
-        """Return LeaveGroup; None if there is nothing to leave, or nobody to tell."""
-        node = self._coordinator.node
-        if not self.metadata.member_id or node is None or self._settings.group_instance_id is not None:
-            return None
-        request = leave_request(self.metadata, reason)
-
-        def handle(_: Any, error: KafkaException | None, now: float) -> None:
-            del now
-            if error is not None:
-                _log.info("group %s: leaving was not confirmed: %s", self._settings.group_id, error)
-            if call is not None:
-                call.settle(None)
-
-        return Unsent(request, handle, node, GROUP_LANE)
 
     def _forget_subscription(self) -> None:
         self._subscription = self._joined_for = frozenset()
@@ -594,12 +560,3 @@ class ClassicMembership:
         self._life += 1
         member_id = "" if forget_member else self.metadata.member_id
         self.metadata = GroupMetadata(self._settings.group_id, -1, member_id, self._settings.group_instance_id)
-
-
-@dataclass(slots=True)
-class _Leaving:
-    """A farewell under way."""
-
-    call: Call
-    reason: str
-    sent: bool = False
