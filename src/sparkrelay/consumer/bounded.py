@@ -131,7 +131,7 @@ class BoundedFetcher:
             )
             if decoded.record_count:
                 yield part.partition, decoded.batch
-            if decoded.next_offset <= start or max_rows is None or decoded.record_count < max_rows:
+            if decoded.next_offset <= start:
                 return
             start = decoded.next_offset
 

@@ -29,6 +29,9 @@ __all__ = ["HEADERS_TYPE", "KAFKA_SCHEMA", "AbortedTransaction", "Decoded", "dec
 
 _MAX_OFFSET: Final = (1 << 63) - 1
 _BINARY_LIMIT = (1 << 31) - 1  # not Final: a test lowers it, for nobody wants 2 GiB in a test
+# Decompressed bytes of one call; not Final: a test lowers it. 50 MB of zstd, which a broker sends at once, may stand for
+# many GB, though each batch is within its own bound.
+_ENOUGH_BYTES = 256 << 20
 _ABORT_MARKER: Final = 0
 _TIMESTAMP: Final = KAFKA_SCHEMA.field("timestamp").type
 
@@ -50,7 +53,8 @@ class Decoded:
 
     Attributes:
         columns: those that were wanted, by their names and in the order of ``KAFKA_SCHEMA``.
-        next_offset: where the next fetch starts: behind everything read, control batches and gaps included.
+        next_offset: where to go on: behind everything read, control batches and gaps included. Batches that decompress
+            to a lot are left for the next call.
         record_count: rows of each column.
         leader_epochs: (first offset, leader epoch) wherever the epoch changes from one batch read to the next.
     """
@@ -169,11 +173,11 @@ def _choose(
     aborted_producers: set[int] = set()
     chosen: list[int] = []
     buffers: list[Any] = [raw]
-    next_offset, sure = start, 0
+    next_offset, sure, decompressed = start, 0, 0
     for index, row in enumerate(rows):
         if row[b.STATUS]:
             _raise_broken_header(where, row)
-        if row[b.BASE_OFFSET] >= stop or sure >= limit:
+        if row[b.BASE_OFFSET] >= stop or sure >= limit or decompressed >= _ENOUGH_BYTES:
             break
         attributes = row[b.ATTRIBUTES]
         last = row[b.LAST_OFFSET]
@@ -195,6 +199,7 @@ def _choose(
         _check_crc(view, row, where, check_crc)
         if attributes & b.CODEC_MASK:
             buffers.append(_decompress(view, table, index, row, where))
+            decompressed += row[b.SIZE]
         chosen.append(index)
         if row[b.BASE_OFFSET] >= start:
             sure += row[b.COUNT]

@@ -6,6 +6,7 @@ import pytest
 
 from sparkrelay.consumer.bounded import BoundedFetcher
 from sparkrelay.errors import ConfigException, OffsetOutOfRangeException, TimeoutException, UnknownTopicException
+from sparkrelay.records import decode
 from sparkrelay.types import TopicPartition
 
 pytestmark = pytest.mark.integration
@@ -49,6 +50,16 @@ def test_ranges_larger_than_a_response_are_read_in_order(kafka, make_topic, prod
         rows = read(fetcher, {TopicPartition(topic, p): (0, 2000) for p in range(2)}, max_batch_rows=33)
     for p in range(2):
         assert [offset for offset, _ in rows[TopicPartition(topic, p)]] == list(range(2000))
+
+
+def test_what_decompresses_to_a_lot_is_read_whole(fetcher, make_topic, produce, monkeypatch):
+    monkeypatch.setattr(decode, "_ENOUGH_BYTES", 1000)
+    topic = make_topic("bounded-large")
+    for number in range(5):
+        produce(topic, [{"value": f"{number}:{i}" * 500, "partition": 0} for i in range(3)], compression_type="zstd")
+    rows = read(fetcher, {TopicPartition(topic, 0): (0, 15)})
+    values = [f"{number}:{i}".encode() * 500 for number in range(5) for i in range(3)]
+    assert rows[TopicPartition(topic, 0)] == list(enumerate(values))
 
 
 def test_a_batch_larger_than_the_limits_is_read(kafka, make_topic, produce):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from sparkrelay.errors import CorruptRecordException, RecordException, UnsupportedVersionException
-from sparkrelay.records import codecs
+from sparkrelay.records import codecs, decode as decoder
 from sparkrelay.records.batches import end_offset, in_front_of
 from sparkrelay.records.codecs import CODEC_IDS, CODEC_NAMES, CodecError
 from sparkrelay.records.decode import HEADERS_TYPE, KAFKA_SCHEMA, AbortedTransaction, decode
@@ -349,6 +349,22 @@ def test_too_large_a_batch_names_topic_partition_offset_sizes_and_remedy(new_log
         read(log)
     assert caught.value.offset == 12
     assert read(log, stop=12).record_count == 2
+
+
+@pytest.mark.parametrize("aborted", [(), [AbortedTransaction(producer_id=7, first_offset=0)]])
+def test_batches_that_decompress_to_a_lot_are_read_a_few_at_a_time(new_log, monkeypatch, aborted):
+    log = new_log()
+    log.append(transactional(1, "gone", 7))
+    for number in range(6):
+        log.append(some(2, f"{number}" * 300, compression="zstd"))
+    monkeypatch.setattr(decoder, "_ENOUGH_BYTES", 2000)
+    whole, position, pieces = [], 0, 0
+    while (got := read(log, start=position, aborted=aborted)).next_offset > position:
+        whole += values_of(got)
+        position, pieces = got.next_offset, pieces + 1
+    assert pieces == 3
+    monkeypatch.undo()
+    assert whole == values_of(read(log, aborted=aborted))
 
 
 def test_no_memory_for_a_batch_is_said(monkeypatch):
