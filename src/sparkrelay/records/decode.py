@@ -29,8 +29,8 @@ __all__ = ["HEADERS_TYPE", "KAFKA_SCHEMA", "AbortedTransaction", "Decoded", "dec
 
 _MAX_OFFSET: Final = (1 << 63) - 1
 _BINARY_LIMIT = (1 << 31) - 1  # not Final: a test lowers it, for nobody wants 2 GiB in a test
-# Decompressed bytes of one call; not Final: a test lowers it. 50 MB of zstd, which a broker sends at once, may stand for
-# many GB, though each batch is within its own bound.
+# Decompressed bytes of one call; not Final: a test lowers it. The 50 MB of zstd that a broker sends at once may stand
+# for many GB, though each batch is within its own bound.
 _ENOUGH_BYTES = 256 << 20
 _ABORT_MARKER: Final = 0
 _TIMESTAMP: Final = KAFKA_SCHEMA.field("timestamp").type
