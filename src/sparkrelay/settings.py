@@ -25,11 +25,28 @@ from sparkrelay.errors import ConfigException
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Foreign", "Setting", "check", "dotted", "nearest", "read", "setting", "settings_of", "shown"]
+__all__ = [
+    "Foreign",
+    "Setting",
+    "check",
+    "check_sent",
+    "dotted",
+    "nearest",
+    "read",
+    "setting",
+    "settings_of",
+    "shortly",
+    "shown",
+    "string_problem",
+]
 
 _log = logging.getLogger(__name__)
 
 _INT32_MAX: Final = (1 << 31) - 1
+#: Kafka's STRING has a length of 16 bits.
+_STRING_MAX: Final = (1 << 15) - 1
+#: Longer values are cut in messages.
+_SHOWN_MAX: Final = 200
 _META: Final = "sparkrelay.setting"
 _SECRETS: Final = ("password", "passwd", "secret", "passphrase", "jaas", "token", "key.pem", "keystore.key")
 _KINDS: Final[Mapping[type, str]] = {str: "string", bool: "boolean", int: "whole number", Callable: "function"}  # type: ignore[dict-item]
@@ -211,6 +228,36 @@ def check(values: object) -> None:
             raise ConfigException(f"{declared.key}={value} is out of range; give {declared.least} to {declared.most}")
         if declared.choices and value is not None and value not in declared.choices:
             raise ConfigException(f"{declared.key}={value!r} is none of {', '.join(filter(None, declared.choices))}")
+
+
+def check_sent(key: str, value: str | None) -> None:
+    """Check a text that goes to brokers.
+
+    Raises:
+        ConfigException: it cannot.
+    """
+    if value is not None and (problem := string_problem(value)) is not None:
+        raise ConfigException(f"{key}={shortly(value)}: {problem}")
+
+
+def string_problem(text: str) -> str | None:
+    """Return why a text cannot be sent to a broker, None if it can."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        return "it has characters that UTF-8 cannot encode"
+    if size > _STRING_MAX:
+        return f"it takes {size} bytes of UTF-8, and Kafka's strings take at most {_STRING_MAX}"
+    return None
+
+
+def shortly(value: object) -> str:
+    """Return ``repr(value)`` for a message, cut if it is long."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - Python shows no integers of thousands of digits
+        return f"an {type(value).__name__} that cannot be shown"
+    return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX // 2]}... ({len(text)} characters)"
 
 
 def _converted(declared: Setting, key: str, value: object) -> object:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from sparkrelay.client.foreign_settings import FOREIGN
 from sparkrelay.errors import ConfigException
-from sparkrelay.settings import check, read, setting, settings_of, shown
+from sparkrelay.settings import check, check_sent, read, setting, settings_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,6 +34,7 @@ class ClientConfig:
     request_timeout_ms: int = setting(
         30_000,
         "a request unanswered for so long is given up, with its connection, ms",
+        least=1,
         aliases=("socket.timeout.ms",),
     )
     reconnect_backoff_ms: int = setting(
@@ -43,7 +44,7 @@ class ClientConfig:
     retry_backoff_ms: int = setting(100, "first pause before a refused request is repeated; doubles, ms")
     retry_backoff_max_ms: int = setting(1_000, "longest such pause, ms")
     socket_connection_setup_timeout_ms: int = setting(
-        10_000, "bound on looking up the name, connecting, TLS and SASL together, ms"
+        10_000, "bound on looking up the name, connecting, TLS and SASL together, ms", least=1
     )
     connections_max_idle_ms: int = setting(
         540_000, "idle connections are closed after this, ms; 0 or -1: never", least=-1
@@ -114,6 +115,7 @@ class ClientConfig:
 
     def __post_init__(self) -> None:
         check(self)
+        check_sent("client.id", self.client_id)
         if not self.servers():
             raise ConfigException("bootstrap.servers is empty; give host:port of at least one broker")
         for what in ("ca", "certificate", "key"):

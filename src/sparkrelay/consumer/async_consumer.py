@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from sparkrelay.consumer.access import AccessControl, Tasks
+from sparkrelay.consumer.arguments import function_of, mapping_of, partitions_of, reason_of, seconds_of
 from sparkrelay.consumer.face import Face
 from sparkrelay.consumer.flows import awaiting
 from sparkrelay.consumer.offsets import EARLIEST, LATEST
 from sparkrelay.consumer.session import Session
-from sparkrelay.errors import ConcurrentModificationError, DisconnectException
+from sparkrelay.errors import ConcurrentModificationError
 
 if TYPE_CHECKING:
     import re
@@ -54,6 +56,7 @@ def _guarded(
 
     @functools.wraps(method)
     async def guarded(self: AsyncConsumer, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._check_process()
         self._check_loop()
         key = self._access.acquire()
         try:
@@ -93,9 +96,10 @@ class AsyncConsumer(Face):
     ) -> None:
         self._access = AccessControl(Tasks())
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = os.getpid()
         self._session = Session(
             self,
-            config,
+            mapping_of("config", config),
             self._access,
             assignors=assignors,
             key_deserializer=key_deserializer,
@@ -123,6 +127,7 @@ class AsyncConsumer(Face):
             )
 
     async def __aenter__(self) -> Self:
+        self._check_process()
         self._check_loop()
         return self
 
@@ -134,12 +139,7 @@ class AsyncConsumer(Face):
 
     async def __anext__(self) -> pa.Table:
         while True:
-            try:
-                table = await self.poll(_ITERATION_SECONDS)
-            except DisconnectException:
-                if self._session.closed:
-                    raise StopAsyncIteration from None
-                raise
+            table = await self.poll(_ITERATION_SECONDS)
             if table.num_rows:
                 return table
 
@@ -155,6 +155,8 @@ class AsyncConsumer(Face):
         on_lost: Callback | None = None,
     ) -> None:
         """Be a member of the group for these topics; callbacks may be coroutine functions."""
+        for name, callback in (("on_assigned", on_assigned), ("on_revoked", on_revoked), ("on_lost", on_lost)):
+            function_of("subscribe()", name, callback)
         await self._run(self._session.subscribe(topics, on_assigned, on_revoked, on_lost))
 
     @_guarded
@@ -180,7 +182,7 @@ class AsyncConsumer(Face):
     @_guarded
     async def enforce_rebalance(self, reason: str = "the application asked") -> None:
         """Ask for a rebalance; it happens in one of the next ``poll`` calls."""
-        self._session.enforce_rebalance(reason)
+        self._session.enforce_rebalance(reason_of("enforce_rebalance()", reason))
 
     @_guarded
     async def group_metadata(self) -> GroupMetadata:
@@ -217,6 +219,7 @@ class AsyncConsumer(Face):
         self, offsets: OffsetsToCommit | None = None, callback: CommitCallback | None = None
     ) -> asyncio.Future[None]:
         """Commit offsets without waiting; the future that is returned may be awaited."""
+        function_of("commit_async()", "callback", callback)
         future = asyncio.wrap_future(self._session.offsets.commit_async(offsets, callback))
         # Nobody has to look at it.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -304,14 +307,16 @@ class AsyncConsumer(Face):
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """Return the first offset there is in each partition."""
-        return await self._run(self._session.offsets.list_offsets(dict.fromkeys(partitions, EARLIEST), timeout))
+        wanted = dict.fromkeys(partitions_of("beginning_offsets()", partitions), EARLIEST)
+        return await self._run(self._session.offsets.list_offsets(wanted, timeout))
 
     @_guarded
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """Return the offset behind the last readable record: with read_committed the last stable offset."""
-        return await self._run(self._session.offsets.list_offsets(dict.fromkeys(partitions, LATEST), timeout))
+        wanted = dict.fromkeys(partitions_of("end_offsets()", partitions), LATEST)
+        return await self._run(self._session.offsets.list_offsets(wanted, timeout))
 
     @_guarded
     async def offsets_for_times(
@@ -334,9 +339,12 @@ class AsyncConsumer(Face):
 
     async def close(self, timeout: float | None = None) -> None:
         """Commit (if automatic), give up partitions, leave the group, end the network thread. May be repeated."""
+        wanted = None if timeout is None else seconds_of("close()", timeout)
+        if self._process != os.getpid():
+            return
         self._check_loop(closing=True)
         key = self._access.acquire()
         try:
-            await self._run(self._session.close(timeout))
+            await self._run(self._session.close(wanted))
         finally:
             self._access.release(key)

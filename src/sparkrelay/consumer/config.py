@@ -15,7 +15,7 @@ from sparkrelay.client.foreign_settings import FOREIGN as CLIENT_FOREIGN
 from sparkrelay.consumer.foreign_settings import FOREIGN
 from sparkrelay.consumer.offset_reset import timestamp_of
 from sparkrelay.errors import ConfigException
-from sparkrelay.settings import check, read, setting
+from sparkrelay.settings import check, check_sent, read, setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -159,6 +159,10 @@ class ConsumerConfig:
     def _check(self) -> None:
         check(self)
         timestamp_of(self.auto_offset_reset)
+        check_sent("group.id", self.group_id)
+        check_sent("group.instance.id", self.group_instance_id)
+        check_sent("group.remote.assignor", self.group_remote_assignor)
+        check_sent("client.rack", self.client_rack)
         if self.group_id == "":
             raise ConfigException("group.id is empty; leave it out for a consumer without a group")
         if self.group_instance_id == "":

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from sparkrelay.consumer.access import AccessControl
+from sparkrelay.consumer.arguments import function_of, mapping_of, partitions_of, reason_of, seconds_of
 from sparkrelay.consumer.face import Face
 from sparkrelay.consumer.flows import blocking
 from sparkrelay.consumer.offsets import EARLIEST, LATEST
@@ -45,6 +47,7 @@ def _guarded(method: Callable[Concatenate[Consumer, P], R]) -> Callable[Concaten
 
     @functools.wraps(method)
     def guarded(self: Consumer, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._check_process()
         key = self._access.acquire()
         try:
             self._session.check_open()
@@ -88,9 +91,10 @@ class Consumer(Face):
         network: NetworkThread | None = None,
     ) -> None:
         self._access = AccessControl()
+        self._process = os.getpid()
         self._session = Session(
             self,
-            config,
+            mapping_of("config", config),
             self._access,
             assignors=assignors,
             key_deserializer=key_deserializer,
@@ -135,7 +139,8 @@ class Consumer(Face):
         Raises:
             ConfigException: no ``group.id``, a callback is a coroutine function, or partitions were assigned by hand.
         """
-        for callback in (on_assigned, on_revoked, on_lost):
+        for name, callback in (("on_assigned", on_assigned), ("on_revoked", on_revoked), ("on_lost", on_lost)):
+            function_of("subscribe()", name, callback)
             if inspect.iscoroutinefunction(callback):
                 raise ConfigException(
                     f"subscribe(): {callback!r} is a coroutine function, and Consumer cannot await; use AsyncConsumer, "
@@ -166,7 +171,7 @@ class Consumer(Face):
     @_guarded
     def enforce_rebalance(self, reason: str = "the application asked") -> None:
         """Ask for a rebalance; it happens in one of the next ``poll`` calls."""
-        self._session.enforce_rebalance(reason)
+        self._session.enforce_rebalance(reason_of("enforce_rebalance()", reason))
 
     @_guarded
     def group_metadata(self) -> GroupMetadata:
@@ -226,6 +231,7 @@ class Consumer(Face):
             callback: called with ``(offsets, error)``, error None if all went well, inside one of the next calls of
                 ``poll``, ``commit`` or ``close``, in the order of the commits.
         """
+        function_of("commit_async()", "callback", callback)
         return self._session.offsets.commit_async(offsets, callback)
 
     @overload
@@ -316,14 +322,16 @@ class Consumer(Face):
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """Return the first offset there is in each partition."""
-        return self._run(self._session.offsets.list_offsets(dict.fromkeys(partitions, EARLIEST), timeout))
+        wanted = dict.fromkeys(partitions_of("beginning_offsets()", partitions), EARLIEST)
+        return self._run(self._session.offsets.list_offsets(wanted, timeout))
 
     @_guarded
     def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """Return the offset behind the last readable record: with read_committed the last stable offset."""
-        return self._run(self._session.offsets.list_offsets(dict.fromkeys(partitions, LATEST), timeout))
+        wanted = dict.fromkeys(partitions_of("end_offsets()", partitions), LATEST)
+        return self._run(self._session.offsets.list_offsets(wanted, timeout))
 
     @_guarded
     def offsets_for_times(
@@ -347,6 +355,8 @@ class Consumer(Face):
     def close(self, timeout: float | None = None) -> None:
         """Commit (if automatic), give up partitions, leave the group, end the network thread. May be repeated.
 
+        In a process forked from the consumer's own it does nothing: the other process has the member.
+
         Args:
             timeout: bound on waiting for the broker, by default 30 s; callbacks are not bounded. The group is told in
                 any case.
@@ -354,8 +364,11 @@ class Consumer(Face):
         Raises:
             Exception: the first error of a callback, after everything is closed.
         """
+        wanted = None if timeout is None else seconds_of("close()", timeout)
+        if self._process != os.getpid():
+            return
         key = self._access.acquire()
         try:
-            self._run(self._session.close(timeout))
+            self._run(self._session.close(wanted))
         finally:
             self._access.release(key)

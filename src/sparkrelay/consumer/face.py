@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
+
+from sparkrelay.consumer.forked import made_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,13 +22,24 @@ class Face:
 
     _access: AccessControl
     _session: Session
+    #: The process that made it.
+    _process: int
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise made_elsewhere(type(self).__name__, self._process)
 
     def wakeup(self) -> None:
-        """End a waiting call with WakeupException, or the next one. For any thread or task, and signal handlers."""
-        self._session.wakeup()
+        """End a waiting call with WakeupException, or the next one. For any thread or task, and signal handlers.
+
+        In a process forked from the consumer's own, where handlers are inherited, it does nothing.
+        """
+        if self._process == os.getpid():
+            self._session.wakeup()
 
     def metrics(self) -> Mapping[str, float]:
         """Return what the consumer has counted, by Kafka's names (docs/consumer-metrics.md). For any thread."""
+        self._check_process()
         return self._session.metrics.snapshot(self._session.subscription, time.monotonic())
 
     def access_key(self) -> AccessKey:

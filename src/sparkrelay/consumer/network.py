@@ -18,6 +18,7 @@ import heapq
 import itertools
 import logging
 import math
+import os
 import threading
 import time
 from collections import deque
@@ -26,8 +27,10 @@ from typing import TYPE_CHECKING, Final, Self
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.loop import Loop
 from sparkrelay.consumer.events import Polled, may_not_wait
+from sparkrelay.consumer.forked import made_elsewhere
 from sparkrelay.consumer.topic_metadata import TopicsWanted
-from sparkrelay.errors import DisconnectException, KafkaException
+from sparkrelay.errors import ConfigException, DisconnectException, KafkaException
+from sparkrelay.settings import shortly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,6 +61,8 @@ class NetworkThread:
     def __init__(self, name: str = "consumer-network") -> None:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._started = False
+        #: The process that it runs in; None before it is started.
+        self._process: int | None = None
         self._lock = threading.Lock()
         self._loop: Loop | None = None
         self._ready = threading.Event()
@@ -105,7 +110,12 @@ class NetworkThread:
         return outlet
 
     def close(self, timeout: float = _CLOSE_SECONDS) -> None:
-        """End the thread, and with it every consumer that is not closed yet. May be repeated."""
+        """End the thread, and with it every consumer that is not closed yet. May be repeated.
+
+        In a process forked from its own it does nothing.
+        """
+        if self._process not in {None, os.getpid()}:
+            return
         with self._lock:
             self._stopping = True
             started = self._started
@@ -114,6 +124,10 @@ class NetworkThread:
             self._thread.join(timeout)
 
     def _start(self) -> None:
+        if self._process is None:
+            self._process = os.getpid()
+        if self._process != os.getpid():
+            raise made_elsewhere(type(self).__name__, self._process)
         with self._lock:
             if self._ended or self._stopping:
                 raise self._obituary()
@@ -435,6 +449,8 @@ def attach(
 ) -> Outlet:
     """Connect a consumer to a network thread: the given one, or one of its own. See ``NetworkThread.attach``."""
     if network is not None:
+        if not isinstance(network, NetworkThread):
+            raise ConfigException(f"network={shortly(network)} is no NetworkThread; make one, or leave it out")
         return network.attach(config, mailbox, make_core)
     own = NetworkThread(f"consumer-network-{config.client.client_id}")
     try:

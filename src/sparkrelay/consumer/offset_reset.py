@@ -13,6 +13,16 @@ from sparkrelay.errors import ConfigException
 __all__ = ["timestamp_of"]
 
 _POLICIES: Final = MappingProxyType({"earliest": -2, "latest": -1, "none": None})
+#: What librdkafka calls them, and what old clients did.
+_ELSEWHERE: Final = MappingProxyType(
+    {
+        "smallest": "earliest",
+        "beginning": "earliest",
+        "largest": "latest",
+        "end": "latest",
+        "error": "none",
+    }
+)
 _BY_DURATION: Final = "by_duration:"
 _DURATION: Final = re.compile(
     r"P(?=.)(?:(?P<days>\d+)D)?(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
@@ -29,8 +39,10 @@ def timestamp_of(policy: str) -> int | None:
     if policy.startswith(_BY_DURATION):
         return max(0, int((time.time() - _seconds(policy)) * 1000))
     if policy not in _POLICIES:
+        meant = _ELSEWHERE.get(policy.lower()) or next((word for word in _POLICIES if word == policy.lower()), None)
+        hint = f"; did you mean {meant!r}?" if meant else ""
         raise ConfigException(
-            f"auto.offset.reset={policy!r} is none of {', '.join(_POLICIES)}, {_BY_DURATION}<ISO 8601 duration>"
+            f"auto.offset.reset={policy!r} is none of {', '.join(_POLICIES)}, {_BY_DURATION}<ISO 8601 duration>{hint}"
         )
     return _POLICIES[policy]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.consumer.arguments import topic_of
+from sparkrelay.consumer.arguments import topics_of
 from sparkrelay.errors import ConfigException
 
 if TYPE_CHECKING:
@@ -87,19 +87,25 @@ def topics_or_pattern(
         if not isinstance(topics.pattern, str):
             raise ConfigException(f"subscribe({topics!r}): names of topics are no bytes; write it as text")
         return frozenset(), topics
-    names = [topic_of("subscribe()", name) for name in ([topics] if isinstance(topics, str) else topics)]
+    names = topics_of("subscribe()", topics)
     patterns = [name for name in names if name.startswith("^")]
     if not patterns:
         return frozenset(names), None
+    for name in patterns:
+        try:
+            re.compile(name)
+        except re.error as error:
+            raise ConfigException(
+                f"subscribe(): {name!r}: what begins with ^ is a regular expression, and {error}"
+            ) from error
     # librdkafka's way: what begins with ^ is a regular expression that need not match to a name's end.
     parts = [f"(?:{name}).*" if name.startswith("^") else re.escape(name) for name in names]
     text = parts[0] if len(parts) == 1 else "|".join(f"(?:{part})" for part in parts)
     try:
         return frozenset(), re.compile(text)
     except re.error as error:
-        raise ConfigException(
-            f"subscribe({text!r}): what begins with ^ is a regular expression, and {error}"
-        ) from error
+        written = ", ".join(map(repr, patterns))
+        raise ConfigException(f"subscribe(): {written} cannot be one regular expression together: {error}") from error
 
 
 def pattern_for_broker(pattern: re.Pattern[str]) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 
 import numpy as np
 import pytest
 
-from sparkrelay.consumer import Consumer, OffsetAndMetadata
+from sparkrelay.consumer import AsyncConsumer, Consumer, OffsetAndMetadata
 from sparkrelay.consumer.arguments import offset_of, partition_of, partitions_of, seconds_of
-from sparkrelay.errors import ConfigException, TimeoutException
+from sparkrelay.errors import ConfigException, DisconnectException, TimeoutException
 from sparkrelay.types import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -64,6 +65,32 @@ def consumer():
         (lambda c: c.offsets_for_times([T0], timeout=0.01), r"offsets_for_times\(\): .*mapping"),
         (lambda c: c.end_offsets([T0], timeout=math.nan), r"timeout=nan"),
         (lambda c: c.commit({T0: 1}, timeout="1"), r"timeout='1'"),
+        (lambda c: c.assign([("t", 2**31)]), r"give an int from 0 to 2\*\*31 - 1"),
+        (lambda c: c.enforce_rebalance(5), r"enforce_rebalance\(\): reason 5: give a string"),
+        (lambda c: c.enforce_rebalance(None), r"enforce_rebalance\(\): reason None: give a string"),
+        (lambda c: c.enforce_rebalance(b"x"), r"enforce_rebalance\(\): reason b'x': give a string"),
+        (lambda c: c.enforce_rebalance("\ud800"), r"enforce_rebalance\(\): reason '\\ud800'.*UTF-8"),
+        (lambda c: c.enforce_rebalance("ä" * 16_384), r"enforce_rebalance\(\): reason .*32768 bytes.*32767"),
+        (lambda c: c.commit({T0: OffsetAndMetadata(5, "x" * 32_768)}), r"metadata .* of t-0.*32768 bytes.*32767"),
+        (lambda c: c.commit_async({T0: OffsetAndMetadata(5, "x" * 32_768)}), r"metadata .* of t-0.*32768.*32767"),
+        (lambda c: c.subscribe(["t" * 250]), r"subscribe\(\): topic 't+\.\.\..*250 .*249"),
+        (lambda c: c.assign([("t" * 250, 0)]), r"assign\(\): topic .*250 .*249"),
+        (lambda c: c.subscribe(None), r"subscribe\(\): None is no collection of topics"),
+        (lambda c: c.subscribe(5), r"subscribe\(\): 5 is no collection of topics"),
+        (lambda c: c.subscribe(b"t"), r"subscribe\(\): b't' is no collection of topics"),
+        (lambda c: c.subscribe(["^["]), r"subscribe\(\): '\^\['.*regular expression"),
+        (lambda c: c.subscribe(["t", "^a", "^["]), r"subscribe\(\): '\^\['.*regular expression"),
+        (lambda c: c.subscribe(["t"], on_assigned=5), r"subscribe\(\): on_assigned=5 is no function"),
+        (lambda c: c.subscribe(["t"], on_revoked="f"), r"subscribe\(\): on_revoked='f' is no function"),
+        (lambda c: c.subscribe(["t"], on_lost=[]), r"subscribe\(\): on_lost=\[\] is no function"),
+        (lambda c: c.commit_async({T0: 1}, 5), r"commit_async\(\): callback=5 is no function"),
+        (lambda c: c.beginning_offsets(None), r"beginning_offsets\(\): None is no collection of partitions"),
+        (lambda c: c.end_offsets(5), r"end_offsets\(\): 5 is no collection of partitions"),
+        (lambda c: c.end_offsets([["t", 0]]), r"end_offsets\(\): \['t', 0\] is no partition"),
+        (lambda c: c.close("x"), r"close\(\): timeout='x' is no number"),
+        (lambda c: c.close(math.nan), r"close\(\): timeout=nan is no number"),
+        (lambda c: c.close(10**400), r"close\(\): timeout=10{50,}\.\.\."),
+        (lambda c: c.poll(10**5000), r"poll\(\): timeout=an int .*is no number"),
     ],
 )
 def test_a_wrong_argument_is_refused_and_the_consumer_goes_on(consumer, call, says):
@@ -97,3 +124,47 @@ def test_what_is_right_is_returned_in_our_own_types():
     assert type(offset_of("x", T0, np.int32(3))) is int
     assert seconds_of("x", 1) == 1.0
     assert seconds_of("x", math.inf) == math.inf
+
+
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+@pytest.mark.parametrize(
+    ("args", "more", "says"),
+    [
+        ((None,), {}, r"config=None is no mapping; give \{'bootstrap\.servers'"),
+        (("x",), {}, r"config='x' is no mapping"),
+        (([("bootstrap.servers", "127.0.0.1:1")],), {}, r"config=\[.*is no mapping"),
+        (({"bootstrap.servers": "127.0.0.1:1"},), {"network": 5}, r"network=5 is no NetworkThread"),
+    ],
+)
+def test_a_consumer_of_nothing_that_could_be_one_is_refused(kind, args, more, says):
+    with pytest.raises(ConfigException, match=says):
+        kind(*args, **more)
+
+
+def test_going_through_the_tables_of_a_closed_consumer_raises_as_poll_does():
+    async def main():
+        consumer = AsyncConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"})
+        await consumer.close(0)
+        with pytest.raises(DisconnectException, match="the consumer is closed"):
+            async for _ in consumer:
+                pass
+
+    asyncio.run(main())
+
+
+def test_the_awaiting_face_refuses_the_same():
+    async def main():
+        async with AsyncConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}) as consumer:
+            for call, says in [
+                (lambda: consumer.close("x"), r"close\(\): timeout='x'"),
+                (lambda: consumer.end_offsets(None), r"end_offsets\(\): None"),
+                (lambda: consumer.subscribe(["t"], on_lost=5), r"on_lost=5"),
+                (lambda: consumer.commit_async({T0: 1}, 5), r"callback=5"),
+                (lambda: consumer.enforce_rebalance(5), r"reason 5"),
+            ]:
+                with pytest.raises(ConfigException, match=says):
+                    await call()
+            assert await consumer.assignment() == frozenset()
+            await consumer.close(0)
+
+    asyncio.run(main())
