@@ -278,10 +278,14 @@ class ClassicMembership:
         if self.state is State.JOINING and self._retry.in_flight:
             # The group may have begun the generation that we are joining; the answer to JoinGroup tells.
             return
+        # While the application is to give up partitions, the group waits for it, but for no longer than this.
+        busy = self.state is State.PREPARING
+        limit = "max.poll.interval.ms" if busy else "session.timeout.ms"
         _log.warning(
-            "group %s: member %s was expelled (%s): it was silent for session.timeout.ms=%d, or the group moved on",
+            "group %s: member %s was expelled (%s): %s for %s=%d, or the group moved on",
             self._settings.group_id, self.metadata.member_id, ErrorCode(code).name,
-            self._settings.session_timeout * 1000,
+            "poll() or a callback within it kept a rebalance waiting" if busy else "it was silent", limit,
+            (self._settings.max_poll_interval if busy else self._settings.session_timeout) * 1000,
         )  # fmt: skip
         self._forget_generation(forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
         self._hold = Hold.LOSE

@@ -96,7 +96,11 @@ class ConsumerCore:
         self._mailbox = mailbox
         self._subscription = subscription
         self._topics = TopicMetadataManager(
-            metadata, max_age=config.metadata_max_age_ms / 1000, state=self._make_state(), fail=self.fail
+            metadata,
+            max_age=config.metadata_max_age_ms / 1000,
+            state=self._make_state(),
+            fail=self.fail,
+            refused=lambda topic, error: mailbox.put(ErrorRaised(error, topic=topic)),
         )
         self._offsets = OffsetsManager(
             metadata,

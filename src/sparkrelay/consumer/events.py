@@ -247,10 +247,12 @@ class ErrorRaised:
     Attributes:
         error: what it was.
         fatal: whether the member has given up because of it, so that each ``poll`` raises it.
+        topic: of which topic it is, None if of no single one.
     """
 
     error: Exception
     fatal: bool = False
+    topic: str | None = None
 
 
 class Hold(enum.Enum):

@@ -288,6 +288,11 @@ class Outlet:
         """Whether nothing will ever be answered."""
         return self._obituary is not None
 
+    @property
+    def trouble(self) -> Exception | None:
+        """What came of the latest request, if that was an error of the network."""
+        return self._trouble
+
     def await_start(self) -> None:
         """Wait until client and managers are made.
 

@@ -98,7 +98,7 @@ class OffsetFlows:
         while True:
             standing = self._subscription.get(partition)
             if standing is None:
-                raise ConfigException(f"{partition} is not assigned to this consumer")
+                raise self._subscription.not_assigned(partition)
             if standing.position is not None and not standing.validating:
                 return standing.position
             if standing.lacking is not None:
@@ -111,7 +111,10 @@ class OffsetFlows:
                 continue
             self._mailbox.raise_if_woken()
             if time.monotonic() >= deadline:
-                raise TimeoutException(f"the position of {partition} was not found in time")
+                error = standing.asked.last_error if standing.asked is not None else None
+                error = error or self._network.trouble
+                because = f"; last error: {error}" if error is not None else ""
+                raise TimeoutException(f"the position of {partition} was not found in time{because}")
 
     def _known_or_gone(self, partition: TopicPartition) -> bool:
         standing = self._subscription.get(partition)

@@ -92,12 +92,23 @@ class OffsetsManager:
             leader = self._metadata.leader(partition)
             if leader is None:
                 self._stale(partition.topic)
-                if code := self._metadata.topic_error(partition.topic):
-                    question.call.last_error = broker_error(code, f"topic {partition.topic!r}")
+                question.call.last_error = self._why_leaderless(partition) or question.call.last_error
                 continue
             by_leader.setdefault(leader, {}).setdefault(partition.topic, {})[partition.partition] = timestamp
             question.in_flight.add(partition)
         return [self._unsent(question, leader, topics) for leader, topics in by_leader.items()]
+
+    def _why_leaderless(self, partition: TopicPartition) -> KafkaException | None:
+        """Return what metadata has against a partition, None if it is not known yet."""
+        if code := self._metadata.topic_error(partition.topic):
+            return broker_error(code, f"topic {partition.topic!r}")
+        numbers = self._metadata.partitions(partition.topic)
+        if numbers is None:
+            return None
+        if partition.partition not in numbers:
+            there = f"topic {partition.topic!r} has {len(numbers)} partitions"
+            return broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition}: {there}")
+        return broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition}: it has no leader now")
 
     def _unsent(self, question: _Question, leader: int, topics: Mapping[str, Mapping[int, int]]) -> Unsent:
         asked = {p for p in question.in_flight if p.partition in topics.get(p.topic, {})}

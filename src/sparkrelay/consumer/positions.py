@@ -76,6 +76,7 @@ class PositionsManager:
         if fresh and self._commits is not None:
             call = Call("fetching committed offsets", math.inf)
             call.future.add_done_callback(lambda done: self._take_committed(lookup, fresh, done))
+            self._subscription.asking(lookup, fresh, call)
             self._commits.fetch(call, fresh)
         elif fresh:
             self._without_offset(lookup, fresh)
@@ -139,6 +140,7 @@ class PositionsManager:
             self._notify()
 
         call.future.add_done_callback(take)
+        self._subscription.asking(lookup, wanted, call)
         self._offsets.ask(call, wanted, read_committed=self._read_committed)
 
     def _give_back(self, lookup: int, partitions: frozenset[TopicPartition], error: BaseException) -> None:

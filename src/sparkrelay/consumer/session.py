@@ -339,6 +339,8 @@ class Session:
         match event:
             case ErrorRaised(OffsetOutOfRangeException(partitions=lacking)) if lacking and self._all_placed(lacking):
                 return False, None  # the application went somewhere with seek() meanwhile
+            case ErrorRaised(topic=str(topic)) if not self.subscription.concerns(topic):
+                return False, None  # the application went on to other topics meanwhile
             case ErrorRaised():
                 if event.fatal:
                     self._group_failure = event.error

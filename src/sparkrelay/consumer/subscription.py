@@ -22,8 +22,9 @@ from sparkrelay.errors import ConfigException
 if TYPE_CHECKING:
     import re
     import uuid
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
+    from sparkrelay.consumer.events import Call
     from sparkrelay.types import TopicPartition
 
 __all__ = ["Checked", "LeaderView", "Standing", "SubscriptionState"]
@@ -65,9 +66,11 @@ class Standing:
         paused: the application wants no records now.
         held_back: not to be fetched: it is being revoked, or ``on_assigned`` has not returned yet.
         going: ``on_revoked`` or ``on_lost`` has it; it is dropped when that returns.
+        unwanted: the application no longer subscribes to its topic; the group will take it away.
         lost: others may have it by now; never again to be read before it was dropped and given anew.
         end: last known end of what may be read, -1 if unknown.
         end_asked: whether the end is being asked for.
+        asked: what looks the position up just now; its ``last_error`` says why that takes so long.
         lacking: why there is no position, and will be none until somebody seeks; None otherwise.
     """
 
@@ -82,9 +85,11 @@ class Standing:
     paused: bool = False
     held_back: bool = False
     going: bool = False
+    unwanted: bool = False
     lost: bool = False
     end: int = -1
     end_asked: bool = False
+    asked: Call | None = None
     lacking: Exception | None = None
 
     @property
@@ -94,6 +99,7 @@ class Standing:
             self.position is not None
             and not self.paused
             and not self.held_back
+            and not self.unwanted
             and not self.lost
             and not self.validating
             and not self.recreated
@@ -105,7 +111,7 @@ class Standing:
         self.checked_epoch = -1
         self.validating = self.recreated = False
         self.looking_up = 0
-        self.lacking = None
+        self.lacking = self.asked = None
 
 
 class SubscriptionState:
@@ -149,12 +155,26 @@ class SubscriptionState:
         """Whether the consumer is to be a group member, for topics or for a pattern that may match none yet."""
         return bool(self._topics) or self._pattern is not None
 
+    def concerns(self, topic: str) -> bool:
+        """Tell whether the application wants to read a topic."""
+        with self._lock:
+            return topic in self._topics or any(
+                partition.topic == topic and not standing.unwanted for partition, standing in self._standings.items()
+            )
+
     def subscribe(self, topics: Collection[str], pattern: re.Pattern[str] | None = None) -> None:
-        """Become a member for ``topics``, or for those that match ``pattern``."""
+        """Become a member for ``topics``, or for those that match ``pattern``.
+
+        Other topics are held until the group has rebalanced, but nothing more is returned of them.
+        """
         with self._lock:
             if self._by_hand:
                 raise ConfigException("subscribe() after assign(): call unsubscribe() first, one consumer does either")
             self._topics, self._pattern = frozenset(topics), pattern
+            self._changes += 1
+            for partition, standing in self._standings.items():
+                wanted = partition.topic in self._topics or (pattern is not None and pattern.fullmatch(partition.topic))
+                standing.unwanted = not wanted
 
     def match(self, topics: Collection[str]) -> None:
         """Set the topics that the pattern stands for now, unless the application gave it up meanwhile."""
@@ -177,6 +197,9 @@ class SubscriptionState:
             self._replace(partitions)
             for partition in new:
                 self._standings[partition].held_back = True
+            for partition, standing in self._standings.items():
+                # With a pattern it is the broker, or the group's leader, who says what matches.
+                standing.unwanted = self._pattern is None and partition.topic not in self._topics
 
     def _replace(self, partitions: Collection[TopicPartition]) -> None:
         self._changes += 1
@@ -423,6 +446,14 @@ class SubscriptionState:
                     found[partition] = standing.reset
             return self._lookups, found
 
+    def asking(self, lookup: int, partitions: Iterable[TopicPartition], call: Call) -> None:
+        """Note what looks positions up."""
+        with self._lock:
+            for partition in partitions:
+                standing = self._standings.get(partition)
+                if standing is not None and standing.looking_up == lookup:
+                    standing.asked = call
+
     def found(self, partition: TopicPartition, lookup: int, offset: int, leader_epoch: int = -1) -> None:
         """Set a position that was looked up, unless the application went elsewhere meanwhile."""
         with self._lock:
@@ -448,6 +479,15 @@ class SubscriptionState:
     def _require(self, partition: TopicPartition) -> Standing:
         standing = self._standings.get(partition)
         if standing is None:
-            held = ", ".join(map(str, sorted(self._standings)[:5])) or "none"
-            raise ConfigException(f"{partition} is not assigned to this consumer (assigned: {held})")
+            raise self.not_assigned(partition)
         return standing
+
+    def not_assigned(self, partition: TopicPartition) -> ConfigException:
+        """Return the error for a partition that is not held."""
+        held = ", ".join(map(str, sorted(self.assigned)[:5])) or "none"
+        remedy = (
+            "name it in assign()"
+            if self._by_hand
+            else "poll() until it is assigned, use on_assigned of subscribe(), or assign() it"
+        )
+        return ConfigException(f"{partition} is not assigned to this consumer (assigned: {held}); {remedy}")

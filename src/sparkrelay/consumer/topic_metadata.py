@@ -53,6 +53,7 @@ class TopicMetadataManager:
         max_age: seconds after which topics are looked at again.
         state: pauses between attempts.
         fail: called with errors that asking again does not change.
+        refused: called with a wanted topic that the broker refuses, and its error; by default ``fail`` is.
     """
 
     def __init__(
@@ -62,11 +63,13 @@ class TopicMetadataManager:
         max_age: float,
         state: RequestState,
         fail: Callable[[KafkaException], None],
+        refused: Callable[[str, KafkaException], None] | None = None,
     ) -> None:
         self._metadata = metadata
         self._max_age = max_age
         self._state = state
         self._fail = fail
+        self._tell_refused = refused if refused is not None else lambda _, error: fail(error)
         self._wanted: frozenset[str] = frozenset()
         self._all = False
         self._stale: set[str] = set()
@@ -112,9 +115,13 @@ class TopicMetadataManager:
 
     def refusal(self, topics: Iterable[str]) -> KafkaException | None:
         """Return the error for the first of ``topics`` that the broker refused when it was last asked."""
+        first = self._first_refused(topics)
+        return first[1] if first is not None else None
+
+    def _first_refused(self, topics: Iterable[str]) -> tuple[str, KafkaException] | None:
         for topic in sorted(topics):
             if (code := self._metadata.topic_error(topic)) in _REFUSED:
-                return broker_error(code, f"topic {topic!r}")
+                return topic, broker_error(code, f"topic {topic!r}")
         return None
 
     def poll(self, now: float) -> PollResult:
@@ -179,8 +186,8 @@ class TopicMetadataManager:
         self._not_before = now + _PAUSE_SECONDS
         for ask in asks:
             ask.done()
-        if (refusal := self.refusal(self._wanted)) is not None:
-            self._fail(refusal)
+        if (refused := self._first_refused(self._wanted)) is not None:
+            self._tell_refused(*refused)
 
     def _refused(self, asks: list[_Ask], error: KafkaException) -> None:
         lasting = [ask for ask in asks if ask.failed is None]

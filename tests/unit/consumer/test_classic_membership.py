@@ -246,6 +246,18 @@ def test_expelled_while_preparing_loses_what_the_application_still_holds(group):
     assert group.step(JoinNeeded).hold is Hold.LOSE
 
 
+def test_the_log_tells_a_silent_member_from_one_that_kept_a_rebalance_waiting(group, caplog):
+    group.settle()
+    group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert "it was silent for session.timeout.ms=" in caplog.text
+    group.settle()
+    group.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    caplog.clear()
+    group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert "kept a rebalance waiting for max.poll.interval.ms=" in caplog.text
+    assert "session.timeout.ms" not in caplog.text
+
+
 def test_answers_to_heartbeats_of_an_earlier_life_mean_nothing_though_the_generation_is_the_same(driver):
     """A static member that joins a stable group again gets its old generation."""
     group = Group(driver, group_instance_id="static")

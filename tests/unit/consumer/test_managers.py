@@ -622,6 +622,14 @@ def test_end_offsets_are_one_round_trip_to_each_leader(listing, make_call):
     assert call.future.result(0) == {T0: 10, T1: 20}
 
 
+def test_a_partition_that_is_not_there_is_the_reason_that_its_offsets_take_too_long(listing, make_call):
+    call = make_call()
+    listing.ask(call, {TopicPartition("t", 7): LATEST}, read_committed=True)
+    assert listing.driver.poll() == []
+    assert listing.stale_ == ["t"]
+    assert str(call.last_error).startswith("t-7: topic 't' has 2 partitions: UNKNOWN_TOPIC_OR_PARTITION (3)")
+
+
 def test_only_partitions_that_moved_are_asked_for_again(listing, make_call):
     call = make_call()
     listing.ask(call, {T0: LATEST, T1: LATEST}, read_committed=False)

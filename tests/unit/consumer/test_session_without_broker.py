@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pyarrow as pa
 import pytest
 
+from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.consumer import Consumer, session
+from sparkrelay.consumer.events import ErrorRaised
 from sparkrelay.consumer.fetching import Fetched
-from sparkrelay.errors import ConfigException, DisconnectException, OffsetOutOfRangeException
+from sparkrelay.errors import (
+    AuthorizationException,
+    ConfigException,
+    DisconnectException,
+    OffsetOutOfRangeException,
+    TimeoutException,
+)
 from sparkrelay.records.encode import encode
 from sparkrelay.types import TopicPartition
 
@@ -112,3 +121,51 @@ def test_nothing_changes_if_one_of_several_partitions_is_not_assigned(make, meth
             getattr(consumer, method)(given)
         assert consumer.paused() == before
         assert [consumer._session.subscription.get(p).position for p in (T0, T1)] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda c, p: c.seek(p, 1),
+        lambda c, p: c.seek_to_end([p]),
+        lambda c, p: c.pause([p]),
+        lambda c, p: c.lag(p),
+        lambda c, p: c.position(p),
+    ],
+)
+def test_what_is_not_assigned_is_named_with_what_to_do(make, call):
+    with pytest.raises(ConfigException, match=r"u-0 is not assigned.*assigned: t-0, t-1.*name it in assign\(\)"):
+        call(make(), TopicPartition("u", 0))
+    member = make({"group.id": "g", "enable.auto.commit": "false"})
+    member.unsubscribe()
+    member.subscribe(["u"])
+    with pytest.raises(ConfigException, match=r"u-0 is not assigned.*assigned: none.*poll\(\) until.*on_assigned"):
+        call(member, TopicPartition("u", 0))
+
+
+@pytest.mark.parametrize("unwanted", ["assign", "subscribe"])
+def test_the_refusal_of_a_topic_that_nobody_wants_any_more_is_not_raised(make, unwanted):
+    consumer = make({"group.id": "g", "enable.auto.commit": "false"})
+    if unwanted == "subscribe":
+        consumer.unsubscribe()
+        consumer.subscribe(["t"])
+    refusal = broker_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic 'u'")
+    consumer._session.mailbox.put(ErrorRaised(refusal, topic="u"))
+    assert consumer.poll(0).num_rows == 0
+    consumer._session.mailbox.put(ErrorRaised(refusal, topic="t"))
+    with pytest.raises(AuthorizationException, match="topic 'u'"):
+        consumer.poll(0)
+    consumer._session.mailbox.put(ErrorRaised(refusal))
+    with pytest.raises(AuthorizationException, match="topic 'u'"):
+        consumer.poll(0)
+
+
+def test_a_position_that_is_not_found_in_time_says_why(make):
+    consumer = make({"auto.offset.reset": "earliest", "retry.backoff.ms": 1})
+    consumer.assign([TopicPartition("u", 0)])
+    with pytest.raises(TimeoutException):
+        consumer.end_offsets([T0], timeout=0.01)
+    while consumer._session.network.trouble is None:
+        time.sleep(0.01)
+    with pytest.raises(TimeoutException, match=r"u-0.*last error: .*127\.0\.0\.1:1"):
+        consumer.position(("u", 0), timeout=0.01)
