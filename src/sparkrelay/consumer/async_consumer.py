@@ -24,7 +24,7 @@ from sparkrelay.consumer.face import Face
 from sparkrelay.consumer.flows import awaiting
 from sparkrelay.consumer.offsets import EARLIEST, LATEST
 from sparkrelay.consumer.session import Session
-from sparkrelay.errors import ConcurrentModificationError
+from sparkrelay.errors import ConcurrentModificationError, DisconnectException
 
 if TYPE_CHECKING:
     import re
@@ -72,7 +72,7 @@ class AsyncConsumer(Face):
     """Reads topics, alone or as a member of a group, for asyncio. ``Consumer`` says what each method does.
 
     Used by one task at a time; ``wakeup`` may be called from any task or thread. It belongs to the event loop that
-    uses it first. ``async for table in consumer`` goes through tables that are not empty.
+    uses it first. ``async for table in consumer`` goes through tables that are not empty, until the consumer is closed.
 
     Args:
         config: Kafka's consumer settings by their dotted keys, see ``ConsumerConfig``.
@@ -135,11 +135,18 @@ class AsyncConsumer(Face):
         await self.close()
 
     def __aiter__(self) -> Self:
+        if self._session.closed:
+            raise DisconnectException("the consumer is closed", retriable=False)
         return self
 
     async def __anext__(self) -> pa.Table:
         while True:
-            table = await self.poll(_ITERATION_SECONDS)
+            try:
+                table = await self.poll(_ITERATION_SECONDS)
+            except DisconnectException:
+                if self._session.closed:
+                    raise StopAsyncIteration from None
+                raise
             if table.num_rows:
                 return table
 

@@ -7,6 +7,7 @@ It does not leave its group, for that takes an answer of the broker, and callbac
 
 from __future__ import annotations
 
+import os
 import warnings
 import weakref
 from typing import TYPE_CHECKING, TypeVar
@@ -24,7 +25,7 @@ R = TypeVar("R")
 
 def close_if_forgotten(face: object, network: Outlet, client_id: str) -> Callable[[], object]:
     """Close the connections when a face is garbage-collected; return what calls that off."""
-    finalizer = weakref.finalize(face, _close, network, client_id)
+    finalizer = weakref.finalize(face, _close, network, client_id, os.getpid())
     finalizer.atexit = False  # the process ends, and with it the connections
     return finalizer.detach
 
@@ -41,10 +42,10 @@ def not_holding(method: Callable[[A], R]) -> Callable[[A], R]:
     return call
 
 
-def _close(network: Outlet, client_id: str) -> None:
+def _close(network: Outlet, client_id: str, process: int) -> None:
     """Wait for nothing: this may run in any thread, between any two lines."""
-    if network.dead:
-        return
+    if network.dead or process != os.getpid():
+        return  # in a forked process: the consumer is the other one's
     network.ask_to_stop()
     warnings.warn(
         f"the consumer with client.id={client_id!r} was never closed: it did not leave its group, and what it read "

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import traceback
+import warnings
 
 import pytest
 
@@ -87,6 +89,22 @@ def test_closing_in_a_forked_process_lets_go_and_leaves_the_parent_alone(consume
     assert consumer.poll(0.01).num_rows == 0
     with pytest.raises(TimeoutException):
         consumer.end_offsets([T0], timeout=0.01)
+
+
+def test_forgetting_in_a_forked_process_does_nothing():
+    consumers = [Consumer(CONFIG)]
+
+    def work():
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            consumers.clear()
+            gc.collect()
+        return [str(each.message) for each in heard if each.category is ResourceWarning]
+
+    assert in_child(work) == "[]"
+    consumers[0].assign([T0])
+    assert consumers[0].poll(0.01).num_rows == 0
+    consumers[0].close(0)
 
 
 def test_a_shared_network_thread_serves_no_forked_process():
