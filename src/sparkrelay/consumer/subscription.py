@@ -197,9 +197,10 @@ class SubscriptionState:
             self._replace(partitions)
             for partition in new:
                 self._standings[partition].held_back = True
+            # With a pattern it is the broker, or the group's leader, who says what matches.
+            by_name = self._pattern is None and bool(self._topics)
             for partition, standing in self._standings.items():
-                # With a pattern it is the broker, or the group's leader, who says what matches.
-                standing.unwanted = self._pattern is None and partition.topic not in self._topics
+                standing.unwanted = by_name and partition.topic not in self._topics
 
     def _replace(self, partitions: Collection[TopicPartition]) -> None:
         self._changes += 1
