@@ -218,15 +218,15 @@ class CommitManager:
                     continue
                 partition = TopicPartition(name, answer.partition_index)
                 where = f"{commit.call.what}: {partition}"
-                if code == ErrorCode.UNKNOWN_TOPIC_ID:
-                    # A coordinator may hear of a new topic later than others, so the metadata decides whether it is
-                    # gone, before this is repeated.
+                if code in _GONE and partition in commit.offsets:
+                    # A coordinator may hear of a new topic later than others: before this is repeated, the metadata
+                    # decides whether it is gone.
                     self._stale_topic(name)
-                if code in _GONE and commit.automatic and partition in commit.offsets:
-                    # A topic that was deleted does not come back, and the group waits for us; the others may be refused
-                    # for something that passes.
-                    gone.add(partition)
-                    continue
+                    if commit.automatic or (partition in commit.found_in and not commit.retry):
+                        # A topic that was deleted does not come back, and the group waits for us; the others may be
+                        # refused for something that passes.
+                        gone.add(partition)
+                        continue
                 self._coordinator.moved(code)
                 if code in _FENCED:
                     if place is not None and place == self._place():
@@ -287,7 +287,7 @@ class CommitManager:
             names = {topic_id: name for name, topic_id in ids.items()}
             for topic in group.topics:
                 name = topic.name or names.get(topic.topic_id, "")
-                if self._metadata.topic_id(name) != ids.get(name):
+                if name in ids and self._metadata.topic_id(name) != ids[name]:
                     # It was made again while we asked: the offset may be of either.
                     code = code or ErrorCode.UNKNOWN_TOPIC_ID
                 for answer in topic.partitions:
