@@ -22,7 +22,7 @@ from sparkrelay.errors import ConfigException
 if TYPE_CHECKING:
     import re
     import uuid
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from sparkrelay.types import TopicPartition
 
