@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from sparkrelay.consumer.committed_offsets import OffsetAndMetadata
 from sparkrelay.consumer.events import Wait
 from sparkrelay.consumer.flows import attempt, first_failure, outcome
-from sparkrelay.errors import SparkRelayError, TimeoutException
+from sparkrelay.errors import SparkRelayError, TimeoutException, UnknownTopicException
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -173,6 +173,8 @@ class AsyncCommits:
         try:
             call = self._calls.commit(offsets, deadline, retry=True, automatic=True)
             yield from outcome(call, self._mailbox, interruptible=False)
+        except UnknownTopicException as error:
+            _log.warning("automatic commit: %s", error)  # it names them; the others are committed
         except SparkRelayError as error:
             _log.warning("automatic commit failed: %s; not committed: %s", error, _named(offsets))
 

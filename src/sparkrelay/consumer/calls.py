@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.committed_offsets import OffsetsToCommit
     from sparkrelay.consumer.config import ConsumerConfig
     from sparkrelay.consumer.network import Outlet
+    from sparkrelay.consumer.subscription import SubscriptionState
     from sparkrelay.types import TopicPartition
 
 __all__ = ["Calls"]
@@ -29,11 +30,13 @@ class Calls:
     Args:
         network: answers.
         config: the consumer's settings.
+        subscription: knows in which topics positions were found.
     """
 
-    def __init__(self, network: Outlet, config: ConsumerConfig) -> None:
+    def __init__(self, network: Outlet, config: ConsumerConfig, subscription: SubscriptionState) -> None:
         self._network = network
         self._config = config
+        self._subscription = subscription
 
     def deadline(self, timeout: float | None = None) -> float:
         """Return the monotonic time that is ``timeout`` seconds away; None is ``default.api.timeout.ms``."""
@@ -43,7 +46,10 @@ class Calls:
     def commit(self, offsets: OffsetsToCommit, deadline: float, *, retry: bool, automatic: bool = False) -> Call:
         """Commit offsets; see ``events.Commit``."""
         call = Call("committing offsets", deadline)
-        self._network.submit(Commit(call, wire_offsets(offsets), retry, automatic), call)
+        wanted = wire_offsets(offsets)
+        # Now: the application may seek, or give partitions up, before the commit goes out.
+        found_in = self._subscription.topic_ids(wanted)
+        self._network.submit(Commit(call, wanted, retry, automatic, found_in), call)
         return call
 
     def committed(self, partitions: frozenset[TopicPartition], deadline: float) -> Call:

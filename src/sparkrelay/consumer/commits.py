@@ -2,7 +2,8 @@
 
 Commits go out in the order in which they were asked for, over one connection. Nothing goes out behind one that may be
 repeated before it is decided: a repeated older commit must not overwrite a newer one. What to commit was decided by the
-application thread, from what ``poll`` had returned to it (KAFKA-18641).
+application thread, from what ``poll`` had returned to it (KAFKA-18641). Offsets of a topic that is there no more are
+left out, and the others committed: see ``offset_requests``.
 """
 
 from __future__ import annotations
@@ -12,26 +13,34 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
-from sparkrelay.client.messages import OffsetCommitRequest, OffsetFetchRequest
 from sparkrelay.consumer.coordinator import GROUP_LANE
+from sparkrelay.consumer.offset_requests import (
+    commit_request,
+    fetch_request,
+    gone_error,
+    ids_by_topic,
+    sort_out,
+    topic_names,
+)
 from sparkrelay.consumer.requests import NOTHING, PollResult, RequestState, Unsent
 from sparkrelay.errors import CommitFailedException, KafkaException
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import uuid
+    from collections.abc import Callable, Mapping
 
+    from sparkrelay.client.metadata import Metadata
     from sparkrelay.consumer.assignor import GroupMetadata
     from sparkrelay.consumer.coordinator import CoordinatorManager
     from sparkrelay.consumer.events import Call, Commit
 
 __all__ = ["CommitManager", "Committed"]
 
-#: Newer versions name topics by id only.
-_LAST_VERSION_WITH_NAMES: Final = 9
 #: Heartbeats stand behind them: the broker takes one request of a connection at a time.
 _MOST_UNDER_WAY: Final = 10
 _FENCED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND})
+_GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _OUTDATED: Final = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
 #: Committed offsets: (offset, leader epoch, metadata); partitions without one are missing.
@@ -44,6 +53,8 @@ class CommitManager:
     Args:
         group_id: whose offsets.
         coordinator: where to.
+        metadata: which topics there are.
+        stale: called with a topic that may be another one by now.
         place: returns the member's place in the group, None for a consumer that assigns by hand.
         fenced: called with the code that says that the group goes on without us.
         member_reads: whether committed offsets are asked for as a member, so that they are none of an older epoch
@@ -56,6 +67,8 @@ class CommitManager:
         group_id: str,
         *,
         coordinator: CoordinatorManager,
+        metadata: Metadata,
+        stale: Callable[[str], None],
         place: Callable[[], GroupMetadata | None],
         fenced: Callable[[int], None],
         member_reads: bool = False,
@@ -63,6 +76,8 @@ class CommitManager:
     ) -> None:
         self._group_id = group_id
         self._coordinator = coordinator
+        self._metadata = metadata
+        self._stale_topic = stale
         self._place = place
         self._fenced = fenced
         self._member_reads = member_reads
@@ -150,45 +165,30 @@ class CommitManager:
                 )
             )
             return None
-        topics: dict[str, list[Any]] = {}
-        make = OffsetCommitRequest.OffsetCommitRequestTopic
-        for partition, (offset, epoch, text) in commit.offsets.items():
-            topics.setdefault(partition.topic, []).append(
-                make.OffsetCommitRequestPartition(
-                    partition_index=partition.partition,
-                    committed_offset=offset,
-                    committed_leader_epoch=epoch,
-                    committed_metadata=text,
-                )
-            )
-        request = OffsetCommitRequest(
-            group_id=self._group_id,
-            generation_id_or_member_epoch=-1 if place is None else place.generation,
-            member_id="" if place is None else place.member_id,
-            group_instance_id=None if place is None else place.group_instance_id,
-            topics=[make(name=name, partitions=parts) for name, parts in topics.items()],
-            min_version=7,
-            max_version=_LAST_VERSION_WITH_NAMES,
-        )
+        ids, gone = sort_out(commit.offsets, commit.found_in, self._metadata)
+        offsets = {p: offset for p, offset in commit.offsets.items() if p not in gone}
+        if not offsets:
+            commit.call.fail(gone_error(commit.call.what, gone, commit.offsets))
+            return None
+        request = commit_request(self._group_id, place, offsets, ids)
+        names = topic_names(ids)
         self._under_way += 1
         if commit.retry:
             self._commit_state.sent()
 
         def handle(message: Any, error: KafkaException | None, now: float) -> None:
             self._under_way -= 1
-            if self._committed(commit, place, message, error, now):
+            if error is None:
+                error = self._first_error(commit, place, message, names, gone)
+            else:
+                self._coordinator.lost(error)
+            if self._committed(commit, error, now):
                 self._commits.appendleft((commit, as_member))
 
         return Unsent(request, handle, node, GROUP_LANE)
 
-    def _committed(
-        self, commit: Commit, place: GroupMetadata | None, message: Any, error: KafkaException | None, now: float
-    ) -> bool:
-        """Take an answer; return whether the commit is to be repeated."""
-        if error is None:
-            error = self._first_error(commit, place, message)
-        else:
-            self._coordinator.lost(error)
+    def _committed(self, commit: Commit, error: KafkaException | None, now: float) -> bool:
+        """Take an outcome; return whether the commit is to be repeated."""
         if error is not None and error.retriable and commit.retry and not commit.call.done:
             commit.call.last_error = error
             self._commit_state.failed(now)
@@ -201,20 +201,32 @@ class CommitManager:
             commit.call.fail(error)
         return False
 
-    def _first_error(self, commit: Commit, place: GroupMetadata | None, message: Any) -> KafkaException | None:
-        gone: KafkaException | None = None
+    def _first_error(
+        self,
+        commit: Commit,
+        place: GroupMetadata | None,
+        message: Any,
+        names: Mapping[uuid.UUID, str],
+        left_out: frozenset[TopicPartition],
+    ) -> KafkaException | None:
+        gone = set(left_out)
         for topic in message.topics:
+            name = topic.name or names.get(topic.topic_id, "")
             for answer in topic.partitions:
                 code = answer.error_code
                 if not code:
                     continue
-                where = f"{commit.call.what}: {TopicPartition(topic.name, answer.partition_index)}"
-                if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and commit.automatic:
-                    # A topic that was deleted does not come back, and the group waits for us; the others may be refused
-                    # for something that passes.
-                    gone = broker_error(code, where)
-                    gone.retriable = False
-                    continue
+                partition = TopicPartition(name, answer.partition_index)
+                where = f"{commit.call.what}: {partition}"
+                if code in _GONE and partition in commit.offsets:
+                    # A coordinator may hear of a new topic later than others: before this is repeated, the metadata
+                    # decides whether it is gone.
+                    self._stale_topic(name)
+                    if commit.automatic or (partition in commit.found_in and not commit.retry):
+                        # A topic that was deleted does not come back, and the group waits for us; the others may be
+                        # refused for something that passes.
+                        gone.add(partition)
+                        continue
                 self._coordinator.moved(code)
                 if code in _FENCED:
                     if place is not None and place == self._place():
@@ -232,7 +244,7 @@ class CommitManager:
                         f"{commit.call.what}: group {self._group_id!r} is rebalancing; call poll() and commit again"
                     )
                 return broker_error(code, where)
-        return gone
+        return gone_error(commit.call.what, gone, commit.offsets) if gone else None
 
     def _stale(self, commit: Commit) -> CommitFailedException:
         """The group is an epoch further: if we are still in it, a heartbeat tells us, and the commit is repeated."""
@@ -246,39 +258,21 @@ class CommitManager:
     # -- asking for committed offsets ----------------------------------------------------------------------------------
 
     def _fetch(self, node: int, call: Call, partitions: frozenset[TopicPartition], state: RequestState) -> Unsent:
-        topics: dict[str, list[int]] = {}
-        for partition in sorted(partitions):
-            topics.setdefault(partition.topic, []).append(partition.partition)
-        group = OffsetFetchRequest.OffsetFetchRequestGroup
         place = self._place() if self._member_reads else None
         member = place if place is not None and place.generation >= 0 else None
-        request = OffsetFetchRequest(
-            groups=[
-                group(
-                    group_id=self._group_id,
-                    member_id=None if member is None else member.member_id,
-                    member_epoch=-1 if member is None else member.generation,
-                    topics=[
-                        group.OffsetFetchRequestTopics(name=name, partition_indexes=parts)
-                        for name, parts in topics.items()
-                    ],
-                )
-            ],
-            # Offsets of a transaction that is not decided yet are waited for (KIP-447).
-            require_stable=True,
-            min_version=8,
-            max_version=_LAST_VERSION_WITH_NAMES,
-        )
+        ids = ids_by_topic(partitions, self._metadata)
+        request = fetch_request(self._group_id, member, partitions, ids)
         state.sent()
 
         def handle(message: Any, error: KafkaException | None, now: float) -> None:
-            self._fetched((call, partitions, state), message, error, now)
+            self._fetched((call, partitions, state), ids, message, error, now)
 
         return Unsent(request, handle, node, GROUP_LANE)
 
     def _fetched(
         self,
         fetch: tuple[Call, frozenset[TopicPartition], RequestState],
+        ids: Mapping[str, uuid.UUID],
         message: Any,
         error: KafkaException | None,
         now: float,
@@ -290,11 +284,18 @@ class CommitManager:
         else:
             group = message.groups[0]
             code = group.error_code
+            names = {topic_id: name for name, topic_id in ids.items()}
             for topic in group.topics:
+                name = topic.name or names.get(topic.topic_id, "")
+                if name in ids and self._metadata.topic_id(name) != ids[name]:
+                    # It was made again while we asked: the offset may be of either.
+                    code = code or ErrorCode.UNKNOWN_TOPIC_ID
                 for answer in topic.partitions:
                     code = code or answer.error_code
+                    if answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
+                        self._stale_topic(name)
                     if answer.committed_offset >= 0:
-                        partition = TopicPartition(topic.name, answer.partition_index)
+                        partition = TopicPartition(name, answer.partition_index)
                         text = answer.metadata or ""
                         found[partition] = answer.committed_offset, answer.committed_leader_epoch, text
             self._coordinator.moved(code)

@@ -216,6 +216,7 @@ class Consumer(Face):
 
         Raises:
             CommitFailedException: the group went on without this consumer.
+            UnknownTopicException: a topic was deleted, or deleted and created again; all others are committed.
             TimeoutException: it was not done within ``timeout``, by default ``default.api.timeout.ms``.
         """
         self._run(self._session.offsets.commit(offsets, timeout))

@@ -266,6 +266,8 @@ class ConsumerCore:
         self._commits = CommitManager(
             group_id,
             coordinator=coordinator,
+            metadata=self._metadata,
+            stale=self._topics.stale,
             place=place,
             fenced=membership.fenced,
             member_reads=broker_assigns,

@@ -25,6 +25,7 @@ from sparkrelay.errors import ConfigException, TimeoutException, WakeupException
 
 if TYPE_CHECKING:
     import re
+    import uuid
     from collections.abc import Callable, Mapping
 
     from sparkrelay.consumer.assignor import ClusterView, GroupMetadata, MemberAssignment, MemberSubscription
@@ -154,12 +155,14 @@ class Commit:
         offsets: what to commit.
         retry: whether it is repeated until the call's deadline if that may help.
         automatic: whether nobody asked for it; it is not repeated for a topic that is not there.
+        found_in: ids of the topics in which positions were found; partitions without such a position are missing.
     """
 
     call: Call
     offsets: Mapping[TopicPartition, tuple[int, int, str]]
     retry: bool
     automatic: bool = False
+    found_in: Mapping[TopicPartition, uuid.UUID] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ class Session:
         self.closed = False
         self.network = attach(network, self.config, self.mailbox, not_holding(self._make_core))
         self._not_forgotten = close_if_forgotten(face, self.network, self.config.client.client_id)
-        self.calls = Calls(self.network, self.config)
+        self.calls = Calls(self.network, self.config, self.subscription)
         self._commits = AsyncCommits(
             self.calls,
             self.mailbox,

@@ -332,6 +332,12 @@ class SubscriptionState:
                 if s.position is not None and not s.recreated
             }
 
+    def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, uuid.UUID]:
+        """Return the ids of the topics that positions belong to, as far as there are any."""
+        with self._lock:
+            found = ((p, self._standings.get(p)) for p in partitions)
+            return {p: s.topic_id for p, s in found if s is not None and s.topic_id is not None}
+
     def fetchable(self) -> dict[TopicPartition, int]:
         """Return the positions of partitions that may be fetched, in a stable order."""
         with self._lock:

@@ -52,6 +52,28 @@ def read():
     return read
 
 
+@pytest.fixture
+def make_again(kafka_admin, wait_until):
+    """`make_again(topic, absent_seconds=0)`: delete a topic and make one of the same name."""
+    from confluent_kafka import KafkaException as ConfluentError
+    from confluent_kafka.admin import NewTopic
+
+    def make(topic, absent_seconds=0):
+        kafka_admin.delete_topics([topic])[topic].result(30)
+        time.sleep(absent_seconds)
+
+        def made():
+            try:
+                kafka_admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result(30)
+            except ConfluentError:
+                return False
+            return True
+
+        wait_until(made, f"topic {topic} could not be made again")
+
+    return make
+
+
 class Member:
     """A group member that polls in its own thread and notes what happens to it."""
 

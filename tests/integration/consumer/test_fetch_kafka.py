@@ -158,27 +158,6 @@ def test_one_partition_with_large_records_does_not_starve_others(make_consumer, 
 # -- topics that are made again ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def make_again(kafka_admin, wait_until):
-    """Delete a topic and make one of the same name."""
-    from confluent_kafka import KafkaException as ConfluentError
-    from confluent_kafka.admin import NewTopic
-
-    def make(topic):
-        kafka_admin.delete_topics([topic])[topic].result(30)
-
-        def made():
-            try:
-                kafka_admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result(30)
-            except ConfluentError:
-                return False
-            return True
-
-        wait_until(made, f"topic {topic} could not be made again")
-
-    return make
-
-
 def test_a_remade_topic_fails_loudly_until_a_seek(
     make_consumer, make_topic, produce, read, make_again, wait_until, group
 ):

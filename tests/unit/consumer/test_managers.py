@@ -265,11 +265,14 @@ def test_a_coordinator_that_moved_keeps_its_connections(finding):
 
 
 class Committing:
-    def __init__(self, driver, make_state):
+    def __init__(self, driver, cluster, make_state):
         self.place, self.fenced, self.coordinator = GroupMetadata("g", 5, "m"), [], Located()
+        self.metadata, self.stale = cluster({"t": 2}), []
         self.manager = CommitManager(
             "g",
             coordinator=self.coordinator,
+            metadata=self.metadata,
+            stale=self.stale.append,
             place=lambda: self.place,
             fenced=self.fenced.append,
             make_state=make_state,
@@ -281,8 +284,8 @@ class Committing:
 
 
 @pytest.fixture
-def committing(driver, make_state):
-    return Committing(driver, make_state)
+def committing(driver, cluster, make_state):
+    return Committing(driver, cluster, make_state)
 
 
 def committed(code=0):
@@ -343,6 +346,8 @@ def test_a_member_asks_for_committed_offsets_under_its_epoch(committing, make_ca
     manager = CommitManager(
         "g",
         coordinator=committing.coordinator,
+        metadata=committing.metadata,
+        stale=committing.stale.append,
         place=lambda: committing.place,
         fenced=committing.fenced.append,
         member_reads=True,
