@@ -138,7 +138,7 @@ def test_a_callback_that_returns_too_early_is_found_at_once(access):
 
 def test_a_callback_that_returns_while_a_task_is_in_its_block_is_found_out(access):
     async def main():
-        children, go = [], asyncio.Event()
+        children, inside, go = [], asyncio.Event(), asyncio.Event()
 
         async def callback():
             key = access.require_key()
@@ -146,14 +146,14 @@ def test_a_callback_that_returns_while_a_task_is_in_its_block_is_found_out(acces
             async def child():
                 async with access.lend(key):
                     await call(access)
+                    inside.set()
                     await go.wait()
                     with pytest.raises(AccessKeyError, match="task 'late' may not use the consumer any more"):
                         await call(access)
                 await call(access)
 
             children.append(asyncio.create_task(child(), name="late"))
-            while not access._inside or len(access._stack) > 1:
-                await asyncio.sleep(0)
+            await inside.wait()
 
         async def outer():
             await callback()
