@@ -7,7 +7,6 @@ import linecache
 import sys
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -74,6 +73,13 @@ class Core:
         return ()
 
 
+class Face:
+    """What callbacks are given."""
+
+
+FACE = Face()
+
+
 class Consumers(Session):
     """A session whose managers are the test's, on a real network thread."""
 
@@ -85,7 +91,7 @@ class Consumers(Session):
 def make_session(network=None, **settings):
     common = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "enable.auto.commit": False}
     return Consumers(
-        SimpleNamespace(),
+        FACE,
         common | settings,
         AccessControl(),
         assignors=(),
