@@ -66,8 +66,12 @@ class Loop(NetworkSelector):  # type: ignore[misc]
         """
         self._woken = True
         if self._asleep:
-            self._asleep = False
-            super().wakeup()
+            try:
+                self._asleep = False
+                super().wakeup()
+            except BaseException:  # a signal handler raised: the next one must not rely on it
+                self._asleep = True
+                raise
 
     def _poll_once(self, timeout: float | None = None) -> None:
         if not self._poll_lock.acquire(blocking=False):

@@ -8,13 +8,17 @@ threads; all else is the same.
 What a thread or task carries is kept in ``threading.local`` or by task, and not in a ``ContextVar``: that would leak
 into child tasks and threads that nobody handed anything to. The key of a call is also kept in the frame of that call,
 so that nothing a callback does to the binding can make the call lose it.
+
+Whoever has entered ``with consumer.access(key)`` counts as inside until it leaves the block, also between its calls:
+KIP-944 knows only calls, so a callback that does not wait would be found out by chance. When the callback has returned
+its key is over, and lets nobody in any more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sparkrelay.errors import AccessKeyError, ConcurrentModificationError
 
@@ -23,12 +27,18 @@ if TYPE_CHECKING:
 
 __all__ = ["AccessControl", "AccessKey", "Carriers", "Lent", "Tasks", "Threads"]
 
+_OVER: Final = (
+    "its key is over, for the callback that handed it out has returned; a callback must wait for those whom it lets in"
+)
+
 
 class AccessKey:
     """Permission to call a consumer from within one of its callbacks. Compared by identity: it cannot be guessed."""
 
-    __slots__ = ("before", "holder")
+    __slots__ = ("before", "holder", "owner")
 
+    #: Whose key it is: that of one consumer is nothing to another.
+    owner: AccessControl
     #: The thread (its number) or task whose call made it.
     holder: Any
     #: What that thread or task carried before the call.
@@ -54,6 +64,9 @@ class Carriers(Protocol):
     def put(self, holder: Any, key: AccessKey | None) -> None:
         """Have a caller carry ``key``."""
 
+    def has_ended(self, holder: Any) -> bool:
+        """Whether a caller will never call again."""
+
 
 class Threads(threading.local):
     """Carriers of a blocking consumer. Each thread can see and change only what it carries itself."""
@@ -73,6 +86,11 @@ class Threads(threading.local):
     def put(self, _: Any, key: AccessKey | None) -> None:
         """Have the calling thread carry ``key``."""
         self.key = key
+
+    @staticmethod
+    def has_ended(holder: int) -> bool:
+        """Whether a thread is no more."""
+        return all(thread.ident != holder for thread in threading.enumerate())
 
 
 class Tasks:
@@ -109,6 +127,11 @@ class Tasks:
         elif holder in self._keys:
             del self._keys[holder]
 
+    @staticmethod
+    def has_ended(holder: asyncio.Task[Any]) -> bool:
+        """Whether a task is done."""
+        return holder.done()
+
 
 class AccessControl:
     """The key stack of one consumer.
@@ -117,7 +140,7 @@ class AccessControl:
         carriers: threads by default.
     """
 
-    __slots__ = ("_carriers", "_get", "_lock", "_me", "_put", "_stack")
+    __slots__ = ("_carriers", "_get", "_inside", "_lock", "_me", "_put", "_stack")
 
     def __init__(self, carriers: Carriers | None = None) -> None:
         self._carriers: Carriers = carriers if carriers is not None else Threads()
@@ -125,6 +148,8 @@ class AccessControl:
         # Reentrant, for signal handlers run between any two lines and may use the consumer.
         self._lock = threading.RLock()
         self._stack: list[AccessKey] = []
+        #: The ``with`` blocks that somebody is in.
+        self._inside: list[Lent] = []
 
     @property
     def key(self) -> AccessKey | None:
@@ -133,6 +158,8 @@ class AccessControl:
 
     @key.setter
     def key(self, key: AccessKey | None) -> None:
+        if key is not None:
+            self._require_mine("set_thread_access_key()", key)
         me = self._me()
         self._put(me, key)
         if isinstance(me, asyncio.Task):
@@ -160,13 +187,15 @@ class AccessControl:
 
         Raises:
             ConcurrentModificationError: somebody else is using the consumer.
+            AccessKeyError: the caller is in a ``with`` block whose key is over.
         """
         stack, key = self._stack, AccessKey()
+        key.owner = self
         me = key.holder = self._me()
         mine = key.before = self._get(me)
         with self._lock:
-            if stack and stack[-1] is not mine:
-                raise self._contention(me)
+            if (stack[-1] if stack else None) is not mine:
+                self._check_stray(me, mine)
             self._put(me, key)
             stack.append(key)
         return key
@@ -183,10 +212,12 @@ class AccessControl:
             self._put(key.holder, key.before)
             if stack and stack[-1] is key:
                 stack.pop()
+                if self._inside and (block := self._guest(key)) is not None:
+                    raise self._early_return(key.holder, block.holder)
                 return
             if key not in stack:
                 return  # abandoned
-            early = self._early_return()
+            early = self._early_return(self._me(), stack[-1].holder)
             # The call is over nevertheless: its own key goes, or the consumer is lost for ever.
             stack.remove(key)
             raise early
@@ -202,48 +233,110 @@ class AccessControl:
             if self._stack:
                 top = self._stack[-1]
                 if top.holder != me:
-                    raise self._early_return()
+                    raise self._early_return(me, top.holder)
                 # The callback may have set another one for this thread.
                 self._put(me, top)
+                if (block := self._guest(top)) is not None:
+                    raise self._early_return(me, block.holder)
 
     def abandon(self) -> None:
         """Forget the calls under way: their event loop is gone, they will never end."""
         with self._lock:
             self._stack.clear()
+            self._inside.clear()
 
     def lend(self, key: AccessKey) -> Lent:
-        """Have the caller carry ``key`` for the time of a ``with`` block."""
-        return Lent(self._carriers, key)
+        """Have the caller carry ``key`` for the time of a ``with`` block.
 
-    def _contention(self, me: Any) -> ConcurrentModificationError:
+        Raises:
+            AccessKeyError: it is no key, or that of another consumer.
+        """
+        self._require_mine("access()", key)
+        return Lent(self, key)
+
+    def enter(self, block: Lent) -> None:
+        """Let the caller in, for ``leave``.
+
+        Raises:
+            AccessKeyError: the key is over.
+        """
+        block.holder = me = self._me()
+        block.before = self._get(me)
+        with self._lock:
+            if block.key not in self._stack:
+                raise AccessKeyError(f"{_name(me)} may not use the consumer: {_OVER}")
+            try:
+                self._inside.append(block)
+                self._put(me, block.key)
+            except BaseException:  # a signal handler raised: nobody will leave what was not entered
+                self.leave(block)
+                raise
+
+    def leave(self, block: Lent) -> None:
+        """Note that whoever entered is out."""
+        with self._lock:
+            if block in self._inside:
+                self._inside.remove(block)
+            self._put(block.holder, block.before)
+
+    def _require_mine(self, what: str, key: object) -> None:
+        """Raise unless it is a key of this consumer, in use or over."""
+        if not isinstance(key, AccessKey):
+            raise AccessKeyError(f"{what}: {key!r} is no key; take consumer.access_key() inside a callback")
+        if key.owner is not self:
+            raise AccessKeyError(
+                f"{what}: {key!r} is the key of another consumer; take access_key() of the one that is to be used"
+            )
+
+    def _guest(self, key: AccessKey) -> Lent | None:
+        """Return the block of somebody else who was let in with a key and is not out yet."""
+        for block in self._inside:
+            # Whoever entered by hand and ended without leaving cannot do any harm.
+            if block.key is key and block.holder != key.holder and not self._carriers.has_ended(block.holder):
+                return block
+        return None
+
+    def _check_stray(self, me: Any, mine: AccessKey | None) -> None:
+        """Raise unless a caller that does not carry the top of the stack may call nevertheless."""
+        over = mine is not None and mine not in self._stack
+        if over and any(block.key is mine and block.holder == me for block in self._inside):
+            raise AccessKeyError(f"{_name(me)} may not use the consumer any more: {_OVER}")
+        # Otherwise whoever has set a key by KIP-944's own method may still have it: it is nothing.
+        if self._stack:
+            raise self._contention(me, over=over)
+
+    def _contention(self, me: Any, *, over: bool) -> ConcurrentModificationError:
         holder = self._stack[-1].holder
-        hint = self._carriers.hint if holder != me else ""
+        hint = f"; {_OVER}" if over else self._carriers.hint if holder != me else ""
         return ConcurrentModificationError(f"{_name(me)} called a consumer that {_name(holder)} is using{hint}")
 
-    def _early_return(self) -> AccessKeyError:
-        me, other = _name(self._me()), _name(self._stack[-1].holder)
+    @staticmethod
+    def _early_return(me: Any, other: Any) -> AccessKeyError:
         return AccessKeyError(
-            f"a callback returned to {me} while {other} was still using the consumer; wait for it before you return "
-            "from the callback"
+            f"a callback returned to {_name(me)} while {_name(other)} was still using the consumer, in a call or in "
+            "'with consumer.access(key):'; wait for it to leave before you return from the callback"
         )
 
 
 class Lent:
     """A key that was handed over, for the time of a ``with`` or ``async with`` block."""
 
-    __slots__ = ("_before", "_carriers", "_holder", "_key")
+    __slots__ = ("_access", "before", "holder", "key")
 
-    def __init__(self, carriers: Carriers, key: AccessKey) -> None:
-        self._carriers = carriers
-        self._key = key
+    #: Who entered.
+    holder: Any
+    #: What it carried before.
+    before: AccessKey | None
+
+    def __init__(self, access: AccessControl, key: AccessKey) -> None:
+        self._access = access
+        self.key = key
 
     def __enter__(self) -> None:
-        self._holder = self._carriers.me()
-        self._before = self._carriers.get(self._holder)
-        self._carriers.put(self._holder, self._key)
+        self._access.enter(self)
 
     def __exit__(self, *_: object) -> None:
-        self._carriers.put(self._holder, self._before)
+        self._access.leave(self)
 
     async def __aenter__(self) -> None:
         self.__enter__()

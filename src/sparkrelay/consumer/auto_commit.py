@@ -6,16 +6,16 @@ Callbacks run in the thread or task that polls, in the order of the commits, and
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import time
 from collections import deque
-from concurrent.futures import InvalidStateError
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from sparkrelay.consumer.commit_future import CommitFuture
 from sparkrelay.consumer.committed_offsets import OffsetAndMetadata
 from sparkrelay.consumer.events import Wait
 from sparkrelay.consumer.flows import attempt, first_failure, outcome
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.consumer.calls import Calls
     from sparkrelay.consumer.committed_offsets import OffsetsToCommit
-    from sparkrelay.consumer.events import Mailbox
+    from sparkrelay.consumer.events import Call, Mailbox
     from sparkrelay.consumer.flows import Flow
     from sparkrelay.consumer.subscription import SubscriptionState
 
@@ -43,7 +43,7 @@ _NAMED: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    future: Future[None]
+    call: Call
     offsets: OffsetsToCommit
     callback: CommitCallback | None
 
@@ -80,23 +80,26 @@ class AsyncCommits:
         self._interval = interval
         self._after_callback = after_callback
         self._due = time.monotonic() + interval
-        self._automatic: Future[None] | None = None
+        self._automatic: Call | None = None
         self._pending: deque[_Pending] = deque()
 
     # -- of the application ------------------------------------------------------------------------------------------
 
     def submit(self, offsets: OffsetsToCommit | None, callback: CommitCallback | None) -> Future[None]:
         """Commit offsets, or all positions as they are now, without waiting."""
+        return CommitFuture(self._submit(offsets, callback))
+
+    def _submit(self, offsets: OffsetsToCommit | None, callback: CommitCallback | None) -> Call:
         wanted = MappingProxyType(dict(self._subscription.committable() if offsets is None else offsets))
-        future = self._calls.commit(wanted, self._calls.deadline(), retry=False).future
-        future.add_done_callback(self._mailbox.notify)
-        self._pending.append(_Pending(future, wanted, callback))
-        return future
+        call = self._calls.commit(wanted, self._calls.deadline(), retry=False)
+        self._pending.append(_Pending(call, wanted, callback))
+        call.when_done(self._mailbox.notify)
+        return call
 
     @property
     def have_news(self) -> bool:
         """Whether ``run_callbacks`` has something to do."""
-        return bool(self._pending) and self._pending[0].future.done()
+        return bool(self._pending) and self._pending[0].call.done
 
     def run_callbacks(self) -> Flow[None]:
         """Run the callbacks of commits that are decided, in order.
@@ -109,7 +112,7 @@ class AsyncCommits:
             if pending.callback is None:
                 continue
             failures: list[BaseException] = []
-            action = functools.partial(pending.callback, pending.offsets, _error_of(pending.future))
+            action = functools.partial(pending.callback, pending.offsets, _error_of(pending.call))
             yield from attempt(failures, action)
             yield from attempt(failures, self._after_callback)
             if (failure := first_failure(failures)) is not None:
@@ -122,14 +125,13 @@ class AsyncCommits:
         """
         waiting = list(self._pending)
         if waiting:
-            yield Wait(lambda: all(one.future.done() for one in waiting), deadline, for_events=False, for_wakeup=False)
+            yield Wait(lambda: all(one.call.done for one in waiting), deadline, for_events=False, for_wakeup=False)
         for one in waiting:
-            if not one.future.done():
+            if not one.call.done:
                 error = TimeoutException(
                     f"committing {_named(one.offsets)} was not done before they had to be given up"
                 )
-                with contextlib.suppress(InvalidStateError):
-                    one.future.set_exception(error)
+                one.call.fail(error)
 
     def settle(self, deadline: float) -> Flow[None]:
         """Wait until all that was committed without waiting is decided, and run the callbacks; wakeups wait.
@@ -139,9 +141,8 @@ class AsyncCommits:
         """
         failures: list[BaseException] = []
         while self._pending:
-            oldest = self._pending[0].future
-            if not oldest.done():
-                yield Wait(oldest.done, deadline, for_events=False, for_wakeup=False)
+            if not self.have_news:
+                yield Wait(lambda: self.have_news, deadline, for_events=False, for_wakeup=False)
             if not self.have_news:
                 break  # time is up
             yield from attempt(failures, self.run_callbacks)
@@ -155,15 +156,15 @@ class AsyncCommits:
         if not self.enabled:
             return
         now = time.monotonic()
-        if now >= self._due and (self._automatic is None or self._automatic.done()):
+        if now >= self._due and (self._automatic is None or self._automatic.done):
             self._due = now + self._interval
             self.soon()
 
     def soon(self) -> None:
         """Commit all positions automatically, without waiting."""
         if self.enabled:
-            self._automatic = self.submit(None, None)
-            self._automatic.add_done_callback(_log_failure)
+            self._automatic = self._submit(None, None)
+            self._automatic.when_done(_log_failure)
 
     def now(self, deadline: float) -> Flow[None]:
         """Commit all positions automatically and wait; a failure is only logged: others will read the records again."""
@@ -188,10 +189,10 @@ def _named(offsets: OffsetsToCommit) -> str:
     return ", ".join(some) + (f" and {more} more" if more else "")
 
 
-def _error_of(future: Future[None]) -> BaseException | None:
-    return SparkRelayError("the commit was cancelled") if future.cancelled() else future.exception()
+def _error_of(call: Call) -> BaseException | None:
+    return SparkRelayError("the commit was cancelled") if isinstance(call.error, CancelledError) else call.error
 
 
-def _log_failure(future: Future[None]) -> None:
-    if (error := _error_of(future)) is not None:
+def _log_failure(call: Call) -> None:
+    if (error := _error_of(call)) is not None:
         _log.warning("automatic commit failed: %s", error)

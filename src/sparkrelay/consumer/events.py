@@ -14,10 +14,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import logging
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -58,6 +58,7 @@ __all__ = [
     "may_not_wait",
 ]
 
+_log = logging.getLogger(__name__)
 _this_thread = threading.local()
 
 #: asyncio's timers take a day at most on some systems.
@@ -67,40 +68,99 @@ _LONGEST_ALARM_SECONDS: Final = 86_400.0
 class Call:
     """An operation that somebody waits for. It is settled once, by its result, an error, or its deadline.
 
+    Like the ``Mailbox`` it has no lock. That of a ``concurrent.futures.Future`` is taken by Python code, so a signal
+    handler that raises in the application thread (Ctrl-C) may leave it taken for ever, and the network thread would
+    hang with its next look. Appending to a list or deque and taking from it cannot be interrupted.
+
     Attributes:
         what: says what is being done, for messages.
         deadline: monotonic time after which it fails with a TimeoutException.
         last_error: why it was not done yet; named if time runs out.
     """
 
-    __slots__ = ("deadline", "future", "last_error", "what")
+    __slots__ = ("_listeners", "_outcomes", "deadline", "last_error", "what")
 
     def __init__(self, what: str, deadline: float) -> None:
         self.what = what
         self.deadline = deadline
         self.last_error: Exception | None = None
-        self.future: Future[Any] = Future()
+        #: Result and error; the first one counts.
+        self._outcomes: list[tuple[Any, BaseException | None]] = []
+        self._listeners: deque[Callable[[Call], object]] = deque()
 
     @property
     def done(self) -> bool:
         """Whether the outcome is known."""
-        return self.future.done()
+        return bool(self._outcomes)
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error of a call that is done, None if it has a result."""
+        return self._outcomes[0][1]
+
+    def result(self) -> Any:
+        """Return the result of a call that is done, or raise its error."""
+        result, error = self._outcomes[0]
+        if error is not None:
+            raise error
+        return result
 
     def settle(self, result: Any) -> None:
         """Give the result, unless there is an outcome already."""
-        with contextlib.suppress(InvalidStateError):
-            self.future.set_result(result)
+        self._decide(result, None)
 
     def fail(self, error: BaseException) -> None:
         """Give an error, unless there is an outcome already."""
-        with contextlib.suppress(InvalidStateError):
-            self.future.set_exception(error)
+        self._decide(None, error)
 
     def expire(self, now: float) -> bool:
         """Fail if the deadline has passed; return whether the outcome is known."""
-        if now >= self.deadline and not self.future.done():
+        if self._outcomes:
+            self._tell()  # whoever decided may have been interrupted before it did
+        elif now >= self.deadline:
             self.fail(self.timed_out())
-        return self.future.done()
+        return bool(self._outcomes)
+
+    def when_done(self, listener: Callable[[Call], object]) -> None:
+        """Have ``listener(call)`` called once by whoever decides, as a rule the network thread; errors are logged.
+
+        If the outcome is known, it is called here and now.
+        """
+        self._listeners.append(listener)
+        if self._outcomes:
+            self._tell()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Block this thread until the outcome is known, or for ``timeout`` seconds; return whether it is.
+
+        Raises:
+            ConfigException: it is a network thread.
+        """
+        if not self._outcomes:
+            _may_wait()
+            rung = threading.Lock()
+            rung.acquire()
+            self.when_done(lambda _: rung.release())
+            rung.acquire(
+                timeout=threading.TIMEOUT_MAX if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)
+            )
+        return bool(self._outcomes)
+
+    def _decide(self, result: Any, error: BaseException | None) -> None:
+        if not self._outcomes:
+            self._outcomes.append((result, error))
+        self._tell()
+
+    def _tell(self) -> None:
+        while self._listeners:
+            try:
+                listener = self._listeners.popleft()
+            except IndexError:
+                return  # the other thread took it
+            try:
+                listener(self)
+            except Exception:  # noqa: BLE001 - whoever decides has others to tell
+                _log.exception("whoever waits for %s failed when it was told", self.what)
 
     def timed_out(self) -> TimeoutException:
         """Return the error for time running out."""
@@ -332,6 +392,14 @@ def may_not_wait() -> None:
     _this_thread.may_not_wait = True
 
 
+def _may_wait() -> None:
+    if getattr(_this_thread, "may_not_wait", False):
+        raise ConfigException(
+            "a consumer's network thread cannot wait for a consumer: it would wait for itself. Callbacks of "
+            "futures run there; use the callback argument of commit_async() instead, which is called inside poll()"
+        )
+
+
 class Mailbox:
     """Background events, and the one place where the application waits for anything at all.
 
@@ -433,11 +501,7 @@ class Mailbox:
         Raises:
             ConfigException: it is a network thread.
         """
-        if getattr(_this_thread, "may_not_wait", False):
-            raise ConfigException(
-                "a consumer's network thread cannot wait for a consumer: it would wait for itself. Callbacks of "
-                "futures run there; use the callback argument of commit_async() instead, which is called inside poll()"
-            )
+        _may_wait()
         rung = threading.Lock()
         rung.acquire()
 

@@ -51,7 +51,11 @@ class Face:
         return self._access.require_key()
 
     def access(self, key: AccessKey) -> Lent:
-        """Use the consumer under a key in a ``with`` (or ``async with``) block; the callback must wait for its end."""
+        """Use the consumer under a key in a ``with`` (or ``async with``) block; the callback must wait for its end.
+
+        Raises:
+            AccessKeyError: it is no key of this consumer, or it is over: the callback has returned.
+        """
         return self._access.lend(key)
 
     def get_thread_access_key(self) -> AccessKey | None:
@@ -59,5 +63,9 @@ class Face:
         return self._access.key
 
     def set_thread_access_key(self, key: AccessKey | None) -> None:
-        """Set the carrier's key: KIP-944's own name."""
+        """Set the carrier's key: KIP-944's own name.
+
+        Raises:
+            AccessKeyError: it is no key of this consumer.
+        """
         self._access.key = key

@@ -111,17 +111,16 @@ def outcome(call: Call, mailbox: Mailbox, *, interruptible: bool) -> Flow[Any]:
         WakeupException: ``wakeup`` was called.
         Exception: the call's error.
     """
-    call.future.add_done_callback(mailbox.notify)
+    call.when_done(mailbox.notify)
     limit = call.deadline + _GRACE_SECONDS
-    done = call.future.done
-    wait = Wait(done, limit, for_events=False, for_wakeup=interruptible)
-    while not done():
+    wait = Wait(lambda: call.done, limit, for_events=False, for_wakeup=interruptible)
+    while not call.done:
         yield wait
-        if not done() and interruptible and mailbox.take_wakeup():
+        if not call.done and interruptible and mailbox.take_wakeup():
             raise WakeupException(f"wakeup() was called while {call.what}")
-        if not done() and wait.is_over():
+        if not call.done and wait.is_over():
             call.fail(call.timed_out())
-    return call.future.result()
+    return call.result()
 
 
 def _refuse(awaitable: Awaitable[object]) -> None:

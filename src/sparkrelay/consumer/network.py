@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.loop import Loop
-from sparkrelay.consumer.events import Polled, may_not_wait
+from sparkrelay.consumer.events import Mailbox, Polled, Wait, may_not_wait
 from sparkrelay.consumer.forked import made_elsewhere
 from sparkrelay.consumer.topic_metadata import TopicsWanted
 from sparkrelay.errors import ConfigException, DisconnectException, KafkaException
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sparkrelay.client.kafka_client import Response
     from sparkrelay.consumer.config import ConsumerConfig
     from sparkrelay.consumer.core import ConsumerCore
-    from sparkrelay.consumer.events import ApplicationEvent, Call, Mailbox
+    from sparkrelay.consumer.events import ApplicationEvent, Call
     from sparkrelay.consumer.requests import Unsent
 
 __all__ = ["NetworkThread", "Outlet", "attach"]
@@ -65,7 +65,8 @@ class NetworkThread:
         self._process: int | None = None
         self._lock = threading.Lock()
         self._loop: Loop | None = None
-        self._ready = threading.Event()
+        #: Where applications wait for its start.
+        self._door = Mailbox()
         self._outlets: set[Outlet] = set()
         self._news: deque[Outlet] = deque()
         self._due: list[tuple[float, int, Outlet]] = []
@@ -134,7 +135,7 @@ class NetworkThread:
             if not self._started:
                 self._thread.start()
                 self._started = True
-        self._ready.wait()
+        self._door.wait_for(Wait(lambda: self._loop is not None or self._ended, math.inf))
         if self._ended:
             raise self._obituary()
 
@@ -158,7 +159,7 @@ class NetworkThread:
         may_not_wait()
         try:
             loop = self._loop = Loop(self._thread.name)
-            self._ready.set()
+            self._door.notify()
             while not self._stopping:
                 loop.turn(self._look_after(time.monotonic()))
         except BaseException as error:  # noqa: BLE001 - it must be told to whoever waits
@@ -167,7 +168,7 @@ class NetworkThread:
         finally:
             # First of all: whoever comes from now on is refused, whoever came before is found below.
             self._ended = True
-            self._ready.set()
+            self._door.notify()
             if self._outlets and self._failure is None:
                 _log.warning(
                     "the network thread was closed before %d of its consumers; they did not leave their groups",
@@ -269,9 +270,8 @@ class Outlet:
         self._client: KafkaClient | None = None
         self._trouble: KafkaException | None = None
         self._problem: Exception | None = None
-        self._ready = threading.Event()
-        self._gone = threading.Event()
         self._obituary: DisconnectException | None = None
+        self._gone = False
         self.polled_at = -math.inf
         self._polled_told = -math.inf
         self.owns_thread = False
@@ -299,7 +299,7 @@ class Outlet:
         Raises:
             Exception: they could not be.
         """
-        self._ready.wait()
+        self._wait(lambda: self.started or self._gone, math.inf)
         if self.failure is not None:
             raise self.failure
         self.check()
@@ -319,9 +319,13 @@ class Outlet:
     def wake(self) -> None:
         """Have the managers asked soon. Costs a system call only if the thread sleeps."""
         if not self.listed:
-            self.listed = True
-            self._thread.put(self)
-            self._thread.wake()
+            try:
+                self.listed = True
+                self._thread.put(self)
+                self._thread.wake()
+            except BaseException:  # a signal handler raised: the next one must not rely on it
+                self.listed = False
+                raise
 
     def check(self) -> None:
         """Raise what it died of, if it did.
@@ -341,9 +345,13 @@ class Outlet:
         """Close the connections, and the thread if it is the consumer's own; wait up to ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         self.ask_to_stop()
-        self._gone.wait(timeout)
+        self._wait(lambda: self._gone, deadline)
         if self.owns_thread:
             self._thread.close(max(0.0, deadline - time.monotonic()))
+
+    def _wait(self, ready: Callable[[], bool], deadline: float) -> None:
+        """Wait in the mailbox: an Event has a lock that an interrupted thread may keep, see ``Call``."""
+        self._mailbox.wait_for(Wait(ready, deadline, for_events=False, for_wakeup=False))
 
     # -- for the network thread --------------------------------------------------------------------------------------
 
@@ -352,7 +360,7 @@ class Outlet:
         self._client = KafkaClient(self._config.client, loop=loop)
         self.core = self._make_core(self._client)
         self.started = True
-        self._ready.set()
+        self._mailbox.notify()
 
     def turn(self, now: float) -> float:
         """Take events, send what the managers want; return seconds until they are due.
@@ -398,8 +406,7 @@ class Outlet:
             self._calls.append(self._new_calls.popleft())
         for call in self._calls:
             call.fail(_again(why))
-        self._ready.set()
-        self._gone.set()
+        self._gone = True
         self._mailbox.notify()
 
     def _send(self, unsent: Unsent, now: float) -> None:

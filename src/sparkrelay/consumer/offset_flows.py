@@ -128,11 +128,11 @@ class OffsetFlows:
         lag = self._subscription.lag(partition)
         if lag is None and self._subscription.ask_end(partition):
 
-            def take(done: Future[dict[TopicPartition, int]]) -> None:
-                found = done.result() if done.exception() is None else {}
+            def take(done: Call) -> None:
+                found = done.result() if done.error is None else {}
                 self._subscription.know_end(partition, found.get(partition, -1))
 
-            self._calls.list_offsets({partition: LATEST}, self._calls.deadline()).future.add_done_callback(take)
+            self._calls.list_offsets({partition: LATEST}, self._calls.deadline()).when_done(take)
         return lag
 
     def seek(self, partition: TopicPartition, offset: int) -> None:

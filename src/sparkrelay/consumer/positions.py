@@ -15,7 +15,6 @@ from sparkrelay.errors import OffsetOutOfRangeException
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from concurrent.futures import Future
 
     from sparkrelay.consumer.commits import CommitManager
     from sparkrelay.consumer.offsets import OffsetsManager
@@ -75,7 +74,7 @@ class PositionsManager:
         fresh = frozenset(unknown) - resets.keys()
         if fresh and self._commits is not None:
             call = Call("fetching committed offsets", math.inf)
-            call.future.add_done_callback(lambda done: self._take_committed(lookup, fresh, done))
+            call.when_done(lambda done: self._take_committed(lookup, fresh, done))
             self._subscription.asking(lookup, fresh, call)
             self._commits.fetch(call, fresh)
         elif fresh:
@@ -90,8 +89,8 @@ class PositionsManager:
         assert timestamp is not None, "whoever calls this has looked"
         self._subscription.reset(partition, timestamp)
 
-    def _take_committed(self, lookup: int, asked: frozenset[TopicPartition], done: Future[object]) -> None:
-        error = done.exception()
+    def _take_committed(self, lookup: int, asked: frozenset[TopicPartition], done: Call) -> None:
+        error = done.error
         if error is not None:
             self._give_back(lookup, asked, error)
             return
@@ -123,8 +122,8 @@ class PositionsManager:
     def _ask(self, lookup: int, wanted: Mapping[TopicPartition, int]) -> None:
         call = Call("looking up positions", math.inf)
 
-        def take(done: Future[object]) -> None:
-            error = done.exception()
+        def take(done: Call) -> None:
+            error = done.error
             if error is not None:
                 self._give_back(lookup, frozenset(wanted), error)
                 return
@@ -139,7 +138,7 @@ class PositionsManager:
                 self._ask(lookup, too_young)
             self._notify()
 
-        call.future.add_done_callback(take)
+        call.when_done(take)
         self._subscription.asking(lookup, wanted, call)
         self._offsets.ask(call, wanted, read_committed=self._read_committed)
 

@@ -124,17 +124,106 @@ def test_an_exception_in_a_nested_call_releases(access):
     on_thread(lambda: call(access))
 
 
-def test_a_stale_key_is_nothing(access):
+def test_a_callback_that_returns_while_a_thread_is_in_its_block_is_found_out(access):
+    """Also if that thread is between two calls: it would go on when the partitions are gone."""
+    inside, go, done = threading.Event(), threading.Event(), []
+
+    def callback():
+        key = access.require_key()
+
+        def other():
+            with access.lend(key):
+                call(access)
+                inside.set()
+                go.wait(10)
+                with pytest.raises(AccessKeyError, match="thread 'late' may not use the consumer any more: its key is"):
+                    call(access)
+            call(access)
+            done.append(access.key)
+
+        thread = threading.Thread(target=other, name="late")
+        thread.start()
+        assert inside.wait(10)
+        with pytest.raises(AccessKeyError, match="thread 'late' was still using the consumer, in a call or in 'with"):
+            access.check()
+        call(access)  # KIP-944 counts calls: whoever runs the callback may call in between
+        return thread
+
+    threads = []
+    with pytest.raises(AccessKeyError, match="to thread 'MainThread' while thread 'late' was still using"):
+        call(access, lambda: threads.append(callback()))
+    call(access)
+    go.set()
+    threads[0].join(10)
+    assert done == [None]
+    call(access)
+    assert access._inside == []
+
+
+def test_a_thread_that_ended_without_leaving_is_not_inside(access):
+    def callback():
+        key = access.require_key()
+        on_thread(lambda: (access.lend(key).__enter__(), call(access)))
+        access.check()
+
+    call(access, callback)
+
+
+def test_whoever_runs_the_callback_may_enter_with_its_own_key(access):
+    def callback():
+        with access.lend(access.require_key()):
+            call(access)
+            access.check()
+
+    call(access, callback)
+
+
+def test_a_key_that_is_over_lets_nobody_in(access):
     key = call(access, access.require_key)
-    with access.lend(key):
-        call(access)  # nobody uses the consumer: anybody may
+    block = access.lend(key)
+    for use in (lambda: None, lambda: call(access)):
+        with pytest.raises(AccessKeyError, match="may not use the consumer: its key is over, for the callback"), block:
+            use()
+    assert access.key is None
 
     def other():
         with access.lend(key):
             call(access)
 
-    with pytest.raises(ConcurrentModificationError):
+    with pytest.raises(AccessKeyError, match="thread 'other' may not use the consumer: its key is over"):
         call(access, lambda: on_thread(other))
+
+
+def test_a_key_that_is_over_but_was_set_is_nothing(access):
+    """As in KIP-944: a thread that never takes it back may call an idle consumer."""
+    key = call(access, access.require_key)
+
+    def other():
+        access.key = key
+        call(access)
+
+    on_thread(other)
+    with pytest.raises(ConcurrentModificationError, match="that thread 'MainThread' is using; its key is over"):
+        call(access, lambda: on_thread(other))
+
+
+@pytest.mark.parametrize("value", [None, 5, "k", object()])
+def test_what_is_no_key_is_refused(access, value):
+    with pytest.raises(AccessKeyError, match=r"access\(\): .* is no key; take consumer.access_key\(\) inside"):
+        access.lend(value)
+    if value is not None:
+        with pytest.raises(AccessKeyError, match=r"set_thread_access_key\(\): .* is no key"):
+            access.key = value
+    assert access.key is None
+
+
+def test_the_key_of_another_consumer_is_refused(access):
+    key = call(other := AccessControl(), other.require_key)
+    with pytest.raises(AccessKeyError, match=r"access\(\): <AccessKey .* is the key of another consumer"):
+        access.lend(key)
+    with pytest.raises(AccessKeyError, match=r"set_thread_access_key\(\): .* is the key of another consumer"):
+        access.key = key
+    call(access)
 
 
 def test_outside_of_callbacks_there_is_no_key(access):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -29,6 +30,9 @@ class Actors:
     def put(self, holder, key):
         self.keys[holder] = key
 
+    def has_ended(self, holder):
+        return False
+
 
 class KeyStack(RuleBasedStateMachine):
     """Each actor has frames: calls (with their key) and ``with access(key)`` blocks, ended last in, first out."""
@@ -45,16 +49,33 @@ class KeyStack(RuleBasedStateMachine):
     def act(self, actor):
         self.carriers.now = actor
 
+    def refusal(self, actor):
+        """What a call raises: nobody but who carries the top key may call, or anybody when no call is under way."""
+        carried = self.carried[actor]
+        if carried is (self.stack[-1] if self.stack else None):
+            return None
+        if carried not in self.stack and any(
+            kind == "lend" and thing.key is carried for kind, thing, _ in self.frames[actor]
+        ):
+            return AccessKeyError
+        return ConcurrentModificationError if self.stack else None
+
+    def guests(self, key):
+        """Who is in a block with a key, but for who made the key."""
+        return [
+            actor
+            for actor, frames in self.frames.items()
+            if actor != key.holder and any(kind == "lend" and thing.key is key for kind, thing, _ in frames)
+        ]
+
     @rule(actor=actors)
     def call(self, actor):
         self.act(actor)
-        allowed = not self.stack or self.stack[-1] is self.carried[actor]
-        try:
-            key = self.access.acquire()
-        except ConcurrentModificationError:
-            assert not allowed
+        if (refusal := self.refusal(actor)) is not None:
+            with pytest.raises(refusal):
+                self.access.acquire()
             return
-        assert allowed
+        key = self.access.acquire()
         self.frames[actor].append(("call", key, self.carried[actor]))
         self.stack.append(key)
         self.known.append(key)
@@ -67,7 +88,12 @@ class KeyStack(RuleBasedStateMachine):
         self.act(actor)
         key = self.known[index % len(self.known)]
         block = self.access.lend(key)
-        block.__enter__()
+        try:
+            block.__enter__()
+        except AccessKeyError:
+            assert key not in self.stack
+            return
+        assert key in self.stack
         self.frames[actor].append(("lend", block, self.carried[actor]))
         self.carried[actor] = key
 
@@ -81,13 +107,13 @@ class KeyStack(RuleBasedStateMachine):
         if kind == "lend":
             thing.__exit__(None, None, None)
             return
-        on_top = self.stack[-1] is thing
+        alone = self.stack[-1] is thing and not self.guests(thing)
         try:
             self.access.release(thing)
         except AccessKeyError:
-            assert not on_top
+            assert not alone
         else:
-            assert on_top
+            assert alone
         self.stack.remove(thing)
 
     @rule(actor=actors, index=st.integers(0, 50), nothing=st.booleans())
@@ -105,12 +131,14 @@ class KeyStack(RuleBasedStateMachine):
         if not any(kind == "call" for kind, *_ in self.frames[actor]):
             return
         mine = bool(self.stack) and self.stack[-1].holder == actor
+        alone = mine and not self.guests(self.stack[-1])
         try:
             self.access.check()
         except AccessKeyError:
-            assert not mine
+            assert not alone
         else:
-            assert mine
+            assert alone
+        if mine:
             self.carried[actor] = self.stack[-1]
 
     @invariant()
@@ -130,7 +158,7 @@ class KeyStack(RuleBasedStateMachine):
                 may = self.carried[actor] is self.stack[-1]
                 try:
                     key = self.access.acquire()
-                except ConcurrentModificationError:
+                except (AccessKeyError, ConcurrentModificationError):
                     assert not may
                 else:
                     assert may
@@ -141,6 +169,7 @@ class KeyStack(RuleBasedStateMachine):
             while self.frames[actor]:
                 self.end(actor)
         assert self.stack == []
+        assert self.access._inside == []
         self.act(0)
         self.access.release(self.access.acquire())
 

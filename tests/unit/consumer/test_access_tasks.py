@@ -136,6 +136,40 @@ def test_a_callback_that_returns_too_early_is_found_at_once(access):
     run(main())
 
 
+def test_a_callback_that_returns_while_a_task_is_in_its_block_is_found_out(access):
+    async def main():
+        children, inside, go = [], asyncio.Event(), asyncio.Event()
+
+        async def callback():
+            key = access.require_key()
+
+            async def child():
+                async with access.lend(key):
+                    await call(access)
+                    inside.set()
+                    await go.wait()
+                    with pytest.raises(AccessKeyError, match="task 'late' may not use the consumer any more"):
+                        await call(access)
+                await call(access)
+
+            children.append(asyncio.create_task(child(), name="late"))
+            await inside.wait()
+
+        async def outer():
+            await callback()
+            access.check()
+
+        with pytest.raises(AccessKeyError, match="while task 'late' was still using"):
+            await call(access, outer)
+        await call(access)
+        go.set()
+        await asyncio.gather(*children)
+        assert access._inside == []
+        await call(access)
+
+    run(main())
+
+
 def test_cancelling_releases(access):
     async def main():
         task = asyncio.create_task(call(access, lambda: asyncio.sleep(60)))

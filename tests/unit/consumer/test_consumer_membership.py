@@ -666,7 +666,7 @@ def test_a_farewell_that_fails_holds_nobody_up(group, make_call, failure):
     refusal = None if failure else response(code=ErrorCode.UNKNOWN_MEMBER_ID)
     group.driver.answer(NAME, refusal, failure)
     assert call.done
-    assert call.future.result() is None
+    assert call.result() is None
 
 
 @pytest.mark.parametrize("why", ["nobody heard of it", "no coordinator", "expelled", "not subscribed", "twice"])

@@ -81,7 +81,7 @@ def test_whoever_waits_for_a_refused_coordinator_is_told_at_once(consuming, make
     consuming.refuse_the_coordinator()
     for call in (*commits, fetch):
         with pytest.raises(AuthorizationException, match="coordinator of group 'g'"):
-            call.future.result(0)
+            call.result()
     assert consuming.errors() == []  # those who asked heard it
     assert consuming.driver.pass_time(100) == []
 
@@ -106,7 +106,7 @@ def test_a_member_without_a_coordinator_gives_up_and_its_commits_fail(consuming,
     consuming.refuse_the_coordinator()
     assert consuming.core.given_up
     with pytest.raises(AuthorizationException):
-        call.future.result(0)
+        call.result()
     (error,) = consuming.errors()
     assert isinstance(error, AuthorizationException)
 

@@ -318,7 +318,7 @@ def test_a_commit_of_an_older_epoch_is_repeated_with_the_new_one(committing, mak
     committing.place = GroupMetadata("g", 6, "m")
     assert committing.driver.pass_time(0.1) == ["OffsetCommit"]
     assert committing.driver.answer("OffsetCommit", committed()).generation_id_or_member_epoch == 6
-    assert call.future.result() is None
+    assert call.result() is None
 
 
 def test_a_commit_of_an_older_epoch_fails_once_the_member_is_expelled(committing, make_call):
@@ -329,7 +329,7 @@ def test_a_commit_of_an_older_epoch_fails_once_the_member_is_expelled(committing
     committing.place = GroupMetadata("g", -1, "m")
     assert committing.driver.pass_time(0.1) == []
     with pytest.raises(CommitFailedException, match="not in group 'g' at present"):
-        call.future.result()
+        call.result()
 
 
 def test_a_commit_that_is_not_to_be_repeated_fails_with_an_older_epoch(committing, make_call):
@@ -338,7 +338,7 @@ def test_a_commit_that_is_not_to_be_repeated_fails_with_an_older_epoch(committin
     committing.driver.poll()
     committing.driver.answer("OffsetCommit", committed(ErrorCode.STALE_MEMBER_EPOCH))
     with pytest.raises(CommitFailedException, match="STALE_MEMBER_EPOCH"):
-        call.future.result()
+        call.result()
 
 
 @pytest.mark.parametrize("code", [ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
@@ -366,7 +366,7 @@ def test_a_member_asks_for_committed_offsets_under_its_epoch(committing, make_ca
     answer = OffsetFetchResponse(groups=[group(group_id="g", topics=[], error_code=0)])
     asked = committing.driver.answer("OffsetFetch", answer).groups[0]
     assert (asked.member_id, asked.member_epoch) == (None, -1)
-    assert call.future.result() == {}
+    assert call.result() == {}
 
 
 def test_a_commit_outside_of_the_group_is_plain(committing, make_call):
@@ -388,7 +388,7 @@ def test_a_commit_is_repeated_until_its_deadline_with_the_newest_generation(comm
     committing.place = GroupMetadata("g", 6, "m")
     assert committing.driver.pass_time(0.1) == ["OffsetCommit"]
     assert committing.driver.answer("OffsetCommit", committed()).generation_id_or_member_epoch == 6
-    assert call.future.result(0) is None
+    assert call.result() is None
 
 
 def test_what_a_member_committed_is_not_sent_once_it_has_left(committing, make_call):
@@ -399,7 +399,7 @@ def test_what_a_member_committed_is_not_sent_once_it_has_left(committing, make_c
     committing.commit(plain)
     assert committing.driver.poll() == ["OffsetCommit"]
     with pytest.raises(CommitFailedException, match="has left group 'g'"):
-        call.future.result(0)
+        call.result()
     assert not plain.done
 
 
@@ -410,7 +410,7 @@ def test_an_automatic_commit_does_not_wait_for_a_topic_that_is_gone(committing, 
     committing.driver.poll()
     committing.driver.answer("OffsetCommit", committed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     with pytest.raises(UnknownTopicException, match="t-0"):
-        call.future.result(0)
+        call.result()
 
 
 def test_an_automatic_commit_is_repeated_for_the_topics_that_are_there(committing, make_call):
@@ -429,7 +429,7 @@ def test_an_asynchronous_commit_is_not_repeated(committing, make_call):
     committing.driver.poll()
     committing.driver.answer("OffsetCommit", error=DisconnectException("gone"))
     with pytest.raises(DisconnectException):
-        call.future.result(0)
+        call.result()
     assert committing.driver.pass_time(10) == []
 
 
@@ -499,7 +499,7 @@ def test_a_refusal_spares_the_commits_that_are_under_way(committing, make_call):
     for _ in range(under_way):
         committing.driver.answer("OffsetCommit", committed())
     assert committing.driver.poll() == []
-    assert [call.future.exception() is None for call in calls] == [True] * under_way + [False] * (30 - under_way)
+    assert [call.error is None for call in calls] == [True] * under_way + [False] * (30 - under_way)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
@@ -509,7 +509,7 @@ def test_an_expelled_members_commit_fails_and_the_membership_hears_of_it(committ
     committing.driver.poll()
     committing.driver.answer("OffsetCommit", committed(code))
     with pytest.raises(CommitFailedException, match=r"max\.poll\.interval\.ms"):
-        call.future.result(0)
+        call.result()
     assert committing.fenced == [code]
 
 
@@ -520,7 +520,7 @@ def test_a_commit_to_a_group_that_is_gone_ends_the_membership(committing, make_c
     committing.driver.poll()
     committing.driver.answer("OffsetCommit", committed(ErrorCode.GROUP_ID_NOT_FOUND))
     with pytest.raises(CommitFailedException, match="GROUP_ID_NOT_FOUND"):
-        call.future.result(0)
+        call.result()
     assert committing.fenced == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
@@ -538,7 +538,7 @@ def test_no_commit_without_a_generation(committing, make_call):
     committing.commit(call)
     assert committing.driver.poll() == []
     with pytest.raises(CommitFailedException, match="not in group 'g'"):
-        call.future.result(0)
+        call.result()
 
 
 def test_an_expired_commit_is_not_sent(committing, make_call):
@@ -569,7 +569,7 @@ def test_committed_offsets_wait_for_open_transactions(committing, make_call):
     assert committing.driver.answer("OffsetFetch", fetched(code=ErrorCode.UNSTABLE_OFFSET_COMMIT)).require_stable
     assert committing.driver.pass_time(0.1) == ["OffsetFetch"]
     committing.driver.answer("OffsetFetch", fetched())
-    assert call.future.result(0) == {T0: (7, 3, "x")}
+    assert call.result() == {T0: (7, 3, "x")}
 
 
 def test_no_committed_offset_is_left_out_and_a_refusal_raised(committing, make_call):
@@ -577,12 +577,12 @@ def test_no_committed_offset_is_left_out_and_a_refusal_raised(committing, make_c
     committing.manager.fetch(none, frozenset({T0}))
     committing.driver.poll()
     committing.driver.answer("OffsetFetch", fetched(offset=-1))
-    assert none.future.result(0) == {}
+    assert none.result() == {}
     committing.manager.fetch(refused, frozenset({T0}))
     committing.driver.poll()
     committing.driver.answer("OffsetFetch", fetched(group_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     with pytest.raises(Exception, match="GROUP_AUTHORIZATION_FAILED"):
-        refused.future.result(0)
+        refused.result()
 
 
 # -- offsets and positions ---------------------------------------------------------------------------------------------
@@ -624,7 +624,7 @@ def test_end_offsets_are_one_round_trip_to_each_leader(listing, make_call):
     assert listing.driver.answer("ListOffsets", listed((0, 0, 10))).isolation_level == 1
     assert not call.done
     listing.driver.answer("ListOffsets", listed((1, 0, 20)))
-    assert call.future.result(0) == {T0: 10, T1: 20}
+    assert call.result() == {T0: 10, T1: 20}
 
 
 def test_a_partition_that_is_not_there_is_the_reason_that_its_offsets_take_too_long(listing, make_call):
@@ -645,7 +645,7 @@ def test_only_partitions_that_moved_are_asked_for_again(listing, make_call):
     assert listing.driver.poll() == []
     assert listing.driver.pass_time(0.1) == ["ListOffsets"]
     listing.driver.answer("ListOffsets", listed((1, 0, 20)))
-    assert call.future.result(0) == {T0: 10, T1: 20}
+    assert call.result() == {T0: 10, T1: 20}
 
 
 def test_an_unknown_topic_says_so_when_time_runs_out(listing, make_call):
@@ -656,7 +656,7 @@ def test_an_unknown_topic_says_so_when_time_runs_out(listing, make_call):
     assert "missing" in listing.stale_
     call.expire(6.0)
     with pytest.raises(Exception, match="not done in time.*'missing'.*UNKNOWN_TOPIC_OR_PARTITION"):
-        call.future.result(0)
+        call.result()
 
 
 def test_a_refusal_ends_the_question(listing, make_call):
@@ -665,7 +665,7 @@ def test_a_refusal_ends_the_question(listing, make_call):
     listing.driver.poll()
     listing.driver.answer("ListOffsets", listed((0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)))
     with pytest.raises(Exception, match="TOPIC_AUTHORIZATION_FAILED"):
-        call.future.result(0)
+        call.result()
     assert listing.driver.pass_time(10) == []
 
 

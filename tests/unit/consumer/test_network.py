@@ -121,13 +121,16 @@ def test_a_consumer_whose_managers_fail_is_closed_alone(join):
     bad.problem = RuntimeError("wrong turn")
     with pytest.raises(DisconnectException, match="wrong turn"):  # noqa: PT012 - the call, or the next one
         bad_outlet.submit(Rejoin("x"), call)
-        call.future.result(30)
+        call.wait(30)
+        call.result()
     with pytest.raises(DisconnectException, match="wrong turn") as caught:
         bad_outlet.submit(Rejoin("y"))
     assert caught.value.__cause__ is bad.problem
     assert not caught.value.retriable
-    assert not call.future.exception(30).retriable
-    assert isinstance(call.future.exception(30), DisconnectException)
+    assert call.wait(30)
+    assert not call.error.retriable
+    assert call.wait(30)
+    assert isinstance(call.error, DisconnectException)
     good.turned.clear()
     good_outlet.submit(Rejoin("z"))
     good.await_turn()
@@ -143,7 +146,8 @@ def test_a_thread_that_dies_tells_every_consumer_why(network, join):
     core.problem = SystemExit("the roof fell in")
     outlet.wake()
     for call in calls:
-        assert "the roof fell in" in str(call.future.exception(30))
+        assert call.wait(30)
+        assert "the roof fell in" in str(call.error)
     for each in outlets:
         with pytest.raises(DisconnectException, match="roof fell in"):
             each.submit(Rejoin("y"))
@@ -187,7 +191,8 @@ def test_news_of_one_that_is_closed_do_no_harm(network, join):
     network._stopping = True
     outlet.listed = False
     outlet.wake()
-    assert isinstance(call.future.exception(30), DisconnectException)
+    assert call.wait(30)
+    assert isinstance(call.error, DisconnectException)
     network._thread.join(30)
     assert not network._thread.is_alive()
 
@@ -321,9 +326,11 @@ def test_a_consumer_that_cannot_take_an_answer_is_closed_alone(join, stumbles):
     call = Call("waiting", time.monotonic() + 600)
     with pytest.raises(DisconnectException, match="not what I asked for"):  # noqa: PT012 - the call, or the next one
         bad_outlet.submit(Rejoin("x"), call)
-        call.future.result(30)
+        call.wait(30)
+        call.result()
     assert bad_outlet.dead
-    assert call.future.exception(30).__cause__ is problem
+    assert call.wait(30)
+    assert call.error.__cause__ is problem
     with pytest.raises(DisconnectException, match="not what I asked for") as caught:
         bad_outlet.submit(Rejoin("y"))
     assert caught.value.__cause__ is problem
@@ -365,7 +372,7 @@ def test_the_network_thread_cannot_wait_for_itself(join):
         else:
             seen.append("it waited")
 
-    call.future.add_done_callback(wait)
+    call.when_done(wait)
 
     class Settles:
         def poll(self, now):

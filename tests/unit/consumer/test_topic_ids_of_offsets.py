@@ -167,7 +167,7 @@ def test_a_topic_that_is_gone_is_left_out_of_an_automatic_commit(committing, mak
     committing.commit(call, automatic=True)
     committing.driver.answer("OffsetCommit", answer(t=ErrorCode.UNKNOWN_TOPIC_ID))
     with pytest.raises(UnknownTopicException, match="t-0 at 5") as gone:
-        call.future.result(0)
+        call.result()
     assert not gone.value.retriable
     assert "u-0" not in str(gone.value)
     assert committing.driver.pass_time(10) == []
@@ -187,10 +187,10 @@ def test_an_explicit_commit_is_repeated_only_while_the_topic_may_be_there(commit
     request = committing.driver.answer("OffsetCommit", answer())
     assert [topic.name for topic in request.topics] == (["t", "u"] if there else ["u"])
     if there:
-        assert call.future.result(0) is None
+        assert call.result() is None
     else:
         with pytest.raises(UnknownTopicException, match="t-0 at 5.*seek"):
-            call.future.result(0)
+            call.result()
 
 
 def test_a_commit_that_is_not_repeated_says_which_topics_are_gone(committing, make_call):
@@ -198,7 +198,7 @@ def test_a_commit_that_is_not_repeated_says_which_topics_are_gone(committing, ma
     committing.commit(call, retry=False)
     committing.driver.answer("OffsetCommit", answer(ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_ID))
     with pytest.raises(UnknownTopicException, match="t-0 at 5, u-0 at 7"):
-        call.future.result(0)
+        call.result()
 
 
 def test_positions_that_are_known_to_be_of_another_topic_are_not_sent(committing, make_call):
@@ -209,12 +209,12 @@ def test_positions_that_are_known_to_be_of_another_topic_are_not_sent(committing
     request = committing.driver.answer("OffsetCommit", answer())
     assert [topic.name for topic in request.topics] == ["u"]
     with pytest.raises(UnknownTopicException, match="t-0 at 5"):
-        call.future.result(0)
+        call.result()
     committing.make_again(["t", "u"])
     alone = make_call()
     assert committing.commit(alone) == []
     with pytest.raises(UnknownTopicException, match="t-0 at 5, u-0 at 7"):
-        alone.future.result(0)
+        alone.result()
 
 
 def test_offsets_of_no_position_follow_the_topic_of_that_name(committing, make_call):
@@ -225,7 +225,7 @@ def test_offsets_of_no_position_follow_the_topic_of_that_name(committing, make_c
     committing.driver.pass_time(0.1)
     request = committing.driver.answer("OffsetCommit", answer())
     assert [topic.topic_id for topic in request.topics] == [NEW, OTHER]
-    assert call.future.result(0) is None
+    assert call.result() is None
 
 
 def test_what_passes_is_repeated_although_another_topic_is_gone(committing, make_call):
@@ -260,4 +260,4 @@ def test_committed_offsets_come_from_the_topic_that_was_asked_about(committing, 
     assert committing.driver.pass_time(0.2) == ["OffsetFetch"]
     request = committing.driver.answer("OffsetFetch", fetched(NEW))
     assert request.groups[0].topics[0].topic_id == NEW
-    assert call.future.result(0) == {T0: (7, 3, "x")}
+    assert call.result() == {T0: (7, 3, "x")}
