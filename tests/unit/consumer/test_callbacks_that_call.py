@@ -3,45 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 
 import pytest
+from tests.unit.consumer.silent_group import LeavingCore
 
 from sparkrelay.consumer import AsyncConsumer, Consumer
 from sparkrelay.consumer.assignor import GroupMetadata, MemberAssignment
-from sparkrelay.consumer.events import AdoptNeeded, ErrorRaised, Hold, JoinNeeded, Leave
-from sparkrelay.consumer.requests import PollResult
+from sparkrelay.consumer.events import AdoptNeeded, ErrorRaised, Hold, JoinNeeded
 from sparkrelay.consumer.session import Session
 from sparkrelay.errors import DisconnectException
 from sparkrelay.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-class Core:
-    """A group of which nothing is heard but that somebody has left."""
-
-    awaits_poll = given_up = False
-
-    def __init__(self):
-        self.managers, self.now = (self,), 0.0
-        self.group_metadata = GroupMetadata("g", 5, "m")
-        self.events = []
-
-    def process(self, event, now):
-        self.events.append(event)
-        if isinstance(event, Leave):
-            event.call.settle(None)
-
-    def poll(self, now):
-        return PollResult(wait=math.inf)
-
-    def farewell(self):
-        return ()
-
-    def answered(self, *_):
-        pass
 
 
 class Program:
@@ -102,7 +76,7 @@ class Program:
 
 @pytest.fixture(params=[Consumer, AsyncConsumer], ids=["blocking", "awaiting"])
 def program(request, monkeypatch):
-    monkeypatch.setattr(Session, "_make_core", lambda *_: Core())
+    monkeypatch.setattr(Session, "_make_core", lambda *_: LeavingCore())
     with asyncio.Runner() as runner:
         program = Program(request.param, runner)
         yield program

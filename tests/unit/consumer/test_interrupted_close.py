@@ -4,82 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import time
 
 import pytest
+from tests.unit.consumer.silent_group import SilentCore, sessions
 
-from sparkrelay.consumer.access import AccessControl
-from sparkrelay.consumer.assignor import GroupMetadata
 from sparkrelay.consumer.events import Hold, JoinNeeded, Leave
 from sparkrelay.consumer.flows import blocking
 from sparkrelay.consumer.patience import HURRIED_SECONDS, Patience
-from sparkrelay.consumer.requests import PollResult
-from sparkrelay.consumer.session import Session
 from sparkrelay.types import TopicPartition
 
 T0 = TopicPartition("t", 0)
 
 
-class Silent:
-    """Managers of a group whose broker answers nothing."""
-
-    awaits_poll = given_up = False
-
-    def __init__(self):
-        self.managers, self.now = (self,), 0.0
-        self.group_metadata = GroupMetadata("g", 5, "m")
-        self.events = []
-
-    def process(self, event, now):
-        self.events.append(event)
-
-    def poll(self, now):
-        return PollResult(wait=math.inf)
-
-    def farewell(self):
-        return ()
-
-    def answered(self, *_):
-        pass
-
-
-class Unheard(Session):
-    def _make_core(self, client):
-        del client
-        return Silent()
-
-
-class Face:
-    """Whoever has the session."""
-
-
 @pytest.fixture
 def make_member():
-    made, face = [], Face()
+    with sessions(SilentCore) as make_session:
 
-    def make(on_revoked=None, **config):
-        settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "enable.auto.commit": True}
-        session = Unheard(
-            face,
-            settings | {key.replace("_", "."): value for key, value in config.items()},
-            AccessControl(),
-            assignors=(),
-            key_deserializer=None,
-            value_deserializer=None,
-            fetching=True,
-            network=None,
-        )
-        made.append(session)
-        blocking(session.subscribe(["t"], None, on_revoked, None), session.mailbox)
-        session.subscription.assign_from_group([T0])
-        session.subscription.release()
-        session.subscription.seek(T0, 7)
-        return session
+        def make(on_revoked=None, **config):
+            session = make_session(**{"enable_auto_commit": True, **config})
+            blocking(session.subscribe(["t"], None, on_revoked, None), session.mailbox)
+            session.subscription.assign_from_group([T0])
+            session.subscription.release()
+            session.subscription.seek(T0, 7)
+            return session
 
-    yield make
-    for session in made:
-        session.network.stop(5)
+        yield make
 
 
 class Waits:

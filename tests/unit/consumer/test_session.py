@@ -8,8 +8,8 @@ import sys
 import time
 
 import pytest
+from tests.unit.consumer.silent_group import LeavingCore, sessions
 
-from sparkrelay.consumer.access import AccessControl
 from sparkrelay.consumer.assignor import GroupMetadata, MemberAssignment
 from sparkrelay.consumer.assignors import offered
 from sparkrelay.consumer.config import ConsumerConfig
@@ -38,24 +38,20 @@ from sparkrelay.types import TopicPartition
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-class Core:
+class Core(LeavingCore):
     """Answers commits a few turns after it was asked, and notes the order of things."""
 
-    awaits_poll = given_up = False
-
     def __init__(self):
-        self.managers, self.now = (self,), 0.0
-        self.group_metadata = GroupMetadata("g", 5, "m")
-        self.story, self.events, self.commits = [], [], []
+        super().__init__()
+        self.story, self.commits = [], []
 
     def process(self, event, now):
-        self.events.append(event)
         match event:
             case Commit():
                 self.commits.append((event.call, 5))
-            case Leave(call):
+            case Leave():
                 self.story.append("left")
-                call.settle(None)
+        super().process(event, now)
 
     def poll(self, now):
         waiting, self.commits = self.commits, []
@@ -67,48 +63,11 @@ class Core:
                 call.settle(None)
         return PollResult(wait=0.01 if self.commits else math.inf)
 
-    def farewell(self):
-        return ()
-
-    def answered(self, *_):
-        pass
-
-
-class Consumers(Session):
-    """A session whose managers are the test's."""
-
-    def _make_core(self, client):
-        del client
-        return Core()
-
-
-class Face:
-    """Whoever has the session."""
-
 
 @pytest.fixture
 def make_session():
-    made, face = [], Face()
-
-    def make(**config):
-        settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "enable.auto.commit": False}
-        settings |= {key.replace("_", "."): value for key, value in config.items()}
-        session = Consumers(
-            face,
-            settings,
-            AccessControl(),
-            assignors=(),
-            key_deserializer=None,
-            value_deserializer=None,
-            fetching=True,
-            network=None,
-        )
-        made.append(session)
-        return session
-
-    yield make
-    for session in made:
-        session.network.stop(5)
+    with sessions(Core) as make:
+        yield lambda **config: make(**{"enable_auto_commit": False, **config})
 
 
 def run(session, flow):

@@ -1,0 +1,78 @@
+"""Sessions whose managers are the test's: a group that takes what it is told and says nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+
+from sparkrelay.consumer.access import AccessControl
+from sparkrelay.consumer.assignor import GroupMetadata
+from sparkrelay.consumer.events import Leave
+from sparkrelay.consumer.requests import PollResult
+from sparkrelay.consumer.session import Session
+
+
+class SilentCore:
+    """Managers of a member that nothing is heard of; what they were told is in ``events``."""
+
+    awaits_poll = given_up = False
+
+    def __init__(self):
+        self.managers, self.now = (self,), 0.0
+        self.group_metadata = GroupMetadata("g", 5, "m")
+        self.events = []
+
+    def process(self, event, now):
+        self.events.append(event)
+
+    def poll(self, now):
+        return PollResult(wait=math.inf)
+
+    def farewell(self):
+        return ()
+
+    def answered(self, *_):
+        pass
+
+
+class LeavingCore(SilentCore):
+    """The same, but a member may leave."""
+
+    def process(self, event, now):
+        super().process(event, now)
+        if isinstance(event, Leave):
+            event.call.settle(None)
+
+
+class Face:
+    """Whoever has the session."""
+
+
+@contextlib.contextmanager
+def sessions(make_core):
+    """Give what makes sessions from settings, with ``_`` for dots; at the end their threads are stopped."""
+    made, face = [], Face()
+
+    class WithCore(Session):
+        def _make_core(self, client):
+            del client
+            return make_core()
+
+    def make(**config):
+        settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
+        session = WithCore(
+            face,
+            settings | {key.replace("_", "."): value for key, value in config.items()},
+            AccessControl(),
+            assignors=(),
+            key_deserializer=None,
+            value_deserializer=None,
+            fetching=True,
+            network=None,
+        )
+        made.append(session)
+        return session
+
+    yield make
+    for session in made:
+        session.network.stop(5)
