@@ -19,7 +19,7 @@ import os
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from sparkrelay.consumer.access import AccessControl, Tasks
-from sparkrelay.consumer.arguments import function_of, mapping_of, partitions_of, reason_of, seconds_of
+from sparkrelay.consumer.arguments import partitions_of, seconds_of
 from sparkrelay.consumer.face import Face
 from sparkrelay.consumer.flows import awaiting
 from sparkrelay.consumer.offsets import EARLIEST, LATEST
@@ -99,7 +99,7 @@ class AsyncConsumer(Face):
         self._process = os.getpid()
         self._session = Session(
             self,
-            mapping_of("config", config),
+            config,
             self._access,
             assignors=assignors,
             key_deserializer=key_deserializer,
@@ -162,8 +162,6 @@ class AsyncConsumer(Face):
         on_lost: Callback | None = None,
     ) -> None:
         """Be a member of the group for these topics; callbacks may be coroutine functions."""
-        for name, callback in (("on_assigned", on_assigned), ("on_revoked", on_revoked), ("on_lost", on_lost)):
-            function_of("subscribe()", name, callback)
         await self._run(self._session.subscribe(topics, on_assigned, on_revoked, on_lost))
 
     @_guarded
@@ -189,7 +187,7 @@ class AsyncConsumer(Face):
     @_guarded
     async def enforce_rebalance(self, reason: str = "the application asked") -> None:
         """Ask for a rebalance; it happens in one of the next ``poll`` calls."""
-        self._session.enforce_rebalance(reason_of("enforce_rebalance()", reason))
+        self._session.enforce_rebalance(reason)
 
     @_guarded
     async def group_metadata(self) -> GroupMetadata:
@@ -226,7 +224,6 @@ class AsyncConsumer(Face):
         self, offsets: OffsetsToCommit | None = None, callback: CommitCallback | None = None
     ) -> asyncio.Future[None]:
         """Commit offsets without waiting; the future that is returned may be awaited."""
-        function_of("commit_async()", "callback", callback)
         future = asyncio.wrap_future(self._session.offsets.commit_async(offsets, callback))
         # Nobody has to look at it.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -90,9 +90,9 @@ class AsyncCommits:
         return CommitFuture(self._submit(offsets, callback))
 
     def _submit(self, offsets: OffsetsToCommit | None, callback: CommitCallback | None) -> Call:
-        wanted = MappingProxyType(dict(self._subscription.committable() if offsets is None else offsets))
-        call = self._calls.commit(wanted, self._calls.deadline(), retry=False)
-        self._pending.append(_Pending(call, wanted, callback))
+        given = self._subscription.committable() if offsets is None else offsets
+        call = self._calls.commit(given, self._calls.deadline(), retry=False)  # refuses what is none
+        self._pending.append(_Pending(call, MappingProxyType(dict(given)), callback))
         call.when_done(self._mailbox.notify)
         return call
 

@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from sparkrelay.consumer.access import AccessControl
-from sparkrelay.consumer.arguments import function_of, mapping_of, partitions_of, reason_of, seconds_of
+from sparkrelay.consumer.arguments import partitions_of, seconds_of
 from sparkrelay.consumer.face import Face
 from sparkrelay.consumer.flows import blocking
 from sparkrelay.consumer.offsets import EARLIEST, LATEST
@@ -94,7 +94,7 @@ class Consumer(Face):
         self._process = os.getpid()
         self._session = Session(
             self,
-            mapping_of("config", config),
+            config,
             self._access,
             assignors=assignors,
             key_deserializer=key_deserializer,
@@ -139,8 +139,7 @@ class Consumer(Face):
         Raises:
             ConfigException: no ``group.id``, a callback is a coroutine function, or partitions were assigned by hand.
         """
-        for name, callback in (("on_assigned", on_assigned), ("on_revoked", on_revoked), ("on_lost", on_lost)):
-            function_of("subscribe()", name, callback)
+        for callback in (on_assigned, on_revoked, on_lost):
             if inspect.iscoroutinefunction(callback):
                 raise ConfigException(
                     f"subscribe(): {callback!r} is a coroutine function, and Consumer cannot await; use AsyncConsumer, "
@@ -171,7 +170,7 @@ class Consumer(Face):
     @_guarded
     def enforce_rebalance(self, reason: str = "the application asked") -> None:
         """Ask for a rebalance; it happens in one of the next ``poll`` calls."""
-        self._session.enforce_rebalance(reason_of("enforce_rebalance()", reason))
+        self._session.enforce_rebalance(reason)
 
     @_guarded
     def group_metadata(self) -> GroupMetadata:
@@ -232,7 +231,6 @@ class Consumer(Face):
             callback: called with ``(offsets, error)``, error None if all went well, inside one of the next calls of
                 ``poll``, ``commit`` or ``close``, in the order of the commits.
         """
-        function_of("commit_async()", "callback", callback)
         return self._session.offsets.commit_async(offsets, callback)
 
     @overload

@@ -28,6 +28,7 @@ from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.loop import Loop
 from sparkrelay.consumer.events import Mailbox, Polled, Wait, may_not_wait
 from sparkrelay.consumer.forked import made_elsewhere
+from sparkrelay.consumer.raised_again import fresh
 from sparkrelay.consumer.topic_metadata import TopicsWanted
 from sparkrelay.errors import ConfigException, DisconnectException, KafkaException
 from sparkrelay.settings import shortly
@@ -490,8 +491,8 @@ def _died(cause: BaseException) -> DisconnectException:
 
 
 def _again(error: DisconnectException) -> DisconnectException:
-    """Return a copy: an exception that several threads raise would gather the tracebacks of all."""
-    copy = DisconnectException(*error.args, retriable=error.retriable)
+    """Return a copy for another thread, with what the original died of as its cause."""
+    copy = fresh(error)
     copy.__cause__ = error.__cause__
     return copy
 

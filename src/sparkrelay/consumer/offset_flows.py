@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from sparkrelay.consumer.arguments import offset_of, partition_of, partitions_of, timestamps_of, topic_of
-from sparkrelay.consumer.committed_offsets import OffsetAndMetadata, wire_offsets
+from sparkrelay.consumer.arguments import function_of, offset_of, partition_of, partitions_of, timestamps_of, topic_of
+from sparkrelay.consumer.committed_offsets import OffsetAndMetadata
 from sparkrelay.consumer.events import PartitionsChanged, Wait
 from sparkrelay.consumer.flows import outcome
 from sparkrelay.consumer.offsets import LATEST
@@ -70,9 +70,8 @@ class OffsetFlows:
 
     def commit_async(self, offsets: OffsetsToCommit | None, callback: CommitCallback | None) -> Future[None]:
         """Commit without waiting."""
+        function_of("commit_async()", "callback", callback)
         self._session.require_group("commit_async()")
-        if offsets is not None:
-            wire_offsets(offsets)  # refuses what is none
         return self._commits.submit(offsets, callback)
 
     def committed(
@@ -164,7 +163,6 @@ class OffsetFlows:
         self, wanted: Mapping[TopicPartition, int], timeout: float | None
     ) -> Flow[dict[TopicPartition, int]]:
         """Ask for offsets by timestamp, start or end."""
-        wanted = {partition_of("asking for offsets", p): timestamp for p, timestamp in wanted.items()}
         found: dict[TopicPartition, int] = yield from self._outcome(
             self._calls.list_offsets(wanted, self._calls.deadline(timeout))
         )

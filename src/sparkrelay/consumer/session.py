@@ -11,7 +11,7 @@ import functools
 import time
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.consumer.arguments import at_least_one, partitions_of, seconds_of
+from sparkrelay.consumer.arguments import at_least_one, function_of, mapping_of, partitions_of, reason_of, seconds_of
 from sparkrelay.consumer.assignors import offered
 from sparkrelay.consumer.auto_commit import AsyncCommits
 from sparkrelay.consumer.calls import Calls
@@ -101,7 +101,7 @@ class Session:
         fetching: bool,
         network: NetworkThread | None,
     ) -> None:
-        self._deserializers, rest = Deserializers.of(config, key_deserializer, value_deserializer)
+        self._deserializers, rest = Deserializers.of(mapping_of("config", config), key_deserializer, value_deserializer)
         self.config = ConsumerConfig.from_dict(rest)
         self._access = access
         self._fetching = fetching
@@ -164,6 +164,8 @@ class Session:
         on_lost: Callback | None,
     ) -> Flow[None]:
         """Become a member of the group for topics; for none, ``unsubscribe``."""
+        for name, callback in (("on_assigned", on_assigned), ("on_revoked", on_revoked), ("on_lost", on_lost)):
+            function_of("subscribe()", name, callback)
         wanted, pattern = topics_or_pattern(topics)
         if not wanted and pattern is None:
             yield from self.leave("subscribe() to nothing", self.calls.deadline())
@@ -191,8 +193,9 @@ class Session:
 
     def enforce_rebalance(self, reason: str) -> None:
         """Ask for a rebalance."""
+        wanted = reason_of("enforce_rebalance()", reason)
         self.require_group("enforce_rebalance()")
-        self.network.submit(Rejoin(reason))
+        self.network.submit(Rejoin(wanted))
 
     def group_metadata(self) -> GroupMetadata:
         """Return the member's place in its group."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
+from sparkrelay.client.pauses import pause_after
 from sparkrelay.consumer.requests import NOTHING, PollResult, RequestState, Unsent
 
 if TYPE_CHECKING:
@@ -167,8 +168,7 @@ class TopicMetadataManager:
         for topic in named:
             times, _ = self._lacking.pop(topic, (0, now))
             if self._metadata.topic(topic) is None:
-                pause = min(_ABSENT_SECONDS, _PAUSE_SECONDS * 2 ** min(times, 16))
-                self._lacking[topic] = times + 1, now + pause
+                self._lacking[topic] = times + 1, now + pause_after(times, _PAUSE_SECONDS, _ABSENT_SECONDS, jitter=0)
         # Those that nobody asks for any more are forgotten.
         self._lacking = {topic: one for topic, one in self._lacking.items() if topic in named or one[1] > now}
 
