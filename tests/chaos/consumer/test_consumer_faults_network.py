@@ -11,6 +11,8 @@ from sparkrelay.client.messages import MetadataResponse
 from sparkrelay.errors import TimeoutException
 from sparkrelay.types import TopicPartition
 
+from .conftest import MODERN_SESSION_S
+
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.chaos,
@@ -121,22 +123,26 @@ def test_nobody_can_connect_for_a_while(proxy, ledger, make_consumer, reader, ki
     assert not one.errors
 
 
-@pytest.mark.parametrize("kind", GROUPS)
+@pytest.mark.parametrize(
+    ("kind", "session_s", "config"),
+    [("classic", 6, {"session_timeout_ms": 6000}), ("consumer", MODERN_SESSION_S, {})],
+)
 def test_a_slow_coordinator_slows_neither_fetching_nor_membership(
-    proxy, ledger, make_consumer, reader, wait_until, kind
+    proxy, ledger, make_consumer, reader, wait_until, kind, session_s, config
 ):
     book = ledger()
     book.write(100)
     lost = []
     callbacks = dict.fromkeys(("on_revoked", "on_lost"), lambda *_: lost.append(1))
-    one = reader(make_consumer(book.topic, kind, callbacks=callbacks, request_timeout_ms=10_000), commit=True)
+    settings = {"request_timeout_ms": 10_000, **config}
+    one = reader(make_consumer(book.topic, kind, callbacks=callbacks, **settings), commit=True)
     book.settle(one)
     proxy.delays = dict.fromkeys((HEARTBEAT, MODERN_HEARTBEAT, COMMIT, FIND), 2.0)
     started = time.monotonic()
     for _ in range(3):
         book.write(100)
         book.settle(one)
-    while time.monotonic() - started < 8:  # longer than the session
+    while time.monotonic() - started < session_s + 2:
         time.sleep(0.1)
     proxy.calm()
     assert not one.errors
