@@ -171,7 +171,7 @@ class StreamsConfig(BaseModel):
         300_000,
         alias="max.poll.interval.ms",
         ge=1_000,
-        description="bound on a rebalance, and on a micro-batch, ms",
+        description="bound on a rebalance, ms; a micro-batch that holds one up for half of it is cancelled and undone",
     )
     transaction_timeout_ms: int = Field(
         60_000,

@@ -123,6 +123,10 @@ class Admin:
 
     # -- topics -----------------------------------------------------------------------------------------------------
 
+    def interrupt(self) -> None:
+        """Break off the call under way, and every later one, with WakeupException. May be called from any thread."""
+        self._client.interrupt()
+
     def create_topics(self, topics: Mapping[str, TopicSpec], *, exist_ok: bool = False) -> frozenset[str]:
         """Make topics and wait until all their partitions have leaders.
 
@@ -196,7 +200,7 @@ class Admin:
     # -- offsets ----------------------------------------------------------------------------------------------------
 
     def list_offsets(
-        self, partitions: Mapping[TopicPartition, int], *, read_committed: bool = True
+        self, partitions: Mapping[TopicPartition, int], *, read_committed: bool = True, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """Return an offset of each partition; one round trip to each leader.
 
@@ -204,12 +208,13 @@ class Admin:
             partitions: for each ``EARLIEST``, ``LATEST``, or a time in milliseconds since 1970: the first offset whose
                 record is not older (-1 if there is none).
             read_committed: ``LATEST`` is then the last stable offset, before which every transaction is decided.
+            timeout: seconds; None for what every call may take.
 
         Raises:
             UnknownTopicException: a partition does not exist (after waiting for it until the timeout).
         """
         call = ListOffsetsCall(read_committed=read_committed)
-        return per_leader(self._client, call, partitions, self._timeout)
+        return per_leader(self._client, call, partitions, self._timeout if timeout is None else timeout)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete all records before an offset of each partition; return the first offsets that are left.

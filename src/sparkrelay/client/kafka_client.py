@@ -41,6 +41,7 @@ from sparkrelay.errors import (
     KafkaException,
     TimeoutException,
     UnsupportedVersionException,
+    WakeupException,
 )
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class KafkaClient:
         self._pending: set[Response] = set()
         self._last_error: KafkaException | None = None
         self._closed = False
+        self._interrupted = False
         self._tokens: TokenSource | None = None
         if config.security_protocol.startswith("SASL") and config.sasl_mechanism == "OAUTHBEARER":
             self._tokens = TokenSource(self._net, config)
@@ -110,8 +112,14 @@ class KafkaClient:
     # -- driving ----------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float) -> None:
-        """Do one turn: wait up to ``timeout`` seconds for anything to happen, and handle what did."""
+        """Do one turn: wait up to ``timeout`` seconds for anything to happen, and handle what did.
+
+        Raises:
+            WakeupException: the client was interrupted.
+        """
         self._check_open()
+        if self._interrupted:
+            raise WakeupException("the Kafka client was interrupted")
         self._net.turn(timeout)
 
     def wait(self, responses: Collection[Response], timeout: float) -> None:
@@ -139,6 +147,14 @@ class KafkaClient:
 
     def wakeup(self) -> None:
         """End a waiting ``poll``, or the next one. May be called from any thread."""
+        self._net.wakeup()
+
+    def interrupt(self) -> None:
+        """Break off the ``poll`` under way, and every later one, with WakeupException. May be called from any thread.
+
+        For one who waits on another thread for the client's owner to come to an end.
+        """
+        self._interrupted = True
         self._net.wakeup()
 
     def call_soon_threadsafe(self, callback: Callable[[], object]) -> None:

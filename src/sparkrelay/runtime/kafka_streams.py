@@ -15,12 +15,14 @@ from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.batch import BatchRunner
+from sparkrelay.runtime.batch_thread import BatchThread
 from sparkrelay.runtime.client_settings import (
     admin_settings,
     check_client_settings,
     consumer_settings,
     worker_settings,
 )
+from sparkrelay.runtime.in_service import InService
 from sparkrelay.runtime.layout import TopicNames
 from sparkrelay.runtime.legs import LegCompiler
 from sparkrelay.runtime.life import Life, State
@@ -226,7 +228,8 @@ class KafkaStreams:
         name = f"{self._config.application_id}-{str(slot.process_id)[:8]}-StreamThread-{number}"
         config = self._config
         # Each thread asks for itself: a client belongs to the thread that polls it.
-        topics = Topics(Admin(self._client(name)), self._topology, self._names, config)
+        own = self._client(name)
+        topics = Topics(Admin(own), self._topology, self._names, config)
         replay_topics = Topics(Admin(self._client(f"{name}-replay")), self._topology, self._names, config)
         process = Process(
             self._spark,
@@ -239,12 +242,19 @@ class KafkaStreams:
         replayer = Replayer(
             process, replay_topics.end_offsets, name=f"{name}-replay", slice_seconds=_LOCAL_SLICE_SECONDS
         )
-        transactions = TransactionCoordinator(
-            self._client(f"{name}-transactions"), timeout=config.default_api_timeout_ms / 1000
-        )
+        batch_topics = Topics(Admin(self._client(f"{name}-batch")), self._topology, self._names, config)
+        patience = config.default_api_timeout_ms / 1000
+        in_service = InService()
         tasks = TaskSet(
-            config=config, slot=slot, process=process, replayer=replayer, transactions=transactions, topics=topics
+            config=config,
+            slot=slot,
+            process=process,
+            replayer=replayer,
+            in_service=in_service,
+            transactions=TransactionCoordinator(own, timeout=patience),
+            topics=topics,
         )
+        transactions = TransactionCoordinator(self._client(f"{name}-transactions"), timeout=patience)
         membership = Membership(
             config=config,
             topology=self._topology,
@@ -263,8 +273,16 @@ class KafkaStreams:
                 config=config,
                 membership=membership,
                 tasks=tasks,
-                batches=BatchRunner(process, transactions, config.application_id, retries=config.max_batch_retries),
-                plans=plans,
+                in_service=in_service,
+                batches=BatchThread(
+                    name=name,
+                    config=config,
+                    in_service=in_service,
+                    batches=BatchRunner(process, transactions, config.application_id, retries=config.max_batch_retries),
+                    plans=plans,
+                    topics=batch_topics,
+                    progress=self._progress,
+                ),
                 progress=self._progress,
                 on_change=self._thread_changed,
                 on_failure=self._thread_failed,

@@ -96,10 +96,6 @@ class Membership:
         if self._appointment.due(int(time.time() * 1000)):
             self._consumer.enforce_rebalance("the follow-up rebalance is due")
 
-    def end_offsets(self, partitions: list[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
-        """Return read_committed end offsets, in one round trip."""
-        return dict(self._consumer.end_offsets(partitions, timeout=timeout))
-
     def purge(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete repartition records that nobody needs any more."""
         self._topics.purge(before)

@@ -58,6 +58,7 @@ class Process:
         self._context = spark.sparkContext
         self.slots = slots
         self._name = name
+        self._batch_group = f"{name}-batch"
         placed = spark.range(0, slots, 1, slots)
         self._replay = placed.mapInArrow(functools.partial(replay_slot, replay), REPORT_SCHEMA)
 
@@ -74,6 +75,13 @@ class Process:
     def replay(self, order: ReplayRound, *, description: str) -> list[ReplayReport]:
         """Bring stores forward by one slice; raises as :meth:`run_batch` does."""
         return self._collect(self._replay, order, pool=REPLAY_POOL, description=description)
+
+    def cancel_batch(self) -> None:
+        """Have Spark end the micro-batch that runs, if one does; it fails with JobFailed on its own thread."""
+        try:
+            self._context.cancelJobGroup(self._batch_group)
+        except (Py4JError, ConnectionError) as error:
+            log.debug("cancelling failed: %s", error)
 
     def require_session(self) -> None:
         """Make sure that Spark is there, without asking it.
@@ -93,7 +101,11 @@ class Process:
         try:
             context.setLocalProperty("spark.scheduler.pool", pool)
             context.setLocalProperty(ORDER_PROPERTY, encode(order))
-            context.setJobDescription(f"{self._name}: {description}")
+            context.setJobGroup(
+                self._batch_group if pool == BATCH_POOL else f"{self._name}-replay",
+                f"{self._name}: {description}",
+                interruptOnCancel=True,
+            )
             # The Java DataFrame's own collect: no limit, no head, which would leave input unread and end the workers.
             rows = frame._jdf.collect()
         except PySparkException as error:

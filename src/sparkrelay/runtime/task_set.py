@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from sparkrelay.client.admin import EARLIEST, LATEST
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
     from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.batch_thread import BatchThread
+    from sparkrelay.runtime.in_service import InService
     from sparkrelay.runtime.layout import Layout
     from sparkrelay.runtime.orders import ReplayReport
     from sparkrelay.runtime.process import Process
@@ -31,11 +34,15 @@ __all__ = ["TaskSet"]
 
 log = logging.getLogger(__name__)
 
+#: Shares of max.poll.interval.ms, the bound on a rebalance: for a batch to end, and for a cancelled one.
+_WAITED_FOR = 0.5
+_WAITED_FOR_CANCELLED = 0.25
+_CANCEL_AGAIN_SECONDS = 1.0
 _NO_OFFSETS: Mapping[TopicPartition, int] = {}
 
 
 class TaskSet:
-    """Only the stream thread calls it."""
+    """Only the stream thread calls it; what the batch thread shares is in ``InService``."""
 
     def __init__(
         self,
@@ -44,6 +51,7 @@ class TaskSet:
         slot: Slot,
         process: Process,
         replayer: Replayer,
+        in_service: InService,
         transactions: TransactionCoordinator,
         topics: Topics,
     ) -> None:
@@ -51,6 +59,7 @@ class TaskSet:
         self._slot = slot
         self._process = process
         self._replayer = replayer
+        self._in_service = in_service
         self._transactions = transactions
         self._topics = topics
         self._layout: Layout | None = None
@@ -65,10 +74,19 @@ class TaskSet:
         self._replayer.start()
         self._leftovers = self._take_stock(self._slot.task_ids())
 
-    def close(self, *, clean: bool) -> None:
-        """Stop replaying and close every store; ``clean`` also settles what is known as committed."""
-        self._replayer.stop()
+    def close(self, *, clean: bool, batches: BatchThread) -> None:
+        """Let the batch end, stop replaying and close every store; ``clean`` also settles what is known as committed.
+
+        Raises:
+            StreamsException: a batch neither ends nor can be cancelled; its tasks' stores are left as they are.
+        """
         tasks, self._tasks = list(self._tasks.values()), {}
+        batches.ask_to_end()
+        try:
+            self._wait_for_batches([task.id for task in tasks])
+        finally:
+            self._replayer.stop()
+        batches.stop()
         if clean:
             self._settle(tasks)
 
@@ -76,7 +94,8 @@ class TaskSet:
 
     def follow(self, active: Collection[TaskId], standby: Collection[TaskId]) -> None:
         """Take a new assignment."""
-        self._layout = self._topics.layout()
+        self._see(self._topics.layout())
+        assert self._layout is not None
         unknown = (set(active) | set(standby)) - set(self._layout.tasks)
         if unknown:
             raise StreamsException(f"the leader assigned tasks that this topology does not have: {sorted(unknown)}")
@@ -84,18 +103,11 @@ class TaskSet:
         demoted = [task for id_, task in self._tasks.items() if id_ in standby and task.state is not TaskState.STANDBY]
         self._let_go(gone)
         self._demote(demoted)
+        self._wait_for_batches({*active, *standby} - self._tasks.keys())
         for id_ in active:
             self._activate(id_)
         fresh = [self._new(id_) for id_ in standby if id_ not in self._tasks]
         self._stand_by(fresh)
-
-    def look_again(self) -> None:
-        """Look at the topics anew: a batch may have failed at one that was deleted, or has fewer partitions now.
-
-        Raises:
-            UnknownTopicException: a source or sink topic is gone.
-        """
-        self._layout = self._topics.layout()
 
     def revoke(self, partitions: Collection[TopicPartition]) -> None:
         """Give up the tasks of revoked partitions, unless the assignment that revoked them did so already."""
@@ -107,6 +119,8 @@ class TaskSet:
         for task in lost:
             log.warning("task %s is lost: this member was expired from the group", task.id)
         self._replayer.release([task.id for task in lost])
+        # Nobody waits for their batch, which is refused if they have a new owner, unless they come back here.
+        self._in_service.withdraw([task.id for task in lost], timeout=0.0)
         for task in lost:
             del self._tasks[task.id]
             self._leftovers[task.id] = task.offset_sum
@@ -146,10 +160,9 @@ class TaskSet:
             self._start_over([task for task, _ in restored])
             raise
 
-    def reopen(self, id_: TaskId, reason: Exception) -> None:
-        """Open a task again: its outcome is unknown, its store is out of step, or it was fenced."""
-        log.warning("task %s is opened again: %s", id_, reason)
-        task = self._tasks[id_]
+    def reopen(self, task: Task, reason: Exception) -> None:
+        """Open a task again that fell out of service: its outcome is unknown, its store lost step, or it was fenced."""
+        log.warning("task %s is opened again: %s", task.id, reason)
         task.state = TaskState.CREATED
         task.unfinished = None
 
@@ -170,11 +183,6 @@ class TaskSet:
     def internal_topics(self) -> Collection[str]:
         """Names of the application's own topics."""
         return () if self._layout is None else self._layout.internal_topics.keys()
-
-    @property
-    def sink_partitions(self) -> Mapping[str, int]:
-        """Partition count of each topic that is written, as of the newest assignment."""
-        return {} if self._layout is None else self._layout.sink_partitions
 
     def standby_lags(self) -> dict[TaskId, int]:
         """Return each standby's lag in changelog offsets, where it is known."""
@@ -222,7 +230,9 @@ class TaskSet:
         )
 
     def _demote(self, tasks: list[Task]) -> None:
-        self._replayer.release([task.id for task in tasks])
+        ids = [task.id for task in tasks]
+        self._wait_for_batches(ids)
+        self._replayer.release(ids)
         self._settle([task for task in tasks if task.state is TaskState.RUNNING], close=False)
         for task in tasks:
             task.identity, task.unfinished = None, None
@@ -231,13 +241,53 @@ class TaskSet:
     def _let_go(self, tasks: list[Task]) -> None:
         if not tasks:
             return
-        self._replayer.release([task.id for task in tasks])
+        ids = [task.id for task in tasks]
+        self._wait_for_batches(ids)
+        self._replayer.release(ids)
         self._note_replay_progress()
         self._settle(tasks)
         for task in tasks:
             self._tasks.pop(task.id, None)
             if task.stateful:
                 self._leftovers[task.id] = task.offset_sum
+
+    def _wait_for_batches(self, ids: Collection[TaskId]) -> None:
+        """Take tasks out of service and wait for the batch that they are in, no longer than a rebalance may take.
+
+        A batch that takes longer is cancelled: it aborts its transactions, and whoever opens the stores next takes its
+        changes back by their journals.
+
+        Raises:
+            StreamsException: it cannot be cancelled either. The next owner fences it.
+        """
+        if not (left := self._in_service.withdraw(ids, timeout=0.0)):
+            return
+        names = ", ".join(map(str, sorted(left)))
+        log.info("tasks %s leave when their micro-batch has ended", names)
+        bound = self._config.max_poll_interval_ms / 1000
+        if not (left := self._in_service.withdraw(ids, timeout=bound * _WAITED_FOR)):
+            return
+        waited = f"{bound * _WAITED_FOR:g} s, {_WAITED_FOR:.0%} of max.poll.interval.ms"
+        log.warning(
+            "the micro-batch of tasks %s has not ended within %s: it is cancelled and undone. Lower max.batch.records "
+            "if batches take so long",
+            names,
+            waited,
+        )
+        deadline = time.monotonic() + bound * _WAITED_FOR_CANCELLED
+        while left and time.monotonic() < deadline:
+            # Again and again: a batch between two of its jobs has none to cancel.
+            self._process.cancel_batch()
+            left = self._in_service.withdraw(ids, timeout=_CANCEL_AGAIN_SECONDS)
+        if left:
+            raise StreamsException(
+                f"the micro-batch of tasks {names} neither ended within {waited}, nor could Spark cancel it. Look in "
+                "Spark's UI for what its job does"
+            )
+
+    def _see(self, layout: Layout) -> None:
+        self._layout = layout
+        self._in_service.sink_partitions = layout.sink_partitions
 
     def _settle(self, tasks: list[Task], *, close: bool = True) -> None:
         """Drop the journals of committed batches and sync, so that the copy can be taken up where it stands."""
@@ -365,6 +415,7 @@ class TaskSet:
             task.positions = {partition: positions[partition] for partition in task.inputs}
             task.state = TaskState.RUNNING
             log.info("task %s is in service at %s", task.id, ", ".join(f"{p}@{o}" for p, o in task.positions.items()))
+        self._in_service.put([task for task, _ in ready])
 
     def _moved_by_hand(
         self, committed: Mapping[TopicPartition, int], seen: Mapping[TopicPartition, int]

@@ -32,6 +32,10 @@ class Topics:
         self._config = config
         self._lock = threading.Lock()
 
+    def interrupt(self) -> None:
+        """Break off the question under way, and later ones, with WakeupException. May be called from any thread."""
+        self._admin.interrupt()
+
     def check_broker(self) -> None:
         """Make sure that the broker's transactions are what exactly-once needs.
 
@@ -70,12 +74,14 @@ class Topics:
         with self._lock:
             return self._admin.replica_racks(sorted(topics))
 
-    def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return read_committed end offsets."""
+    def end_offsets(
+        self, partitions: Collection[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return read_committed end offsets, in one round trip; ``timeout`` in seconds."""
         if not partitions:
             return {}
         with self._lock:
-            return self._admin.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=True)
+            return self._admin.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=True, timeout=timeout)
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return offsets for EARLIEST or LATEST."""

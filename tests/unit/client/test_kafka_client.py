@@ -10,6 +10,7 @@ from sparkrelay.errors import (
     KafkaException,
     TimeoutException,
     UnsupportedVersionException,
+    WakeupException,
 )
 
 
@@ -219,6 +220,24 @@ def test_another_thread_may_wake_the_poll_and_run_things_on_it(make_client):
         client.poll(30)
     assert ran_on == [threading.current_thread()]
     assert time.monotonic() - start < 30
+    thread.join()
+
+
+def test_an_interrupted_client_waits_for_nothing_any_more(make_client):
+    client = make_client(1)
+    polling = threading.Event()
+
+    def other():
+        polling.wait(5)
+        client.interrupt()
+
+    thread = threading.Thread(target=other)
+    client.call_soon_threadsafe(polling.set)
+    thread.start()
+    with pytest.raises(WakeupException):
+        client.bootstrap(600)
+    with pytest.raises(WakeupException):
+        client.poll(600)
     thread.join()
 
 

@@ -1,0 +1,193 @@
+"""The batch thread: looks for input, runs a micro-batch, commits, and so on, while the stream thread serves the group.
+
+So a long batch never keeps a member from polling, and tasks that stay go on working through a rebalance. It owns its
+own connections; what it shares with the stream thread is :class:`~sparkrelay.runtime.in_service.InService`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from sparkrelay.errors import KafkaException, TimeoutException, UnknownTopicException, WakeupException
+from sparkrelay.runtime.task import plan_ranges, require_inputs
+
+if TYPE_CHECKING:
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.batch import BatchOutcome, BatchRunner, Ranges
+    from sparkrelay.runtime.in_service import InService
+    from sparkrelay.runtime.plans import Plans
+    from sparkrelay.runtime.progress import ProgressLog
+    from sparkrelay.runtime.task import Task
+    from sparkrelay.runtime.topics import Topics
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = ["BatchThread"]
+
+log = logging.getLogger(__name__)
+
+#: First pause after a look found nothing; it doubles up to poll.ms: a trickle has low latency, idling is cheap.
+_SHORTEST_PAUSE = 0.002
+_SHORTEST_PATIENCE = 5.0
+_SHORTEST_RETRY = 0.5
+_SHORTEST_BACKOFF = 0.1
+_LONGEST_BACKOFF = 5.0
+
+
+class BatchThread:
+    """Runs the micro-batches of one stream thread's tasks."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        config: StreamsConfig,
+        in_service: InService,
+        batches: BatchRunner,
+        plans: Plans,
+        topics: Topics,
+        progress: ProgressLog,
+    ) -> None:
+        """Prepare the thread; ``topics`` is its own: it may wait for the broker on it."""
+        self._name = name
+        self._config = config
+        self._in_service = in_service
+        self._batches = batches
+        self._plans = plans
+        self._topics = topics
+        self._progress = progress
+        self._pause = _SHORTEST_PAUSE
+        self._backoff = _SHORTEST_BACKOFF
+        #: Seconds to wait for the inputs' ends: short, so that a silent broker is soon told of, longer for a slow one.
+        self._patience = self._shortest_patience = min(_SHORTEST_PATIENCE, config.default_api_timeout_ms / 1000)
+        #: When the next micro-batch may start.
+        self._due = 0.0
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name=f"{name}-batch", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def ask_to_end(self) -> None:
+        """Let the thread end after its current micro-batch; a look for input is broken off."""
+        self._in_service.end()
+        self._topics.interrupt()
+
+    def stop(self) -> None:
+        """Wait for the thread's end."""
+        self.ask_to_end()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def check(self) -> None:
+        """Raise what ended the thread, if something did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        while not self._in_service.ended:
+            try:
+                self._turn()
+            except WakeupException:
+                return
+            except Exception as error:  # noqa: BLE001 - the stream thread rethrows it
+                self._failure = error
+                return
+
+    def _turn(self) -> None:
+        tasks = self._in_service.look()
+        if not tasks:
+            return
+        outcome: BatchOutcome | None = None
+        try:
+            outcome = self._batch(tasks)
+            pause = self._next_pause(tasks, outcome)
+            self._backoff = _SHORTEST_BACKOFF
+        except KafkaException as error:
+            if not error.retriable:
+                raise
+            pause = self._wait_for_broker(error)
+        finally:
+            self._in_service.done({} if outcome is None else outcome.reopen)
+        self._in_service.rest(pause)
+
+    def _wait_for_broker(self, error: KafkaException) -> float:
+        pause, self._backoff = self._backoff, min(self._backoff * 2, _LONGEST_BACKOFF)
+        log.warning("%s: %s; trying again in %.1f s", self._name, error, pause)
+        self._progress.trouble(str(error))
+        self._patience = min(self._patience * 2, self._config.default_api_timeout_ms / 1000)
+        return pause
+
+    def _next_pause(self, tasks: list[Task], outcome: BatchOutcome | None) -> float:
+        rest = max(self._due - time.monotonic(), 0.0)
+        if outcome is not None:
+            self._pause = _SHORTEST_PAUSE
+            tries = _tries(tasks)
+            # A failed batch waits before it runs again: new Python workers, say, take a while to start.
+            failed = min(_SHORTEST_RETRY * 2 ** min(tries - 1, 10), _LONGEST_BACKOFF) if tries else 0.0
+            return max(failed, rest)
+        pause, self._pause = self._pause, min(self._pause * 2, self._config.poll_ms / 1000)
+        return max(pause, rest)
+
+    def _batch(self, tasks: list[Task]) -> BatchOutcome | None:
+        """Run a micro-batch if there is input and it is time for one."""
+        if time.monotonic() < self._due:
+            return None
+        started = time.perf_counter()
+        work = self._choose(tasks)
+        staying = self._in_service.begin(work)
+        work = {id_: work[id_] for id_ in work if id_ in staying}
+        if not work:
+            return None
+        listed = time.perf_counter() - started
+        self._due = time.monotonic() + self._config.commit_interval_ms / 1000
+        outcome = self._batches.run(self._plans, work, self._in_service.sink_partitions)
+        self._progress.batch(work, outcome, listed_seconds=listed)
+        if outcome.again:
+            self._look_at_topics(tasks)
+        return outcome
+
+    def _look_at_topics(self, tasks: list[Task]) -> None:
+        """See whether a batch failed because a topic is gone, or has fewer partitions than it had."""
+        try:
+            self._in_service.sink_partitions = self._topics.layout().sink_partitions
+        except UnknownTopicException as error:
+            # A broker that has just come back may not know its topics for a moment.
+            if _tries(tasks) > self._config.max_batch_retries:
+                raise
+            log.warning("%s: %s", self._name, error)
+
+    def _choose(self, tasks: list[Task]) -> dict[TaskId, tuple[Task, Ranges]]:
+        """Decide each task's ranges: an unfinished batch runs again as it was, else what is new."""
+        wanted: list[TopicPartition] = []
+        for task in tasks:
+            wanted += task.inputs
+            wanted += task.changelogs.values()
+        try:
+            ends = self._topics.end_offsets(wanted, timeout=self._patience)
+        except UnknownTopicException as error:
+            # A broker that has just come back may not know its topics for a moment.
+            if self._patience >= self._config.default_api_timeout_ms / 1000:
+                raise
+            raise TimeoutException(str(error)) from error
+        self._patience = self._shortest_patience
+        require_inputs(tasks, ends)
+        work: dict[TaskId, tuple[Task, Ranges]] = {}
+        for task in tasks:
+            # We are the only writer of the changelog: once our transactions have ended, its end is where we stand.
+            task.changelog_next.update(
+                {p: max(ends[p], task.changelog_next.get(p, 0)) for p in task.changelogs.values()}
+            )
+            ranges = task.unfinished or plan_ranges(task.positions, ends, self._config.max_batch_records)
+            if ranges:
+                work[task.id] = task, ranges
+        self._progress.lags(tasks, ends)
+        return work
+
+
+def _tries(tasks: list[Task]) -> int:
+    """Return how often the batch that is to run again was tried."""
+    return max((task.tries for task in tasks if task.unfinished), default=0)

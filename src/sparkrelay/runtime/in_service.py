@@ -1,0 +1,122 @@
+"""The tasks in service: the stream thread puts them in and takes them out, the batch thread works on them.
+
+A task that is in here belongs to the batch thread while a micro-batch of it is under way, and to the stream thread
+else. ``withdraw`` is the one place where one waits for the other: a revocation waits for the batch of the tasks that
+leave, and for no other.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from sparkrelay.runtime.task import Task
+    from sparkrelay.types import TaskId
+
+__all__ = ["InService"]
+
+
+class InService:
+    """What both threads share, under one lock."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._tasks: dict[TaskId, Task] = {}
+        self._under_way: frozenset[TaskId] = frozenset()
+        self._fallen_out: dict[TaskId, tuple[Task, Exception]] = {}
+        self._news = 0
+        self._ended = False
+        #: Partition count of each topic that is written, as last seen by either thread.
+        self.sink_partitions: Mapping[str, int] = {}
+
+    # -- for the stream thread --------------------------------------------------------------------------------------
+
+    def put(self, tasks: Iterable[Task]) -> None:
+        """Take tasks into service: micro-batches may take input for them from now on."""
+        with self._changed:
+            self._tasks |= {task.id: task for task in tasks}
+            self._tell()
+
+    def withdraw(self, ids: Collection[TaskId], *, timeout: float) -> frozenset[TaskId]:
+        """Take tasks out of service and wait for the micro-batch that they are in.
+
+        Args:
+            ids: tasks; those that are not in service only have their batch waited for.
+            timeout: seconds.
+
+        Returns:
+            The tasks whose batch is still under way.
+        """
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            for id_ in ids:
+                self._tasks.pop(id_, None)
+                self._fallen_out.pop(id_, None)
+            while left := self._under_way.intersection(ids):
+                patience = deadline - time.monotonic()
+                if patience <= 0:
+                    return left
+                self._changed.wait(patience)
+        return frozenset()
+
+    def take_fallen_out(self) -> list[tuple[Task, Exception]]:
+        """Return, once, the tasks that fell out of service, with the reason: they are to be opened again."""
+        with self._changed:
+            fallen_out, self._fallen_out = self._fallen_out, {}
+            return list(fallen_out.values())
+
+    def end(self) -> None:
+        """Let the batch thread end after what it does."""
+        with self._changed:
+            self._ended = True
+            self._tell()
+
+    # -- for the batch thread ---------------------------------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        """True once the batch thread is to end."""
+        return self._ended
+
+    def look(self) -> list[Task]:
+        """Wait for tasks in service and return them; none when the thread is to end.
+
+        Until ``begin`` or ``done`` all of them count as under way.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._tasks or self._ended)
+            if self._ended:
+                return []
+            self._under_way = frozenset(self._tasks)
+            return list(self._tasks.values())
+
+    def begin(self, ids: Collection[TaskId]) -> frozenset[TaskId]:
+        """Begin a micro-batch of those tasks; return the ones that have not been withdrawn meanwhile."""
+        with self._changed:
+            self._under_way = frozenset(id_ for id_ in ids if id_ in self._tasks)
+            self._changed.notify_all()
+            return self._under_way
+
+    def done(self, fallen_out: Mapping[TaskId, Exception]) -> None:
+        """End the micro-batch; ``fallen_out`` are tasks that must be opened again before they can go on."""
+        with self._changed:
+            for id_, reason in fallen_out.items():
+                task = self._tasks.pop(id_, None)
+                if task is not None:
+                    self._fallen_out[id_] = task, reason
+            self._under_way = frozenset()
+            self._changed.notify_all()
+
+    def rest(self, seconds: float) -> None:
+        """Wait, but no longer than until a task is put into service or the thread is to end."""
+        with self._changed:
+            before = self._news
+            self._changed.wait_for(lambda: self._ended or self._news != before, seconds)
+
+    def _tell(self) -> None:
+        self._news += 1
+        self._changed.notify_all()

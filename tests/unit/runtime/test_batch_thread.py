@@ -1,0 +1,228 @@
+"""The batch thread without Spark and without a broker: what it takes, how it waits, how it ends."""
+
+import threading
+
+import pytest
+
+from sparkrelay.config import StreamsConfig
+from sparkrelay.errors import (
+    DisconnectException,
+    ProducerFencedException,
+    SerializationException,
+    UnknownTopicException,
+    WakeupException,
+)
+from sparkrelay.runtime.batch import BatchOutcome
+from sparkrelay.runtime.batch_thread import BatchThread
+from sparkrelay.runtime.in_service import InService
+from sparkrelay.runtime.progress import ProgressLog
+from sparkrelay.runtime.task import Task, TaskState
+from sparkrelay.types import TaskId, TopicPartition
+
+ONE, OTHER = TaskId(0, 0), TaskId(0, 1)
+
+
+class Topics:
+    """Says where topics end; or raises what the test put in line."""
+
+    def __init__(self):
+        self.ends = {}
+        self.troubles = []
+        self.asked = threading.Semaphore(0)
+        self.silent = None
+        self.sinks = {"out": 2}
+
+    def end_offsets(self, partitions, *, timeout):
+        self.asked.release()
+        if self.silent is not None:
+            assert self.silent.wait(60)
+            raise WakeupException("interrupted")
+        if self.troubles:
+            raise self.troubles.pop(0)
+        return {partition: self.ends.get(partition, 0) for partition in partitions}
+
+    def layout(self):
+        if isinstance(self.sinks, Exception):
+            raise self.sinks
+        return type("Layout", (), {"sink_partitions": self.sinks})
+
+    def interrupt(self):
+        if self.silent is not None:
+            self.silent.set()
+
+
+class Batches:
+    """Commits everything, or does what the test put in line."""
+
+    def __init__(self):
+        self.ran = []
+        self.outcomes = []
+        self.gate = None
+
+    def run(self, plans, work, partitions):
+        self.ran.append({id_: ranges for id_, (_, ranges) in work.items()})
+        if self.gate is not None:
+            assert self.gate.wait(60)
+        planned = self.outcomes.pop(0) if self.outcomes else None
+        if isinstance(planned, Exception):
+            raise planned
+        outcome = planned or BatchOutcome()
+        for id_, (task, ranges) in work.items():
+            task.unfinished, task.tries = ranges, task.tries + 1
+            if id_ not in outcome.again and id_ not in outcome.reopen:
+                task.positions.update({partition: end for partition, (_, end) in ranges.items()})
+                task.unfinished, task.tries = None, 0
+        return outcome
+
+
+def made_task(id_):
+    partition = TopicPartition("orders", id_.partition)
+    task = Task(id=id_, inputs=(partition,), changelogs={}, directory=None, state=TaskState.RUNNING)
+    task.positions = {partition: 0}
+    return task
+
+
+class Bench:
+    def __init__(self):
+        self.topics, self.batches, self.service = Topics(), Batches(), InService()
+        self.tasks = {id_: made_task(id_) for id_ in (ONE, OTHER)}
+        self.progress = ProgressLog("app")
+        settings = {"application.id": "app", "bootstrap.servers": "h:1", "poll.ms": 1, "max.batch.retries": 1}
+        self.thread = BatchThread(
+            name="app",
+            config=StreamsConfig.from_dict({**settings, "default.api.timeout.ms": 10_000}),
+            in_service=self.service,
+            batches=self.batches,
+            plans=None,
+            topics=self.topics,
+            progress=self.progress,
+        )
+
+    def start(self):
+        self.service.put(self.tasks.values())
+        self.thread.start()
+
+    def write(self, id_, end):
+        self.topics.ends[TopicPartition("orders", id_.partition)] = end
+
+    def failure(self):
+        try:
+            self.thread.check()
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            return error
+        return None
+
+
+@pytest.fixture
+def bench():
+    bench = Bench()
+    yield bench
+    if bench.batches.gate is not None:
+        bench.batches.gate.set()
+    bench.thread.stop()
+
+
+def test_only_tasks_with_input_are_in_a_batch(bench, wait_until):
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(lambda: bench.batches.ran, "no batch ran")
+    assert bench.batches.ran == [{ONE: {TopicPartition("orders", 0): (0, 5)}}]
+    bench.write(OTHER, 3)
+    wait_until(lambda: len(bench.batches.ran) == 2, "no second batch ran")
+    assert bench.batches.ran[1] == {OTHER: {TopicPartition("orders", 1): (0, 3)}}
+
+
+def test_a_task_without_input_leaves_while_a_batch_runs(bench, wait_until):
+    bench.batches.gate = threading.Event()
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(lambda: bench.batches.ran, "no batch ran")
+    assert bench.service.withdraw([OTHER], timeout=0) == frozenset()
+    assert bench.service.withdraw([ONE], timeout=0) == {ONE}
+    bench.batches.gate.set()
+    assert bench.service.withdraw([ONE], timeout=60) == frozenset()
+    assert bench.tasks[ONE].positions == {TopicPartition("orders", 0): 5}, "its batch was finished"
+
+
+def test_what_fell_out_is_handed_back(bench, wait_until):
+    reason = ProducerFencedException("another owner")
+    bench.batches.outcomes = [BatchOutcome(reopen={ONE: reason})]
+    bench.write(ONE, 5)
+    bench.write(OTHER, 5)
+    bench.start()
+    fallen = []
+    wait_until(lambda: fallen.extend(bench.service.take_fallen_out()) or fallen, "nothing fell out")
+    assert fallen == [(bench.tasks[ONE], reason)]
+    bench.write(OTHER, 9)
+    wait_until(lambda: len(bench.batches.ran) == 2, "the other task does not go on")
+    assert list(bench.batches.ran[1]) == [OTHER]
+
+
+def test_a_failed_batch_runs_again_with_the_same_ranges(bench, wait_until):
+    bench.batches.outcomes = [BatchOutcome(again={ONE: ValueError("user code")})]
+    bench.topics.sinks = {"out": 1}
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(lambda: bench.batches.ran, "no batch ran")
+    bench.write(ONE, 7)
+    wait_until(lambda: len(bench.batches.ran) >= 3, "it does not go on")
+    partition = TopicPartition("orders", 0)
+    assert bench.batches.ran[:3] == [{ONE: {partition: (0, 5)}}, {ONE: {partition: (0, 5)}}, {ONE: {partition: (5, 7)}}]
+    assert bench.service.sink_partitions == {"out": 1}, "the topics were looked at again"
+
+
+def test_a_topic_that_stays_away_ends_it(bench, wait_until):
+    bench.batches.outcomes = [BatchOutcome(again={ONE: ValueError("no such topic")}) for _ in range(3)]
+    bench.topics.sinks = UnknownTopicException("out is gone")
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(bench.failure, "it does not end")
+    assert isinstance(bench.failure(), UnknownTopicException)
+    assert len(bench.batches.ran) == 2, "max.batch.retries=1"
+
+
+def test_a_broker_that_is_away_is_waited_for(bench, wait_until):
+    bench.topics.troubles = [UnknownTopicException("not known yet"), DisconnectException("the connection broke")]
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(lambda: bench.progress.status, "nobody says so")
+    wait_until(lambda: bench.batches.ran, "no batch ran")
+    assert bench.progress.status is None
+    assert bench.failure() is None
+
+
+def test_a_source_that_stays_away_ends_it(bench, wait_until):
+    bench.topics.troubles = [UnknownTopicException(f"orders is gone {n}") for n in range(9)]
+    bench.start()
+    wait_until(bench.failure, "it does not end")
+    assert "orders is gone 1" in str(bench.failure()), "the second look took as long as any may"
+
+
+def test_what_cannot_be_mended_is_told_and_frees_the_tasks(bench, wait_until):
+    bench.batches.outcomes = [SerializationException("offset 3 does not decode")]
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(bench.failure, "it does not end")
+    assert isinstance(bench.failure(), SerializationException)
+    assert bench.service.withdraw([ONE, OTHER], timeout=0) == frozenset()
+
+
+def test_stopping_finishes_the_batch(bench, wait_until):
+    bench.batches.gate = threading.Event()
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(lambda: bench.batches.ran, "no batch ran")
+    bench.thread.ask_to_end()
+    bench.batches.gate.set()
+    bench.thread.stop()
+    assert bench.tasks[ONE].positions == {TopicPartition("orders", 0): 5}
+    assert bench.failure() is None
+
+
+def test_stopping_breaks_off_a_look_at_a_silent_broker(bench):
+    bench.topics.silent = threading.Event()
+    bench.start()
+    assert bench.topics.asked.acquire(timeout=60)
+    bench.thread.stop()
+    assert bench.failure() is None
+    assert bench.service.withdraw([ONE, OTHER], timeout=0) == frozenset()
