@@ -27,6 +27,7 @@ _HELP = """Kafka Streams' high availability for PySpark pipelines.
 * demo: show it all; of two instances one is killed, and the result is exact
 * broker: run a Kafka for development
 * plan: tell what would move if instances joined or left
+* reset: start an application over; without --execute it only tells what it would do
 * simulate: study task assignors in simulated groups
 * assign: answer assignment requests, one JSON object a line
 
@@ -44,6 +45,7 @@ app.command("sparkrelay.cli.simulate:simulate", name="simulate")
 app.command("sparkrelay.cli.assign:assign", name="assign")
 app.command("sparkrelay.cli.demo:demo", name="demo")
 app.command("sparkrelay.cli.plan:plan", name="plan")
+app.command("sparkrelay.cli.reset:reset", name="reset")
 
 _INTERRUPTED = 130
 #: What a shell says of a program that was ended by SIGPIPE.

@@ -16,6 +16,7 @@ from kafka.protocol.admin import (
     DescribeGroupsRequest,
     ListGroupsRequest,
 )
+from kafka.protocol.admin.transactions import ListTransactionsRequest
 from kafka.protocol.consumer import (
     FetchRequest,
     HeartbeatRequest,
@@ -57,6 +58,7 @@ from kafka.protocol.producer import (
 
 from sparkrelay.client.fetch_response import FetchResponse
 from sparkrelay.client.group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from sparkrelay.client.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 __all__ = [
     "ApiVersionsRequest",
@@ -89,10 +91,13 @@ __all__ = [
     "ListGroupsRequest",
     "ListOffsetsRequest",
     "ListOffsetsResponse",
+    "ListTransactionsRequest",
     "MetadataRequest",
     "MetadataResponse",
     "OffsetCommitRequest",
     "OffsetCommitResponse",
+    "OffsetDeleteRequest",
+    "OffsetDeleteResponse",
     "OffsetFetchRequest",
     "OffsetFetchResponse",
     "OffsetForLeaderEpochRequest",

@@ -54,10 +54,15 @@ def consumer_settings(config: StreamsConfig, client_id: str) -> dict[str, Any]:
     }
 
 
-def worker_settings(config: StreamsConfig, client_id: str) -> dict[str, Any]:
-    """Return the settings of workers' connections, which fetch and produce."""
+def worker_settings(config: StreamsConfig, client_id: str, *, run: int = 1) -> dict[str, Any]:
+    """Return the settings of workers' connections, which fetch and produce.
+
+    Workers find their connections by these, and outlive an instance. ``run`` counts the application's instances in this
+    driver: a second one may come after its topics were made anew, of which the first one's connections know nothing.
+    """
     own = {key: value for key, value in config.producer.items() if key not in {_COMPRESSION, _ACKS}}
-    return {**_connection(config, client_id), **own}
+    settings = {**_connection(config, client_id), **own}
+    return settings if run == 1 else {**settings, "client.id": f"{settings['client.id']}-{run}"}
 
 
 def compression(config: StreamsConfig) -> str:

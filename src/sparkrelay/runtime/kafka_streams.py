@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -51,6 +52,8 @@ __all__ = ["KafkaStreams", "State"]
 log = logging.getLogger(__name__)
 
 _BROKER_SECONDS: Final = 30.0
+#: Instances of each application that this driver has made so far.
+_runs: Counter[str] = Counter()
 #: Spark's local mode has no place to keep replay jobs apart from batches but time.
 _LOCAL_SLICE_SECONDS: Final = 0.1
 
@@ -89,6 +92,8 @@ class KafkaStreams:
         self._progress = ProgressLog(self._config.application_id)
         self._life = Life(self._config.application_id)
         self._exception_handler: Callable[[Exception], None] | None = None
+        _runs[self._config.application_id] += 1
+        self._run = _runs[self._config.application_id]
         self._threads: list[StreamThread] = []
         self._clients: list[KafkaClient] = []
         self._slot: Slot | None = None
@@ -235,7 +240,10 @@ class KafkaStreams:
             self._spark,
             slots=self._slots,
             replay=ReplaySpec(
-                self._slots, config.application_id, worker_settings(config, f"{name}-worker"), config.store_max_bytes
+                self._slots,
+                config.application_id,
+                worker_settings(config, f"{name}-worker", run=self._run),
+                config.store_max_bytes,
             ),
             name=name,
         )
@@ -297,7 +305,7 @@ class KafkaStreams:
             legs,
             slots=self._slots,
             names=self._names,
-            client=worker_settings(self._config, "worker"),
+            client=worker_settings(self._config, "worker", run=self._run),
         )
         return Plans(compiler, legs, union=Process.union)
 

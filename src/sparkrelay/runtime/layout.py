@@ -30,6 +30,15 @@ class TopicNames:
         """Return the changelog topic of a store."""
         return self(f"{store}-changelog", internal=True)
 
+    @property
+    def reset_marker(self) -> str:
+        """Return the topic that is there while the application is being started over: nobody may run meanwhile."""
+        return f"{self.application_id}-sparkrelay-reset"
+
+    def is_internal(self, topic: str) -> bool:
+        """Return whether a topic looks like one of the application's own. Another's name may begin as ours does."""
+        return topic.startswith(f"{self.application_id}-") and topic.endswith(("-changelog", "-repartition"))
+
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from sparkrelay.client.admin import LATEST, Admin, TopicSpec
+from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.layout import lay_out
 
 if TYPE_CHECKING:
@@ -110,5 +111,11 @@ class Topics:
         wanted |= {self._names(leg.sink.topic, leg.sink.internal) for leg in legs if leg.sink is not None}
         wanted |= {self._names.changelog(leg.aggregation.store) for leg in legs if leg.aggregation is not None}
         with self._lock:
-            described = self._admin.partitions(sorted(wanted))
+            described = self._admin.partitions([*sorted(wanted), self._names.reset_marker])
+        if described[self._names.reset_marker] is not None:
+            raise StreamsException(
+                f"application {self._names.application_id!r} is being started over, or sparkrelay reset was "
+                f"interrupted: topic {self._names.reset_marker!r} says so. Wait for it, or run it again to its end: "
+                f"sparkrelay reset --application-id {self._names.application_id} --execute ..."
+            )
         return {name: len(partitions) for name, partitions in described.items() if partitions is not None}

@@ -11,18 +11,18 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from sparkrelay.errors import LockException, StateStoreException
 from sparkrelay.state.file_lock import FileLock
 from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["Slot"]
+__all__ = ["IDENTITY", "LOCK", "Slot"]
 
 log = logging.getLogger(__name__)
 
-_LOCK = ".lock"
-_IDENTITY = "process.json"
+LOCK: Final = ".lock"
+IDENTITY: Final = "process.json"
 
 
 class Slot:
@@ -50,12 +50,12 @@ class Slot:
                 path.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise _not_writable(state_dir, error) from error
-            lock = FileLock(path / _LOCK)
+            lock = FileLock(path / LOCK)
             if not lock.acquire():
                 holders.append(str(lock.holder() or "unknown"))
                 continue
             try:
-                return cls(path, number, _identity(path / _IDENTITY), lock)
+                return cls(path, number, _identity(path / IDENTITY), lock)
             except OSError as error:
                 lock.release()
                 raise _not_writable(state_dir, error) from error

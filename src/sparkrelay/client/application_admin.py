@@ -1,0 +1,219 @@
+"""What is asked and changed of a cluster about one stopped application: its group's offsets, its transactional ids.
+
+Apart from ``admin``, because only starting an application over needs it. The broker itself refuses to change the
+offsets of a group that has members, so nothing here can pull a position away under somebody who runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.client.broker_errors import ErrorCode, broker_error
+from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
+from sparkrelay.client.flows import Backoff, ask, results, run_flow, run_flows
+from sparkrelay.client.messages import (
+    ListGroupsRequest,
+    ListTransactionsRequest,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from sparkrelay.client.flows import Flow
+    from sparkrelay.client.kafka_client import KafkaClient
+    from sparkrelay.errors import KafkaException
+
+__all__ = ["ApplicationAdmin"]
+
+#: The last version of offset requests that names topics.
+_LAST_WITH_NAMES: Final = 9
+
+
+class ApplicationAdmin:
+    """Requests about one application. Every call blocks; belongs to the client's thread.
+
+    Args:
+        client: must be bootstrapped.
+        application_id: the application, which is its group's name and the beginning of its transactional ids.
+        timeout: seconds that one call may take.
+    """
+
+    def __init__(self, client: KafkaClient, application_id: str, *, timeout: float = 60.0) -> None:
+        self._client = client
+        self._group = application_id
+        self._timeout = timeout
+        self._coordinators = CoordinatorCache(client)
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        """Return every offset that the group has committed, of all topics."""
+        found = self._run("fetching all offsets", _fetch_request(self._group), _fetch_codes)
+        (group,) = found.groups
+        return {
+            TopicPartition(topic.name, part.partition_index): part.committed_offset
+            for topic in group.topics
+            for part in topic.partitions
+            if part.committed_offset >= 0
+        }
+
+    def set_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets for the group, which must have no members.
+
+        Raises:
+            BrokerResponseException: it has some (UNKNOWN_MEMBER_ID).
+        """
+        if offsets:
+            self._run("setting offsets", _commit_request(self._group, offsets), _topic_codes)
+
+    def delete_offsets(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget the group's offsets of partitions; those without one, or of topics that are gone, are no error."""
+        if partitions:
+            self._run("deleting offsets", _delete_request(self._group, partitions), _delete_codes)
+
+    def other_groups(self) -> frozenset[str]:
+        """Return the names of all other groups of the cluster."""
+        answers = self._everywhere("listing groups", lambda: ListGroupsRequest(states_filter=[], types_filter=[]))
+        return frozenset(group.group_id for answer in answers for group in answer.groups) - {self._group}
+
+    def transactional_ids(self) -> tuple[str, ...]:
+        """Return the transactional ids that begin with the application's name and that brokers still remember."""
+        answers = self._everywhere(
+            "listing transactions",
+            lambda: ListTransactionsRequest(state_filters=[], producer_id_filters=[], max_version=1),
+        )
+        found = {state.transactional_id for answer in answers for state in answer.transaction_states}
+        return tuple(sorted(id_ for id_ in found if id_.startswith(f"{self._group}-")))
+
+    def _run(self, what: str, request: object, codes: Callable[[Any], Iterable[int]]) -> Any:
+        what = f"{what} of group {self._group}"
+        return run_flow(self._client, what, self._of_group(what, request, codes), self._timeout)
+
+    def _of_group(self, what: str, request: object, codes: Callable[[Any], Iterable[int]]) -> Flow[Any]:
+        """Ask the group's coordinator until it answers without an error that time may mend."""
+        backoff = Backoff(self._client.config)
+        kind = CoordinatorKind.GROUP
+        while True:
+            yield from self._coordinators.locate(kind, (self._group,))
+            answer = yield from ask(
+                self._client,
+                lambda: request,
+                node=lambda: self._coordinators.get(kind, self._group),
+                backoff=backoff,
+                lost=lambda: self._coordinators.forget(kind, self._group),
+            )
+            code = next((code for code in codes(answer) if code), 0)
+            if not code:
+                return answer
+            error = broker_error(code, what)
+            if is_moved(code):
+                self._coordinators.forget(kind, self._group)
+            elif not error.retriable:
+                raise error
+            yield backoff.next(error)
+
+    def _everywhere(self, what: str, make: Callable[[], Any]) -> list[Any]:
+        """Ask every broker: each knows what it coordinates."""
+        run_flow(self._client, what, self._brokers(), self._timeout)
+        flows = {f"{what}: broker {node}": self._of(node, what, make) for node in self._client.metadata.brokers}
+        return list(results(run_flows(self._client, flows, self._timeout)).values())
+
+    def _brokers(self) -> Flow[None]:
+        backoff = Backoff(self._client.config)
+        while True:
+            response = self._client.request_metadata(())
+            yield response
+            if response.error is None:
+                return
+            if not response.error.retriable:
+                raise response.error
+            yield backoff.next(response.error)
+
+    def _of(self, node: int, what: str, make: Callable[[], Any]) -> Flow[Any]:
+        backoff = Backoff(self._client.config)
+        while True:
+            answer = yield from ask(self._client, make, node=lambda: node, backoff=backoff)
+            if not answer.error_code:
+                return answer
+            error: KafkaException = broker_error(answer.error_code, what)
+            # A coordinator that is loading has not all of its groups or transactions yet.
+            if not error.retriable and not is_moved(answer.error_code):
+                raise error
+            yield backoff.next(error)
+
+
+def _fetch_request(group: str) -> object:
+    one = OffsetFetchRequest.OffsetFetchRequestGroup
+    return OffsetFetchRequest(
+        groups=[one(group_id=group, member_id=None, member_epoch=-1, topics=None)],
+        require_stable=False,
+        min_version=8,
+        max_version=_LAST_WITH_NAMES,
+    )
+
+
+def _fetch_codes(answer: Any) -> Iterable[int]:
+    (group,) = answer.groups
+    # A group that does not exist has no offsets; version 9 calls that an error.
+    if group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+        yield group.error_code
+        yield from (part.error_code for topic in group.topics for part in topic.partitions)
+
+
+def _commit_request(group: str, offsets: Mapping[TopicPartition, int]) -> object:
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    part = topic.OffsetCommitRequestPartition
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=[
+            topic(
+                name=name,
+                partitions=[
+                    part(
+                        partition_index=at.partition,
+                        committed_offset=offsets[at],
+                        committed_leader_epoch=-1,
+                        committed_metadata="",
+                    )
+                    for at in parts
+                ],
+            )
+            for name, parts in _by_topic(offsets).items()
+        ],
+        min_version=2,
+        max_version=_LAST_WITH_NAMES,
+    )
+
+
+def _topic_codes(answer: Any) -> Iterable[int]:
+    return (part.error_code for topic in answer.topics for part in topic.partitions)
+
+
+def _delete_request(group: str, partitions: Collection[TopicPartition]) -> object:
+    topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
+    part = topic.OffsetDeleteRequestPartition
+    return OffsetDeleteRequest(
+        group_id=group,
+        topics=[
+            topic(name=name, partitions=[part(partition_index=at.partition) for at in parts])
+            for name, parts in _by_topic(partitions).items()
+        ],
+    )
+
+
+def _delete_codes(answer: Any) -> Iterable[int]:
+    gone = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    yield 0 if answer.error_code in gone else answer.error_code
+    yield from (code for code in _topic_codes(answer) if code not in gone)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    topics: dict[str, list[TopicPartition]] = {}
+    for at in partitions:
+        topics.setdefault(at.topic, []).append(at)
+    return topics

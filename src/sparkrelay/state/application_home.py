@@ -1,0 +1,122 @@
+"""All slots of one application in one ``state.dir``, for whoever starts the application over.
+
+Lock files and identities stay where they are: a deleted lock file could be locked by two, and a process that comes
+back under its old identity is just the process that it was, without state.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.errors import LockException, StateStoreException
+from sparkrelay.state.file_lock import FileLock
+from sparkrelay.state.slot import IDENTITY, LOCK
+from sparkrelay.state.store import TaskStore
+from sparkrelay.types import TaskId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["ApplicationHome", "remove_state"]
+
+_KEPT: Final = frozenset({LOCK, IDENTITY})
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationHome:
+    """The directory ``<state.dir>/<application.id>``, which need not exist.
+
+    Attributes:
+        path: where it is.
+    """
+
+    path: Path
+
+    @classmethod
+    def of(cls, state_dir: Path | str, application_id: str) -> ApplicationHome:
+        """Return the home of an application.
+
+        Raises:
+            StateStoreException: ``state.dir`` does not exist: somebody mistyped it.
+        """
+        if not Path(state_dir).is_dir():
+            raise StateStoreException(f"state.dir={str(state_dir)!r} is not a directory; give the instances' state.dir")
+        return cls(Path(state_dir) / application_id)
+
+    def slots(self) -> list[Path]:
+        """Return the directories of the slots, in order."""
+        return sorted(
+            (entry for entry in _entries(self.path) if entry.name.isdecimal() and entry.is_dir()),
+            key=lambda entry: int(entry.name),
+        )
+
+    def state(self) -> list[Path]:
+        """Return everything in the slots that is state: directories of tasks, and copies that were set aside."""
+        return [entry for slot in self.slots() for entry in sorted(_entries(slot)) if entry.name not in _KEPT]
+
+    def holders(self) -> dict[Path, str]:
+        """Return the slots that a living process holds, with what is known of it. Nothing is changed."""
+        held = {}
+        for slot in self.slots():
+            lock = FileLock(slot / LOCK)
+            if lock.is_held_elsewhere():
+                held[slot] = str(lock.holder() or "an unknown process")
+        return held
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Hold every slot, so that no process of this host takes one up meanwhile.
+
+        Raises:
+            LockException: a slot is held by a living process.
+        """
+        with ExitStack() as until_done:
+            for slot in self.slots():
+                lock = FileLock(slot / LOCK)
+                if not lock.acquire():
+                    raise LockException(f"{slot} is in use by {lock.holder() or 'an unknown process'}; stop it first")
+                until_done.callback(lock.release)
+            yield
+
+
+def remove_state(path: Path) -> None:
+    """Remove a task's directory, or whatever else stands in a slot; gone already is fine.
+
+    Raises:
+        StateStoreException: something of it cannot be removed.
+    """
+    try:
+        if path.is_dir() and not path.is_symlink():
+            if _is_task(path.name):
+                TaskStore.wipe(path)
+            if path.exists():
+                shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StateStoreException(
+            f"{error.filename or path} cannot be removed ({error.strerror}); remove {path} by hand, or run this as the "
+            "user that the instances run as"
+        ) from error
+
+
+def _is_task(name: str) -> bool:
+    try:
+        TaskId.parse(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _entries(path: Path) -> list[Path]:
+    try:
+        return [Path(entry.path) for entry in os.scandir(path)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StateStoreException(f"{path} cannot be read ({error.strerror})") from error

@@ -1,0 +1,79 @@
+"""`sparkrelay reset`: what it says, and what it refuses before it asks anybody."""
+
+from pathlib import Path
+
+import pytest
+
+from sparkrelay.cli import app as command_line
+from sparkrelay.cli.reset import lines, read_properties
+from sparkrelay.errors import ConfigException
+from sparkrelay.runtime.reset import ResetOrder, ResetPlan
+from sparkrelay.types import TopicPartition
+
+PLAN = {
+    "members": (),
+    "offsets": {},
+    "kept": {},
+    "forgotten": frozenset(),
+    "internal_topics": (),
+    "doubtful": {},
+    "transactional_ids": (),
+    "directories": (),
+    "holders": {},
+    "begun": False,
+}
+
+
+def test_what_would_be_done_line_by_line():
+    plan = ResetPlan(
+        **PLAN
+        | {
+            "offsets": {TopicPartition("in", 0): (12, 3), TopicPartition("in", 1): (None, 0)},
+            "kept": {TopicPartition("rates", 0): 9},
+            "internal_topics": ("app-users-changelog",),
+            "directories": (Path("/state/app/0/0_0"),),
+            "transactional_ids": ("app-0_0", "app-0_1"),
+        }
+    )
+    assert list(lines(ResetOrder(application_id="app", state_dir=Path("/state")), plan)) == [
+        "application app:",
+        "  in-0: offset 12 -> 3 (earliest)",
+        "  in-1: offset none -> 0 (earliest)",
+        "  rates-0: offset 9 stays",
+        "  topic app-users-changelog: deleted",
+        "  /state/app/0/0_0: removed",
+        "  transactional ids fenced: 2",
+    ]
+
+
+def test_what_a_reader_may_miss_is_said():
+    told = list(lines(ResetOrder(application_id="app"), ResetPlan(**PLAN | {"begun": True})))
+    assert "an earlier reset was interrupted" in told[1]
+    assert "auto.offset.reset decides" in told[2]
+    assert "give --state-dir on each host" in told[3]
+
+
+@pytest.mark.parametrize(("change", "nothing"), [({}, True), ({"begun": True}, False), ({"members": ("m",)}, False)])
+def test_nothing_to_start_over(change, nothing):
+    assert ResetPlan(**PLAN | change).nothing is nothing
+    # Offsets that would be set where there are none are no sign of an application.
+    assert ResetPlan(**PLAN | change | {"offsets": {TopicPartition("in", 0): (None, 0)}}).nothing is nothing
+
+
+def test_a_file_of_client_settings(tmp_path):
+    file = tmp_path / "client.properties"
+    file.write_text("# comment\n\nsecurity.protocol = SASL_SSL\nsasl.password=a=b\n")
+    assert read_properties(file) == {"security.protocol": "SASL_SSL", "sasl.password": "a=b"}
+    file.write_text("security.protocol\n")
+    with pytest.raises(ConfigException, match="line 1: write key=value"):
+        read_properties(file)
+    with pytest.raises(ConfigException, match="cannot be read"):
+        read_properties(tmp_path / "none")
+
+
+def test_wrong_usage_and_errors(capsys, tmp_path):
+    here = ["--bootstrap-servers", "localhost:1"]
+    assert command_line.run(["reset", "--application-id", "a/b", *here]) == 1
+    assert "application.id 'a/b'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        command_line.run(["reset", "--application-id", "app", *here, "--to", "nowhere"])
