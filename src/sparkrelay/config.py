@@ -145,7 +145,7 @@ class StreamsConfig(BaseModel):
         600_000,
         alias="state.cleanup.delay.ms",
         ge=0,
-        description="accepted, without effect yet: directories of tasks that moved away stay, ms",
+        description="local copies of tasks that moved away are removed after this, ms",
     )
     store_max_bytes: int = Field(
         64 << 30,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -17,6 +18,7 @@ from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.batch import BatchRunner
 from sparkrelay.runtime.batch_thread import BatchThread
+from sparkrelay.runtime.cleaner import Cleaner
 from sparkrelay.runtime.client_settings import (
     admin_settings,
     check_client_settings,
@@ -225,10 +227,11 @@ class KafkaStreams:
         topics.check_broker()
         topics.layout()
         self._slot = slot = Slot.claim(Path(self._config.state_dir), self._config.application_id)
+        cleaner = Cleaner(slot.path, delay_seconds=self._config.state_cleanup_delay_ms / 1000, now=time.time())
         for number in range(1, self._config.num_stream_threads + 1):
-            self._add_thread(number, slot)
+            self._add_thread(number, slot, cleaner)
 
-    def _add_thread(self, number: int, slot: Slot) -> None:
+    def _add_thread(self, number: int, slot: Slot, cleaner: Cleaner) -> None:
         plans = self._checked_plans if number == 1 else self._plans()
         name = f"{self._config.application_id}-{str(slot.process_id)[:8]}-StreamThread-{number}"
         config = self._config
@@ -261,6 +264,7 @@ class KafkaStreams:
             in_service=in_service,
             transactions=TransactionCoordinator(own, timeout=patience),
             topics=topics,
+            cleaner=cleaner,
         )
         transactions = TransactionCoordinator(self._client(f"{name}-transactions"), timeout=patience)
         membership = Membership(

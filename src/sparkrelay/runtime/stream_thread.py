@@ -128,6 +128,7 @@ class StreamThread:
                 self._report_state()
                 self._membership.consider_follow_up(self.tasks)
                 self._purge()
+                self.tasks.clean_up()
             except WakeupException:
                 return  # stop() calls: the broker may not answer for a while, and need not
             except KafkaException as error:

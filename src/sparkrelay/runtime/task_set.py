@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.batch_thread import BatchThread
     from sparkrelay.runtime.in_service import InService
+    from sparkrelay.runtime.cleaner import Cleaner
     from sparkrelay.runtime.layout import Layout
     from sparkrelay.runtime.orders import ReplayReport
     from sparkrelay.runtime.process import Process
@@ -54,6 +55,7 @@ class TaskSet:
         in_service: InService,
         transactions: TransactionCoordinator,
         topics: Topics,
+        cleaner: Cleaner,
     ) -> None:
         self._config = config
         self._slot = slot
@@ -62,6 +64,7 @@ class TaskSet:
         self._in_service = in_service
         self._transactions = transactions
         self._topics = topics
+        self._cleaner = cleaner
         self._layout: Layout | None = None
         self._tasks: dict[TaskId, Task] = {}
         #: Local copies of tasks we do not have: task -> sum of changelog offsets.
@@ -81,6 +84,7 @@ class TaskSet:
             StreamsException: a batch neither ends nor can be cancelled; its tasks' stores are left as they are.
         """
         tasks, self._tasks = list(self._tasks.values()), {}
+        self._cleaner.gone(self)
         batches.ask_to_end()
         try:
             self._wait_for_batches([task.id for task in tasks])
@@ -108,6 +112,11 @@ class TaskSet:
             self._activate(id_)
         fresh = [self._new(id_) for id_ in standby if id_ not in self._tasks]
         self._stand_by(fresh)
+        self._cleaner.assigned(self, self._tasks)
+
+    def clean_up(self) -> None:
+        """Remove copies that nobody has needed here for ``state.cleanup.delay.ms``, if it is time to look for them."""
+        self._cleaner.turn(self, self._tasks, time.time())
 
     def revoke(self, partitions: Collection[TopicPartition]) -> None:
         """Give up the tasks of revoked partitions, unless the assignment that revoked them did so already."""
@@ -126,9 +135,13 @@ class TaskSet:
             self._leftovers[task.id] = task.offset_sum
 
     def offset_sums(self) -> dict[TaskId, int]:
-        """Return what a subscription reports: LATEST_OFFSET for running tasks, else the sum of changelog offsets."""
+        """Return what a subscription reports: LATEST_OFFSET for running tasks, else the sum of changelog offsets.
+
+        Until its assignment is followed, what is reported stays.
+        """
+        self._cleaner.reported(self)
         self._note_replay_progress()
-        sums = dict(self._leftovers)
+        sums = {id_: total for id_, total in self._leftovers.items() if self._slot.task_dir(id_).is_dir()}
         for id_, task in self._tasks.items():
             if task.stateful:
                 sums[id_] = LATEST_OFFSET if task.state is TaskState.RUNNING else task.offset_sum

@@ -57,7 +57,12 @@ class ApplicationHome:
 
     def state(self) -> list[Path]:
         """Return everything in the slots that is state: directories of tasks, and copies that were set aside."""
-        return [entry for slot in self.slots() for entry in sorted(_entries(slot)) if entry.name not in _KEPT]
+        return [entry for slot in self.slots() for entry in self.state_of(slot)]
+
+    @staticmethod
+    def state_of(slot: Path) -> list[Path]:
+        """Return what is state in one slot."""
+        return sorted(entry for entry in _entries(slot) if entry.name not in _KEPT)
 
     def holders(self) -> dict[Path, str]:
         """Return the slots that a living process holds, with what is known of it. Nothing is changed."""

@@ -1,0 +1,56 @@
+"""Local copies of tasks that moved away go after state.cleanup.delay.ms, and are reported no more."""
+
+import pytest
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.state import Slot
+from sparkrelay.types import TaskId
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+
+def counting(source, sink):
+    builder = StreamsBuilder()
+    builder.stream(source, key=String("user"), value=Json("n int")).groupBy("user").count(name="users").to(sink)
+    return builder
+
+
+def test_a_task_that_moved_away_leaves_its_directory_for_a_while(
+    instance, make_topic, produce, wait_for_table, wait_until, tmp_path, application_id
+):
+    topics = make_topic("in", 4), make_topic("out", 1)
+    produce(topics[0], [(f"u{n}", {"n": n}) for n in range(40)])
+    counts = {f"u{n}".encode(): {"user": f"u{n}", "count": 1} for n in range(40)}
+    home = tmp_path / "state" / application_id
+    settings = {"state.cleanup.delay.ms": 1000, "acceptable.recovery.lag": 1_000_000}
+    first = instance(counting(*topics), settings)
+    first.start()
+    wait_for_table(topics[1], counts, first)
+    assert sorted(path.name for path in (home / "0").glob("0_*")) == ["0_0", "0_1", "0_2", "0_3"]
+
+    second = instance(counting(*topics), settings)
+    second.start()
+
+    def shared():
+        mine, others = ({path.name for path in (home / slot).glob("0_*")} for slot in ("0", "1"))
+        return mine | others == {"0_0", "0_1", "0_2", "0_3"} and not mine & others and mine and others
+
+    wait_until(shared, "the directories are not shared out")
+    tasks = {str(task) for task in first._threads[0].tasks.offset_sums()}
+    assert tasks == {path.name for path in (home / "0").glob("0_*")}, "a copy that is gone was reported"
+
+
+def test_what_is_assigned_stays_however_old(instance, make_topic, produce, wait_for_table, wait_until, tmp_path):
+    topics = make_topic("in", 1), make_topic("out", 1)
+    produce(topics[0], [("a", {"n": 1})])
+    streams = instance(counting(*topics), {"state.cleanup.delay.ms": 0})
+    streams.start()
+    wait_for_table(topics[1], {b"a": {"user": "a", "count": 1}}, streams)
+    slot = streams._slot
+    assert isinstance(slot, Slot)
+    stray = slot.task_dir(TaskId(7, 0))
+    stray.mkdir()
+    wait_until(lambda: not stray.exists(), "the directory of a task that nobody has stays")
+    assert slot.task_ids() == [TaskId(0, 0)]
+    produce(topics[0], [("a", {"n": 1})])
+    wait_for_table(topics[1], {b"a": {"user": "a", "count": 2}}, streams)
