@@ -165,6 +165,11 @@ class Admin:
         run_flow(self._client, f"describing topics {', '.join(names)}", self._refresh(names), self._timeout)
         return {name: self._client.metadata.partitions(name) for name in names}
 
+    def topic_ids(self, names: Collection[str]) -> dict[str, str]:
+        """Return the ids of those topics that exist, where the broker tells (Kafka 2.8)."""
+        found = {name: self._client.metadata.topic_id(name) for name, there in self.partitions(names).items() if there}
+        return {name: str(id_) for name, id_ in found.items() if id_ is not None}
+
     def replica_racks(self, names: Collection[str]) -> dict[TopicPartition, frozenset[str]]:
         """Return the racks of each partition's replicas; partitions with a replica of unknown rack are left out."""
         known = self._client.metadata

@@ -251,7 +251,11 @@ class KafkaStreams:
             name=name,
         )
         replayer = Replayer(
-            process, replay_topics.end_offsets, name=f"{name}-replay", slice_seconds=_LOCAL_SLICE_SECONDS
+            process,
+            replay_topics.end_offsets,
+            name=f"{name}-replay",
+            slice_seconds=_LOCAL_SLICE_SECONDS,
+            topic_ids=replay_topics.ids,
         )
         batch_topics = Topics(Admin(self._client(f"{name}-batch")), self._topology, self._names, config)
         patience = config.default_api_timeout_ms / 1000

@@ -131,10 +131,11 @@ class ReplayOrder:
         undo: True to take back unfinished batches first, as for a store that was not open before.
         opening: number of this opening if a new owner opens the task, else None.
         budget_seconds: stop after about this long; the next slice goes on.
-        wipe: True to throw the local copy away first.
+        wipe: True to set the local copy aside first.
         settle: last committed batch, to drop the journals up to it, or None.
         changelog_next: with ``settle``: changelog partition -> offset where a replay would go on.
         close: True to sync and close the store afterwards, as its task leaves.
+        topic_ids: with ``undo``: the ids of the changelog topics, as far as known.
     """
 
     task: TaskId
@@ -147,6 +148,7 @@ class ReplayOrder:
     settle: int | None = None
     changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
     close: bool = False
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.task import share_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from sparkrelay.runtime.orders import ReplayReport
     from sparkrelay.runtime.process import Process
@@ -78,10 +78,12 @@ class Replayer:
         name: str,
         slice_seconds: float,
         idle_seconds: float = 0.2,
+        topic_ids: Callable[[Collection[str]], Mapping[str, str]] = lambda _: {},
     ) -> None:
-        """Prepare the thread; ``list_ends`` gives read_committed end offsets and is called on it."""
+        """Prepare the thread; ``list_ends`` gives read_committed end offsets and is called on it, as ``topic_ids``."""
         self._process = process
         self._list_ends = list_ends
+        self._topic_ids = topic_ids
         self._slice_seconds = slice_seconds
         self._idle_seconds = idle_seconds
         self._wake = threading.Condition()
@@ -198,6 +200,8 @@ class Replayer:
         """
         partitions = [p for work in works if work.ends is None for p in work.changelogs.values()]
         ends = self._list_ends(partitions) if partitions else {}
+        new = {p.topic for work in works if not work.opened for p in work.changelogs.values()}
+        ids = self._topic_ids(new) if new else {}
         orders: dict[TaskId, ReplayOrder] = {}
         weights: dict[TaskId, int] = {}
         for work in works:
@@ -211,6 +215,7 @@ class Replayer:
                     opening=None if work.opened else work.opening,
                     budget_seconds=self._slice_seconds,
                     wipe=work.wipe,
+                    topic_ids=_of(work, ids),
                 )
                 known = work.changelog_next or {}
                 weights[work.task] = 1 + sum(store.end - known.get(store.changelog, 0) for store in stores)
@@ -252,12 +257,23 @@ class Replayer:
     def _recover(self, work: ReplayWork, error: Exception) -> None:
         """Decide what a failed slice means: build the store anew, try again, or end the instance."""
         if isinstance(error, StoreCorruptedException):
-            log.warning("task %s: its store is rebuilt from the changelog: %s", work.task, error)
+            log.error(
+                "task %s: its local state cannot be used. It is set aside as %s.corrupt-<n> and rebuilt from the "
+                "changelog: %s",
+                work.task,
+                work.directory,
+                error,
+            )
             work.wipe, work.opened, work.changelog_next = True, False, None
         elif (isinstance(error, KafkaException) and error.retriable) or isinstance(error, StoreOutOfStepException):
             log.warning("task %s: a slice of its replay failed and is tried again: %s", work.task, error)
         else:
             raise error
+
+
+def _of(work: ReplayWork, ids: Mapping[str, str]) -> dict[str, str]:
+    """Return the ids of a task's changelog topics, while it is to be opened."""
+    return {} if work.opened else {p.topic: ids[p.topic] for p in work.changelogs.values() if p.topic in ids}
 
 
 def _require_changelogs(work: ReplayWork, ends: Ends) -> None:

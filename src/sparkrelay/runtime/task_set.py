@@ -154,8 +154,10 @@ class TaskSet:
 
         Raises:
             StreamsException: the Spark session is gone, which an idle instance would not notice otherwise.
+            StateStoreException: the slot's directory is gone.
         """
         self._process.require_session()
+        self._slot.require_in_place()
         created = [task for task in self._tasks.values() if task.state is TaskState.CREATED]
         if created:
             self._open(created)
@@ -175,7 +177,10 @@ class TaskSet:
 
     def reopen(self, task: Task, reason: Exception) -> None:
         """Open a task again that fell out of service: its outcome is unknown, its store lost step, or it was fenced."""
-        log.warning("task %s is opened again: %s", task.id, reason)
+        if task.wipe:
+            log.error("task %s: its local state cannot be used and is rebuilt from the changelog: %s", task.id, reason)
+        else:
+            log.warning("task %s is opened again: %s", task.id, reason)
         task.state = TaskState.CREATED
         task.unfinished = None
 

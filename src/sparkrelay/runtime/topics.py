@@ -84,6 +84,11 @@ class Topics:
         with self._lock:
             return self._admin.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=True, timeout=timeout)
 
+    def ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Return the topics' ids, which tell a topic from one of the same name that was made later."""
+        with self._lock:
+            return self._admin.topic_ids(sorted(topics))
+
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return offsets for EARLIEST or LATEST."""
         if not wanted:

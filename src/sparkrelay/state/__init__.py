@@ -7,6 +7,5 @@ from sparkrelay.state.changelog import Marker
 from sparkrelay.state.header import TaskHeader
 from sparkrelay.state.slot import Slot
 from sparkrelay.state.store import TaskStore
-from sparkrelay.state.task_lock import TaskLock
 
-__all__ = ["Applied", "BatchStamp", "Marker", "MergeResult", "Slot", "TaskHeader", "TaskLock", "TaskStore"]
+__all__ = ["Applied", "BatchStamp", "Marker", "MergeResult", "Slot", "TaskHeader", "TaskStore"]

@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.errors import StoreCorruptedException, StoreFullException
+from sparkrelay.errors import StoreCorruptedException
 from sparkrelay.state import host
+from sparkrelay.state.space import full_disk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,9 +54,7 @@ def mark(path: Path, *, clean: bool, durable: bool = True) -> None:
     try:
         _write(path, "clean" if clean else "dirty", durable=durable)
     except OSError as error:
-        raise StoreFullException(
-            f"the disk below {path} did not take {BOOT_FILE!r} ({error.strerror}); free some space or move state.dir"
-        ) from error
+        raise full_disk(path, f"{BOOT_FILE}: {error.strerror}") from error
 
 
 def _write(path: Path, condition: str, *, durable: bool) -> None:

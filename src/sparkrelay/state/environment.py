@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import lmdb
 
-from sparkrelay.errors import StateStoreException, StoreCorruptedException, StoreFullException, StoreOutOfStepException
+from sparkrelay.errors import StateStoreException, StoreCorruptedException, StoreOutOfStepException
+from sparkrelay.state.space import full_disk, full_map
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,10 +145,7 @@ class Environment:
         self._env.reader_check()
         size = self.map_size
         if size >= self._map_limit:
-            raise StoreFullException(
-                f"the state in {self._path} has reached store.max.bytes={self._map_limit}; raise store.max.bytes, or "
-                "spread the state over more tasks (partitions)"
-            )
+            raise full_map(self._path, self._map_limit)
         self._env.set_mapsize(min(size * 2, self._map_limit))
 
     def _check(self) -> None:
@@ -168,10 +166,7 @@ class Environment:
     def _explained(self, error: lmdb.Error) -> StateStoreException:
         text = str(error)
         if any(reason in text for reason in _FULL_DISK) or isinstance(error, lmdb.DiskError):
-            return StoreFullException(
-                f"the disk below {self._path} did not take a transaction ({text}): it is full, or failing; nothing was "
-                "changed; free some space or move state.dir"
-            )
+            return full_disk(self._path, text)
         damaged = (
             lmdb.BadDbiError,
             lmdb.CorruptedError,

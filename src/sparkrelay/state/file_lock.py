@@ -110,6 +110,21 @@ class FileLock:
         fcntl.flock(file, fcntl.LOCK_UN)
         os.close(file)
 
+    @property
+    def in_place(self) -> bool:
+        """True while the file that is locked here is the one of that name: others would lock another one."""
+        try:
+            there = self.path.stat()
+        except FileNotFoundError:
+            return False
+        here = os.fstat(self._file)
+        return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+
+    @property
+    def inode(self) -> int:
+        """The number of the locked file, which a copy does not have."""
+        return os.fstat(self._file).st_ino
+
     def is_held_elsewhere(self) -> bool:
         """True if somebody holds the lock just now; asks without leaving a trace."""
         try:

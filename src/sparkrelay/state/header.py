@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JournalEntry", "TaskHeader"]
 
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class TaskHeader:
         next_journal: number of the next journal.
         application: application.id that the state belongs to; empty until the first opening.
         contents: store -> what it holds, in words; a pipeline that wants something else is refused.
+        topics: changelog topic -> its id. A topic made anew has another id, and offsets that mean other records.
     """
 
     epoch: int = 0
@@ -74,6 +75,7 @@ class TaskHeader:
     next_journal: int = 0
     application: str = ""
     contents: Mapping[str, str] = field(default_factory=dict)
+    topics: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Return the record; docs/internals/state.md has its layout."""
@@ -85,10 +87,11 @@ class TaskHeader:
         record.offsets(self.positions)
         record.offsets(self.changelog)
         record.text(self.application)
-        record.u32(len(self.contents))
-        for store, contents in sorted(self.contents.items()):
-            record.text(store)
-            record.text(contents)
+        for texts in (self.contents, self.topics):
+            record.u32(len(texts))
+            for name, text in sorted(texts.items()):
+                record.text(name)
+                record.text(text)
         record.u32(self.next_journal & 0xFFFFFFFF)
         record.u32(len(self.journals))
         for entry in self.journals:
@@ -114,9 +117,10 @@ class TaskHeader:
         epoch, batch, boot, clean = record.i64(), record.i64(), record.text(), bool(record.u8())
         positions, changelog, application = record.offsets(), record.offsets(), record.text()
         contents = {record.text(): record.text() for _ in range(record.u32())}
+        topics = {record.text(): record.text() for _ in range(record.u32())}
         following = record.u32()
         journals = tuple(_entry(record) for _ in range(record.u32()))
-        return cls(epoch, batch, positions, changelog, boot, clean, journals, following, application, contents)
+        return cls(epoch, batch, positions, changelog, boot, clean, journals, following, application, contents, topics)
 
 
 def _entry(record: Unpacker) -> JournalEntry:

@@ -74,8 +74,8 @@ class Unpacker:
         self.version = self.u8()
         if self.version not in versions:
             raise StoreCorruptedException(
-                f"{what} has version {self.version}, this SparkRelay reads {sorted(versions)}; it was written by a "
-                "newer release, or is damaged"
+                f"{what} has version {self.version}, this SparkRelay reads {sorted(versions)}; it was written by "
+                "another release, or is damaged"
             )
 
     def _take(self, form: struct.Struct) -> int:

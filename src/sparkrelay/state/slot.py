@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 LOCK: Final = ".lock"
 IDENTITY: Final = "process.json"
+_MADE_FOR: Final = "lockInode"
 
 
 class Slot:
@@ -55,7 +56,7 @@ class Slot:
                 holders.append(str(lock.holder() or "unknown"))
                 continue
             try:
-                return cls(path, number, _identity(path / IDENTITY), lock)
+                return cls(path, number, _identity(path / IDENTITY, lock.inode), lock)
             except OSError as error:
                 lock.release()
                 raise _not_writable(state_dir, error) from error
@@ -68,6 +69,18 @@ class Slot:
     def held(self) -> bool:
         """True until :meth:`release`."""
         return self._lock.held
+
+    def require_in_place(self) -> None:
+        """Make sure that the slot is still the directory that was claimed.
+
+        Raises:
+            StateStoreException: it was removed or replaced; another process could claim what stands there now.
+        """
+        if self._lock.held and not self._lock.in_place:
+            raise StateStoreException(
+                f"{self.path} was removed or replaced while this instance used it. No record is lost: start the "
+                "instance again, and it restores its state from the changelogs; leave state.dir alone while it runs"
+            )
 
     def task_dir(self, task: TaskId) -> Path:
         """Return the directory of a task's state; opening its store makes it."""
@@ -93,23 +106,41 @@ class Slot:
         return f"Slot({str(self.path)!r}, process_id={self.process_id})"
 
 
-def _identity(path: Path) -> ProcessId:
-    """Return the identity that the slot carries, or give it one. Fields that we do not know are left in place."""
+def _identity(path: Path, inode: int) -> ProcessId:
+    """Return the identity that the slot carries, or give it one. Fields that we do not know are left in place.
+
+    A copied slot gets one of its own: two members of one identity would be taken for two threads of one process. A copy
+    is known by its lock file, which is another one than the identity was made for.
+    """
     fields: dict[str, object] = {}
     try:
         fields = json.loads(path.read_bytes())
-        return ProcessId.parse(str(fields["processId"]))
+        process_id = ProcessId.parse(str(fields["processId"]))
+        made_for = fields.get(_MADE_FOR, inode)
+        if made_for == inode:
+            if _MADE_FOR not in fields:
+                _write(path, {**fields, _MADE_FOR: inode})
+            return process_id
+        log.warning(
+            "%s was copied or moved here from another directory: this process gets a new identity in place of %s; the "
+            "state itself is used",
+            path.parent,
+            process_id,
+        )
     except FileNotFoundError:
         pass
     except (ValueError, KeyError, TypeError) as error:
         log.warning("%s is not readable (%s); this process gets a new identity", path, error)
     process_id = ProcessId.random()
     known = fields if isinstance(fields, dict) else {}
-    text = json.dumps({**known, "processId": str(process_id)})
-    temporary = path.with_suffix(".new")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    _write(path, {**known, "processId": str(process_id), _MADE_FOR: inode})
     return process_id
+
+
+def _write(path: Path, fields: dict[str, object]) -> None:
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(fields), encoding="utf-8")
+    temporary.replace(path)
 
 
 def _not_writable(state_dir: Path | str, error: OSError) -> StateStoreException:

@@ -30,6 +30,7 @@ from sparkrelay.state.environment import DATA_FILE, Environment
 from sparkrelay.state.file_lock import FileLock
 from sparkrelay.state.header import JournalEntry, TaskHeader
 from sparkrelay.state.rows import SortedKeys
+from sparkrelay.state.space import FULL_DISK, full_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -49,6 +50,8 @@ _HEADER: Final = b"header"
 _CLEANLINESS_LOCK: Final = "boot.lock"
 _CLEANLINESS_SECONDS: Final = 60.0
 _DEFAULT_LIMIT: Final = 64 << 30
+#: Unusable states of one task that are kept.
+_ASIDE: Final = 2
 
 
 class TaskStore:
@@ -71,8 +74,8 @@ class TaskStore:
             create: False to refuse a task without state.
 
         Raises:
-            StoreCorruptedException: written before the machine's last start and not closed cleanly, or damaged: wipe
-                it with :meth:`wipe` and restore it.
+            StoreCorruptedException: written before the machine's last start and not closed cleanly, or damaged: move
+                it away with :meth:`set_aside` and restore it.
             StateStoreException: the directory cannot be used, or the state is already open in this process.
         """
         try:
@@ -84,6 +87,8 @@ class TaskStore:
                 path.mkdir(parents=True, exist_ok=True)
                 cleanliness.mark(path, clean=False, durable=False)
         except OSError as error:
+            if error.errno in FULL_DISK:
+                raise full_disk(path, str(error.strerror)) from error
             raise StateStoreException(
                 f"the state in {path} cannot be opened ({error.strerror}); state.dir must be a directory that this "
                 "user may write to"
@@ -105,6 +110,35 @@ class TaskStore:
                 f"the state in {path} cannot be removed ({error.strerror}); remove it by hand"
             ) from error
         shutil.rmtree(path, ignore_errors=True)
+
+    @staticmethod
+    def set_aside(path: Path) -> Path | None:
+        """Rename a state that cannot be used, so that it can be looked at; return where to, None if there is none.
+
+        Of one task the newest few are kept: a failing disk must not be filled by what it broke. The directories of
+        tasks that moved away are cleaned up later, and these with them.
+
+        Raises:
+            StateStoreException: it cannot be renamed.
+        """
+        aside = f"{path.name}.corrupt-"
+        try:
+            known = sorted(
+                (entry for entry in path.parent.glob(f"{aside}*") if entry.name.removeprefix(aside).isdecimal()),
+                key=lambda entry: int(entry.name.removeprefix(aside)),
+            )
+            number = int(known[-1].name.removeprefix(aside)) + 1 if known else 1
+            target = path.with_name(f"{aside}{number}")
+            path.rename(target)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StateStoreException(
+                f"the state in {path} cannot be set aside ({error.strerror}); remove it by hand"
+            ) from error
+        for old in known[: 1 - _ASIDE]:
+            shutil.rmtree(old, ignore_errors=True)
+        return target
 
     def close(self, *, clean: bool) -> None:
         """Close; ``clean`` syncs to the disk and marks the state as good for after a reboot."""
@@ -251,11 +285,17 @@ class TaskStore:
 
         self._change(change)
 
-    def claim(self, application: str) -> None:
-        """Make sure that the state is this application's.
+    def claim(self, application: str, topics: Mapping[str, str] | None = None) -> None:
+        """Make sure that the state is this application's, and of its changelogs as they are.
+
+        Args:
+            application: the application.id.
+            topics: changelog topic -> its id, as far as known.
 
         Raises:
             StoreCorruptedException: it was copied from another one: its positions and values mean nothing here.
+            StateStoreException: a changelog was made anew. Whether the state or the new topic is right, nobody knows
+                here: after a reset it is the topic, after an accident the state.
         """
 
         def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
@@ -263,7 +303,16 @@ class TaskStore:
                 raise StoreCorruptedException(
                     f"the state in {self.path} belongs to application.id {header.application!r}, not {application!r}"
                 )
-            return replace(header, application=application), None
+            for topic, id_ in (topics or {}).items():
+                known = header.topics.get(topic, id_)
+                if known != id_:
+                    raise StateStoreException(
+                        f"task {self.path.name}: the state in {self.path} was made with changelog {topic!r} of id "
+                        f"{known}, but that topic was deleted and created again since (id {id_}). If the application "
+                        f"was started over, remove {self.path} and start again; otherwise start it over: sparkrelay "
+                        f"reset --application-id {application} ..."
+                    )
+            return replace(header, application=application, topics={**header.topics, **(topics or {})}), None
 
         self._change(change)
 

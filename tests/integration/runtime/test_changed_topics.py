@@ -6,9 +6,11 @@ from confluent_kafka.admin import AdminClient
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.devkafka.topics import create_topic, delete_topic
-from sparkrelay.errors import BrokerResponseException, StreamsException
+from sparkrelay.errors import BrokerResponseException, StateStoreException, StreamsException
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+MADE_ANEW = r"task 0_0: .*users-changelog' of id .*, but that topic was deleted and created again since"
 
 
 def counting(source, sink):
@@ -39,11 +41,11 @@ def ran_before(instance, topics, produce, wait_for_table):
 def ends_with(instance, topics, wait_until):
     """`ends_with(words)`: a new instance goes to ERROR, saying so."""
 
-    def check(words):
+    def check(words, error=StreamsException):
         streams = instance(counting(*topics))
         streams.start()
         wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
-        with pytest.raises(StreamsException, match=words):
+        with pytest.raises(error, match=words):
             streams.awaitTermination(10)
 
     return check
@@ -58,7 +60,16 @@ def test_a_source_topic_was_made_anew(ran_before, topics, kafka, produce, ends_w
 
 def test_a_changelog_was_deleted(ran_before, kafka, application_id, ends_with):
     delete_topic(kafka.bootstrap_servers, f"{application_id}-users-changelog")
-    ends_with(r"store 'users' has \d+ offsets of .*-users-changelog-0, but the changelog ends at 0")
+    ends_with(MADE_ANEW, StateStoreException)
+
+
+def test_a_changelog_was_deleted_and_is_longer_by_now(ran_before, kafka, application_id, topics, ends_with, produce):
+    """By its offsets alone nobody could tell the new changelog from the old one."""
+    name = f"{application_id}-users-changelog"
+    delete_topic(kafka.bootstrap_servers, name)
+    create_topic(kafka.bootstrap_servers, name, partitions=1)
+    produce(name, [("x", "y")] * 100)
+    ends_with(MADE_ANEW, StateStoreException)
 
 
 def test_the_groups_offset_is_the_way_out_where_records_are_gone(

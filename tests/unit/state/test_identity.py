@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from sparkrelay.errors import IncompatibleTopologyException, StoreCorruptedException
+from sparkrelay.errors import IncompatibleTopologyException, StateStoreException, StoreCorruptedException
 from sparkrelay.state import BatchStamp, Marker, MergeResult, TaskStore
 from sparkrelay.types import TopicPartition
 
@@ -48,3 +48,13 @@ def test_state_of_another_application_counts_as_damaged(store):
     store.claim("mine")
     with pytest.raises(StoreCorruptedException, match="belongs to application.id 'mine', not 'yours'"):
         store.claim("yours")
+
+
+def test_state_of_a_changelog_that_was_made_anew_is_refused(store):
+    store.claim("mine", {"s-changelog": "one"})
+    store.claim("mine")
+    store.claim("mine", {"s-changelog": "one", "t-changelog": "two"})
+    assert store.header.topics == {"s-changelog": "one", "t-changelog": "two"}
+    with pytest.raises(StateStoreException, match=r"task 0_0: .*'s-changelog' of id one, .* \(id other\).* remove "):
+        store.claim("mine", {"s-changelog": "other"})
+    assert store.header.topics["s-changelog"] == "one"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import time
 import pytest
 
 from sparkrelay.errors import LockException, StateStoreException
-from sparkrelay.state import Slot, TaskLock, TaskStore
+from sparkrelay.state import Slot, TaskStore
 from sparkrelay.state.file_lock import FileLock, Holder
 from sparkrelay.state.host import process_start
 from sparkrelay.types import TaskId
@@ -20,14 +21,6 @@ import sys
 from sparkrelay.state import Slot
 slot = Slot.claim(sys.argv[1], "app")
 print(slot.number, slot.process_id, flush=True)
-sys.stdin.read()
-"""
-HOLD = """
-import sys, pathlib
-from sparkrelay.state import TaskLock
-lock = TaskLock(pathlib.Path(sys.argv[1]))
-lock.acquire(1)
-print("held", flush=True)
 sys.stdin.read()
 """
 
@@ -119,6 +112,35 @@ def test_unknown_fields_of_the_identity_stay(tmp_path):
     again.release()
 
 
+def test_a_copied_slot_gets_an_identity_of_its_own(tmp_path, caplog):
+    slot = Slot.claim(tmp_path / "a", "app")
+    TaskStore.open(slot.task_dir(TaskId(0, 0))).close(clean=True)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    copy = Slot.claim(tmp_path / "b", "app")
+    assert copy.process_id != slot.process_id
+    assert copy.task_ids() == slot.task_ids() == [TaskId(0, 0)]
+    assert f"this process gets a new identity in place of {slot.process_id}" in caplog.text
+    for one in (slot, copy):
+        one.release()
+        again = Slot.claim(one.path.parent.parent, "app")
+        assert again.process_id == one.process_id
+        again.release()
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
+def test_a_slot_that_is_pulled_away_under_its_owner_is_noticed(tmp_path, replaced):
+    slot = Slot.claim(tmp_path, "app")
+    slot.require_in_place()
+    shutil.rmtree(tmp_path / "app")
+    other = Slot.claim(tmp_path, "app") if replaced else None
+    with pytest.raises(StateStoreException, match=r"app/0 was removed or replaced while this instance used it"):
+        slot.require_in_place()
+    slot.release()
+    if other is not None:
+        other.require_in_place()
+        other.release()
+
+
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", '"x"', '{"processId": 5}', '{"other": 1}', '{"processId": "no-uuid"}']
 )
@@ -148,7 +170,8 @@ def test_tasks_with_state_are_listed(tmp_path):
     TaskStore.open(slot.task_dir(TaskId(1, 10))).close(clean=False)
     TaskStore.open(slot.task_dir(TaskId(1, 2))).close(clean=False)
     slot.task_dir(TaskId(0, 0)).mkdir()
-    TaskLock(slot.task_dir(TaskId(0, 1))).acquire(0)
+    (slot.path / "0_1.corrupt-1").mkdir()
+    (slot.path / "0_1.corrupt-1" / "data.mdb").write_text("")
     (slot.path / "0_3").write_text("")
     assert slot.task_ids() == [TaskId(1, 2), TaskId(1, 10)]
     TaskStore.wipe(slot.task_dir(TaskId(1, 2)))
@@ -156,62 +179,7 @@ def test_tasks_with_state_are_listed(tmp_path):
     slot.release()
 
 
-# -- task locks -------------------------------------------------------------------------------------------------------
-
-
-def test_a_task_lock_is_held_by_one(tmp_path):
-    lock, other = TaskLock(tmp_path / "0_1"), TaskLock(tmp_path / "0_1")
-    lock.acquire(0)
-    with lock, pytest.raises(LockException, match=rf"task 0_1: process {os.getpid()} on host .* for more than 0.05 s"):
-        other.acquire(0.05)
-    assert not lock.held
-    other.acquire(0)
-    other.release()
-    other.release()
-
-
-def test_a_free_lock_is_not_broken_but_taken(tmp_path):
-    lock = TaskLock(tmp_path / "0_1")
-    lock.break_after(0)
-    assert lock.held
-    with pytest.raises(LockException, match="this process itself holds"):
-        TaskLock(tmp_path / "0_1").break_after(0)
-    lock.release()
-
-
-def test_a_stuck_holder_is_ended(tmp_path, start, caplog):
-    child, _ = start(HOLD, tmp_path / "0_1")
-    os.kill(child.pid, signal.SIGSTOP)
-    lock = TaskLock(tmp_path / "0_1")
-    with pytest.raises(LockException, match=f"process {child.pid} on host"):
-        lock.acquire(0)
-    lock.break_after(0)
-    assert lock.held
-    assert child.wait() == -signal.SIGKILL
-    assert f"process {child.pid} on host" in caplog.text
-    lock.release()
-
-
-def test_a_pid_that_is_used_again_is_not_ended(tmp_path, start, monkeypatch):
-    bystander, _ = start(CLAIM, tmp_path)
-    held = TaskLock(tmp_path / "0_1")
-    held.acquire(0)
-    record = Holder(bystander.pid, "another start", Holder.this_process().boot, "here")
-    (tmp_path / "0_1.lock").write_text(json.dumps({f: getattr(record, f) for f in ("pid", "start", "boot", "host")}))
-    monkeypatch.setattr("sparkrelay.state.task_lock._DEATH_SECONDS", 0.0)
-    with pytest.raises(LockException, match=rf"process {bystander.pid} on host here still holds"):
-        TaskLock(tmp_path / "0_1").break_after(0)
-    assert bystander.poll() is None
-    held.release()
-
-
-def test_a_lock_waits_for_its_holder(tmp_path, start):
-    child, _ = start(HOLD, tmp_path / "0_1")
-    child.stdin.close()
-    child.stdin = None
-    lock = TaskLock(tmp_path / "0_1")
-    lock.acquire(30)
-    lock.release()
+# -- file locks
 
 
 def test_an_unreadable_record_names_nobody(tmp_path):

@@ -211,7 +211,10 @@ def test_the_map_grows_up_to_its_limit_and_then_says_so(path, make_driver, read_
             driver.apply(rows)
             kept.update(rows)
 
-    with pytest.raises(StoreFullException, match=r"store.max.bytes=8388608; raise store.max.bytes"):
+    with pytest.raises(
+        StoreFullException,
+        match=r"^task 0_1: .* has \d+ bytes and has reached store.max.bytes=8388608\. .* Raise store.max.bytes",
+    ):
         fill()
     assert len(kept) > 2000
     assert read_all(store) == kept
@@ -230,8 +233,9 @@ def test_a_full_disk_changes_nothing(path, run_child, make_driver, read_all):
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
     """.replace("\n    ", "\n")
     answer = run_child(limited + OTHER_PROCESS, path, 1, 2, 5000, 100)
-    assert answer.startswith("StoreFullException the disk below"), answer
-    assert "nothing was changed; free some space or move state.dir" in answer
+    assert answer.startswith("StoreFullException task 0_1: the disk below"), answer
+    assert f"The state has {sum(f.stat().st_blocks for f in path.iterdir()) * 512} bytes, the disk has " in answer
+    assert "Nothing was changed. Free some space or move state.dir" in answer
     store = TaskStore.open(path)
     assert read_all(store) == {b"key00000": b"before"}
     assert [entry.batch for entry in store.header.journals] == [1]
@@ -400,23 +404,24 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path):
 def test_the_header_keeps_everything():
     entry = JournalEntry(3, "leg", 8, "s", {INPUT: (70, 80), TopicPartition("ü", 2): (-1, 0)}, 5, 1, 2)
     header = TaskHeader(
-        1 << 60, 7, {INPUT: 70}, {CHANGELOG: 9}, "boot", True, (entry,), 4, "app", {"s": "count(*) by k"}
+        1 << 60, 7, {INPUT: 70}, {CHANGELOG: 9}, "boot", True, (entry,), 4, "app", {"s": "count(*)"}, {"c": "Qx"}
     )
     assert TaskHeader.decode(header.encode(), "it") == header
 
 
 def test_the_header_has_the_documented_bytes():
     positions = {TopicPartition("t", 3): 4}
-    header = TaskHeader(1, 2, positions, boot_id="b", clean=True, application="a", contents={"s": "c"})
+    words = {"contents": {"s": "c"}, "topics": {"t": "i"}}
+    header = TaskHeader(1, 2, positions, boot_id="b", clean=True, application="a", **words)
     assert header.encode().hex(" ") == (
-        "02 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 62 01 "
+        "03 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 62 01 "
         "01 00 00 00 01 00 74 03 00 00 00 04 00 00 00 00 00 00 00 00 00 00 00 "
-        "01 00 61 01 00 00 00 01 00 73 01 00 63 00 00 00 00 00 00 00 00"
+        "01 00 61 01 00 00 00 01 00 73 01 00 63 01 00 00 00 01 00 74 01 00 69 00 00 00 00 00 00 00 00"
     )
 
 
 @settings(max_examples=50)
-@given(cut=st.integers(0, 60), version=st.sampled_from([1, 2, 3]))
+@given(cut=st.integers(0, 60), version=st.sampled_from([1, 2, 3, 4]))
 def test_a_damaged_header_is_named(cut, version):
     data = TaskHeader(1, 2, {INPUT: 4}, {CHANGELOG: 5}, "boot").encode()
     cut = min(cut, len(data) - 1)
@@ -452,3 +457,30 @@ def test_a_state_that_cannot_be_removed_is_named(path):
     (path / "data.mdb").mkdir(parents=True)
     with pytest.raises(StateStoreException, match="cannot be removed"):
         TaskStore.wipe(path)
+
+
+@pytest.mark.parametrize("version", [2, 9], ids=["older", "newer"])
+def test_a_store_of_another_layout_is_named(path, make_driver, version):
+    store = TaskStore.open(path)
+    make_driver(store).apply({b"a": b"1"})
+    data = bytes([version]) + store.header.encode()[1:]
+    store._environment.write(lambda t: t.put(b"header", data, db=store._meta))
+    with pytest.raises(StoreCorruptedException, match=rf"in {path} has version {version}, this SparkRelay reads \[3\]"):
+        store.claim("app")
+    store.close(clean=False)
+
+
+def test_what_cannot_be_used_is_set_aside(path, make_driver, read_all):
+    assert TaskStore.set_aside(path) is None
+    for number in range(1, 5):
+        store = TaskStore.open(path)
+        make_driver(store).apply({b"a": b"%d" % number})
+        target = TaskStore.set_aside(path)
+        assert target == path.with_name(f"{path.name}.corrupt-{number}")
+        with pytest.raises(StoreOutOfStepException, match="wiped by another process"):
+            store.undo_all()
+        store.close(clean=False)
+    assert [entry.name for entry in sorted(path.parent.iterdir())] == [f"{path.name}.corrupt-{n}" for n in (3, 4)]
+    store = TaskStore.open(target)
+    assert read_all(store) == {b"a": b"4"}
+    store.close(clean=False)

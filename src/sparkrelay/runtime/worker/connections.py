@@ -27,7 +27,7 @@ _BOOTSTRAP_SECONDS = 30.0
 
 _fetchers: dict[str, BoundedFetcher] = {}
 _producers: dict[str, tuple[KafkaClient, Producer]] = {}
-_stores: dict[str, tuple[int, TaskStore]] = {}
+_stores: dict[str, tuple[tuple[int, int], TaskStore]] = {}
 
 
 def _key(settings: Mapping[str, Any]) -> str:
@@ -67,16 +67,18 @@ def forget_producer(settings: Mapping[str, Any]) -> None:
 
 
 def store(directory: str, *, map_limit: int) -> TaskStore:
-    """Return the open store of a task directory, opening it again if the directory was made anew since."""
-    inode = _inode(directory)
+    """Return the open store of a task directory.
+
+    It is opened again if the directory was made anew since, or another instance of this driver has another bound.
+    """
     found = _stores.get(directory)
     if found is not None:
-        if found[0] == inode:
+        if found[0] == (_inode(directory), map_limit):
             return found[1]
         del _stores[directory]
         found[1].close(clean=False)
     opened = TaskStore.open(Path(directory), map_limit=map_limit)
-    _stores[directory] = _inode(directory), opened
+    _stores[directory] = (_inode(directory), map_limit), opened
     return opened
 
 

@@ -5,6 +5,7 @@ The same step restores a task that opens, keeps standbys warm, and settles a sto
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = ["ReplaySpec", "replay_slot"]
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +60,12 @@ def _replay(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
 def _advance(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
     if order.wipe:
         connections.forget_store(order.directory)
-        TaskStore.wipe(Path(order.directory))
+        aside = TaskStore.set_aside(Path(order.directory))
+        if aside is not None:
+            log.error("task %s: its unusable state was set aside as %s and is rebuilt", order.task, aside)
     store = connections.store(order.directory, map_limit=spec.map_limit)
     if order.undo:
-        store.claim(spec.application)
+        store.claim(spec.application, order.topic_ids)
     if order.settle is not None:
         store.commit_known(order.settle, order.changelog_next)
     if order.undo:

@@ -1,0 +1,250 @@
+"""Local state that is damaged, full, gone or foreign: nothing is lost, and what to do is said."""
+
+import json
+import os
+import re
+import resource
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.errors import StateStoreException, StoreFullException
+from sparkrelay.state import TaskStore
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+SIZE = 1_500
+
+
+def keeping(source, sink):
+    """Keep the longest text of each user: as many bytes of state as are sent."""
+    builder = StreamsBuilder()
+    from pyspark.sql import functions as F
+
+    stream = builder.stream(source, key=String("user"), value=Json("t string"))
+    stream.groupBy("user").agg(F.max("t").alias("t"), name="users").to(sink)
+    return builder
+
+
+class Users:
+    """Writes users with their texts, and knows the table."""
+
+    def __init__(self, produce, topic):
+        self._produce, self._topic = produce, topic
+        self.table = {}
+
+    def write(self, first, last, size=SIZE):
+        rows = [(f"u{n}", {"t": f"{n:08}".ljust(size, "x")}) for n in range(first, last)]
+        self._produce(self._topic, rows)
+        self.table |= {user.encode(): {"user": user, **value} for user, value in rows}
+
+
+@pytest.fixture
+def topics(make_topic):
+    return make_topic("in", 1), make_topic("out", 1)
+
+
+@pytest.fixture
+def users(produce, topics):
+    return Users(produce, topics[0])
+
+
+@pytest.fixture
+def task_dir(tmp_path, application_id):
+    return tmp_path / "state" / application_id / "0" / "0_0"
+
+
+@pytest.fixture
+def ran_before(instance, topics, users, wait_for_table):
+    users.write(0, 100)
+    with instance(keeping(*topics)) as streams:
+        streams.start()
+        wait_for_table(topics[1], users.table, streams)
+
+
+@pytest.fixture
+def fails_with(wait_until):
+    """`fails_with(streams, error, words)`: it goes to ERROR, saying so."""
+
+    def check(streams, error, words):
+        wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
+        with pytest.raises(error, match=words):
+            streams.awaitTermination(10)
+
+    return check
+
+
+def damage(task_dir):
+    file = task_dir / "data.mdb"
+    with file.open("r+b") as data:
+        # Both of LMDB's root pages.
+        data.write(b"\xff" * 8192)
+
+
+def of_an_older_release(task_dir):
+    store = TaskStore.open(task_dir)
+    data = b"\x02" + store.header.encode()[1:]
+    store._environment.write(lambda t: t.put(b"header", data, db=store._meta))
+    store.close(clean=False)
+
+
+def without_its_boot(task_dir):
+    (task_dir / "boot").unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (damage, "cannot be read"),
+        (of_an_older_release, r"has version 2, this SparkRelay reads \[3\]"),
+        (without_its_boot, "does not say under which boot"),
+    ],
+)
+def test_what_cannot_be_used_is_set_aside_and_rebuilt(
+    spoil, words, ran_before, task_dir, instance, topics, users, wait_for_table, caplog
+):
+    spoil(task_dir)
+    users.write(50, 150, SIZE + 1)
+    with instance(keeping(*topics)) as streams:
+        streams.start()
+        wait_for_table(topics[1], users.table, streams)
+    aside = task_dir.with_name("0_0.corrupt-1")
+    assert (aside / "data.mdb").exists()
+    (told,) = (r for r in caplog.records if r.levelname == "ERROR" and "is set aside as" in r.getMessage())
+    assert re.search(words, told.getMessage())
+    assert f"{aside.parent / '0_0'}.corrupt-" in told.getMessage()
+
+
+def test_a_store_that_is_damaged_while_it_runs(task_dir, instance, topics, users, wait_for_table, wait_until, caplog):
+    users.write(0, 100)
+    streams = instance(keeping(*topics))
+    streams.start()
+    wait_for_table(topics[1], users.table, streams)
+    of_an_older_release(task_dir)
+    users.write(100, 200)
+    wait_for_table(topics[1], users.table, streams)
+    assert task_dir.with_name("0_0.corrupt-1").exists()
+    assert any(r.levelname == "ERROR" and "task 0_0: its local state" in r.getMessage() for r in caplog.records)
+
+
+def test_a_store_at_its_bound_stops_and_goes_on_with_a_higher_one(
+    instance, topics, users, wait_for_table, fails_with, task_dir, consumed
+):
+    users.write(0, 400)
+    bounded = {"store.max.bytes": 1 << 20, "max.batch.records": 100}
+    streams = instance(keeping(*topics), bounded)
+    streams.start()
+    words = rf"^task 0_0: the state in {task_dir} has \d+ bytes and has reached store\.max\.bytes=1048576\. .* Raise"
+    fails_with(streams, StoreFullException, words)
+    assert task_dir.exists()
+    assert not task_dir.with_name("0_0.corrupt-1").exists()
+    again = instance(keeping(*topics), bounded)
+    again.start()
+    fails_with(again, StoreFullException, words)
+    enough = instance(keeping(*topics), {**bounded, "store.max.bytes": 8 << 20})
+    enough.start()
+    wait_for_table(topics[1], users.table, enough)
+    keys = [key for _, _, key, _ in consumed(topics[1])]
+    assert sorted(keys) == sorted(set(keys)), "an output was seen twice"
+
+
+@contextmanager
+def no_file_grows_beyond(limit):
+    """What a full disk does, to Spark's Python workers only, and without being root: writes beyond ``limit`` fail."""
+    workers = _workers()
+    assert workers
+    for pid in workers:
+        _limit(pid, limit)
+    try:
+        yield
+    finally:
+        for pid in _workers():
+            _limit(pid, resource.RLIM_INFINITY)
+
+
+def _workers():
+    """Return the processes below this one that are Python workers, and their daemon, of which new ones are forked."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            # The name in brackets may hold blanks.
+            stat = _read(entry / "stat").rpartition(b")")[2].split()
+            parents[int(entry.name)] = int(stat[1]) if stat else 0
+
+    def ours(pid):
+        while pid > 1 and pid != os.getpid():
+            pid = parents.get(pid, 0)
+        return pid == os.getpid()
+
+    return [pid for pid in parents if ours(pid) and b"worker.daemon" in _read(Path(f"/proc/{pid}/cmdline"))]
+
+
+def _read(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _limit(pid, limit):
+    try:
+        hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, hard))
+    except ProcessLookupError:
+        pass
+
+
+def test_a_full_disk_stops_and_goes_on_with_room(
+    ran_before, instance, topics, users, wait_for_table, fails_with, task_dir, consumed
+):
+    streams = instance(keeping(*topics), {"max.batch.records": 100})
+    with no_file_grows_beyond((task_dir / "data.mdb").stat().st_size):
+        users.write(100, 800)
+        streams.start()
+        fails_with(
+            streams,
+            StoreFullException,
+            rf"^task 0_0: the disk below {task_dir} did not take .* The state has \d+ bytes, the disk has .* Free some",
+        )
+    enough = instance(keeping(*topics), {"max.batch.records": 100})
+    enough.start()
+    wait_for_table(topics[1], users.table, enough)
+    keys = [key for _, _, key, _ in consumed(topics[1])]
+    assert sorted(keys) == sorted(set(keys)), "an output was seen twice"
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
+def test_state_dir_is_pulled_away_under_an_instance(
+    replaced, instance, topics, users, wait_for_table, fails_with, tmp_path, application_id
+):
+    users.write(0, 100)
+    streams = instance(keeping(*topics))
+    streams.start()
+    wait_for_table(topics[1], users.table, streams)
+    home = tmp_path / "state"
+    if replaced:
+        shutil.copytree(home, tmp_path / "copy")
+        home.rename(tmp_path / "old")
+        (tmp_path / "copy").rename(home)
+    else:
+        shutil.rmtree(home)
+    fails_with(streams, StateStoreException, "was removed or replaced while this instance used it")
+    users.write(50, 150, SIZE + 1)
+    again = instance(keeping(*topics))
+    again.start()
+    wait_for_table(topics[1], users.table, again)
+
+
+def test_two_instances_of_one_copied_state_are_two(ran_before, instance, topics, users, wait_for_table, tmp_path):
+    shutil.copytree(tmp_path / "state", tmp_path / "copied")
+    one = instance(keeping(*topics))
+    other = instance(keeping(*topics), {"state.dir": str(tmp_path / "copied")})
+    one.start()
+    other.start()
+    users.write(50, 150, SIZE + 1)
+    wait_for_table(topics[1], users.table, one, other)
+    ids = {json.loads(file.read_text())["processId"] for file in tmp_path.glob("*/*/0/process.json")}
+    assert len(ids) == 2
