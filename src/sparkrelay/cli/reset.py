@@ -44,8 +44,8 @@ def reset(
 ) -> int:
     """Start a stopped application over: offsets of its group, its internal topics, its state on this host.
 
-    Run it again if it was interrupted: until it is through, no instance starts. Run it on each host of an instance before
-    the first one is started; old state that was forgotten is found and refused by name.
+    Run it again if it was interrupted: until it is through, no instance starts. Run it on each host of an instance
+    before the first one is started; old state that was forgotten is found and refused by name.
     """
     from sparkrelay.client.config import ClientConfig  # noqa: PLC0415
     from sparkrelay.client.kafka_client import KafkaClient  # noqa: PLC0415

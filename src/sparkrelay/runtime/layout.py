@@ -128,10 +128,11 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
         found = partitions.get(topic.name)
         if found is not None and found != topic.partitions:
             raise StreamsException(
-                f"internal topic {topic.name!r} has {found} partitions, but the source topics now ask for "
-                f"{topic.partitions}: a source topic's partition count was changed. Keys would move to other tasks "
-                "than their state. Recreate the source topic with the old partition count, or start over under a new "
-                "application.id."
+                f"internal topic {topic.name!r} has {found} partitions, but the pipeline now asks for "
+                f"{topic.partitions}: a source topic's partition count was changed"
+                f"{'' if topic.compacted else ', or the partitions= of a repartition()'}. Keys would move to other "
+                "tasks than their state. Go back to the old partition count, or start the application over: "
+                f"sparkrelay reset --application-id {names.application_id} ..."
             )
     return Layout(tasks, internal, _sinks(topology, names, partitions, internal))
 

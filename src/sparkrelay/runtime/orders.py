@@ -136,6 +136,7 @@ class ReplayOrder:
         changelog_next: with ``settle``: changelog partition -> offset where a replay would go on.
         close: True to sync and close the store afterwards, as its task leaves.
         topic_ids: with ``undo``: the ids of the changelog topics, as far as known.
+        changelogs: with ``undo``: every store of the task, or nothing if that is not known; others are emptied.
     """
 
     task: TaskId
@@ -149,6 +150,7 @@ class ReplayOrder:
     changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
     close: bool = False
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    changelogs: Mapping[str, TopicPartition] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,6 +216,7 @@ class Replayer:
                     budget_seconds=self._slice_seconds,
                     wipe=work.wipe,
                     topic_ids=_of(work, ids),
+                    changelogs={} if work.opened else work.changelogs,
                 )
                 known = work.changelog_next or {}
                 weights[work.task] = 1 + sum(store.end - known.get(store.changelog, 0) for store in stores)
@@ -284,5 +285,5 @@ def _require_changelogs(work: ReplayWork, ends: Ends) -> None:
             raise StreamsException(
                 f"task {work.task}: store {store!r} has {known} offsets of {partition}, but the changelog ends at "
                 f"{ends[partition]}: the topic was deleted and created again, or lost records. No other instance could "
-                "take this task over. Start over under a new application.id"
+                "take this task over. Start the application over: sparkrelay reset"
             )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sparkrelay.client.admin import EARLIEST, LATEST
 from sparkrelay.errors import KafkaException, SparkRelayError, StreamsException
 from sparkrelay.protocol import LATEST_OFFSET
+from sparkrelay.runtime.changes import other_inputs
 from sparkrelay.runtime.orders import ReplayOrder, ReplayRound
 from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.replayer import ReplayWork
@@ -427,6 +428,8 @@ class TaskSet:
         for task, report in ready:
             task.skipped = {partition: seen[partition] for partition in task.inputs if partition in moved}
             if report is not None:
+                if change := other_inputs(task.id, report.positions, task.inputs, task.state_topics):
+                    log.warning("%s", change)
                 task.changelog_next = dict(report.changelog_next)
                 task.batch = max(task.batch, report.batch)
             task.committed = task.batch

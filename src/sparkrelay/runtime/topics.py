@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.client.admin import LATEST, Admin, TopicSpec
 from sparkrelay.errors import StreamsException
+from sparkrelay.runtime.changes import changed_topics, new_stores
 from sparkrelay.runtime.layout import lay_out
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Topics:
         self._names = names
         self._config = config
         self._lock = threading.Lock()
+        self._changes_told = False
 
     def interrupt(self) -> None:
         """Break off the question under way, and later ones, with WakeupException. May be called from any thread."""
@@ -64,6 +66,7 @@ class Topics:
             for topic in layout.internal_topics.values()
             if topic.name not in partitions
         }
+        self._tell_changes(layout, missing)
         if missing:
             log.info("creating internal topics: %s", ", ".join(sorted(missing)))
             with self._lock:
@@ -109,6 +112,20 @@ class Topics:
         if before:
             with self._lock:
                 self._admin.delete_records(dict(before))
+
+    def _tell_changes(self, layout: Layout, missing: Collection[str]) -> None:
+        """Tell, once in the life of an instance, what has changed since the pipeline last ran."""
+        if self._changes_told:
+            return
+        with self._lock:
+            topics = self._admin.list_topics()
+        told = [*changed_topics(layout, self._names, topics)]
+        if missing:
+            inputs = [partition for shape in layout.tasks.values() for partition in shape.inputs]
+            told += new_stores(layout, missing, self.committed(inputs))
+        self._changes_told = True
+        for sentence in told:
+            log.warning("%s", sentence)
 
     def _partitions(self) -> dict[str, int]:
         legs = self._topology.legs

@@ -157,7 +157,7 @@ class Layout:
     def _corrupted(what: str) -> StoreCorruptedException:
         return StoreCorruptedException(
             f"values of a store do not have the form of its aggregates: {what}. If the aggregates of the pipeline were "
-            "changed, give the store another name, or start over under a new application.id"
+            "changed, give the store another name, or start the application over: sparkrelay reset"
         )
 
 

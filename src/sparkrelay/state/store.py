@@ -316,6 +316,41 @@ class TaskStore:
 
         self._change(change)
 
+    def keep_only(self, changelogs: Mapping[str, TopicPartition]) -> list[TopicPartition]:
+        """Empty the stores that the task has no more; return their changelogs. Nothing may be unfinished.
+
+        Args:
+            changelogs: store -> changelog partition, of every store that the task has now.
+
+        Raises:
+            StoreCorruptedException: it has none of those that are here: sub-topologies have changed their numbers, and
+                this is the state of another one.
+        """
+        wanted = set(changelogs.values())
+        known = self.header.changelog
+        foreign = [partition for partition in known if partition not in wanted]
+        if foreign and len(foreign) == len(known):
+            raise StoreCorruptedException(
+                f"the state in {self.path} is of {', '.join(map(str, sorted(foreign)))}, but task {self.path.name} has "
+                f"{', '.join(map(str, sorted(wanted)))} now: the pipeline's sub-topologies were renumbered, or its "
+                "stores renamed"
+            )
+        # A store that was restored without a marker is not among the contents.
+        named = {_store_of(partition.topic, self.header.application) for partition in foreign}
+        stores = ({*self.header.contents} | named) - {*changelogs} if foreign else set()
+        tables = [self._table(store) for store in sorted(stores)]
+
+        def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, list[TopicPartition]]:
+            for table in tables:
+                transaction.drop(table, delete=False)
+            return replace(
+                header,
+                changelog={p: offset for p, offset in header.changelog.items() if p in wanted},
+                contents={store: words for store, words in header.contents.items() if store not in stores},
+            ), foreign
+
+        return self._change(change) if foreign else []
+
     # -- restoring ------------------------------------------------------------------------------------------------
 
     def restore(  # noqa: PLR0917 - a slice has these six parts
@@ -438,7 +473,7 @@ class TaskStore:
             raise IncompatibleTopologyException(
                 f"store {store!r} holds {held}, but the pipeline now wants {batch.contents}: one cannot be read as the "
                 'other. Give the aggregation a new name (agg(..., name="...")), which starts it anew from here on, or '
-                "start the application over under a new application.id"
+                "start the application over: sparkrelay reset"
             )
 
     def _admit(self, header: TaskHeader, leg: str, store: str, batch: BatchStamp) -> JournalEntry | None:
@@ -525,6 +560,10 @@ class TaskStore:
                 cleanliness.mark(self.path, clean=True)
             finally:
                 self._clean_lock.release()
+
+
+def _store_of(topic: str, application: str) -> str:
+    return topic.removeprefix(f"{application}-").removesuffix("-changelog")
 
 
 def _ranges(ranges: Mapping[TopicPartition, tuple[int, int]]) -> str:

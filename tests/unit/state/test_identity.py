@@ -58,3 +58,23 @@ def test_state_of_a_changelog_that_was_made_anew_is_refused(store):
     with pytest.raises(StateStoreException, match=r"task 0_0: .*'s-changelog' of id one, .* \(id other\).* remove "):
         store.claim("mine", {"s-changelog": "other"})
     assert store.header.topics["s-changelog"] == "one"
+
+
+def test_a_store_that_the_task_has_no_more_is_emptied(store):
+    rows = pa.array([b"k"], pa.binary())
+    other = TopicPartition("t-changelog", 0)
+    for name, changelog in (("s", CHANGELOG), ("t", other)):
+        store.restore(name, changelog, rows, rows, 3, Marker(1, {INPUT: 10}, "count(*)"))
+    assert store.keep_only({"s": CHANGELOG, "t": other}) == []
+    assert store.keep_only({"s": CHANGELOG, "new": TopicPartition("new-changelog", 0)}) == [other]
+    assert (store.rows("s"), store.rows("t")) == (1, 0)
+    assert store.header.changelog == {CHANGELOG: 3}
+    assert store.header.contents == {"s": "count(*)"}
+    assert store.header.positions == {INPUT: 10}
+    # It comes back: all of its changelog is replayed.
+    store.restore("t", other, rows, rows, 3, None)
+    assert store.rows("t") == 1
+    with pytest.raises(
+        StoreCorruptedException, match=r"is of s-changelog-0, t-changelog-0, but task 0_0 has x-changelo"
+    ):
+        store.keep_only({"x": TopicPartition("x-changelog", 0)})

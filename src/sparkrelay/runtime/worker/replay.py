@@ -73,6 +73,8 @@ def _advance(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
         # Whatever a former owner left unfinished is taken back; if it was committed after all, replaying its
         # changelog records gives the same values again.
         store.undo_all()
+        if order.changelogs and (dropped := store.keep_only(order.changelogs)):
+            log.warning("task %s: no longer has %s; its local rows are removed", order.task, dropped)
         faults.reach("replay-after-undo")
     if order.opening is not None:
         store.set_epoch(order.opening)
