@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.batch_thread import BatchThread
-    from sparkrelay.runtime.in_service import InService
     from sparkrelay.runtime.cleaner import Cleaner
+    from sparkrelay.runtime.in_service import InService
     from sparkrelay.runtime.layout import Layout
     from sparkrelay.runtime.orders import ReplayReport
     from sparkrelay.runtime.process import Process

@@ -91,16 +91,11 @@ def of_an_older_release(task_dir):
     store.close(clean=False)
 
 
-def without_its_boot(task_dir):
-    (task_dir / "boot").unlink()
-
-
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
         (damage, "cannot be read"),
         (of_an_older_release, r"has version 2, this SparkRelay reads \[3\]"),
-        (without_its_boot, "does not say under which boot"),
     ],
 )
 def test_what_cannot_be_used_is_set_aside_and_rebuilt(
