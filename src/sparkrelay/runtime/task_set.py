@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.batch_thread import BatchThread
     from sparkrelay.runtime.cleaner import Cleaner
+    from sparkrelay.runtime.executor_slot import ExecutorSlot
     from sparkrelay.runtime.in_service import InService
     from sparkrelay.runtime.layout import Layout
     from sparkrelay.runtime.orders import ReplayReport
@@ -50,7 +51,7 @@ class TaskSet:
         self,
         *,
         config: StreamsConfig,
-        slot: Slot,
+        slot: Slot | ExecutorSlot,
         process: Process,
         replayer: Replayer,
         in_service: InService,
@@ -142,7 +143,7 @@ class TaskSet:
         """
         self._cleaner.reported(self)
         self._note_replay_progress()
-        sums = {id_: total for id_, total in self._leftovers.items() if self._slot.task_dir(id_).is_dir()}
+        sums = {id_: total for id_, total in self._leftovers.items() if self._slot.holds(id_)}
         for id_, task in self._tasks.items():
             if task.stateful:
                 sums[id_] = LATEST_OFFSET if task.state is TaskState.RUNNING else task.offset_sum

@@ -86,6 +86,10 @@ class Slot:
         """Return the directory of a task's state; opening its store makes it."""
         return self.path / str(task)
 
+    def holds(self, task: TaskId) -> bool:
+        """Tell whether a task has a directory here."""
+        return self.task_dir(task).is_dir()
+
     def task_ids(self) -> list[TaskId]:
         """Return the tasks that have local state here, in order."""
         found = []

@@ -1,0 +1,124 @@
+"""The slot of a process that lives on an executor: claimed there, known here.
+
+The driver cannot lock a file on another host. A placed job claims the slot (``worker.slot_keeper``) and tells what the
+driver needs: the process's identity, where its tasks' directories are, and which of them hold state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from sparkrelay.errors import SparkRelayError
+from sparkrelay.runtime.process import REPLAY_POOL, run_job
+from sparkrelay.runtime.schemas import REPORT_SCHEMA
+from sparkrelay.runtime.worker.cleaning import CleanOrder, clean_slot
+from sparkrelay.runtime.worker.slot_keeper import (
+    ClaimedSlot,
+    ClaimOrder,
+    ReleaseOrder,
+    claim_slot,
+    release_slot,
+)
+from sparkrelay.types import TaskId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from sparkrelay.runtime.place import Place
+    from sparkrelay.types import ProcessId
+
+__all__ = ["ExecutorSlot"]
+
+log = logging.getLogger(__name__)
+
+
+class ExecutorSlot:
+    """A claimed slot on an executor's host. Made by :meth:`claim` only; has what a ``state.Slot`` has."""
+
+    def __init__(self, place: Place, claimed: ClaimedSlot) -> None:
+        self._place = place
+        self._claimed = claimed
+        self.path = Path(claimed.path)
+        self.number = claimed.number
+        self._removed: set[TaskId] = set()
+
+    @classmethod
+    def claim(cls, place: Place, state_dir: Path | str, application_id: str) -> Self:
+        """Take the lowest slot on the executor's host that no living process holds.
+
+        Raises:
+            ExecutorLost: the executor is gone.
+            StateStoreException: ``state.dir`` cannot be written to there.
+            LockException: all slots are held.
+        """
+        # A path that means the same on every host and in every working directory.
+        order = ClaimOrder(str(Path(state_dir).absolute()), application_id)
+        (claimed,) = _run(place, claim_slot, order, f"{application_id}: claiming a slot")
+        log.info("%s has slot %s, process %s", place.description, claimed.path, claimed.process_id)
+        return cls(place, claimed)
+
+    @property
+    def process_id(self) -> ProcessId:
+        """The identity that the slot carries from one executor to the next."""
+        return self._claimed.process_id
+
+    def task_dir(self, task: TaskId) -> Path:
+        """Return the directory of a task's state, on the executor's host."""
+        self._removed.discard(task)
+        return self.path / str(task)
+
+    def holds(self, task: TaskId) -> bool:
+        """Tell whether a task has a directory there, as far as known: false once it was cleaned up."""
+        return task not in self._removed
+
+    def require_in_place(self) -> None:
+        """Nothing can be seen from here; the workers find out."""
+
+    def task_ids(self) -> list[TaskId]:
+        """Return the tasks that had local state when the slot was claimed, in order."""
+        return list(self._claimed.tasks)
+
+    def remove_obsolete(self, kept: frozenset[TaskId], before: float, abandoned_before: float) -> list[Path]:
+        """Remove copies of other tasks that were not changed since ``before``, epoch seconds; return what is gone.
+
+        Raises:
+            ExecutorLost: the executor is gone.
+            SparkRelayError: something cannot be removed.
+        """
+        order = CleanOrder(str(self.path), kept, before, abandoned_before)
+        paths = [Path(path) for path in _run(self._place, clean_slot, order, f"cleaning up {self.path}")]
+        for path in paths:
+            log.info(
+                "%s: %s is removed: not used there any more (state.cleanup.delay.ms)", self._place.description, path
+            )
+            if path.parent == self.path:
+                with contextlib.suppress(ValueError):
+                    self._removed.add(TaskId.parse(path.name))
+        return paths
+
+    def release(self) -> None:
+        """Give the slot back; its state stays. With the executor gone, its keeper does so by itself."""
+        if self._place.lost:
+            return
+        order = ReleaseOrder(self._claimed.keeper, self._claimed.keeper_start)
+        try:
+            _run(self._place, release_slot, order, f"releasing slot {self.path}")
+        except SparkRelayError as error:
+            log.info("slot %s is given back when its executor ends: %s", self.path, error)
+
+    def __repr__(self) -> str:
+        return f"ExecutorSlot({str(self.path)!r}, process_id={self.process_id}, {self._place.description})"
+
+
+def _run(place: Place, step: Callable[..., Iterator[pa.RecordBatch]], order: object, description: str) -> list[Any]:
+    """Run a worker step once, in one of the executor's slots."""
+    frame = place.source(1).mapInArrow(step, REPORT_SCHEMA)
+    group = place.job_group("sparkrelay-slot")
+    return run_job(
+        place, frame, order, pool=REPLAY_POOL, group=group, description=f"{description} on {place.description}"
+    )

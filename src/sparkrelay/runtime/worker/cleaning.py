@@ -1,0 +1,55 @@
+"""Removing obsolete directories of a slot that is on an executor's host; the driver says what is still needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from sparkrelay.errors import SparkRelayError
+from sparkrelay.runtime.orders import encode_bytes
+from sparkrelay.runtime.worker.context import WorkerFailure, current_order, drain
+from sparkrelay.state.application_home import remove_state
+from sparkrelay.state.obsolete import clear_abandoned, obsolete
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sparkrelay.types import TaskId
+
+__all__ = ["CleanOrder", "clean_slot"]
+
+
+@dataclass(frozen=True, slots=True)
+class CleanOrder:
+    """What may go.
+
+    Attributes:
+        slot: the slot's directory.
+        kept: tasks whose copies stay.
+        before: epoch seconds: what was changed since then stays.
+        abandoned_before: the same for slots that nobody holds.
+    """
+
+    slot: str
+    kept: frozenset[TaskId]
+    before: float
+    abandoned_before: float
+
+
+def clean_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Remove what is obsolete; yield one row with the paths that are gone."""
+    drain(batches)
+    order = current_order(CleanOrder)
+    slot = Path(order.slot)
+    removed = []
+    try:
+        for path in obsolete(slot, order.kept, order.before):
+            remove_state(path)
+            removed.append(path)
+        removed += clear_abandoned(slot, order.abandoned_before)
+    except SparkRelayError as error:
+        raise WorkerFailure(error) from error
+    yield pa.record_batch({"report": pa.array([encode_bytes(list(map(str, removed)))], pa.binary())})
