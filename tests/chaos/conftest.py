@@ -421,7 +421,7 @@ def cluster(kafka, ledger, tmp_path_factory, spark_home):
         ledger,
         master="local-cluster[2,1,1024]",
         environment={"SPARK_HOME": str(spark_home)},
-        **{"num.standby.replicas": 1, "session.timeout.ms": 30000, "acceptable.recovery.lag": 100},
+        **{"num.standby.replicas": 1, "session.timeout.ms": 600000, "acceptable.recovery.lag": 100},
     )
     ships.start(spare=False)
     yield ships

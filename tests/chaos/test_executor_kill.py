@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(900)]
 
 EVERYTHING = {"0_0", "0_1", "1_0", "1_1"}
 
@@ -26,7 +26,7 @@ def wait_for_share(wait_until, cluster):
 
     def wait():
         try:
-            wait_until(shared, "the executors do not share the tasks", 120)
+            wait_until(shared, "the executors do not share the tasks", 240)
         except AssertionError:
             raise AssertionError(f"{cluster.running.processes()}\n{cluster.tail()}") from None
         return set(cluster.running.processes())
@@ -42,8 +42,8 @@ def test_an_executor_is_killed_and_its_replacement_takes_its_slot(cluster, ledge
         victim = choose.choice(sorted(cluster.running.executors().values()))
         os.kill(victim, signal.SIGKILL)
         ledger.write(200)
-        # Well within the session timeout, which nobody waits for.
-        ledger.settle(cluster, 25)
+        # Well within the session timeout of 600 s, which nobody waits for.
+        ledger.settle(cluster, 240)
         assert wait_for_share() == identities, "a replacement on the same host is the same process"
     ledger.write(200)
     ledger.settle(cluster)
@@ -55,7 +55,8 @@ def test_all_executors_are_killed_and_the_instance_waits_for_new_ones(cluster, l
     for victim in cluster.running.executors().values():
         os.kill(victim, signal.SIGKILL)
     ledger.write(200)
-    ledger.settle(cluster)
+    # Two JVMs and their Python daemons start anew.
+    ledger.settle(cluster, 240)
     assert wait_for_share() == identities
     assert cluster.running.tell("status").startswith("RUNNING")
     ledger.read_again()

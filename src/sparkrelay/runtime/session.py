@@ -104,3 +104,10 @@ def check_session(spark: SparkSession) -> None:
                 wanted,
                 cost,
             )
+    wait = conf.get("spark.locality.wait") or "3s"
+    if not spark.sparkContext._jsc.sc().isLocal() and wait != RECOMMENDED["spark.locality.wait"][0]:
+        log.warning(
+            "Spark setting spark.locality.wait is %s, not 10m: a job that waits longer for its executor is started on "
+            "another, where it is refused and run again.",
+            wait,
+        )
