@@ -69,7 +69,7 @@ class TaskSet:
         self._cleaner = cleaner
         self._layout: Layout | None = None
         self._tasks: dict[TaskId, Task] = {}
-        #: Local copies of tasks we do not have: task -> sum of changelog offsets.
+        #: Local copies as of when their task was last elsewhere: task -> sum of changelog offsets.
         self._leftovers: dict[TaskId, int] = {}
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -146,7 +146,9 @@ class TaskSet:
         sums = {id_: total for id_, total in self._leftovers.items() if self._slot.holds(id_)}
         for id_, task in self._tasks.items():
             if task.stateful:
-                sums[id_] = LATEST_OFFSET if task.state is TaskState.RUNNING else task.offset_sum
+                # Until the first slice is replayed, what was known of the copy holds.
+                known = task.offset_sum or self._leftovers.get(id_, 0)
+                sums[id_] = LATEST_OFFSET if task.state is TaskState.RUNNING else known
         return sums
 
     # -- bringing tasks up ------------------------------------------------------------------------------------------
@@ -225,7 +227,6 @@ class TaskSet:
             state_topics=shape.state_topics,
         )
         self._tasks[id_] = task
-        self._leftovers.pop(id_, None)
         return task
 
     def _activate(self, id_: TaskId) -> None:
