@@ -147,7 +147,7 @@ def _report_tasks(streams: KafkaStreams, counter: _Counter, report: _Reporter) -
     report(
         "tasks",
         process=next((thread.process_id for thread in threads), ""),
-        tasks={task.task_id: [task.state, task.lag] for thread in threads for task in _tasks(thread)},
+        tasks={task.task_id: [task.state, task.changelog_lag] for thread in threads for task in _tasks(thread)},
         behind=sum(streams.input_lags.values()),
         records=counter.records,
         batches=counter.batches,

@@ -14,6 +14,7 @@ from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import TopologyException
+from sparkrelay.observe.snapshot import InstanceSnapshot
 from sparkrelay.runtime.batch import BatchRunner
 from sparkrelay.runtime.batch_thread import BatchThread
 from sparkrelay.runtime.client_settings import (
@@ -25,9 +26,9 @@ from sparkrelay.runtime.client_settings import (
 from sparkrelay.runtime.in_service import InService
 from sparkrelay.runtime.layout import TopicNames
 from sparkrelay.runtime.legs import LegCompiler
-from sparkrelay.runtime.life import Life, State
+from sparkrelay.runtime.life import ALIVE, Life, State
 from sparkrelay.runtime.membership import Membership
-from sparkrelay.runtime.metadata import ThreadMetadata, describe_thread
+from sparkrelay.runtime.metadata import describe_thread
 from sparkrelay.runtime.plans import Plans
 from sparkrelay.runtime.process import Process
 from sparkrelay.runtime.progress import ProgressLog
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
+
+    from sparkrelay.observe.endpoint import Endpoint
+    from sparkrelay.runtime.metadata import ThreadMetadata
 
 __all__ = ["KafkaStreams", "State"]
 
@@ -86,12 +90,14 @@ class KafkaStreams:
         self._topology = topology
         self._names = TopicNames(self._config.application_id)
         self._slots = max(1, spark.sparkContext.defaultParallelism)
-        self._progress = ProgressLog(self._config.application_id)
         self._life = Life(self._config.application_id)
+        self._progress = ProgressLog(self._config.application_id, state=lambda: self._life.state)
         self._exception_handler: Callable[[Exception], None] | None = None
         self._threads: list[StreamThread] = []
         self._clients: list[KafkaClient] = []
         self._slot: Slot | None = None
+        self._endpoint: Endpoint | None = None
+        self._stop_asked = False
         warm_up(spark, self._slots)
         # Building every leg once makes Catalyst check every column before anything starts.
         self._checked_plans = self._plans()
@@ -106,6 +112,7 @@ class KafkaStreams:
             UnknownTopicException: a source or sink topic does not exist.
             UnsupportedVersionException: the broker's transactions are too old.
             StateStoreException: ``state.dir`` cannot be used.
+            ConfigException: ``metrics.port`` is in use.
             StreamsException: the instance was started before.
         """
         self._life.begin()
@@ -132,10 +139,14 @@ class KafkaStreams:
         Returns:
             True if the instance has ended within the timeout.
         """
+        self._stop_asked = True
         self._life.ask_to_end()
         for thread in self._threads:
             thread.stop()
-        return self._wait_for_end(timeout)
+        ended = self._wait_for_end(timeout)
+        if ended:
+            self._close_endpoint()
+        return ended
 
     close = stop
 
@@ -202,8 +213,21 @@ class KafkaStreams:
 
     def metadata_for_local_threads(self) -> tuple[ThreadMetadata, ...]:
         """Return each stream thread with its tasks and where they stand."""
-        process_id = "" if self._slot is None else str(self._slot.process_id)
-        return tuple(describe_thread(thread.name, process_id, thread.tasks.all()) for thread in self._threads)
+        process_id = self._process_id()
+        return tuple(describe_thread(thread, process_id, self._config) for thread in tuple(self._threads))
+
+    def snapshot(self) -> InstanceSnapshot:
+        """Return everything that is published of the instance, as a copy."""
+        state, cause = self._life.state, self._life.cause
+        return InstanceSnapshot(
+            application_id=self._config.application_id,
+            process_id=self._process_id(),
+            state=state,
+            alive=state in ALIVE,
+            trouble=self._progress.status if cause is None else f"{type(cause).__name__}: {cause}",
+            threads=self.metadata_for_local_threads(),
+            totals=self._progress.counters.totals(),
+        )
 
     def set_state_listener(self, listener: Callable[[State, State], None] | None) -> None:
         """Call ``listener(new, old)`` at each change of state, in order, on a thread of the instance or of a caller."""
@@ -215,7 +239,12 @@ class KafkaStreams:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
+    def _process_id(self) -> str:
+        slot = self._slot
+        return "" if slot is None else str(slot.process_id)
+
     def _build(self) -> None:
+        self._open_endpoint()
         topics = Topics(Admin(self._client("admin")), self._topology, self._names, self._config)
         topics.check_broker()
         topics.layout()
@@ -239,9 +268,15 @@ class KafkaStreams:
             ),
             name=name,
         )
+        progress = self._progress.thread()
         replayer = Replayer(
-            process, replay_topics.end_offsets, name=f"{name}-replay", slice_seconds=_LOCAL_SLICE_SECONDS
+            process,
+            replay_topics.end_offsets,
+            name=f"{name}-replay",
+            slice_seconds=_LOCAL_SLICE_SECONDS,
+            on_slice=progress.replayed,
         )
+        progress.copies = replayer.copies
         batch_topics = Topics(Admin(self._client(f"{name}-batch")), self._topology, self._names, config)
         patience = config.default_api_timeout_ms / 1000
         in_service = InService()
@@ -281,9 +316,9 @@ class KafkaStreams:
                     batches=BatchRunner(process, transactions, config.application_id, retries=config.max_batch_retries),
                     plans=plans,
                     topics=batch_topics,
-                    progress=self._progress,
+                    progress=progress,
                 ),
-                progress=self._progress,
+                progress=progress,
                 on_change=self._thread_changed,
                 on_failure=self._thread_failed,
             )
@@ -318,6 +353,7 @@ class KafkaStreams:
 
     def _thread_failed(self, thread: StreamThread, error: Exception) -> None:
         """A thread that dies takes the instance with it, with the cause."""
+        self._progress.counters.error("thread")
         self._life.fail(error)
         for other in self._threads:
             if other is not thread:
@@ -335,7 +371,22 @@ class KafkaStreams:
             thread.discard()
         self._release()
 
+    def _open_endpoint(self) -> None:
+        if self._config.metrics_port:
+            # Importing it takes a tenth of a second, which only those pay who want it.
+            from sparkrelay.observe.endpoint import serve  # noqa: PLC0415
+
+            self._endpoint = serve(self.snapshot, port=self._config.metrics_port, host=self._config.metrics_host)
+
+    def _close_endpoint(self) -> None:
+        endpoint, self._endpoint = self._endpoint, None
+        if endpoint is not None:
+            endpoint.close()
+
     def _release(self) -> None:
+        if self._life.cause is None or self._stop_asked:
+            # What failed by itself says why until somebody stops it.
+            self._close_endpoint()
         clients, self._clients = self._clients, []
         for client in clients:
             client.close()

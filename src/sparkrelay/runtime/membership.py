@@ -66,6 +66,8 @@ class Membership:
         #: An assignment, active and standby tasks, that is not followed yet.
         self._unfollowed: tuple[frozenset[TaskId], frozenset[TaskId]] | None = None
         self._joined = False
+        #: The name that the broker gave us at the last assignment. Any thread may read it.
+        self.member_id = ""
 
     @property
     def stable(self) -> bool:
@@ -144,6 +146,7 @@ class Membership:
             ", ".join(map(str, sorted(standby))) or "none",
         )
         self._joined = True
+        self.member_id = metadata.member_id
         self._assigned_at = time.monotonic()
         self._appointment.told(info.next_rebalance_ms, int(time.time() * 1000))
         self._unfollowed = active, standby
