@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from prometheus_client.metrics_core import Metric
 
@@ -37,57 +37,61 @@ class InstanceCollector(Collector):
 
 def families(instance: InstanceSnapshot) -> Iterator[Metric]:
     """Return every metric of a snapshot."""
-    ids = {"application_id": instance.application_id, "process_id": instance.process_id}
-    yield InfoMetricFamily("sparkrelay_instance", "Which instance this is.", ids)
+    ids = {"application_id": instance.application_id}
+    yield InfoMetricFamily("sparkrelay_instance", "Which application this is.", ids)
     state = GaugeMetricFamily("sparkrelay_state", "1 for the state that the instance is in, else 0.", labels=["state"])
     for name in _STATES:
         state.add_metric([name], float(name == instance.state))
     yield state
-    active = [task for thread in instance.threads for task in thread.active_tasks]
-    standby = [task for thread in instance.threads for task in thread.standby_tasks]
+    # An instance may have several processes, and two of them may hold copies of one task. Within a process a task that
+    # changes threads may be seen twice for a moment, but no series may come twice.
+    active = {(thread.process_id, task.task_id): task for thread in instance.threads for task in thread.active_tasks}
+    standby = {(thread.process_id, task.task_id): task for thread in instance.threads for task in thread.standby_tasks}
     yield from _of_tasks(active, standby)
     yield from _of_totals(instance.totals)
 
 
-def _of_tasks(active: list[TaskMetadata], standby: list[TaskMetadata]) -> Iterator[Metric]:
+def _of_tasks(
+    active: Mapping[tuple[str, str], TaskMetadata], standby: Mapping[tuple[str, str], TaskMetadata]
+) -> Iterator[Metric]:
     tasks = GaugeMetricFamily("sparkrelay_tasks", "Tasks of the instance, by what they do.", labels=["state"])
-    states = [task.state for task in (*active, *standby)]
-    for name in _TASK_STATES:
-        tasks.add_metric([name], states.count(name))
+    states = [task.state for task in (*active.values(), *standby.values())]
+    for state in _TASK_STATES:
+        tasks.add_metric([state], states.count(state))
     yield tasks
     lag = GaugeMetricFamily(
         "sparkrelay_task_lag",
         "Records of input that a running task has not processed yet, in offsets.",
-        labels=["task", "topic", "partition"],
+        labels=["process", "task", "topic", "partition"],
     )
-    for task in active:
+    for (process, name), task in active.items():
         for partition, end in sorted(task.end_offsets.items()):
-            labels = [task.task_id, partition.topic, str(partition.partition)]
+            labels = [process, name, partition.topic, str(partition.partition)]
             lag.add_metric(labels, max(0, end - task.committed_offsets[partition]))
     yield lag
     remaining = GaugeMetricFamily(
         "sparkrelay_restore_remaining",
         "Changelog offsets that a task still has to read before it runs.",
-        labels=["task"],
+        labels=["process", "task"],
     )
     began = GaugeMetricFamily(
         "sparkrelay_restore_start_timestamp_seconds",
         "When the restore of a task began, in seconds since the epoch.",
-        labels=["task"],
+        labels=["process", "task"],
     )
-    for task in active:
+    for (process, name), task in active.items():
         if task.state == "restoring" and task.changelog_lag is not None:
-            remaining.add_metric([task.task_id], task.changelog_lag)
+            remaining.add_metric([process, name], task.changelog_lag)
         if task.replay_began is not None:
-            began.add_metric([task.task_id], task.replay_began.timestamp())
+            began.add_metric([process, name], task.replay_began.timestamp())
     yield remaining
     yield began
     behind = GaugeMetricFamily(
-        "sparkrelay_standby_lag", "Changelog offsets that a standby's copy is behind.", labels=["task"]
+        "sparkrelay_standby_lag", "Changelog offsets that a standby's copy is behind.", labels=["process", "task"]
     )
-    for task in standby:
+    for (process, name), task in standby.items():
         if task.changelog_lag is not None:
-            behind.add_metric([task.task_id], task.changelog_lag)
+            behind.add_metric([process, name], task.changelog_lag)
     yield behind
 
 

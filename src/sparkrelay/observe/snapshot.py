@@ -86,7 +86,6 @@ class InstanceSnapshot:
 
     Attributes:
         application_id: its application.
-        process_id: the process whose state directory it uses; empty before it has one.
         state: its ``KafkaStreams.state``.
         alive: True if that is a state in which it does, or is about to do, its work.
         trouble: what ended it, or what hinders its work just now; None if nothing does.
@@ -95,7 +94,6 @@ class InstanceSnapshot:
     """
 
     application_id: str
-    process_id: str
     state: str
     alive: bool
     trouble: str | None

@@ -32,6 +32,7 @@ from sparkrelay.runtime.metadata import describe_thread
 from sparkrelay.runtime.plans import Plans
 from sparkrelay.runtime.process import Process
 from sparkrelay.runtime.progress import ProgressLog
+from sparkrelay.runtime.rebalance_story import RebalanceStory
 from sparkrelay.runtime.replayer import Replayer
 from sparkrelay.runtime.session import check_session
 from sparkrelay.runtime.stream_thread import StreamThread
@@ -213,7 +214,8 @@ class KafkaStreams:
 
     def metadata_for_local_threads(self) -> tuple[ThreadMetadata, ...]:
         """Return each stream thread with its tasks and where they stand."""
-        process_id = self._process_id()
+        slot = self._slot
+        process_id = "" if slot is None else str(slot.process_id)
         return tuple(describe_thread(thread, process_id, self._config) for thread in tuple(self._threads))
 
     def snapshot(self) -> InstanceSnapshot:
@@ -221,7 +223,6 @@ class KafkaStreams:
         state, cause = self._life.state, self._life.cause
         return InstanceSnapshot(
             application_id=self._config.application_id,
-            process_id=self._process_id(),
             state=state,
             alive=state in ALIVE,
             trouble=self._progress.status if cause is None else f"{type(cause).__name__}: {cause}",
@@ -238,10 +239,6 @@ class KafkaStreams:
         self._exception_handler = handler
 
     # -- inside -----------------------------------------------------------------------------------------------------
-
-    def _process_id(self) -> str:
-        slot = self._slot
-        return "" if slot is None else str(slot.process_id)
 
     def _build(self) -> None:
         self._open_endpoint()
@@ -301,6 +298,7 @@ class KafkaStreams:
             assignor=self._assignor,
             load=self._load_assignor,
             settings=consumer_settings(config, name),
+            story=RebalanceStory(name, self._progress.counters.rebalance),
         )
         self._threads.append(
             StreamThread(

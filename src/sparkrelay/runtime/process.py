@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 BATCH_POOL = "sparkrelay-batches"
 REPLAY_POOL = "sparkrelay-replay"
 _GONE = "the Spark session is gone"
+#: What ``SparkContext.addJobTag`` sets, by which Spark's API finds jobs.
+_TAGS_PROPERTY = "spark.job.tags"
 
 
 class JobFailed(StreamsException):
@@ -106,6 +108,7 @@ class Process:
                 f"{self._name}: {description}",
                 interruptOnCancel=True,
             )
+            context.setLocalProperty(_TAGS_PROPERTY, f"sparkrelay,{self._name},{pool}")
             # The Java DataFrame's own collect: no limit, no head, which would leave input unread and end the workers.
             rows = frame._jdf.collect()
         except PySparkException as error:

@@ -64,6 +64,10 @@ class ThreadProgress:
         self.counters.replayed(records)
         self._log.replayed(copies)
 
+    def end(self) -> None:
+        """Hear that the thread has ended: nothing lags here any more."""
+        self._log.forget(self)
+
     def batch(
         self, work: Mapping[TaskId, tuple[Task, Ranges]], outcome: BatchOutcome, *, listed_seconds: float
     ) -> None:
@@ -114,6 +118,11 @@ class ProgressLog:
             made = ThreadProgress(self)
             self._threads = (*self._threads, made)
         return made
+
+    def forget(self, thread: ThreadProgress) -> None:
+        """Leave a thread out from now on."""
+        with self._lock:
+            self._threads = tuple(other for other in self._threads if other is not thread)
 
     @property
     def last(self) -> dict[str, Any] | None:

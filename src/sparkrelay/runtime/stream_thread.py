@@ -135,6 +135,7 @@ class StreamThread:
             log.warning("%s: leaving the group failed: %s", self.name, error)
         if failure is not None:
             self._on_failure(self, failure)
+        self._progress.end()
         self._ended = True
         self._on_change(self)
 
@@ -181,7 +182,9 @@ class StreamThread:
             self._fenced = self._fenced or isinstance(reason, ProducerFencedException)
 
     def _report_state(self) -> None:
-        settled = self._membership.stable and self.tasks.all_up
+        all_up = self.tasks.all_up
+        self._membership.note_service(all_up=all_up)
+        settled = self._membership.stable and all_up
         if settled != self.settled:
             self.settled = settled
             self._on_change(self)

@@ -1,6 +1,8 @@
 """What an operator sees of a real pipeline: the endpoint, metadata, progress, and jobs in Spark's UI."""
 
 import json
+import re
+import shutil
 import socket
 import threading
 import urllib.error
@@ -106,9 +108,12 @@ def test_the_endpoint_counts_what_was_processed(
     assert samples["sparkrelay_commit_seconds_count",] == len(batches)
     assert 0 < samples["sparkrelay_commit_seconds_sum",] < samples["sparkrelay_batch_seconds_sum",]
     assert only(samples, "sparkrelay_state") | {("RUNNING",): 1.0} == only(samples, "sparkrelay_state")
-    assert only(samples, "sparkrelay_task_lag", ("topic", topics[0])) == {("0", "0_0"): 0, ("1", "0_1"): 0}
+    assert only(samples, "sparkrelay_task_lag", ("topic", topics[0]), ("process", process)) == {
+        ("0", "0_0"): 0,
+        ("1", "0_1"): 0,
+    }
     assert only(samples, "sparkrelay_tasks")["running",] == PARTITIONS
-    assert ("sparkrelay_instance_info", ("application_id", application_id), ("process_id", process)) in samples
+    assert samples["sparkrelay_instance_info", ("application_id", application_id)] == 1
     assert set(only(samples, "sparkrelay_errors_total").values()) == {0}
     # Stopped: nobody answers, nothing is left.
     with pytest.raises(urllib.error.URLError):
@@ -139,6 +144,84 @@ def test_a_failed_instance_says_why_until_it_is_stopped(instance, topics, produc
     assert scraped(port)["sparkrelay_errors_total", ("where", "thread")] == 1
     assert streams.stop(60)
     wait_until(lambda: not endpoint_threads(), "a thread of the endpoint is left")
+
+
+def jobs_of(spark, thread):
+    """Return the jobs that carry a thread's name as a tag, oldest first: (description without it, all tags)."""
+    jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
+    found = []
+    for job in (jobs.apply(number) for number in range(jobs.size())):
+        tags = set(job.jobTags().mkString(",").split(","))
+        if thread in tags:
+            assert job.description().get().startswith(f"{thread}: ")
+            found.append((job.jobId(), job.description().get().removeprefix(f"{thread}: "), tags))
+    return [what for _, *what in sorted(found, key=lambda job: job[0])]
+
+
+def test_jobs_say_what_they_are_for(instance, topics, write, wait_for_table, wait_until, spark, tmp_path):
+    first = instance(counting(*topics), {"max.batch.records": 50})
+    with first:
+        first.start()
+        wait_for_table(topics[1], write(100), first)
+        wait_until(lambda: first.state == "RUNNING", "the instance does not run")
+    (thread,) = (one.thread_name for one in first.metadata_for_local_threads())
+    batches = [(text, tags) for text, tags in jobs_of(spark, thread) if text.startswith("batch ")]
+    assert batches[0][0] in {"batch 1 of 2 tasks, 0_0..0_1", "batch 1 of 0_0", "batch 1 of 0_1"}
+    assert all({"sparkrelay", "sparkrelay-batches"} <= tags for _, tags in batches)
+    shutil.rmtree(tmp_path / "state")
+    second = instance(counting(*topics), {"num.standby.replicas": 1})
+    second.start()
+    wait_until(lambda: second.state == "RUNNING", "the instance does not run")
+    (thread,) = (one.thread_name for one in second.metadata_for_local_threads())
+    restoring = [(text, tags) for text, tags in jobs_of(spark, thread) if text.startswith("restoring ")]
+    assert restoring[0][0] == "restoring 2 tasks, 0_0..0_1"
+    assert {"sparkrelay", "sparkrelay-replay"} <= restoring[0][1]
+    third = instance(counting(*topics), {"num.standby.replicas": 1})
+    third.start()
+    wait_until(lambda: third.metadata_for_local_threads()[0].standby_tasks, "there is no standby")
+    (thread,) = (one.thread_name for one in third.metadata_for_local_threads())
+    wait_until(lambda: any(text.startswith("standby of ") for text, _ in jobs_of(spark, thread)), "no job says so")
+
+
+def test_each_member_tells_the_rebalance(instance, topics, write, wait_for_table, wait_until, caplog):
+    caplog.set_level("INFO", logger="sparkrelay.runtime.rebalance_story")
+
+    def told(streams):
+        (thread,) = streams.metadata_for_local_threads()
+        start = f"{thread.thread_name}: "
+        messages = [record.getMessage() for record in caplog.records]
+        return thread.process_id[:8], [m.removeprefix(start) for m in messages if m.startswith(start)]
+
+    first = instance(counting(*topics), {"metrics.port": 0})
+    first.start()
+    wait_for_table(topics[1], write(60), first)
+    wait_until(lambda: first.state == "RUNNING", "the first does not run")
+    process, lines = told(first)
+    assert lines[0].endswith(
+        f" of 1 processes ({process}), because the group begins: gains 0_0, 0_1; 2 active, 0 standby now"
+    )
+    wait_until(lambda: len(told(first)[1]) == 2, "nobody says that the tasks are in service")
+    assert re.fullmatch(
+        r"generation 1: every task in service after [\d.]+ s: [\d.]+ s until the assignment, [\d.]+ s to open 0_0, 0_1",
+        told(first)[1][1],
+    )
+    second = instance(counting(*topics))
+    second.start()
+    wait_until(lambda: sorted(map(len, map(active_tasks, (first, second)))) == [1, 1], "they do not share")
+    wait_until(lambda: first.state == second.state == "RUNNING", "the two do not settle")
+    newcomer = told(second)[0]
+    for streams in (first, second):
+        assert any(f"{newcomer} joined" in line for line in told(streams)[1]), told(streams)
+    assert any("gives up 0_" in line for line in told(first)[1])
+    assert any("gains 0_" in line or "promotes 0_" in line for line in told(second)[1])
+    assert first.snapshot().totals.rebalances.count >= 2
+    assert second.stop(60)
+    wait_until(lambda: any(f"{newcomer} left" in line for line in told(first)[1]), "nobody tells that it left")
+    wait_until(lambda: len(active_tasks(first)) == 2, "the tasks do not come back")
+
+
+def active_tasks(streams):
+    return [task for thread in streams.metadata_for_local_threads() for task in thread.active_tasks]
 
 
 def test_threads_and_tasks_are_described(instance, topics, write, wait_for_table, wait_until, kafka_admin):

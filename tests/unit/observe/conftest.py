@@ -43,7 +43,6 @@ def snapshot():
         )
         return InstanceSnapshot(
             application_id="app",
-            process_id="p",
             state=state,
             alive=state in {"RUNNING", "REBALANCING"},
             trouble=trouble,

@@ -31,18 +31,20 @@ def test_an_instance_that_does_nothing(snapshot):
     assert set(states.values()) == {0}
     assert samples["sparkrelay_batches_total",] == 0
     assert samples["sparkrelay_batch_seconds_count",] == 0
-    assert samples["sparkrelay_instance_info", ("application_id", "app"), ("process_id", "p")] == 1
+    assert samples["sparkrelay_instance_info", ("application_id", "app")] == 1
     assert {key[1][1] for key in samples if key[0] == "sparkrelay_errors_total"} == {"batch", "broker", "thread"}
 
 
 def test_tasks(busy):
     samples = scraped(busy)
-    assert samples["sparkrelay_task_lag", ("partition", "0"), ("task", "0_0"), ("topic", "orders")] == 40
+    assert (
+        samples["sparkrelay_task_lag", ("partition", "0"), ("process", "p"), ("task", "0_0"), ("topic", "orders")] == 40
+    )
     assert [key for key in samples if key[0] == "sparkrelay_task_lag" and ("task", "0_1") in key] == []
-    assert samples["sparkrelay_restore_remaining", ("task", "0_2")] == 4321
-    assert ("sparkrelay_restore_remaining", ("task", "0_3")) not in samples
-    assert samples["sparkrelay_restore_start_timestamp_seconds", ("task", "0_3")] == 1767323045
-    assert samples["sparkrelay_standby_lag", ("task", "0_4")] == 12
+    assert samples["sparkrelay_restore_remaining", ("process", "p"), ("task", "0_2")] == 4321
+    assert ("sparkrelay_restore_remaining", ("process", "p"), ("task", "0_3")) not in samples
+    assert samples["sparkrelay_restore_start_timestamp_seconds", ("process", "p"), ("task", "0_3")] == 1767323045
+    assert samples["sparkrelay_standby_lag", ("process", "p"), ("task", "0_4")] == 12
     tasks = {key[1][1]: value for key, value in samples.items() if key[0] == "sparkrelay_tasks"}
     assert tasks == {"created": 0, "restoring": 2, "running": 2, "standby": 1}
 
