@@ -131,10 +131,11 @@ class RebalanceStory:
         self._opened &= active
         told = "; ".join(f"{what} {_names(map(str, sorted(tasks)))}" for what, tasks in changes if tasks)
         self._moved = self._moved or bool(told)
+        count = len(notice.processes)
         log.info(
-            "%s: generation %d of %d processes (%s), because %s: %s; %d active, %d standby now",
-            self._name, generation, len(notice.processes), _names(notice.processes), notice.why,
-            told or "nothing moves here", len(active), len(standby),
+            "%s: generation %d, %s (%s), because %s: %s; %d active, %d standby now",
+            self._name, generation, f"{count} process" if count == 1 else f"{count} processes",
+            _names(notice.processes), notice.why, told or "nothing moves here", len(active), len(standby),
         )  # fmt: skip
 
     def in_service(self, now: float) -> None:
@@ -144,9 +145,9 @@ class RebalanceStory:
         took, waited = now - self._began, self._assigned - self._began
         log.log(
             logging.INFO if self._moved else logging.DEBUG,
-            "%s: generation %d: every task in service after %.3f s: %.3f s until the assignment, %.3f s to open %s",
+            "%s: generation %d: every task in service after %.3f s: %.3f s until the assignment, %.3f s to %s",
             self._name, self._generation, took, waited, took - waited,
-            _names(map(str, sorted(self._opened))) if self._opened else "nothing",
+            f"open {_names(map(str, sorted(self._opened)))}" if self._opened else "let go",
         )  # fmt: skip
         self._began = self._assigned = None
         self._opened, self._moved = frozenset(), False

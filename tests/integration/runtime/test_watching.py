@@ -198,7 +198,7 @@ def test_each_member_tells_the_rebalance(instance, topics, write, wait_for_table
     wait_until(lambda: first.state == "RUNNING", "the first does not run")
     process, lines = told(first)
     assert lines[0].endswith(
-        f" of 1 processes ({process}), because the group begins: gains 0_0, 0_1; 2 active, 0 standby now"
+        f", 1 process ({process}), because the group begins: gains 0_0, 0_1; 2 active, 0 standby now"
     )
     wait_until(lambda: len(told(first)[1]) == 2, "nobody says that the tasks are in service")
     assert re.fullmatch(

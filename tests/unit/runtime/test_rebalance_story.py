@@ -31,7 +31,7 @@ def test_a_first_assignment(story):
     story.in_service(12.0)
     assert story.lines() == [
         (
-            "generation 3 of 2 processes (aaaaaaaa, bbbbbbbb), because bbbbbbbb joined: "
+            "generation 3, 2 processes (aaaaaaaa, bbbbbbbb), because bbbbbbbb joined: "
             "gains 0_0, 0_1; new standby of 0_2; 2 active, 1 standby now"
         ),
         "generation 3: every task in service after 2.000 s: 0.500 s until the assignment, 1.500 s to open 0_0, 0_1",
