@@ -187,6 +187,21 @@ class StreamsConfig(BaseModel):
         60_000, alias="default.api.timeout.ms", ge=100, description="bound on one operation, ms"
     )
 
+    # What the operator sees
+    metrics_port: int = Field(
+        0,
+        alias="metrics.port",
+        ge=0,
+        le=65_535,
+        description="port of the instance's /metrics and /health; 0: none (SparkRelay's own)",
+    )
+    metrics_host: str = Field(
+        "127.0.0.1",
+        alias="metrics.host",
+        min_length=1,
+        description="address to serve them at; 0.0.0.0: all of this machine (SparkRelay's own)",
+    )
+
     # What goes to the clients underneath, without its prefix
     consumer: Mapping[str, Any] = Field(default_factory=dict, alias="consumer.")
     producer: Mapping[str, Any] = Field(default_factory=dict, alias="producer.")

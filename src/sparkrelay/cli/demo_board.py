@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["Board", "Client", "Note", "Share"]
 
 _RATE_WINDOW_S = 3.0
+#: Summaries: the board has each decision, and the picture shows what each member was given.
+_ELSEWHERE = re.compile(r"^leads the rebalance|generation \d+")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -130,7 +132,7 @@ class Board:
             case "told":
                 # What each member was given is in the leader's plan, and in the picture.
                 self.changed_at = self.elapsed
-                if not what["text"].startswith("generation "):
+                if not _ELSEWHERE.search(what["text"]):
                     self.note(self._named(what["text"]))
             case "failed":
                 client.failure = what["text"]

@@ -39,7 +39,11 @@ __all__ = ["build_topology", "main"]
 _TICK_S = 0.2
 _STOP_S = 45.0
 #: Whose words are worth a line on the screen: the leader's plan, and what makes a member ask for another.
-_TELLERS = ("sparkrelay.runtime.group_assignor", "sparkrelay.runtime.membership")
+_TELLERS = (
+    "sparkrelay.runtime.group_assignor",
+    "sparkrelay.runtime.membership",
+    "sparkrelay.runtime.rebalance_story",
+)
 
 
 def build_topology() -> Topology:
@@ -74,7 +78,7 @@ class _Teller(logging.Handler):
     """Passes what the runtime tells on to the screen."""
 
     def __init__(self, report: _Reporter) -> None:
-        super().__init__(logging.INFO)
+        super().__init__(logging.DEBUG)
         self._report = report
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -112,6 +116,8 @@ def main(argument: str) -> int:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     for teller in _TELLERS:
         logging.getLogger(teller).addHandler(_Teller(report))
+    # One line for each decision of the leader.
+    logging.getLogger(_TELLERS[0]).setLevel(logging.DEBUG)
     sys.path += [path for path in options["path"] if path not in sys.path]
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
@@ -147,7 +153,7 @@ def _report_tasks(streams: KafkaStreams, counter: _Counter, report: _Reporter) -
     report(
         "tasks",
         process=next((thread.process_id for thread in threads), ""),
-        tasks={task.task_id: [task.state, task.lag] for thread in threads for task in _tasks(thread)},
+        tasks={task.task_id: [task.state, task.changelog_lag] for thread in threads for task in _tasks(thread)},
         behind=sum(streams.input_lags.values()),
         records=counter.records,
         batches=counter.batches,

@@ -24,11 +24,11 @@ from sparkrelay.errors import (
 )
 from sparkrelay.runtime.orders import BatchOrder, TaskOrder
 from sparkrelay.runtime.process import JobFailed, TaskFailed
-from sparkrelay.runtime.task import share_out
+from sparkrelay.runtime.task import name_tasks, share_out
 from sparkrelay.runtime.worker import faults
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
     from sparkrelay.runtime.orders import LegReport
@@ -134,7 +134,7 @@ class BatchRunner:
         for wave in plans.waves({id_.subtopology for id_ in work}, topics):
             slots = tuple(tuple(_order(*work[id_], sequences[id_]) for id_ in share) for share in shares)
             order = BatchOrder(slots, partitions)
-            description = f"batch {self._number} of {_names(work)}"
+            description = f"batch {self._number} of {name_tasks(work)}"
             reports = self._process.run_batch(wave, order, description=description)
             outcome.reports += reports
             for report in reports:
@@ -225,8 +225,3 @@ def _order(task: Task, ranges: Ranges, sequences: Mapping[TopicPartition, int]) 
         sequences=dict(sequences),
         skipped=dict(task.skipped),
     )
-
-
-def _names(work: Mapping[TaskId, object]) -> str:
-    ids: Sequence[TaskId] = sorted(work)
-    return str(ids[0]) if len(ids) == 1 else f"{len(ids)} tasks, {ids[0]}..{ids[-1]}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.batch import BatchOutcome, BatchRunner, Ranges
     from sparkrelay.runtime.in_service import InService
     from sparkrelay.runtime.plans import Plans
-    from sparkrelay.runtime.progress import ProgressLog
+    from sparkrelay.runtime.progress import ThreadProgress
     from sparkrelay.runtime.task import Task
     from sparkrelay.runtime.topics import Topics
     from sparkrelay.types import TaskId, TopicPartition
@@ -48,7 +48,7 @@ class BatchThread:
         batches: BatchRunner,
         plans: Plans,
         topics: Topics,
-        progress: ProgressLog,
+        progress: ThreadProgress,
     ) -> None:
         """Prepare the thread; ``topics`` is its own: it may wait for the broker on it."""
         self._name = name

@@ -42,7 +42,8 @@ from sparkrelay.protocol import (
     SpokenVersion,
     SubscriptionInfo,
 )
-from sparkrelay.runtime.story import tell
+from sparkrelay.runtime.rebalance_story import Notice, why
+from sparkrelay.runtime.story import summarise, tell
 from sparkrelay.runtime.topology_card import difference, topology_card
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 0
 #: Part of the time a rebalance may take that an assignor gets; then the others still hear of its failure.
 _SHARE_OF_REBALANCE = 0.5
-#: Between the assignment's bytes and the reason of a refusal.
+#: Between the assignment's bytes and what the leader tells of the rebalance; a reason follows it.
+_NOTICE = b"\x00sparkrelay-notice:"
+#: Between those and the reason of a refusal.
 _REASON = b"\x00sparkrelay-reason:"
 #: Characters of it; the leader's log has all of it.
 _LONGEST_REASON = 2_000
@@ -112,6 +115,13 @@ class StreamsGroupAssignor:
         self._offset_sums = offset_sums
         self._on_info = on_info
         self._unique = 0
+        #: What the leader told of the last rebalance.
+        self.notice = Notice()
+        #: Why this member has asked for the next rebalance, if it has.
+        self.asked: str | None = None
+        #: The group's members by process, and what was left to do, when this member led the last rebalance.
+        self._led: dict[str, frozenset[str]] = {}
+        self._left_to_do: str | None = None
         #: What a rebalance led here could not do; the stream thread raises it once the answer is sent.
         self.failure: Exception | None = None
 
@@ -142,7 +152,9 @@ class StreamsGroupAssignor:
             StreamsException: the leader sent an error instead of an assignment.
         """
         data, _, reason = bytes(assignment.user_data).partition(_REASON)
+        data, _, notice = data.partition(_NOTICE)
         info = AssignmentInfo.decode(data)
+        self.notice, self.asked = Notice.decode(notice), None
         if info.err_code != ErrorCode.NONE:
             raise _refusal(ErrorCode(info.err_code), reason.decode("utf-8", "replace"))
         if self._spoken.answered(info.version, info.commonly_supported_version):
@@ -222,16 +234,37 @@ class StreamsGroupAssignor:
             )
             return self._failed(late, members)
         self.failure = result.failure
+        notice = self._notice(decoded)
+        self._left_to_do = _left_to_do(result)
+        log.info("leads the rebalance (members: %d), because %s: %s", len(decoded), notice.why, summarise(result))
         for line in tell(result, decoded):
-            log.info("%s", line)
+            log.debug("%s", line)
         answers = {}
         for member_id, member in result.members.items():
-            data = member.info.encode()
+            data = member.info.encode() + _NOTICE + notice.encode()
             reason = reasons.get(member_id) or (str(result.failure) if result.failure else "")
             if reason:
                 data += _reason_bytes(reason)
             answers[member_id] = MemberAssignment(partitions=tuple(member.partitions), user_data=data)
         return answers
+
+    def _notice(self, members: list[GroupMember]) -> Notice:
+        """Return what to tell of this rebalance, and remember who took part."""
+        led: dict[str, frozenset[str]] = {}
+        for member in members:
+            name = str(member.subscription.process_id)[:8]
+            led[name] = led.get(name, frozenset()) | {member.consumer_id}
+        # Who did not lead the last one knows its members from what the leader told, but not their names in the group.
+        again = [name for name, ids in self._led.items() if name in led and not ids & led[name]]
+        text = why(
+            led,
+            self._led or self.notice.processes,
+            again=again,
+            asked=self.asked or self._left_to_do,
+            begins=not any(member.owned_partitions for member in members),
+        )
+        self._led = led
+        return Notice.of((member.subscription.process_id for member in members), text)
 
     def _foreign_topologies(self, members: list[GroupMember]) -> dict[str, str]:
         """Return the members that run another topology than ours, with the difference."""
@@ -317,6 +350,13 @@ def _within(limit_s: float, decide: Callable[[], GroupResult]) -> GroupResult | 
     if raised:
         raise raised[0]
     return results[0] if results else None
+
+
+def _left_to_do(result: GroupResult) -> str | None:
+    """Return what the group rebalances for next, if it must."""
+    if any(result.withheld.values()):
+        return "tasks that were given up go to their new owners"
+    return "copies were to be looked at again" if result.probing_rebalance else None
 
 
 def _reason_bytes(reason: str) -> bytes:

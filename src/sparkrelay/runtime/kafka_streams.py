@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 from sparkrelay.assignment import load_assignor
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import TopologyException
+from sparkrelay.observe.snapshot import InstanceSnapshot
 from sparkrelay.runtime.client_settings import check_client_settings
 from sparkrelay.runtime.executors import Executors
-from sparkrelay.runtime.life import Life, State
-from sparkrelay.runtime.metadata import ThreadMetadata, describe_thread
+from sparkrelay.runtime.life import ALIVE, Life, State
+from sparkrelay.runtime.metadata import describe_thread
 from sparkrelay.runtime.place import Place
 from sparkrelay.runtime.process_threads import Workshop
 from sparkrelay.runtime.processes import DriverProcess, ExecutorProcesses
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from sparkrelay.observe.endpoint import Endpoint
+    from sparkrelay.runtime.metadata import ThreadMetadata
     from sparkrelay.runtime.stream_thread import StreamThread
 
 __all__ = ["KafkaStreams", "State"]
@@ -59,8 +62,10 @@ class KafkaStreams:
         load = functools.partial(load_assignor, configs=config)
         assignor = load(self._config.task_assignor_class)
         check_session(spark)
-        self._progress = ProgressLog(self._config.application_id)
         self._life = Life(self._config.application_id)
+        self._progress = ProgressLog(self._config.application_id, state=lambda: self._life.state)
+        self._endpoint: Endpoint | None = None
+        self._stop_asked = False
         self._exception_handler: Callable[[Exception], None] | None = None
         self._workshop = Workshop(
             config=self._config,
@@ -83,18 +88,22 @@ class KafkaStreams:
             UnknownTopicException: a source or sink topic does not exist.
             UnsupportedVersionException: the broker's transactions are too old.
             StateStoreException: ``state.dir`` cannot be used.
+            ConfigException: ``metrics.port`` is in use.
             StreamsException: the instance was started before.
         """
         self._life.begin()
         try:
+            self._open_endpoint()
             self._look_at_broker()
             self._processes.build()
         except BaseException:
+            self._close_endpoint()
             self._processes.discard()
             self._life.not_begun()
             raise
         if not self._life.begun():
             # stop() was called meanwhile.
+            self._close_endpoint()
             self._processes.discard()
             self._life.end()
             return
@@ -109,9 +118,13 @@ class KafkaStreams:
         Returns:
             True if the instance has ended within the timeout.
         """
+        self._stop_asked = True
         self._life.ask_to_end()
         self._processes.stop()
-        return self._wait_for_end(timeout)
+        ended = self._wait_for_end(timeout)
+        if ended:
+            self._close_endpoint()
+        return ended
 
     close = stop
 
@@ -179,9 +192,22 @@ class KafkaStreams:
     def metadata_for_local_threads(self) -> tuple[ThreadMetadata, ...]:
         """Return each stream thread with its tasks and where they stand."""
         return tuple(
-            describe_thread(thread.name, process.process_id, thread.tasks.all())
+            describe_thread(thread, process.process_id, self._config)
             for process in self._processes.all
             for thread in process.threads
+        )
+
+    def snapshot(self) -> InstanceSnapshot:
+        """Return everything that is published of the instance, as a copy."""
+        state, cause = self._life.state, self._life.cause
+        hindered = self._processes.trouble or self._progress.status
+        return InstanceSnapshot(
+            application_id=self._config.application_id,
+            state=state,
+            alive=state in ALIVE,
+            trouble=hindered if cause is None else f"{type(cause).__name__}: {cause}",
+            threads=self.metadata_for_local_threads(),
+            totals=self._progress.counters.totals(),
         )
 
     def set_state_listener(self, listener: Callable[[State, State], None] | None) -> None:
@@ -208,6 +234,18 @@ class KafkaStreams:
         self._workshop.plans(place)
         return others
 
+    def _open_endpoint(self) -> None:
+        if self._config.metrics_port:
+            # Importing it takes a tenth of a second, which only those pay who want it.
+            from sparkrelay.observe.endpoint import serve  # noqa: PLC0415
+
+            self._endpoint = serve(self.snapshot, port=self._config.metrics_port, host=self._config.metrics_host)
+
+    def _close_endpoint(self) -> None:
+        endpoint, self._endpoint = self._endpoint, None
+        if endpoint is not None:
+            endpoint.close()
+
     def _look_at_broker(self) -> None:
         client = self._workshop.client("admin")
         try:
@@ -223,6 +261,9 @@ class KafkaStreams:
 
     def _changed(self) -> None:
         if self._processes.tidy():
+            if self._life.cause is None or self._stop_asked:
+                # What failed by itself says why until somebody stops it.
+                self._close_endpoint()
             self._life.end()
             return
         alive = [t for process in self._processes.all for t in process.threads if not t.ended]
@@ -234,6 +275,7 @@ class KafkaStreams:
             self._processes_failed(error)
 
     def _processes_failed(self, error: Exception) -> None:
+        self._progress.counters.error("thread")
         self._life.fail(error)
         self._processes.stop()
         if self._exception_handler is not None:

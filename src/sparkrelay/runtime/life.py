@@ -15,7 +15,7 @@ from sparkrelay.errors import StreamsException
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Life", "State"]
+__all__ = ["ALIVE", "Life", "State"]
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,8 @@ _NEXT: Final[Mapping[State, frozenset[State]]] = {
     NOT_RUNNING: frozenset(),
     ERROR: frozenset(),
 }
-_ALIVE: Final = frozenset({REBALANCING, RUNNING})
+#: States in which an instance is part of its group.
+ALIVE: Final = frozenset({REBALANCING, RUNNING})
 _ENDED: Final = frozenset({NOT_RUNNING, ERROR})
 
 
@@ -68,7 +69,7 @@ class Life:
     @property
     def alive(self) -> bool:
         """True from the end of ``start()`` until a stop or a failure begins."""
-        return self.state in _ALIVE
+        return self.state in ALIVE
 
     @property
     def ended(self) -> bool:
@@ -114,7 +115,7 @@ class Life:
         """Note whether every thread has its tasks in service; asked under the lock: the newest answer counts."""
         with self._changed:
             wanted = RUNNING if settled() else REBALANCING
-            if self._state not in _ALIVE or self._state == wanted:
+            if self._state not in ALIVE or self._state == wanted:
                 return
             self._move(wanted)
         self._tell()
@@ -122,7 +123,7 @@ class Life:
     def ask_to_end(self) -> None:
         """Begin an orderly stop, if the instance is not ending already."""
         with self._changed:
-            if self._state != CREATED and self._state not in _ALIVE:
+            if self._state != CREATED and self._state not in ALIVE:
                 return
             self._move(PENDING_SHUTDOWN)
             never_started = not self._starting
@@ -134,7 +135,7 @@ class Life:
         """Note what failed; the first cause counts."""
         with self._changed:
             self._cause = self._cause or cause
-            if self._state not in _ALIVE:
+            if self._state not in ALIVE:
                 return
             self._move(PENDING_ERROR)
         self._tell()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig
     from sparkrelay.consumer.assignor import GroupMetadata
     from sparkrelay.protocol import AssignmentInfo
+    from sparkrelay.runtime.rebalance_story import RebalanceStory
     from sparkrelay.runtime.task_set import TaskSet
     from sparkrelay.runtime.topics import Topics
     from sparkrelay.topology import Topology
@@ -41,11 +42,13 @@ class Membership:
         assignor: TaskAssignor,
         load: Callable[[str], TaskAssignor],
         settings: Mapping[str, object],
+        story: RebalanceStory,
     ) -> None:
         self._config = config
         self._topics = topics
         self._source_topics = frozenset(source_topics)
         self._tasks: TaskSet | None = None
+        self._story = story
         self._assignor = StreamsGroupAssignor(
             config=config,
             topology=topology,
@@ -66,6 +69,8 @@ class Membership:
         #: An assignment, active and standby tasks, that is not followed yet.
         self._unfollowed: tuple[frozenset[TaskId], frozenset[TaskId]] | None = None
         self._joined = False
+        #: The name that the broker gave us at the last assignment. Any thread may read it.
+        self.member_id = ""
 
     @property
     def stable(self) -> bool:
@@ -79,7 +84,7 @@ class Membership:
             sorted(self._source_topics),
             on_assigned=lambda _, __: None,
             on_revoked=lambda _, partitions: tasks.revoke(partitions),
-            on_lost=lambda _, partitions: tasks.lose(partitions),
+            on_lost=lambda _, partitions: self._lose(tasks, partitions),
         )
 
     def poll(self, timeout: float) -> None:
@@ -94,7 +99,7 @@ class Membership:
             raise failure
         self._follow()
         if self._appointment.due(int(time.time() * 1000)):
-            self._consumer.enforce_rebalance("the follow-up rebalance is due")
+            self._ask("the follow-up rebalance is due")
 
     def purge(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete repartition records that nobody needs any more."""
@@ -126,10 +131,24 @@ class Membership:
             self._assigned_at = time.monotonic()
             names = ", ".join(map(str, sorted(warm)))
             log.info("copies of %s are warm: asking for the follow-up rebalance", names)
-            self._consumer.enforce_rebalance(f"copies of {names} are warm")
+            self._ask(f"copies of {names} are warm")
+
+    def note_service(self, *, all_up: bool) -> None:
+        """Hear, again and again, whether every active task is in service."""
+        if all_up:
+            self._story.in_service(time.monotonic())
+
+    def _ask(self, reason: str) -> None:
+        self._assignor.asked = reason
+        self._consumer.enforce_rebalance(reason)
+
+    def _lose(self, tasks: TaskSet, partitions: Collection[TopicPartition]) -> None:
+        self._story.loses()
+        tasks.lose(partitions)
 
     def _offset_sums(self) -> Mapping[TaskId, int]:
         assert self._tasks is not None, "subscribe() comes after start()"
+        self._story.joins(time.monotonic())
         sums = self._tasks.offset_sums()
         self._told_lags = self._tasks.standby_lags()
         return sums
@@ -137,13 +156,9 @@ class Membership:
     def _on_info(self, info: AssignmentInfo, metadata: GroupMetadata) -> None:
         assert self._tasks is not None
         active, standby = frozenset(info.active_tasks), frozenset(info.standby_tasks)
-        log.info(
-            "generation %s: active %s, standby %s",
-            metadata.generation,
-            ", ".join(map(str, sorted(active))) or "none",
-            ", ".join(map(str, sorted(standby))) or "none",
-        )
+        self._story.assigned(self._assignor.notice, metadata.generation, active, standby, time.monotonic())
         self._joined = True
+        self.member_id = metadata.member_id
         self._assigned_at = time.monotonic()
         self._appointment.told(info.next_rebalance_ms, int(time.time() * 1000))
         self._unfollowed = active, standby

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 #: FAIR pools: replaying must not hold up running tasks.
 BATCH_POOL = "sparkrelay-batches"
 REPLAY_POOL = "sparkrelay-replay"
+#: What ``SparkContext.addJobTag`` sets, by which Spark's API finds jobs.
+_TAGS_PROPERTY = "spark.job.tags"
 
 
 class JobFailed(StreamsException):
@@ -95,7 +97,9 @@ class Process:
 
     def _collect(self, frame: DataFrame, order: object, *, pool: str, description: str) -> list[Any]:
         group = self._batch_group if pool == BATCH_POOL else self._replay_group
-        return run_job(self._place, frame, order, pool=pool, group=group, description=f"{self._name}: {description}")
+        tags = f"sparkrelay,{self._name},{pool}"
+        text = f"{self._name}: {description}"
+        return run_job(self._place, frame, order, pool=pool, group=group, tags=tags, description=text)
 
     @staticmethod
     def union(frames: Sequence[DataFrame]) -> DataFrame:
@@ -103,7 +107,9 @@ class Process:
         return functools.reduce(lambda left, right: left.union(right), frames)
 
 
-def run_job(place: Place, frame: DataFrame, order: object, *, pool: str, group: str, description: str) -> list[Any]:
+def run_job(
+    place: Place, frame: DataFrame, order: object, *, pool: str, group: str, description: str, tags: str = "sparkrelay"
+) -> list[Any]:
     """Run a prepared DataFrame at its place with an order beside it; return what its rows report.
 
     Args:
@@ -113,6 +119,7 @@ def run_job(place: Place, frame: DataFrame, order: object, *, pool: str, group: 
         pool: the FAIR pool.
         group: what cancels the job, from ``place.job_group``.
         description: what Spark's UI shows.
+        tags: by which Spark's API finds it, separated by commas.
 
     Raises:
         ExecutorLost: the place's executor is gone.
@@ -125,6 +132,7 @@ def run_job(place: Place, frame: DataFrame, order: object, *, pool: str, group: 
     try:
         place.mark_jobs()
         context.setLocalProperty("spark.scheduler.pool", pool)
+        context.setLocalProperty(_TAGS_PROPERTY, tags)
         context.setLocalProperty(ORDER_PROPERTY, encode(order))
         context.setJobGroup(group, description, interruptOnCancel=True)
         # The Java DataFrame's own collect: no limit, no head, which would leave input unread and end the workers.

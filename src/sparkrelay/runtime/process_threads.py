@@ -26,6 +26,7 @@ from sparkrelay.runtime.legs import LegCompiler
 from sparkrelay.runtime.membership import Membership
 from sparkrelay.runtime.plans import Plans
 from sparkrelay.runtime.process import Process
+from sparkrelay.runtime.rebalance_story import RebalanceStory
 from sparkrelay.runtime.replayer import Replayer
 from sparkrelay.runtime.stream_thread import StreamThread
 from sparkrelay.runtime.task_set import TaskSet
@@ -202,13 +203,16 @@ class ProcessThreads:
             ),
             name=name,
         )
+        progress = shared.progress.thread()
         replayer = Replayer(
             process,
             replay_topics.end_offsets,
             name=f"{name}-replay",
             slice_seconds=_SLICE_SECONDS,
             topic_ids=replay_topics.ids,
+            on_slice=progress.replayed,
         )
+        progress.copies = replayer.copies
         batch_topics = shared.topics(self._client(f"{name}-batch"))
         patience = config.default_api_timeout_ms / 1000
         in_service = InService()
@@ -234,6 +238,7 @@ class ProcessThreads:
             assignor=shared.assignor,
             load=shared.load_assignor,
             settings=consumer_settings(config, name),
+            story=RebalanceStory(name, shared.progress.counters.rebalance),
         )
         return StreamThread(
             name=name,
@@ -248,9 +253,9 @@ class ProcessThreads:
                 batches=BatchRunner(process, transactions, config.application_id, retries=config.max_batch_retries),
                 plans=plans,
                 topics=batch_topics,
-                progress=shared.progress,
+                progress=progress,
             ),
-            progress=shared.progress,
+            progress=progress,
             on_change=shared.on_change,
             on_failure=shared.on_failure,
         )

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import (
@@ -21,10 +22,11 @@ from sparkrelay.errors import (
 )
 from sparkrelay.runtime.orders import ReplayOrder, ReplayRound, StoreReplay
 from sparkrelay.runtime.process import JobFailed
+from sparkrelay.runtime.replay_progress import ReplayProgress, describe_slice
 from sparkrelay.runtime.task import share_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from sparkrelay.runtime.orders import ReplayReport
     from sparkrelay.runtime.process import Process
@@ -51,6 +53,8 @@ class ReplayWork:
         opening: number of the opening for a task that is being restored; None for a standby.
         ends: where an opening task must get to; None for a standby, which follows the changelog for ever.
         opened: True once the store was opened under ``opening``.
+        began_at: when the work was given, in seconds since the epoch.
+        first_lag: offsets that were to replay when the store was opened.
     """
 
     task: TaskId
@@ -61,10 +65,24 @@ class ReplayWork:
     wipe: bool = False
     opened: bool = False
     changelog_next: Ends | None = None
+    began_at: float = field(default_factory=time.time)
+    first_lag: int | None = None
 
     def goal(self, listed: Ends) -> Ends:
         """Return where the task is to get to; ``listed`` are the changelogs' ends as of now."""
         return listed if self.ends is None else self.ends
+
+    def progress(self, listed: Ends) -> ReplayProgress:
+        """Return where the work stands, as a copy."""
+        goal = self.goal(listed)
+        return ReplayProgress(
+            task=self.task,
+            restoring=self.ends is not None,
+            began_at=self.began_at,
+            offsets=None if self.changelog_next is None else dict(self.changelog_next),
+            ends={partition: goal[partition] for partition in self.changelogs.values() if partition in goal},
+            first_lag=self.first_lag,
+        )
 
 
 class Replayer:
@@ -79,16 +97,30 @@ class Replayer:
         slice_seconds: float,
         idle_seconds: float = 0.2,
         topic_ids: Callable[[Collection[str]], Mapping[str, str]] = lambda _: {},
+        on_slice: Callable[[Sequence[ReplayProgress], int], None] = lambda _, __: None,
     ) -> None:
-        """Prepare the thread; ``list_ends`` gives read_committed end offsets and is called on it, as ``topic_ids``."""
+        """Prepare the thread.
+
+        Args:
+            process: where the slices run.
+            list_ends: gives read_committed end offsets; called on the thread.
+            name: the thread's.
+            slice_seconds: about how long one task may take of a slice.
+            idle_seconds: pause where nothing is to do.
+            topic_ids: gives the ids of topics; called on the thread.
+            on_slice: told after each slice where its tasks stand, and how many records were applied; called on the
+                thread.
+        """
         self._process = process
         self._list_ends = list_ends
         self._topic_ids = topic_ids
         self._slice_seconds = slice_seconds
         self._idle_seconds = idle_seconds
+        self._on_slice = on_slice
         self._wake = threading.Condition()
         self._work: dict[TaskId, ReplayWork] = {}
         self._reports: dict[TaskId, tuple[ReplayReport, Ends]] = {}
+        self._copies: dict[TaskId, ReplayProgress] = {}
         self._restored: dict[TaskId, ReplayReport] = {}
         self._started = self._ended = 0
         self._stopping = False
@@ -113,6 +145,7 @@ class Replayer:
             for work in works:
                 self._work[work.task] = work
                 self._restored.pop(work.task, None)
+                self._copies[work.task] = work.progress({})
             self._wake.notify_all()
 
     def release(self, tasks: list[TaskId]) -> None:
@@ -125,6 +158,7 @@ class Replayer:
                 self._work.pop(task, None)
                 self._restored.pop(task, None)
                 self._reports.pop(task, None)
+                self._copies.pop(task, None)
             under_way = self._started
             self._wake.wait_for(lambda: self._ended >= under_way)
 
@@ -144,6 +178,11 @@ class Replayer:
         """Return the last report and known changelog ends of each task that is replayed."""
         with self._wake:
             return dict(self._reports)
+
+    def copies(self) -> dict[TaskId, ReplayProgress]:
+        """Return where each copy stands that is being replayed. Any thread may call it."""
+        with self._wake:
+            return dict(self._copies)
 
     def _run(self) -> None:
         try:
@@ -224,13 +263,20 @@ class Replayer:
             return False
         shares = share_out(weights, self._process.slots)
         round_ = ReplayRound(tuple(tuple(orders[task] for task in share) for share in shares))
-        description = f"replay of {len(orders)} task{'s' if len(orders) > 1 else ''}"
-        reports = self._process.replay(round_, description=description)
+        before = [work.progress(ends) for work in works if work.task in orders]
+        reports = self._process.replay(round_, description=describe_slice(before))
         with self._wake:
             for report in reports:
                 current = self._work.get(report.task)
                 if current is not None:
                     self._take(current, report, current.goal(ends))
+                    if report.task in self._work:
+                        self._copies[report.task] = current.progress(ends)
+                    else:
+                        del self._copies[report.task]
+            copies = list(self._copies.values())
+        self._on_slice(copies, sum(report.records for report in reports))
+        with self._wake:
             return any(not work.opened or self._stores(work, work.goal(ends)) for work in self._work.values())
 
     def _stores(self, work: ReplayWork, ends: Ends) -> tuple[StoreReplay, ...]:
@@ -248,6 +294,10 @@ class Replayer:
         work.opened = True
         work.wipe = False
         work.changelog_next = dict(report.changelog_next)
+        if work.first_lag is None:
+            work.first_lag = report.records + sum(
+                max(0, ends.get(p, 0) - work.changelog_next.get(p, 0)) for p in work.changelogs.values()
+            )
         self._reports[work.task] = report, {p: ends.get(p, 0) for p in work.changelogs.values()}
         if work.ends is not None:
             _require_changelogs(work, work.ends)
@@ -265,7 +315,7 @@ class Replayer:
                 work.directory,
                 error,
             )
-            work.wipe, work.opened, work.changelog_next = True, False, None
+            work.wipe, work.opened, work.changelog_next, work.first_lag = True, False, None, None
         elif (isinstance(error, KafkaException) and error.retriable) or isinstance(error, StoreOutOfStepException):
             log.warning("task %s: a slice of its replay failed and is tried again: %s", work.task, error)
         else:

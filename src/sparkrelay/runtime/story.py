@@ -1,8 +1,8 @@
-"""A rebalance told as a story: who is there, what moves, warms up or is refused, and why; one line a decision."""
+"""What the leader tells of a rebalance: one line for all of it, or each decision with its reason."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sparkrelay.assignment.explain import Kind, explain, withheld_decisions
 from sparkrelay.assignment.task_assignor import TaskAssignment
@@ -15,7 +15,33 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.group import GroupResult
     from sparkrelay.types import TaskId
 
-__all__ = ["tell"]
+__all__ = ["summarise", "tell"]
+
+#: Tasks named of a kind.
+_NAMED: Final = 5
+
+
+def summarise(result: GroupResult) -> str:
+    """Return what was decided, on one line: ``moves 0_1; warms up 0_3, 0_4``."""
+    if result.failure is not None:
+        return f"it failed: {result.failure}"
+    kept = "" if result.kept is None else f"the previous assignment is kept ({result.kept}); "
+    kinds: dict[Kind, list[TaskId]] = {}
+    for decision in _decisions(result):
+        kinds.setdefault(decision.kind, []).append(decision.task)
+    return kept + ("; ".join(f"{kind.value} {_named(tasks)}" for kind, tasks in kinds.items()) or "nothing changes")
+
+
+def _named(tasks: Sequence[TaskId]) -> str:
+    more = len(tasks) - _NAMED
+    return ", ".join(map(str, tasks[:_NAMED])) + (f" and {more} more" if more > 0 else "")
+
+
+def _decisions(result: GroupResult) -> tuple[Decision, ...]:
+    if result.state is None:
+        return ()
+    answer = TaskAssignment(result.assignments.values(), warm_ups=result.warm_ups)
+    return (*explain(result.state, answer), *withheld_decisions(result.state, result.withheld))
 
 
 def tell(result: GroupResult, members: Sequence[GroupMember]) -> list[str]:
@@ -28,8 +54,7 @@ def tell(result: GroupResult, members: Sequence[GroupMember]) -> list[str]:
         lines.append(f"the previous assignment is kept: {result.kept}")
     if result.state is None:
         return lines
-    answer = TaskAssignment(result.assignments.values(), warm_ups=result.warm_ups)
-    decisions = (*explain(result.state, answer), *withheld_decisions(result.state, result.withheld))
+    decisions = _decisions(result)
     lines += [f"  {decision.line()}" for decision in decisions if decision.kind is not Kind.STANDBY_LEFT_OUT]
     lines += [f"  {line}" for line in _left_out(decisions)]
     if not decisions:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.batch_thread import BatchThread
     from sparkrelay.runtime.in_service import InService
     from sparkrelay.runtime.membership import Membership
-    from sparkrelay.runtime.progress import ProgressLog
+    from sparkrelay.runtime.progress import ThreadProgress
     from sparkrelay.runtime.task_set import TaskSet
 
 __all__ = ["StreamThread"]
@@ -47,7 +47,7 @@ class StreamThread:
         tasks: TaskSet,
         in_service: InService,
         batches: BatchThread,
-        progress: ProgressLog,
+        progress: ThreadProgress,
         on_change: Callable[[StreamThread], None],
         on_failure: Callable[[StreamThread, Exception], None],
     ) -> None:
@@ -80,6 +80,29 @@ class StreamThread:
     def discard(self) -> None:
         """Release what a thread holds that is never going to be started."""
         self._membership.close()
+
+    @property
+    def progress(self) -> ThreadProgress:
+        """What the thread has reported."""
+        return self._progress
+
+    @property
+    def member_id(self) -> str:
+        """The name that the broker gave its group member; empty before it has joined."""
+        return self._membership.member_id
+
+    @property
+    def state(self) -> str:
+        """What the thread does, in the words of Kafka Streams. Any thread may ask."""
+        if self._ended:
+            return "DEAD"
+        if self._stopping.is_set():
+            return "PENDING_SHUTDOWN"
+        if not self._thread.is_alive():
+            return "CREATED"
+        if not self._membership.stable:
+            return "STARTING"
+        return "RUNNING" if self.settled else "PARTITIONS_ASSIGNED"
 
     @property
     def is_current(self) -> bool:
@@ -116,6 +139,7 @@ class StreamThread:
             log.warning("%s: leaving the group failed: %s", self.name, error)
         if failure is not None:
             self._on_failure(self, failure)
+        self._progress.end()
         self._ended = True
         self._on_change(self)
 
@@ -163,7 +187,9 @@ class StreamThread:
             self._fenced = self._fenced or isinstance(reason, ProducerFencedException)
 
     def _report_state(self) -> None:
-        settled = self._membership.stable and self.tasks.all_up
+        all_up = self.tasks.all_up
+        self._membership.note_service(all_up=all_up)
+        settled = self._membership.stable and all_up
         if settled != self.settled:
             self.settled = settled
             self._on_change(self)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["Task", "TaskState", "plan_ranges", "require_inputs", "share_out"]
+__all__ = ["Task", "TaskState", "name_tasks", "plan_ranges", "require_inputs", "share_out"]
 
 
 class TaskState(enum.Enum):
@@ -76,13 +76,6 @@ class Task:
         return bool(self.changelogs)
 
     @property
-    def known_lag(self) -> int | None:
-        """Changelog offsets still to replay; None while the ends are not known; 0 for a running task."""
-        if self.state is TaskState.RUNNING or not self.stateful:
-            return 0
-        return self.lag if self.changelog_end else None
-
-    @property
     def lag(self) -> int:
         """Changelog offsets still to replay, as far as the ends are known."""
         return sum(max(0, end - self.changelog_next.get(p, 0)) for p, end in self.changelog_end.items())
@@ -129,6 +122,12 @@ def plan_ranges(
         ranges[partition] = (start, stop)
         left -= stop - start
     return ranges
+
+
+def name_tasks(tasks: Iterable[TaskId]) -> str:
+    """Return tasks as one short text: ``1_0``, or ``4 tasks, 1_0..1_3``."""
+    ids = sorted(tasks)
+    return str(ids[0]) if len(ids) == 1 else f"{len(ids)} tasks, {ids[0]}..{ids[-1]}"
 
 
 def share_out(weights: Mapping[TaskId, int], slots: int) -> list[list[TaskId]]:

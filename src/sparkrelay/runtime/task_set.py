@@ -437,7 +437,7 @@ class TaskSet:
             task.committed = task.batch
             task.positions = {partition: positions[partition] for partition in task.inputs}
             task.state = TaskState.RUNNING
-            log.info("task %s is in service at %s", task.id, ", ".join(f"{p}@{o}" for p, o in task.positions.items()))
+            log.debug("task %s is in service at %s", task.id, ", ".join(f"{p}@{o}" for p, o in task.positions.items()))
         self._in_service.put([task for task, _ in ready])
 
     def _moved_by_hand(

@@ -95,12 +95,17 @@ def test_an_idle_instance_runs_no_jobs(instance, topics, orders, wait_for_table,
     wait_for_table(topics[1], orders.counts, streams)
     wait_until(lambda: not any(streams.input_lags.values()), "the input is not drained")
     batches = len(streams.recentProgress)
-    tracker = spark.sparkContext.statusTracker()
-    before = set(tracker.getJobIdsForGroup(None))
+    (thread,) = (one.thread_name for one in streams.metadata_for_local_threads())
+
+    def jobs():
+        return set(spark.sparkContext._jsc.sc().statusTracker().getJobIdsForTag(thread))
+
+    before = jobs()
+    assert before
     polls = streams.input_lags
     wait_until(lambda: streams.input_lags is not polls, "the thread does not look for input")
     assert len(streams.recentProgress) == batches
-    assert set(tracker.getJobIdsForGroup(None)) == before
+    assert jobs() == before
 
 
 def test_batches_keep_the_distance_that_is_asked_for(instance, topics, orders, wait_for_table):

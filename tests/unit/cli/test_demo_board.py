@@ -83,7 +83,8 @@ def test_whatever_happens_is_a_change_but_not_that_time_passes(board):
         tasks(t0_0=("standby", 7)),
         tasks(t0_0=("running", 0)),
         {"event": "state", "state": "REBALANCING"},
-        {"event": "told", "text": "generation 3: active none, standby none"},
+        {"event": "told", "text": "leads the rebalance (members: 2), because b joined: nothing changes"},
+        {"event": "told", "text": "app-1: generation 3, 2 processes (a, b), because b joined: nothing moves here"},
         {"event": "told", "text": "rebalance (members: 2, processes: 2)"},
     )
     for report in reports:

@@ -95,7 +95,7 @@ class Bench:
             batches=self.batches,
             plans=None,
             topics=self.topics,
-            progress=self.progress,
+            progress=self.progress.thread(),
         )
 
     def start(self):

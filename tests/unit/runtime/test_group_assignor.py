@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import threading
 import types
+import uuid
 
 import pytest
 
@@ -37,6 +38,7 @@ from sparkrelay.protocol import (
 from sparkrelay.records.formats import Json, String
 from sparkrelay.runtime.group_assignor import StreamsGroupAssignor, assignment_configs
 from sparkrelay.runtime.layout import TopicNames, lay_out
+from sparkrelay.runtime.rebalance_story import Notice
 from sparkrelay.topology import StreamsBuilder
 from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
@@ -85,7 +87,7 @@ def made():
         member = StreamsGroupAssignor(
             config=config,
             topology=topology,
-            process_id=ProcessId.parse(f"00000000-0000-0000-0000-{number:012x}"),
+            process_id=ProcessId(uuid.UUID(int=number)),
             topics=topics,
             assignor=assignor or HighAvailabilityTaskAssignor(),
             load=lambda name: load_assignor(name, {}),
@@ -161,6 +163,45 @@ def test_an_error_of_the_leader_is_raised_and_nothing_handed_on(made, code, erro
 
 
 # What it answers as leader
+
+
+def take(member, answer, generation=1):
+    member.assignor.on_assignment(answer, GroupMetadata("app", generation, "me"))
+    return member.assignor.notice
+
+
+def test_every_member_is_told_who_is_there_and_why(made):
+    one, two = made(1), made(2)
+    (told,) = (take(one, answer) for answer, _ in lead(one, {"one": one}).values())
+    assert told == Notice(("00000000",), "the group begins")
+    one, two = made(0x1 << 96), made(0x2 << 96)
+    take(one, lead(one, {"one": one})["one"][0])
+    answers = lead(one, {"one": one, "two": two})
+    assert [take(member, answers[name][0]) for name, member in (("one", one), ("two", two))] == [
+        Notice(("00000001", "00000002"), "00000002 joined")
+    ] * 2
+    # The leader leaves; the next one knows from the notice who was there.
+    told = take(two, lead(two, {"two": two})["two"][0])
+    assert told == Notice(("00000002",), "00000001 left")
+    # The same process under another name in the group.
+    assert take(two, lead(two, {"again": two})["again"][0]).why == "00000002 rejoined"
+
+
+def test_the_reason_of_a_request_is_told_once(made):
+    one = made(1)
+    take(one, lead(one, {"one": one})["one"][0])
+    one.assignor.asked = "copies of 0_1 are warm"
+    assert take(one, lead(one, {"one": one})["one"][0]).why == "copies of 0_1 are warm"
+    assert take(one, lead(one, {"one": one})["one"][0]).why == "a member asked for it"
+
+
+def test_the_leader_logs_one_line_and_each_decision_at_debug(made, caplog):
+    caplog.set_level("DEBUG", logger="sparkrelay.runtime.group_assignor")
+    one = made(1)
+    lead(one, {"one": one})
+    told = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
+    assert told == ["leads the rebalance (members: 1), because the group begins: starts 0_0, 0_1"]
+    assert any("task 0_0 starts on" in record.getMessage() for record in caplog.records)
 
 
 def test_every_task_is_given_with_its_partitions(made):

@@ -7,7 +7,7 @@ from sparkrelay.assignment.explain import Reason
 from sparkrelay.assignment.group import assign_group
 from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.protocol import LATEST_OFFSET, SubscriptionInfo
-from sparkrelay.runtime.story import tell
+from sparkrelay.runtime.story import summarise, tell
 from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
 P1, P2 = (ProcessId.parse(f"00000000-0000-0000-0000-{n:012x}") for n in (1, 2))
@@ -81,6 +81,29 @@ class Refusing(TaskAssignor):
 
     def assign(self, application_state):
         raise self._error
+
+
+def test_a_summary_is_one_line():
+    def summary(*members, **more):
+        infos = tasks(8)
+        return summarise(
+            assign_group(
+                members=members,
+                tasks=infos,
+                ends={task.id: END for task in infos},
+                assignor=more.get("assignor", HighAvailabilityTaskAssignor()),
+                configs=AssignmentConfigs(),
+                leader=P1,
+                now_ms=0,
+            )
+        )
+
+    assert summary(member(P1)) == "starts 0_0, 0_1, 0_2, 0_3, 0_4 and 3 more"
+    assert summary(member(P1, running=range(8)), member(P2)) == "warm-up 0_1, 0_3"
+    assert summary(member(P1, running=range(8))) == "nothing changes"
+    assert summary(member(P1), assignor=Refusing(ZeroDivisionError("oops"))).startswith("it failed: task assignor ")
+    kept = summary(member(P1, running=range(8)), assignor=Refusing(TaskAssignmentException("not now")))
+    assert kept == "the previous assignment is kept (not now); nothing changes"
 
 
 def test_a_kept_assignment_and_a_failure_say_why():

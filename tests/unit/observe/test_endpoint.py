@@ -1,0 +1,110 @@
+"""The HTTP endpoint: what it answers, whom it refuses, and that nothing of it is left."""
+
+import socket
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from sparkrelay.errors import ConfigException
+from sparkrelay.observe.endpoint import serve
+
+
+def asked(endpoint, path):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}{path}", timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_metrics_are_of_the_moment(snapshot):
+    now = [snapshot(state="REBALANCING")]
+    with serve(lambda: now[0], port=0) as endpoint:
+
+        def state():
+            status, text = asked(endpoint, "/metrics")
+            assert status == 200
+            families = {family.name: family for family in text_string_to_metric_families(text)}
+            return [sample.labels["state"] for sample in families["sparkrelay_state"].samples if sample.value]
+
+        assert state() == ["REBALANCING"]
+        now[0] = snapshot(state="RUNNING")
+        assert state() == ["RUNNING"]
+
+
+@pytest.mark.parametrize(
+    ("state", "trouble", "answer"),
+    [
+        ("RUNNING", None, (200, "RUNNING\n")),
+        ("REBALANCING", "no broker answers", (200, "REBALANCING: no broker answers\n")),
+        ("CREATED", None, (503, "CREATED\n")),
+        ("PENDING_SHUTDOWN", None, (503, "PENDING_SHUTDOWN\n")),
+        ("ERROR", "StreamsException: größer", (503, "ERROR: StreamsException: größer\n")),
+    ],
+)
+def test_health_says_whether_and_why(state, trouble, answer, snapshot):
+    with serve(lambda: snapshot(state=state, trouble=trouble), port=0) as endpoint:
+        assert asked(endpoint, "/health") == answer
+
+
+def test_other_pages_are_not_there(snapshot):
+    with serve(snapshot, port=0) as endpoint:
+        assert asked(endpoint, "/") == (404, "there are /metrics and /health\n")
+
+
+def test_a_snapshot_that_fails_is_one_answer_only(snapshot):
+    def read():
+        if failing:
+            raise RuntimeError("oops")
+        return snapshot()
+
+    failing = True
+    with serve(read, port=0) as endpoint:
+        assert asked(endpoint, "/health")[0] == 500
+        failing = False
+        assert asked(endpoint, "/health")[0] == 200
+
+
+def test_a_port_in_use_is_named_with_the_remedy(snapshot):
+    with (
+        serve(snapshot, port=0) as first,
+        pytest.raises(ConfigException, match="metrics.port") as caught,
+    ):
+        serve(snapshot, port=first.port)
+    assert f"has the value {first.port}, but 127.0.0.1:{first.port} cannot be listened at" in str(caught.value)
+    assert "choose another" in str(caught.value)
+
+
+def test_a_host_that_nobody_has_is_named(snapshot):
+    with pytest.raises(ConfigException, match=r"'metrics.host' has the value 'no such host'"):
+        serve(snapshot, port=0, host="no such host")
+
+
+def test_closing_leaves_no_thread_no_connection_and_a_free_port(snapshot, wait_until):
+    before = set(threading.enumerate())
+    endpoint = serve(snapshot, port=0)
+    port = endpoint.port
+    with socket.create_connection(("127.0.0.1", port)) as silent:
+        # It is answered beside one that says nothing.
+        assert asked(endpoint, "/health")[0] == 200
+        endpoint.close()
+        silent.settimeout(30)
+        assert silent.recv(1) == b""
+    endpoint.close()
+    wait_until(lambda: set(threading.enumerate()) <= before, "threads are left")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+    serve(snapshot, port=port).close()
+
+
+def test_a_client_that_goes_away_in_the_middle_is_no_trouble(snapshot, capfd):
+    with serve(snapshot, port=0) as endpoint:
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", endpoint.port)) as client:
+                client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert asked(endpoint, "/health")[0] == 200
+    assert capfd.readouterr().err == ""
