@@ -42,6 +42,24 @@ def test_one_of_two_sleeps_and_wakes_while_the_other_runs_its_tasks(neighbours, 
     ledger.settle(neighbours)
 
 
+def test_the_leader_dies_over_an_assignment(neighbours, ledger, share):
+    share(*neighbours.crew)
+    neighbours.prepare()
+    newcomer = neighbours.spare
+    neighbours.arm("leader-before-answer", 1, "instance")
+    ledger.write_and_read_half(800, neighbours.tail)
+    # It dies itself if the group makes it its leader.
+    newcomer.tell("start")
+    everybody = [*neighbours.crew, newcomer]
+    neighbours.wait_for_one_death(everybody)
+    left = [instance for instance in everybody if instance.alive]
+    assert len(left) == 2, neighbours.tail()
+    share(*left)
+    ledger.write(200)
+    ledger.settle(neighbours)
+    neighbours.crew = tuple(left)
+
+
 def test_one_of_two_is_killed(neighbours, ledger, share):
     first, second = neighbours.crew
     share(first, second)

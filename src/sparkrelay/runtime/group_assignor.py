@@ -26,6 +26,7 @@ from sparkrelay.assignment.client_states import end_offset_sums
 from sparkrelay.assignment.group import assign_group
 from sparkrelay.consumer.assignor import MemberAssignment
 from sparkrelay.errors import (
+    ApplicationShutdownException,
     ConfigException,
     IncompatibleTopologyException,
     KafkaException,
@@ -44,6 +45,7 @@ from sparkrelay.protocol import (
 )
 from sparkrelay.runtime.story import tell
 from sparkrelay.runtime.topology_card import difference, topology_card
+from sparkrelay.runtime.worker import faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -112,6 +114,8 @@ class StreamsGroupAssignor:
         self._offset_sums = offset_sums
         self._on_info = on_info
         self._unique = 0
+        #: True once this member wants the whole application to end: it says so in its next subscription.
+        self.shutdown_requested = False
         #: What a rebalance led here could not do; the stream thread raises it once the answer is sent.
         self.failure: Exception | None = None
 
@@ -133,6 +137,7 @@ class StreamsGroupAssignor:
             task_offset_sums=self._offset_sums(),
             unique_field=self._unique,
             client_tags=tags,
+            error_code=ErrorCode.SHUTDOWN_REQUESTED if self.shutdown_requested else ErrorCode.NONE,
         ).encode()
 
     def on_assignment(self, assignment: MemberAssignment, metadata: GroupMetadata) -> None:
@@ -221,6 +226,7 @@ class StreamsGroupAssignor:
                 f"max.poll.interval.ms={self._config.max_poll_interval_ms}; make it faster or raise that setting"
             )
             return self._failed(late, members)
+        faults.reach("leader-before-answer")
         self.failure = result.failure
         for line in tell(result, decoded):
             log.info("%s", line)
@@ -329,5 +335,7 @@ def _refusal(code: ErrorCode, reason: str) -> StreamsException:
     if "runs another topology" in reason:
         return IncompatibleTopologyException(reason)
     if code is ErrorCode.SHUTDOWN_REQUESTED:
-        return StreamsException("a member asked the whole application to shut down")
+        return ApplicationShutdownException(
+            "an instance asked the whole application to shut down, by its uncaught-exception handler; its log says why"
+        )
     return TaskAssignmentException(reason or f"the group's leader answered with error {code.name}; its log says why")

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import KafkaException, ProducerFencedException, WakeupException
+from sparkrelay.runtime.uncaught import StreamThreadExceptionResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,7 @@ class StreamThread:
         batches: BatchThread,
         progress: ProgressLog,
         on_change: Callable[[StreamThread], None],
-        on_failure: Callable[[StreamThread, Exception], None],
+        on_failure: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
     ) -> None:
         self.name = name
         self._config = config
@@ -91,29 +92,37 @@ class StreamThread:
         return self._ended
 
     def _run(self) -> None:
-        failure: Exception | None = None
-        try:
-            self.tasks.start()
-            self._membership.start(self.tasks)
-            self._batches.start()
-            while not self._stopping.is_set():
-                self._turn()
-        except Exception as error:
-            log.exception("%s: stream thread dies", self.name)
-            failure = error
-        try:
-            self.tasks.close(clean=failure is None, batches=self._batches)
-        except Exception as error:  # noqa: BLE001 - leaving the group comes first
-            log.warning("%s: closing tasks failed: %s", self.name, error)
-            failure = failure or error
-        try:
-            self._membership.close()
-        except Exception as error:  # noqa: BLE001
-            log.warning("%s: leaving the group failed: %s", self.name, error)
-        if failure is not None:
-            self._on_failure(self, failure)
+        failure = self._attempt(self._serve, "stream thread dies")
+        response = None if failure is None else self._on_failure(self, failure)
+        unclosed = self._attempt(self._close_tasks if failure is None else self._drop_tasks, "closing tasks failed")
+        if unclosed is not None and failure is None:
+            self._on_failure(self, unclosed)
+        if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
+            self._attempt(self._membership.ask_all_to_end, "asking the application to end failed")
+        self._attempt(self._membership.close, "leaving the group failed")
         self._ended = True
         self._on_change(self)
+
+    def _close_tasks(self) -> None:
+        self.tasks.close(clean=True, batches=self._batches)
+
+    def _drop_tasks(self) -> None:
+        self.tasks.close(clean=False, batches=self._batches)
+
+    def _attempt(self, step: Callable[[], None], complaint: str) -> Exception | None:
+        try:
+            step()
+        except Exception as error:
+            log.exception("%s: %s", self.name, complaint)
+            return error
+        return None
+
+    def _serve(self) -> None:
+        self.tasks.start()
+        self._membership.start(self.tasks)
+        self._batches.start()
+        while not self._stopping.is_set():
+            self._turn()
 
     def _turn(self) -> None:
         """Do one round: serve the group, bring tasks up."""
