@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import KafkaException, ProducerFencedException, WakeupException
+from sparkrelay.runtime.place import ExecutorLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,6 +99,9 @@ class StreamThread:
             self._batches.start()
             while not self._stopping.is_set():
                 self._turn()
+        except ExecutorLost as error:
+            log.warning("%s: %s", self.name, error)
+            failure = error
         except Exception as error:
             log.exception("%s: stream thread dies", self.name)
             failure = error
