@@ -13,7 +13,7 @@ EVERYTHING = {"0_0", "0_1", "1_0", "1_1"}
 
 @pytest.fixture
 def wait_for_share(wait_until, cluster):
-    """`wait_for_share()` waits until both executors have half of the tasks and copies of the rest; returns their ids."""
+    """`wait_for_share()` waits until both executors have half of the tasks and copies of the rest; returns ids."""
 
     def shared():
         processes = list(cluster.running.processes().values())

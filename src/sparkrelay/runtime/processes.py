@@ -171,10 +171,9 @@ class ExecutorProcesses:
         deadline = time.monotonic() + _FIRST_EXECUTOR_SECONDS
         while not self._stopping.is_set() and time.monotonic() < deadline:
             self._look()
-            making = self._makers()
-            if making:
-                for thread in making:
-                    thread.join()
+            for thread in self._makers():
+                thread.join()
+            if self.all or self._first_failure is not None:
                 break
             self._stopping.wait(_LOOK_SECONDS)
         if self._first_failure is not None:
