@@ -209,6 +209,18 @@ def _wait(condition, complaint, timeout_s=60):
         time.sleep(0.02)
 
 
+@pytest.fixture(scope="session")
+def spark_home(tmp_path_factory):
+    """A home for Spark's `local-cluster`, which writes below it: what PySpark brought, in a folder of the test run."""
+    import pyspark
+
+    home = tmp_path_factory.mktemp("spark-home")
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        if entry.name != "work":
+            (home / entry.name).symlink_to(entry)
+    return home
+
+
 @pytest.fixture
 def wait_until():
     """`wait_until(condition, complaint, timeout_s=60)`: poll a condition; fail with the complaint."""

@@ -28,10 +28,21 @@ def signal_session(session, number):
                     os.kill(int(entry.name), number)
 
 
+def members_of(session):
+    """Return the processes of a session: pid -> command line."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(ProcessLookupError, PermissionError, FileNotFoundError):
+                if os.getsid(int(entry.name)) == session:
+                    found[int(entry.name)] = (entry / "cmdline").read_bytes().decode().split("\0")
+    return found
+
+
 class Instance:
     """A child process with a Spark session of its own; it joins the group when it is told to."""
 
-    def __init__(self, folder, name, settings, faults):
+    def __init__(self, folder, name, settings, faults, environment=None):
         self.log = folder / f"{name}.log"
         self.name = name
         with self.log.open("wb") as log:
@@ -42,7 +53,7 @@ class Instance:
                 stderr=log,
                 start_new_session=True,
                 text=True,
-                env={**os.environ, "SPARKRELAY_FAULTS": str(faults)},
+                env={**os.environ, **(environment or {}), "SPARKRELAY_FAULTS": str(faults)},
             )
         self._ready = False
 
@@ -65,6 +76,22 @@ class Instance:
 
     def tasks(self):
         return json.loads(self.tell("tasks"))
+
+    def processes(self):
+        """Return process id -> active and standby tasks."""
+        return json.loads(self.tell("processes"))
+
+    def members(self):
+        """Return every process of the instance: pid -> command line."""
+        return members_of(self.process.pid)
+
+    def executors(self):
+        """Return the JVMs of its executors: executor id -> pid."""
+        found = {}
+        for pid, command in self.members().items():
+            if "--executor-id" in command and "java" in command[0]:
+                found[command[command.index("--executor-id") + 1]] = pid
+        return found
 
     def stop(self):
         answer = self.tell("stop")
@@ -109,7 +136,9 @@ class Instance:
 class Fleet:
     """Starts instances of one application; keeps a spare whose Spark session is up, so that restarts are quick."""
 
-    def __init__(self, kafka, folder, ledger, *, one_state_dir=True, **config):
+    def __init__(self, kafka, folder, ledger, *, one_state_dir=True, master="local[2]", environment=None, **config):
+        self._master = master
+        self._environment = environment
         self._folder = folder
         self._number = 0
         self._one_state_dir = one_state_dir
@@ -138,8 +167,9 @@ class Fleet:
         if self._spare is None:
             self._number += 1
             state = self._folder / ("state" if self._one_state_dir else f"state-{self._number}")
-            settings = {"topics": self._ledger.topics, "config": {**self._config, "state.dir": str(state)}}
-            self._spare = Instance(self._folder, f"instance-{self._number}", settings, self._faults)
+            config = {**self._config, "state.dir": str(state)}
+            settings = {"topics": self._ledger.topics, "config": config, "master": self._master}
+            self._spare = Instance(self._folder, f"instance-{self._number}", settings, self._faults, self._environment)
             self._instances.append(self._spare)
 
     def start(self, *, spare=True):
@@ -390,6 +420,22 @@ def ledger(kafka, module_topic, seed):
 def fleet(kafka, ledger, tmp_path_factory):
     """Instances that share one state directory, one at a time."""
     ships = Fleet(kafka, tmp_path_factory.mktemp("fleet"), ledger)
+    yield ships
+    ships.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(kafka, ledger, tmp_path_factory, spark_home):
+    """One instance on a cluster of two executors with one core each, and a standby of every task: `running`."""
+    ships = Fleet(
+        kafka,
+        tmp_path_factory.mktemp("cluster"),
+        ledger,
+        master="local-cluster[2,1,1024]",
+        environment={"SPARK_HOME": str(spark_home)},
+        **{"num.standby.replicas": 1, "session.timeout.ms": 30000, "acceptable.recovery.lag": 100},
+    )
+    ships.start(spare=False)
     yield ships
     ships.close()
 

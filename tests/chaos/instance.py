@@ -5,7 +5,9 @@ Takes its settings as JSON on the command line, answers on standard output, one 
     (made)          ready
     start           started, or failed <error>
     tasks           {"active": [...], "standby": [...], "state": "RUNNING"}
+    processes       {"<process id>": {"active": [...], "standby": [...]}, ...}
     status          RUNNING, or RUNNING: <what hinders it>
+    wait            ended <state>, once it was told to end by a signal
     stop            stopped <state>
 
 Points between the driver's own requests to the broker are added here, from outside of the product's code.
@@ -58,10 +60,11 @@ def main():
     spark = spark_session(
         "chaos",
         **{
-            "spark.master": "local[2]",
+            "spark.master": settings["master"],
             "spark.ui.enabled": "false",
             # It does not live long enough to earn back what a second compiler costs.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
     spark.sparkContext.setLogLevel("ERROR")
@@ -82,16 +85,32 @@ def main():
                     say("started")
             case "tasks":
                 threads = streams.metadata_for_local_threads()
-                active = [task.task_id for thread in threads for task in thread.active_tasks if task.state == "running"]
-                standby = [task.task_id for thread in threads for task in thread.standby_tasks if task.lag == 0]
-                say(json.dumps({"active": active, "standby": standby, "state": streams.state}))
+                parts = [tasks_of(thread) for thread in threads]
+                both = {kind: [task for part in parts for task in part[kind]] for kind in ("active", "standby")}
+                say(json.dumps({**both, "state": streams.state}))
+            case "processes":
+                say(
+                    json.dumps({thread.process_id: tasks_of(thread) for thread in streams.metadata_for_local_threads()})
+                )
             case "status":
                 say(streams.status.replace("\n", " "))
+            case "wait":
+                streams.awaitTermination()
+                say(f"ended {streams.state}")
+                break
             case "stop":
                 streams.stop()
                 say(f"stopped {streams.state}")
                 break
     spark.stop()
+
+
+def tasks_of(thread):
+    """Return the active tasks in service, and the standbys that have caught up."""
+    return {
+        "active": [task.task_id for task in thread.active_tasks if task.state == "running"],
+        "standby": [task.task_id for task in thread.standby_tasks if task.lag == 0],
+    }
 
 
 def pass_on(batches):

@@ -4,41 +4,22 @@ from __future__ import annotations
 
 import functools
 import logging
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sparkrelay.assignment import load_assignor
-from sparkrelay.client.admin import Admin
-from sparkrelay.client.config import ClientConfig
-from sparkrelay.client.kafka_client import KafkaClient
-from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import TopologyException
-from sparkrelay.runtime.batch import BatchRunner
-from sparkrelay.runtime.batch_thread import BatchThread
-from sparkrelay.runtime.client_settings import (
-    admin_settings,
-    check_client_settings,
-    consumer_settings,
-    worker_settings,
-)
-from sparkrelay.runtime.in_service import InService
-from sparkrelay.runtime.layout import TopicNames
-from sparkrelay.runtime.legs import LegCompiler
+from sparkrelay.runtime.client_settings import check_client_settings
+from sparkrelay.runtime.executors import Executors
 from sparkrelay.runtime.life import Life, State
-from sparkrelay.runtime.membership import Membership
 from sparkrelay.runtime.metadata import ThreadMetadata, describe_thread
-from sparkrelay.runtime.plans import Plans
-from sparkrelay.runtime.process import Process
+from sparkrelay.runtime.place import Place
+from sparkrelay.runtime.process_threads import Workshop
+from sparkrelay.runtime.processes import DriverProcess, ExecutorProcesses
 from sparkrelay.runtime.progress import ProgressLog
-from sparkrelay.runtime.replayer import Replayer
 from sparkrelay.runtime.session import check_session
-from sparkrelay.runtime.stream_thread import StreamThread
-from sparkrelay.runtime.task_set import TaskSet
-from sparkrelay.runtime.topics import Topics
-from sparkrelay.runtime.warm_up import warm_up
-from sparkrelay.runtime.worker.replay import ReplaySpec
-from sparkrelay.state import Slot
+from sparkrelay.runtime.termination import on_termination
+from sparkrelay.runtime.uncaught import StreamThreadExceptionResponse, ask_handler
 from sparkrelay.topology import Topology
 
 if TYPE_CHECKING:
@@ -46,13 +27,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from sparkrelay.runtime.stream_thread import StreamThread
+    from sparkrelay.runtime.uncaught import UncaughtExceptionHandler
+
 __all__ = ["KafkaStreams", "State"]
 
 log = logging.getLogger(__name__)
-
-_BROKER_SECONDS: Final = 30.0
-#: Spark's local mode has no place to keep replay jobs apart from batches but time.
-_LOCAL_SLICE_SECONDS: Final = 0.1
 
 
 class KafkaStreams:
@@ -79,22 +59,23 @@ class KafkaStreams:
             )
         self._config = StreamsConfig.from_dict(config)
         check_client_settings(self._config)
-        self._load_assignor = functools.partial(load_assignor, configs=config)
-        self._assignor = self._load_assignor(self._config.task_assignor_class)
+        load = functools.partial(load_assignor, configs=config)
+        assignor = load(self._config.task_assignor_class)
         check_session(spark)
-        self._spark = spark
-        self._topology = topology
-        self._names = TopicNames(self._config.application_id)
-        self._slots = max(1, spark.sparkContext.defaultParallelism)
         self._progress = ProgressLog(self._config.application_id)
         self._life = Life(self._config.application_id)
-        self._exception_handler: Callable[[Exception], None] | None = None
-        self._threads: list[StreamThread] = []
-        self._clients: list[KafkaClient] = []
-        self._slot: Slot | None = None
-        warm_up(spark, self._slots)
-        # Building every leg once makes Catalyst check every column before anything starts.
-        self._checked_plans = self._plans()
+        self._exception_handler: UncaughtExceptionHandler | None = None
+        self._workshop = Workshop(
+            config=self._config,
+            topology=topology,
+            assignor=assignor,
+            load_assignor=load,
+            progress=self._progress,
+            on_change=self._thread_changed,
+            on_failure=self._thread_failed,
+            on_replace=self._replace_thread,
+        )
+        self._processes = self._make_processes(spark)
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -110,18 +91,18 @@ class KafkaStreams:
         """
         self._life.begin()
         try:
-            self._build()
+            self._look_at_broker()
+            self._processes.build()
         except BaseException:
-            self._discard()
+            self._processes.discard()
             self._life.not_begun()
             raise
         if not self._life.begun():
             # stop() was called meanwhile.
-            self._discard()
+            self._processes.discard()
             self._life.end()
             return
-        for thread in self._threads:
-            thread.start()
+        self._processes.start()
 
     def stop(self, timeout: float | None = None) -> bool:
         """Finish the current batch, hand the tasks over, leave the group.
@@ -133,14 +114,16 @@ class KafkaStreams:
             True if the instance has ended within the timeout.
         """
         self._life.ask_to_end()
-        for thread in self._threads:
-            thread.stop()
+        self._processes.stop()
         return self._wait_for_end(timeout)
 
     close = stop
 
     def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802 - PySpark's name
         """Wait until the instance has ended, as StreamingQuery's method does.
+
+        On the main thread a SIGTERM meanwhile stops the instance in good order, as :meth:`stop` does, unless the
+        program has a handler of its own for it.
 
         Args:
             timeout: seconds; None waits for ever.
@@ -151,7 +134,8 @@ class KafkaStreams:
         Raises:
             Exception: what ended it, if it failed.
         """
-        ended = self._wait_for_end(timeout)
+        with on_termination(lambda: self.stop(0)):
+            ended = self._wait_for_end(timeout)
         cause = self._life.cause
         if ended and cause is not None:
             raise cause
@@ -192,7 +176,7 @@ class KafkaStreams:
     @property
     def status(self) -> str:
         """The state, and what hinders the work right now, if anything does."""
-        trouble = self._progress.status
+        trouble = self._processes.trouble or self._progress.status
         return f"{self.state}: {trouble}" if trouble else self.state
 
     @property
@@ -202,148 +186,110 @@ class KafkaStreams:
 
     def metadata_for_local_threads(self) -> tuple[ThreadMetadata, ...]:
         """Return each stream thread with its tasks and where they stand."""
-        process_id = "" if self._slot is None else str(self._slot.process_id)
-        return tuple(describe_thread(thread.name, process_id, thread.tasks.all()) for thread in self._threads)
+        return tuple(
+            describe_thread(thread.name, process.process_id, thread.tasks.all())
+            for process in self._processes.all
+            for thread in process.threads
+        )
 
     def set_state_listener(self, listener: Callable[[State, State], None] | None) -> None:
         """Call ``listener(new, old)`` at each change of state, in order, on a thread of the instance or of a caller."""
         self._life.listener = listener
 
-    def set_uncaught_exception_handler(self, handler: Callable[[Exception], None] | None) -> None:
-        """Call ``handler(error)`` when a stream thread dies; the instance goes to ERROR afterwards."""
+    def set_uncaught_exception_handler(self, handler: UncaughtExceptionHandler | None) -> None:
+        """Ask ``handler(error)`` what to do when a stream thread dies (KIP-671).
+
+        Args:
+            handler: answers ``replace-thread``, ``shutdown-client`` (the default: this instance goes to ERROR) or
+                ``shutdown-application`` (all instances do), or a ``StreamThreadExceptionResponse``. It runs on the
+                thread that dies.
+        """
         self._exception_handler = handler
+
+    def pause(self) -> None:
+        """Begin no further micro-batch until :meth:`resume`.
+
+        The one under way ends. The instance stays in its group with its tasks, and copies are kept up to date.
+        """
+        self._workshop.paused = True
+        for process in self._processes.all:
+            process.pause()
+
+    def resume(self) -> None:
+        """Go on after :meth:`pause`."""
+        self._workshop.paused = False
+        for process in self._processes.all:
+            process.resume()
+
+    @property
+    def is_paused(self) -> bool:
+        """True between :meth:`pause` and :meth:`resume`."""
+        return self._workshop.paused
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _build(self) -> None:
-        topics = Topics(Admin(self._client("admin")), self._topology, self._names, self._config)
-        topics.check_broker()
-        topics.layout()
-        self._slot = slot = Slot.claim(Path(self._config.state_dir), self._config.application_id)
-        for number in range(1, self._config.num_stream_threads + 1):
-            self._add_thread(number, slot)
+    def _make_processes(self, spark: SparkSession) -> DriverProcess | ExecutorProcesses:
+        # Building every leg once makes Catalyst check every column before anything starts.
+        place = Place(spark, slots=max(1, spark.sparkContext.defaultParallelism))
+        executors = Executors(spark)
+        if not executors.separate:
+            processes = DriverProcess(self._workshop, place)
+            processes.plans = self._workshop.plans(place)
+            return processes
+        others = ExecutorProcesses(
+            spark, self._workshop, executors, on_change=self._changed, on_failure=self._processes_failed
+        )
+        self._workshop.plans(place)
+        return others
 
-    def _add_thread(self, number: int, slot: Slot) -> None:
-        plans = self._checked_plans if number == 1 else self._plans()
-        name = f"{self._config.application_id}-{str(slot.process_id)[:8]}-StreamThread-{number}"
-        config = self._config
-        # Each thread asks for itself: a client belongs to the thread that polls it.
-        own = self._client(name)
-        topics = Topics(Admin(own), self._topology, self._names, config)
-        replay_topics = Topics(Admin(self._client(f"{name}-replay")), self._topology, self._names, config)
-        process = Process(
-            self._spark,
-            slots=self._slots,
-            replay=ReplaySpec(
-                self._slots, config.application_id, worker_settings(config, f"{name}-worker"), config.store_max_bytes
-            ),
-            name=name,
-        )
-        replayer = Replayer(
-            process, replay_topics.end_offsets, name=f"{name}-replay", slice_seconds=_LOCAL_SLICE_SECONDS
-        )
-        batch_topics = Topics(Admin(self._client(f"{name}-batch")), self._topology, self._names, config)
-        patience = config.default_api_timeout_ms / 1000
-        in_service = InService()
-        tasks = TaskSet(
-            config=config,
-            slot=slot,
-            process=process,
-            replayer=replayer,
-            in_service=in_service,
-            transactions=TransactionCoordinator(own, timeout=patience),
-            topics=topics,
-        )
-        transactions = TransactionCoordinator(self._client(f"{name}-transactions"), timeout=patience)
-        membership = Membership(
-            config=config,
-            topology=self._topology,
-            source_topics={
-                self._names(topic, leg.source.internal) for leg in self._topology.legs for topic in leg.source.topics
-            },
-            process_id=slot.process_id,
-            topics=topics,
-            assignor=self._assignor,
-            load=self._load_assignor,
-            settings=consumer_settings(config, name),
-        )
-        self._threads.append(
-            StreamThread(
-                name=name,
-                config=config,
-                membership=membership,
-                tasks=tasks,
-                in_service=in_service,
-                batches=BatchThread(
-                    name=name,
-                    config=config,
-                    in_service=in_service,
-                    batches=BatchRunner(process, transactions, config.application_id, retries=config.max_batch_retries),
-                    plans=plans,
-                    topics=batch_topics,
-                    progress=self._progress,
-                ),
-                progress=self._progress,
-                on_change=self._thread_changed,
-                on_failure=self._thread_failed,
-            )
-        )
-
-    def _plans(self) -> Plans:
-        legs = self._topology.legs
-        compiler = LegCompiler(
-            self._spark,
-            self._config,
-            legs,
-            slots=self._slots,
-            names=self._names,
-            client=worker_settings(self._config, "worker"),
-        )
-        return Plans(compiler, legs, union=Process.union)
-
-    def _client(self, client_id: str) -> KafkaClient:
-        client = KafkaClient(ClientConfig.from_dict(admin_settings(self._config, client_id)))
-        self._clients.append(client)
-        client.bootstrap(min(_BROKER_SECONDS, self._config.default_api_timeout_ms / 1000))
-        return client
+    def _look_at_broker(self) -> None:
+        client = self._workshop.client("admin")
+        try:
+            topics = self._workshop.topics(client)
+            topics.check_broker()
+            topics.layout()
+        finally:
+            client.close()
 
     def _thread_changed(self, thread: StreamThread) -> None:
         del thread
-        alive = [t for t in self._threads if not t.ended]
-        if alive:
-            self._life.settle(lambda: all(t.settled for t in alive))
-        else:
-            self._release()
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._processes.tidy():
             self._life.end()
+            return
+        alive = [t for process in self._processes.all for t in process.threads if not t.ended]
+        self._life.settle(lambda: bool(alive) and all(t.settled for t in alive))
 
-    def _thread_failed(self, thread: StreamThread, error: Exception) -> None:
-        """A thread that dies takes the instance with it, with the cause."""
+    def _thread_failed(self, thread: StreamThread, error: Exception) -> StreamThreadExceptionResponse:
+        """A thread that dies takes the instance with it, with the cause - unless it died with its executor."""
+        if self._processes.lost(thread, error):
+            return StreamThreadExceptionResponse.SHUTDOWN_CLIENT
+        response = ask_handler(self._exception_handler, error)
+        if response is StreamThreadExceptionResponse.REPLACE_THREAD and self._life.alive:
+            log.warning("%s: a new thread takes its place", thread.name)
+            return response
+        self._processes_failed(error)
+        return response
+
+    def _processes_failed(self, error: Exception) -> None:
         self._life.fail(error)
-        for other in self._threads:
-            if other is not thread:
-                other.stop()
-        if self._exception_handler is not None:
-            try:
-                self._exception_handler(error)
-            except Exception:
-                log.exception("the uncaught-exception handler failed itself")
+        self._processes.stop()
 
-    def _discard(self) -> None:
-        """Undo a build that is not going to be started."""
-        threads, self._threads = self._threads, []
-        for thread in threads:
-            thread.discard()
-        self._release()
-
-    def _release(self) -> None:
-        clients, self._clients = self._clients, []
-        for client in clients:
-            client.close()
-        if self._slot is not None:
-            self._slot.release()
+    def _replace_thread(self, thread: StreamThread) -> None:
+        process = next(process for process in self._processes.all if thread in process.threads)
+        try:
+            process.replace(thread)
+        except Exception as error:
+            log.exception("%s: no new thread can be made", thread.name)
+            self._processes_failed(error)
+        if not self._life.alive:
+            # It was told to stop while the new thread was not there yet.
+            process.stop()
 
     def _wait_for_end(self, timeout: float | None) -> bool:
-        if any(thread.is_current for thread in self._threads):
+        if any(thread.is_current for process in self._processes.all for thread in process.threads):
             # The thread would wait for itself.
             return self._life.ended
         return self._life.wait_for_end(timeout)

@@ -53,11 +53,12 @@ from sparkrelay.topology import RowCount
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.records.formats import Format
     from sparkrelay.runtime.layout import TopicNames
+    from sparkrelay.runtime.place import Place
     from sparkrelay.topology import Aggregation, Leg
 
 __all__ = ["LegCompiler", "LegPlan"]
@@ -88,28 +89,26 @@ class LegCompiler:
 
     def __init__(
         self,
-        spark: SparkSession,
+        place: Place,
         config: StreamsConfig,
         legs: Sequence[Leg],
         *,
-        slots: int,
         names: TopicNames,
         client: Mapping[str, Any],
     ) -> None:
         """Take what every leg shares.
 
         Args:
-            spark: the session.
+            place: where the legs run.
             config: the instance's settings.
             legs: every leg of the topology.
-            slots: Spark partitions of the process, one per core.
             names: Kafka's names of the topology's topics.
             client: settings of the workers' Kafka connections.
         """
-        self._spark = spark
+        self._place = place
         self._config = config
         self._legs = tuple(legs)
-        self._slots = slots
+        self._slots = place.slots
         self._names = names
         self._client = dict(client)
         self._compression = compression(config)
@@ -209,8 +208,7 @@ class LegCompiler:
             skip_tombstones=leg.aggregation is not None,
             skip_bad_records=self._config.deserialization_exception_handler == "log-and-continue",
         )
-        placed = self._spark.range(0, self._slots, 1, self._slots)
-        return placed.mapInArrow(functools.partial(fetch_leg, spec), schema)
+        return self._place.source().mapInArrow(functools.partial(fetch_leg, spec), schema)
 
     # -- the user's steps -----------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sparkrelay.types import TaskId, TopicPartition
 
 __all__ = [
+    "EXECUTOR_PROPERTY",
     "ORDER_PROPERTY",
     "BatchOrder",
     "LegReport",
@@ -36,6 +37,8 @@ __all__ = [
 
 #: Name of the job-local property that carries the order.
 ORDER_PROPERTY: Final = "sparkrelay.order"
+#: Name of the job-local property that carries the id of the executor where the job belongs; empty: anywhere.
+EXECUTOR_PROPERTY: Final = "sparkrelay.executor"
 
 
 @dataclass(frozen=True, slots=True)

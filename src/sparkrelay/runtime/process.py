@@ -1,7 +1,7 @@
 """One process: the place where a stream thread's jobs run (KIP-924's "KafkaStreams client").
 
-Runs prepared DataFrames with an order beside them and reads the reports. Knows where jobs go - ``local[N]`` is the
-driver's own JVM; executors of a cluster will be others - and which of Spark's FAIR pools they share.
+Runs prepared DataFrames with an order beside them and reads the reports. Where jobs go is its :class:`Place`'s to
+know: the driver's own JVM, or one executor. Here is which of Spark's FAIR pools they share, and what a failure means.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ from pyspark.errors import PySparkException
 
 from sparkrelay.errors import SparkRelayError, StreamsException
 from sparkrelay.runtime.orders import ORDER_PROPERTY, decode_bytes, encode
+from sparkrelay.runtime.place import SESSION_GONE
 from sparkrelay.runtime.schemas import REPORT_SCHEMA
-from sparkrelay.runtime.worker.context import find_failure
+from sparkrelay.runtime.worker.context import MisplacedTask, find_failure
 from sparkrelay.runtime.worker.replay import ReplaySpec, replay_slot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from sparkrelay.runtime.orders import BatchOrder, LegReport, ReplayReport, ReplayRound
+    from sparkrelay.runtime.place import Place
     from sparkrelay.types import TaskId
 
-__all__ = ["BATCH_POOL", "REPLAY_POOL", "JobFailed", "Process", "TaskFailed"]
+__all__ = ["BATCH_POOL", "REPLAY_POOL", "JobFailed", "Process", "TaskFailed", "run_job"]
 
 log = logging.getLogger(__name__)
 
 #: FAIR pools: replaying must not hold up running tasks.
 BATCH_POOL = "sparkrelay-batches"
 REPLAY_POOL = "sparkrelay-replay"
-_GONE = "the Spark session is gone"
 
 
 class JobFailed(StreamsException):
@@ -53,20 +54,20 @@ class TaskFailed(StreamsException):
 class Process:
     """Runs one process's jobs. Any driver thread may call it; Spark keeps the threads' jobs and properties apart."""
 
-    def __init__(self, spark: SparkSession, *, slots: int, replay: ReplaySpec, name: str) -> None:
-        self._spark = spark
-        self._context = spark.sparkContext
-        self.slots = slots
+    def __init__(self, place: Place, *, replay: ReplaySpec, name: str) -> None:
+        self._place = place
+        self.slots = place.slots
         self._name = name
-        self._batch_group = f"{name}-batch"
-        placed = spark.range(0, slots, 1, slots)
-        self._replay = placed.mapInArrow(functools.partial(replay_slot, replay), REPORT_SCHEMA)
+        self._batch_group = place.job_group(f"{name}-batch")
+        self._replay_group = place.job_group(f"{name}-replay")
+        self._replay = place.source().mapInArrow(functools.partial(replay_slot, replay), REPORT_SCHEMA)
 
     def run_batch(self, legs: DataFrame, order: BatchOrder, *, description: str) -> list[LegReport]:
         """Run one micro-batch: the union of its legs.
 
         Raises:
-            JobFailed: user code raised, or a Python worker died.
+            ExecutorLost: the process's executor is gone; nothing can be run here any more.
+            JobFailed: user code raised, a Python worker died, or Spark ran the job elsewhere.
             TaskFailed: the trouble is one task's own, such as a store that cannot be trusted.
             SparkRelayError: a worker's own error, such as a record that does not decode.
         """
@@ -79,49 +80,66 @@ class Process:
     def cancel_batch(self) -> None:
         """Have Spark end the micro-batch that runs, if one does; it fails with JobFailed on its own thread."""
         try:
-            self._context.cancelJobGroup(self._batch_group)
+            self._place.cancel(self._batch_group)
         except (Py4JError, ConnectionError) as error:
             log.debug("cancelling failed: %s", error)
 
     def require_session(self) -> None:
-        """Make sure that Spark is there, without asking it.
+        """Make sure that Spark is there, and the process's executor, without asking.
 
         Raises:
+            ExecutorLost: the executor is known to be gone.
             StreamsException: the session was stopped, or its JVM has ended.
         """
-        jvm = getattr(self._context._gateway, "proc", None)
-        if getattr(self._context, "_jsc", None) is None:
-            raise StreamsException(f"{_GONE}: it was stopped. Stop the KafkaStreams instance before the Spark session")
-        if jvm is not None and jvm.poll() is not None:
-            raise StreamsException(f"{_GONE}: its JVM ended with exit code {jvm.poll()}. Start the application again")
+        self._place.require()
 
     def _collect(self, frame: DataFrame, order: object, *, pool: str, description: str) -> list[Any]:
-        self.require_session()
-        context = self._context
-        try:
-            context.setLocalProperty("spark.scheduler.pool", pool)
-            context.setLocalProperty(ORDER_PROPERTY, encode(order))
-            context.setJobGroup(
-                self._batch_group if pool == BATCH_POOL else f"{self._name}-replay",
-                f"{self._name}: {description}",
-                interruptOnCancel=True,
-            )
-            # The Java DataFrame's own collect: no limit, no head, which would leave input unread and end the workers.
-            rows = frame._jdf.collect()
-        except PySparkException as error:
-            # py4j's errors of user code arrive translated.
-            raise _readable(str(error)) from error
-        except Py4JJavaError as error:
-            raise _readable(_causes(error)) from error
-        except (Py4JError, ConnectionError) as error:
-            self.require_session()
-            raise StreamsException(f"{_GONE} ({error})") from error
-        return [report for row in rows for report in decode_bytes(row.get(0))]
+        group = self._batch_group if pool == BATCH_POOL else self._replay_group
+        return run_job(self._place, frame, order, pool=pool, group=group, description=f"{self._name}: {description}")
 
     @staticmethod
     def union(frames: Sequence[DataFrame]) -> DataFrame:
         """Return the legs of a batch as one job."""
         return functools.reduce(lambda left, right: left.union(right), frames)
+
+
+def run_job(place: Place, frame: DataFrame, order: object, *, pool: str, group: str, description: str) -> list[Any]:
+    """Run a prepared DataFrame at its place with an order beside it; return what its rows report.
+
+    Args:
+        place: where it belongs.
+        frame: built on the place's source.
+        order: what the workers read.
+        pool: the FAIR pool.
+        group: what cancels the job, from ``place.job_group``.
+        description: what Spark's UI shows.
+
+    Raises:
+        ExecutorLost: the place's executor is gone.
+        JobFailed: user code raised, a Python worker died, or Spark ran the job elsewhere.
+        TaskFailed: the trouble is one task's own.
+        SparkRelayError: a worker's own error, or the session is gone.
+    """
+    place.require()
+    context = frame.sparkSession.sparkContext
+    try:
+        place.mark_jobs()
+        context.setLocalProperty("spark.scheduler.pool", pool)
+        context.setLocalProperty(ORDER_PROPERTY, encode(order))
+        context.setJobGroup(group, description, interruptOnCancel=True)
+        # The Java DataFrame's own collect: no limit, no head, which would leave input unread and end the workers.
+        rows = frame._jdf.collect()
+    except PySparkException as error:
+        place.require_alive()
+        # py4j's errors of user code arrive translated.
+        raise _readable(str(error)) from error
+    except Py4JJavaError as error:
+        place.require_alive()
+        raise _readable(_causes(error)) from error
+    except (Py4JError, ConnectionError) as error:
+        place.require()
+        raise StreamsException(f"{SESSION_GONE} ({error})") from error
+    return [report for row in rows for report in decode_bytes(row.get(0))]
 
 
 def _causes(error: Py4JJavaError) -> str:
@@ -137,6 +155,8 @@ def _readable(text: str) -> SparkRelayError:
     ours = find_failure(text)
     if ours is not None:
         error, task = ours
+        if isinstance(error, MisplacedTask):
+            return JobFailed(str(error))
         return error if task is None else TaskFailed(task, error)
     if "No module named 'sparkrelay'" in text:
         return StreamsException(

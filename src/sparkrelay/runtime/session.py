@@ -37,6 +37,7 @@ RECOMMENDED: Mapping[str, tuple[str, str]] = {
     "spark.sql.execution.arrow.maxBytesPerBatch": (str(256 << 20), ""),
     "spark.locality.wait": ("10m", ""),
     "spark.task.maxFailures": ("1", ""),
+    "spark.deploy.maxExecutorRetries": ("-1", ""),
     "spark.ui.showConsoleProgress": ("false", ""),
     "spark.ui.retainedJobs": ("50", ""),
     "spark.ui.retainedStages": ("50", ""),
@@ -57,6 +58,9 @@ def spark_session(app_name: str, **conf: Any) -> SparkSession:
         StreamsException: Java or Spark is missing or too old; the message says which and what to do.
     """
     require_java()
+    if str(conf.get("spark__master") or conf.get("spark.master") or "").startswith("local-cluster"):
+        # Its executors are started from an installation of Spark; the one that pip brought will do.
+        os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
     # Workers must be able to import what the driver imports.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.batch_thread import BatchThread
+    from sparkrelay.runtime.executor_slot import ExecutorSlot
     from sparkrelay.runtime.in_service import InService
     from sparkrelay.runtime.layout import Layout
     from sparkrelay.runtime.orders import ReplayReport
@@ -48,7 +49,7 @@ class TaskSet:
         self,
         *,
         config: StreamsConfig,
-        slot: Slot,
+        slot: Slot | ExecutorSlot,
         process: Process,
         replayer: Replayer,
         in_service: InService,

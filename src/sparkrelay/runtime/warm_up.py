@@ -16,20 +16,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+
+    from sparkrelay.runtime.place import Place
 
 __all__ = ["warm_up"]
 
 log = logging.getLogger(__name__)
 
 
-def warm_up(spark: SparkSession, slots: int) -> threading.Thread:
+def warm_up(place: Place) -> threading.Thread:
     """Run a job without work on another thread; nobody waits for it, and its failure shows in the first real job."""
 
     def run() -> None:
         try:
-            spark.sparkContext.setJobDescription("starting Python workers")
-            spark.range(0, slots, 1, slots).mapInArrow(_nothing, "nothing int")._jdf.collect()
+            source = place.source()
+            place.mark_jobs()
+            group = place.job_group("sparkrelay-warm-up")
+            source.sparkSession.sparkContext.setJobGroup(group, "starting Python workers")
+            source.mapInArrow(_nothing, "nothing int")._jdf.collect()
         except Exception as error:  # noqa: BLE001 - whatever it is, the first real job meets it again and reports it
             log.debug("starting Python workers failed: %s", error)
 

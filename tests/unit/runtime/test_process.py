@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from sparkrelay.errors import StreamsException
+from sparkrelay.runtime.place import Place
 from sparkrelay.runtime.process import Process
 from sparkrelay.runtime.worker.replay import ReplaySpec
 
@@ -15,7 +16,7 @@ def process(*, jsc=True, exit_code=None):
     context = SimpleNamespace(_jsc=object() if jsc else None, _gateway=SimpleNamespace(proc=jvm))
     frame = SimpleNamespace(mapInArrow=lambda function, schema: None)
     spark = SimpleNamespace(sparkContext=context, range=lambda *_: frame)
-    return Process(spark, slots=2, replay=ReplaySpec(2, "app", {}, 1 << 20), name="app")
+    return Process(Place(spark, slots=2), replay=ReplaySpec(2, "app", {}, 1 << 20), name="app")
 
 
 def test_a_session_that_is_there_is_fine():

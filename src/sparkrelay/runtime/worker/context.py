@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pyspark import TaskContext
 
-from sparkrelay.runtime.orders import ORDER_PROPERTY, BatchOrder, decode, encode
+from sparkrelay.errors import StreamsException
+from sparkrelay.runtime.orders import EXECUTOR_PROPERTY, ORDER_PROPERTY, BatchOrder, decode, encode
+from sparkrelay.runtime.worker.own_executor import own_executor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +21,17 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.specs import FetchSpec, PublishSpec, StateSpec
     from sparkrelay.types import TaskId
 
-__all__ = ["WorkerFailure", "current_order", "current_slot", "drain", "find_failure", "leg_tasks", "settle_memory"]
+__all__ = [
+    "MisplacedTask",
+    "WorkerFailure",
+    "current_order",
+    "current_slot",
+    "drain",
+    "find_failure",
+    "leg_tasks",
+    "refusal",
+    "settle_memory",
+]
 
 Order = TypeVar("Order")
 
@@ -38,6 +50,10 @@ class WorkerFailure(Exception):  # noqa: N818 - it is not ours to catch, it carr
         super().__init__(f"{error} [sparkrelay-error:{encode((error, task))}]")
 
 
+class MisplacedTask(StreamsException):
+    """A Spark task refused to run: it is on another executor than its state, or not the first of its kind."""
+
+
 def find_failure(text: str) -> tuple[SparkRelayError, TaskId | None] | None:
     """Return the error of ours that a failed Spark job's message carries, if there is one, and the task it is of."""
     match = _MARK.search(text)
@@ -48,14 +64,46 @@ def find_failure(text: str) -> tuple[SparkRelayError, TaskId | None] | None:
 
 
 def current_order(kind: type[Order]) -> Order:
-    """Return the order of the job that runs here."""
+    """Return the order of the job that runs here.
+
+    Every step asks before it does anything, so this is where a task that should not run is turned away.
+
+    Raises:
+        WorkerFailure: with :class:`MisplacedTask`.
+    """
     context = TaskContext.get()
     assert context is not None, "worker steps run inside a Spark task"
+    refused = refusal(context.getLocalProperty(EXECUTOR_PROPERTY) or None, context.attemptNumber())
+    if refused is not None:
+        raise WorkerFailure(MisplacedTask(refused))
     text = context.getLocalProperty(ORDER_PROPERTY)
     assert text is not None, "the driver sets the order before it runs the job"
     order = _decoded(text)
     assert isinstance(order, kind), f"expected {kind.__name__}, got {type(order).__name__}"
     return order
+
+
+def refusal(wanted: str | None, attempt: int) -> str | None:
+    """Return why a Spark task may not run here, or None.
+
+    State is local to an executor, and an earlier attempt's worker may still be writing.
+
+    Args:
+        wanted: id of the executor where the job belongs; None: it belongs wherever it is.
+        attempt: 0 for the task's first attempt.
+    """
+    if attempt > 0:
+        return f"attempt {attempt} of a Spark task was refused: spark.task.maxFailures should be 1"
+    if wanted is None:
+        return None
+    own = own_executor()
+    found = "an executor that does not say its id" if own is None else f"executor {own.id}"
+    if own is not None and own.id == wanted:
+        return None
+    return (
+        f"a Spark task of executor {wanted} was started on {found} and refused: either executor {wanted} is gone, or "
+        "spark.locality.wait is too short (10m is recommended)"
+    )
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,0 +1,82 @@
+"""Which executors a Spark application has: on a cluster each of them is one process (KIP-924's client).
+
+Liveness comes from the scheduler's own table (``getExecutorIds``): one quick call, and an executor has left it before
+Spark fails the jobs that ran there. Host and cores come from Spark's status store, which hears of new executors a
+moment later; ``getExecutorMemoryStatus`` was refused because it does not tell executors of one host apart. The driver
+is in none of it: with ``local[N]`` it is the only place where jobs run, and there is nothing to watch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["Executor", "Executors"]
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """One executor.
+
+    Attributes:
+        id: Spark's id of it; a replacement has another one.
+        host: where it runs, as Spark's scheduler names it.
+        slots: Spark tasks that it runs at a time.
+    """
+
+    id: str
+    host: str
+    slots: int
+
+    @property
+    def location(self) -> str:
+        """The preferred location that pins a Spark partition to this executor."""
+        return f"executor_{self.host}_{self.id}"
+
+    def __str__(self) -> str:
+        return f"executor {self.id} on {self.host}"
+
+
+class Executors:
+    """Asks the driver's JVM. Any thread may call it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext
+        self._task_cpus = int(self._context.getConf().get("spark.task.cpus") or 1)
+
+    @property
+    def separate(self) -> bool:
+        """True on a cluster; False where the driver itself is the only executor."""
+        return not self._context._jsc.sc().isLocal()
+
+    def ids(self) -> frozenset[str]:
+        """Return the ids of the executors that are there now."""
+        text = str(self._context._jsc.sc().getExecutorIds().mkString(","))
+        return frozenset(text.split(",")) if text else frozenset()
+
+    def alive(self, id_: str) -> bool:
+        """Tell whether an executor is there now."""
+        return id_ in self.ids()
+
+    def describe(self, ids: Collection[str]) -> list[Executor]:
+        """Return those of the given executors that Spark can describe by now; a new one takes a moment."""
+        known = self._context._jsc.sc().statusStore().executorList(True)
+        found = []
+        for index in range(known.size()):
+            summary = known.apply(index)
+            if summary.id() in ids:
+                slots = max(1, int(summary.totalCores()) // self._task_cpus)
+                found.append(Executor(str(summary.id()), host_of(str(summary.hostPort())), slots))
+        return sorted(found, key=lambda executor: executor.id)
+
+
+def host_of(address: str) -> str:
+    """Return the host of ``host:port``, ``[v6]:port``, or of a host alone, as Spark writes them."""
+    if address.startswith("["):
+        return address.partition("]")[0] + "]"
+    return address.rpartition(":")[0] or address

@@ -1,0 +1,149 @@
+"""The place where a process's jobs run: the driver's own JVM (``local[N]``), or one executor of a cluster.
+
+On an executor every job starts from a *placed source*: one Spark partition per core, each with the executor as its
+preferred location, which a long ``spark.locality.wait`` makes binding. Never ``coalesce``: it drops the preference.
+Spark may still start a task elsewhere, above all when the executor has died. So the executor's id travels beside the
+job, and a worker that finds itself elsewhere refuses (``worker.context``).
+
+An executor that is lost never comes back under its id: its place is closed for good, and its jobs are cancelled, or
+they would wait for a replacement to refuse them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame
+
+from sparkrelay.errors import StreamsException
+from sparkrelay.runtime.orders import EXECUTOR_PROPERTY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sparkrelay.runtime.executors import Executor, Executors
+
+__all__ = ["SESSION_GONE", "ExecutorLost", "Place"]
+
+log = logging.getLogger(__name__)
+
+SESSION_GONE: Final = "the Spark session is gone"
+
+
+class ExecutorLost(StreamsException):
+    """The executor that a process lives on is gone, and the process with it; the instance is not."""
+
+
+class Place:
+    """One place. Any driver thread may call it; Spark keeps the threads' properties apart."""
+
+    def __init__(self, spark: SparkSession, *, slots: int) -> None:
+        """Take the driver's own JVM, with ``slots`` cores."""
+        self._spark = spark
+        self._context = spark.sparkContext
+        self.slots = slots
+        self.executor: Executor | None = None
+        self._executors: Executors | None = None
+        self._lost = threading.Event()
+        self._groups: set[str] = set()
+
+    @classmethod
+    def on(cls, spark: SparkSession, executor: Executor, executors: Executors) -> Place:
+        """Return the place that an executor is; ``executors`` tells whether it lives."""
+        place = cls(spark, slots=executor.slots)
+        place.executor, place._executors = executor, executors
+        return place
+
+    @property
+    def lost(self) -> bool:
+        """True once the executor is known to be gone."""
+        return self._lost.is_set()
+
+    @property
+    def description(self) -> str:
+        """The place in words."""
+        return "the driver" if self.executor is None else str(self.executor)
+
+    def source(self, slots: int | None = None) -> DataFrame:
+        """Return a DataFrame with one row and one Spark partition for each slot (default: all), placed here."""
+        count = self.slots if slots is None else slots
+        if self.executor is None:
+            return self._spark.range(0, count, 1, count)
+        jvm: Any = self._context._jvm
+        gateway: Any = self._context._gateway
+        convert = jvm.scala.jdk.javaapi.CollectionConverters
+        rows = jvm.java.util.ArrayList()
+        for slot in range(count):
+            fields = gateway.new_array(jvm.java.lang.Object, 1)
+            fields[0] = slot
+            locations = jvm.java.util.ArrayList()
+            locations.append(self.executor.location)
+            row = jvm.org.apache.spark.sql.RowFactory.create(fields)
+            rows.append(jvm.scala.Tuple2(row, convert.asScala(locations).toSeq()))
+        any_class = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Any()
+        rdd = self._context._jsc.sc().makeRDD(convert.asScala(rows).toSeq(), any_class)
+        schema = jvm.org.apache.spark.sql.types.StructType.fromDDL("slot int not null")
+        return DataFrame(self._spark._jsparkSession.createDataFrame(rdd.toJavaRDD(), schema), self._spark)
+
+    def mark_jobs(self) -> None:
+        """Let the jobs that this driver thread starts from now on carry where they belong."""
+        id_ = "" if self.executor is None else self.executor.id
+        self._context.setLocalProperty(EXECUTOR_PROPERTY, id_)
+
+    def job_group(self, name: str) -> str:
+        """Return a name for a group of jobs here, which :meth:`lose` cancels; another executor never has it."""
+        group = name if self.executor is None else f"{name}@{self.executor.id}"
+        self._groups.add(group)
+        return group
+
+    def cancel(self, group: str) -> None:
+        """Have Spark end the jobs of a group that run now."""
+        self._context.cancelJobGroup(group)
+
+    def require(self) -> None:
+        """Make sure that jobs can run here, without asking Spark.
+
+        Raises:
+            ExecutorLost: the executor is known to be gone.
+            StreamsException: the session was stopped, or its JVM has ended.
+        """
+        jvm = getattr(self._context._gateway, "proc", None)
+        if getattr(self._context, "_jsc", None) is None:
+            raise StreamsException(
+                f"{SESSION_GONE}: it was stopped. Stop the KafkaStreams instance before the Spark session"
+            )
+        if jvm is not None and jvm.poll() is not None:
+            raise StreamsException(
+                f"{SESSION_GONE}: its JVM ended with exit code {jvm.poll()}. Start the application again"
+            )
+        if self.lost:
+            raise ExecutorLost(f"{self.description} is gone, and this process with it")
+
+    def require_alive(self) -> None:
+        """Find out why a job failed: raise as :meth:`require` does, but ask Spark whether the executor lives."""
+        self.require()
+        if self.executor is None or self._executors is None:
+            return
+        try:
+            alive = self._executors.alive(self.executor.id)
+        except (Py4JError, ConnectionError) as error:
+            self.require()
+            raise StreamsException(f"{SESSION_GONE} ({error})") from error
+        if not alive:
+            self.lose()
+            self.require()
+
+    def lose(self) -> None:
+        """Close the place for good: its executor is gone."""
+        if self.executor is None or self.lost:
+            return
+        self._lost.set()
+        try:
+            for group in tuple(self._groups):
+                self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
+        except (Py4JError, ConnectionError, AttributeError) as error:
+            # The session ends as well; so do its jobs.
+            log.debug("jobs of %s could not be cancelled: %s", self.description, error)

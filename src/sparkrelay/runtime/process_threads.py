@@ -1,0 +1,285 @@
+"""One process and its stream threads, made, started, lost and released as one.
+
+What all processes of an instance share stands in the :class:`Workshop`; what a process has of its own are its place
+(where its jobs run), its slot (identity and state), its threads and their connections.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.client.admin import Admin
+from sparkrelay.client.config import ClientConfig
+from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.client.transactions import TransactionCoordinator
+from sparkrelay.runtime.batch import BatchRunner
+from sparkrelay.runtime.batch_thread import BatchThread
+from sparkrelay.runtime.client_settings import admin_settings, consumer_settings, worker_settings
+from sparkrelay.runtime.in_service import InService
+from sparkrelay.runtime.layout import TopicNames
+from sparkrelay.runtime.legs import LegCompiler
+from sparkrelay.runtime.membership import Membership
+from sparkrelay.runtime.plans import Plans
+from sparkrelay.runtime.process import Process
+from sparkrelay.runtime.replayer import Replayer
+from sparkrelay.runtime.stream_thread import StreamThread
+from sparkrelay.runtime.task_set import TaskSet
+from sparkrelay.runtime.topics import Topics
+from sparkrelay.runtime.worker.replay import ReplaySpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparkrelay.assignment import TaskAssignor
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.executor_slot import ExecutorSlot
+    from sparkrelay.runtime.place import Place
+    from sparkrelay.runtime.progress import ProgressLog
+    from sparkrelay.runtime.uncaught import StreamThreadExceptionResponse
+    from sparkrelay.state import Slot
+    from sparkrelay.topology import Topology
+
+__all__ = ["ProcessThreads", "Workshop"]
+
+log = logging.getLogger(__name__)
+
+_BROKER_SECONDS: Final = 30.0
+#: FAIR pools do not preempt: a slice of replaying is how long a batch may have to wait for a core.
+_SLICE_SECONDS: Final = 0.1
+
+
+class Workshop:
+    """Makes processes of one instance."""
+
+    def __init__(
+        self,
+        *,
+        config: StreamsConfig,
+        topology: Topology,
+        assignor: TaskAssignor,
+        load_assignor: Callable[[str], TaskAssignor],
+        progress: ProgressLog,
+        on_change: Callable[[StreamThread], None],
+        on_failure: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
+        on_replace: Callable[[StreamThread], None],
+    ) -> None:
+        self.config = config
+        self.topology = topology
+        self.names = TopicNames(config.application_id)
+        self.assignor = assignor
+        self.load_assignor = load_assignor
+        self.progress = progress
+        self.on_change = on_change
+        self.on_failure = on_failure
+        self.on_replace = on_replace
+        #: True while no micro-batch is to begin, here or in a process to come.
+        self.paused = False
+
+    def plans(self, place: Place) -> Plans:
+        """Build every leg at a place; Catalyst checks every column.
+
+        Raises:
+            TopologyException: a column does not exist or a step is not possible.
+        """
+        legs = self.topology.legs
+        client = worker_settings(self.config, "worker")
+        compiler = LegCompiler(place, self.config, legs, names=self.names, client=client)
+        return Plans(compiler, legs, union=Process.union)
+
+    def client(self, client_id: str) -> KafkaClient:
+        """Connect a client of its own; it belongs to the thread that polls it."""
+        client = KafkaClient(ClientConfig.from_dict(admin_settings(self.config, client_id)))
+        try:
+            client.bootstrap(min(_BROKER_SECONDS, self.config.default_api_timeout_ms / 1000))
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def topics(self, client: KafkaClient) -> Topics:
+        """Return a view of the topics through a client."""
+        return Topics(Admin(client), self.topology, self.names, self.config)
+
+
+class ProcessThreads:
+    """One process of the instance."""
+
+    def __init__(self, workshop: Workshop, place: Place, slot: Slot | ExecutorSlot, plans: Plans | None = None) -> None:
+        """Make the threads; they do not run yet.
+
+        Args:
+            workshop: what the processes share.
+            place: where jobs run.
+            slot: the claimed slot; it is released with the process, or here if the threads cannot be made.
+            plans: the prepared legs of this place, if they exist already.
+
+        Raises:
+            KafkaException: the broker does not answer.
+        """
+        self.place = place
+        self.slot = slot
+        self._workshop = workshop
+        #: Stream thread's number -> connections.
+        self._clients: dict[int, list[KafkaClient]] = defaultdict(list)
+        self._released = False
+        self._plans: list[Plans] = []
+        self.threads: list[StreamThread] = []
+        try:
+            for number in range(workshop.config.num_stream_threads):
+                self._plans.append((plans if number == 0 else None) or workshop.plans(place))
+                self.threads.append(self._thread(number))
+        except BaseException:
+            self.discard()
+            raise
+
+    @property
+    def process_id(self) -> str:
+        """The identity that the slot carries."""
+        return str(self.slot.process_id)
+
+    @property
+    def ended(self) -> bool:
+        """True once every thread has done everything."""
+        return all(thread.ended for thread in self.threads)
+
+    def start(self) -> None:
+        """Start the threads; each joins the group."""
+        if self._workshop.paused:
+            self.pause()
+        for thread in self.threads:
+            thread.start()
+
+    def pause(self) -> None:
+        """Begin no further micro-batch."""
+        for thread in self.threads:
+            thread.pause()
+
+    def resume(self) -> None:
+        """Go on after :meth:`pause`."""
+        for thread in self.threads:
+            thread.resume()
+
+    def replace(self, thread: StreamThread) -> None:
+        """Put a new stream thread in the place of one that has left the group, and start it.
+
+        Raises:
+            KafkaException: the broker does not answer.
+        """
+        number = self.threads.index(thread)
+        self._disconnect(number)
+        successor = self._thread(number)
+        self.threads[number] = successor
+        if self._workshop.paused:
+            successor.pause()
+        successor.start()
+
+    def stop(self) -> None:
+        """Ask the threads to hand over and leave; returns at once."""
+        for thread in self.threads:
+            thread.stop()
+
+    def lose(self) -> None:
+        """Say that the executor is gone: the threads leave the group at once, without touching their stores."""
+        self.place.lose()
+
+    def discard(self) -> None:
+        """Undo what was made and is not going to be started."""
+        for thread in self.threads:
+            thread.discard()
+        self.release()
+
+    def release(self) -> None:
+        """Close the connections and give the slot back, once."""
+        if self._released:
+            return
+        self._released = True
+        for number in list(self._clients):
+            self._disconnect(number)
+        self.slot.release()
+
+    def _disconnect(self, number: int) -> None:
+        for client in self._clients.pop(number, []):
+            client.close()
+
+    def _thread(self, number: int) -> StreamThread:
+        shared = self._workshop
+        config = shared.config
+        slot = self.slot
+        name = f"{config.application_id}-{self.process_id[:8]}-StreamThread-{number + 1}"
+
+        def connect(client_id: str) -> KafkaClient:
+            # Each thread asks for itself: a client belongs to the thread that polls it.
+            client = shared.client(client_id)
+            self._clients[number].append(client)
+            return client
+
+        own = connect(name)
+        topics = shared.topics(own)
+        replay_topics = shared.topics(connect(f"{name}-replay"))
+        process = Process(
+            self.place,
+            replay=ReplaySpec(
+                self.place.slots,
+                config.application_id,
+                worker_settings(config, f"{name}-worker"),
+                config.store_max_bytes,
+            ),
+            name=name,
+        )
+        replayer = Replayer(process, replay_topics.end_offsets, name=f"{name}-replay", slice_seconds=_SLICE_SECONDS)
+        batch_topics = shared.topics(connect(f"{name}-batch"))
+        patience = config.default_api_timeout_ms / 1000
+        in_service = InService()
+        tasks = TaskSet(
+            config=config,
+            slot=slot,
+            process=process,
+            replayer=replayer,
+            in_service=in_service,
+            transactions=TransactionCoordinator(own, timeout=patience),
+            topics=topics,
+        )
+        transactions = TransactionCoordinator(connect(f"{name}-transactions"), timeout=patience)
+        membership = Membership(
+            config=config,
+            topology=shared.topology,
+            source_topics={
+                shared.names(topic, leg.source.internal) for leg in shared.topology.legs for topic in leg.source.topics
+            },
+            process_id=slot.process_id,
+            topics=topics,
+            assignor=shared.assignor,
+            load=shared.load_assignor,
+            settings=consumer_settings(config, name, self._instance_id(number)),
+        )
+        return StreamThread(
+            name=name,
+            config=config,
+            membership=membership,
+            tasks=tasks,
+            in_service=in_service,
+            batches=BatchThread(
+                name=name,
+                config=config,
+                in_service=in_service,
+                batches=BatchRunner(process, transactions, config.application_id, retries=config.max_batch_retries),
+                plans=self._plans[number],
+                topics=batch_topics,
+                progress=shared.progress,
+            ),
+            progress=shared.progress,
+            on_change=shared.on_change,
+            on_failure=shared.on_failure,
+            on_replace=shared.on_replace,
+        )
+
+    def _instance_id(self, number: int) -> str | None:
+        """Return the thread's static name in the group, which its restart has again; None if it is to have none."""
+        given = self._workshop.config.group_instance_id
+        if not given:
+            return None
+        # Executors come and go; what stays is the slot, and its identity.
+        place = "" if self.place.executor is None else f"-{self.process_id[:8]}"
+        return f"{given}{place}-{number + 1}"

@@ -1,0 +1,322 @@
+"""The processes of an instance: one on the driver (``local[N]``), or one for each executor of a cluster.
+
+Both kinds answer to the same few words, so that ``KafkaStreams`` knows nothing of the difference. On a cluster a
+thread watches Spark's executors. One that is gone takes its process out of the group at once, and what it had is taken
+over; one that comes - a replacement, or by dynamic allocation - gets a process that claims a slot on its host and
+joins. With no executor left the instance waits for the next.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.errors import KafkaException
+from sparkrelay.runtime.executor_slot import ExecutorSlot
+from sparkrelay.runtime.place import ExecutorLost, Place
+from sparkrelay.runtime.process import JobFailed
+from sparkrelay.runtime.process_threads import ProcessThreads
+from sparkrelay.runtime.warm_up import warm_up
+from sparkrelay.state import Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from sparkrelay.runtime.executors import Executor, Executors
+    from sparkrelay.runtime.plans import Plans
+    from sparkrelay.runtime.process_threads import Workshop
+    from sparkrelay.runtime.stream_thread import StreamThread
+
+__all__ = ["DriverProcess", "ExecutorProcesses"]
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 0.2
+_FIRST_EXECUTOR_SECONDS: Final = 30.0
+#: A process that could not be made is tried again after this long, and given up after so many tries.
+_RETRY_SECONDS: Final = 2.0
+_MOST_TRIES: Final = 5
+#: Who stops waits this long for processes that are being made, then cancels their jobs.
+_FAREWELL_SECONDS: Final = 10.0
+
+
+class DriverProcess:
+    """The one process of a ``local[N]`` session. Has what :class:`ExecutorProcesses` has."""
+
+    def __init__(self, workshop: Workshop, place: Place) -> None:
+        self._workshop = workshop
+        self._place = place
+        #: The prepared legs, once somebody has built them to check the topology.
+        self.plans: Plans | None = None
+        self._process: ProcessThreads | None = None
+        warm_up(place)
+
+    @property
+    def all(self) -> list[ProcessThreads]:
+        """The processes there are now."""
+        return [] if self._process is None else [self._process]
+
+    @property
+    def trouble(self) -> str:
+        """What hinders the processes as such."""
+        return ""
+
+    def build(self) -> None:
+        """Claim the slot and make the threads.
+
+        Raises:
+            StateStoreException: ``state.dir`` cannot be used.
+            KafkaException: the broker does not answer.
+        """
+        config = self._workshop.config
+        slot = Slot.claim(Path(config.state_dir), config.application_id)
+        self._process = ProcessThreads(self._workshop, self._place, slot, self.plans)
+
+    def start(self) -> None:
+        """Start the threads."""
+        for process in self.all:
+            process.start()
+
+    def stop(self) -> None:
+        """Ask all threads to end; returns at once."""
+        for process in self.all:
+            process.stop()
+
+    def lost(self, thread: StreamThread, error: Exception) -> bool:  # noqa: ARG002 - the other kind looks
+        """Tell whether a thread died because its executor is gone; the driver's cannot."""
+        return False
+
+    def tidy(self) -> bool:
+        """Release what has ended; return True once nothing is left that runs."""
+        ended = all(process.ended for process in self.all)
+        if ended:
+            for process in self.all:
+                process.release()
+        return ended
+
+    def discard(self) -> None:
+        """Undo a build that is not going to be started."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.discard()
+
+
+class ExecutorProcesses:
+    """The processes on a cluster's executors, and the thread that watches them."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        workshop: Workshop,
+        executors: Executors,
+        *,
+        on_change: Callable[[], None],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        """Prepare; nothing is claimed yet.
+
+        Args:
+            spark: the session.
+            workshop: makes processes.
+            executors: tells which there are.
+            on_change: called when a process was added, and when the watch ends.
+            on_failure: called with what no other executor would do better.
+        """
+        self._spark = spark
+        self._workshop = workshop
+        self._executors = executors
+        self._on_change = on_change
+        self._on_failure = on_failure
+        self._lock = threading.Lock()
+        self._tidying = threading.Lock()
+        self._stopping = threading.Event()
+        self._running = False
+        self._processes: list[ProcessThreads] = []
+        #: Executor id -> the place being made into a process, and the thread that does.
+        self._making: dict[str, tuple[Place, threading.Thread]] = {}
+        #: Executor id -> how often making its process failed, and when to try again.
+        self._failed: dict[str, tuple[int, float]] = {}
+        self._first_failure: Exception | None = None
+        self._watch = threading.Thread(target=self._run, name="sparkrelay-executors", daemon=True)
+        self._watch_ended = False
+        for executor in executors.describe(executors.ids()):
+            warm_up(Place.on(spark, executor, executors))
+
+    @property
+    def all(self) -> list[ProcessThreads]:
+        """The processes there are now."""
+        with self._lock:
+            return list(self._processes)
+
+    @property
+    def trouble(self) -> str:
+        """What hinders the processes as such."""
+        with self._lock:
+            if self._processes or self._stopping.is_set():
+                return ""
+            return "an executor is being made ready" if self._making else "Spark has no executor; waiting for one"
+
+    def build(self) -> None:
+        """Wait for the first executor, and make a process on each one there is.
+
+        Raises:
+            StateStoreException: ``state.dir`` cannot be used on an executor's host.
+            SparkRelayError: a process cannot be made.
+        """
+        deadline = time.monotonic() + _FIRST_EXECUTOR_SECONDS
+        while not self._stopping.is_set() and time.monotonic() < deadline:
+            self._look()
+            for thread in self._makers():
+                thread.join()
+            if self.all or self._first_failure is not None:
+                break
+            self._stopping.wait(_LOOK_SECONDS)
+        if self._first_failure is not None:
+            raise self._first_failure
+        if not self.all:
+            log.warning("Spark has no executor yet; the instance joins its group as soon as there is one")
+
+    def start(self) -> None:
+        """Start all threads, and watch the executors from now on."""
+        with self._lock:
+            self._running = True
+            for process in self._processes:
+                process.start()
+        self._watch.start()
+
+    def stop(self) -> None:
+        """Ask everything to end; returns at once."""
+        self._stopping.set()
+        for process in self.all:
+            process.stop()
+
+    def lost(self, thread: StreamThread, error: Exception) -> bool:
+        """Tell whether a thread died because its executor is gone; the threads beside it then end as well."""
+        for process in self.all:
+            if thread in process.threads and (process.place.lost or isinstance(error, ExecutorLost)):
+                process.lose()
+                return True
+        return False
+
+    def tidy(self) -> bool:
+        """Release what has ended; return True once nothing is left that runs or may be added."""
+        # One at a time: who is told that all is over may take the session down, so everything must be released.
+        with self._tidying:
+            with self._lock:
+                ended = [process for process in self._processes if process.ended]
+                self._processes = [process for process in self._processes if not process.ended]
+                over = self._watch_ended and not self._processes
+            for process in ended:
+                process.release()
+            return over
+
+    def discard(self) -> None:
+        """Undo a build that is not going to be started."""
+        self._stopping.set()
+        self._finish_making()
+        with self._lock:
+            processes, self._processes = self._processes, []
+        for process in processes:
+            process.discard()
+        self._stopping.clear()
+        self._failed.clear()
+        self._first_failure = None
+
+    # -- the watch ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.wait(_LOOK_SECONDS):
+                self._look()
+        except Exception as error:
+            log.exception("the watch over Spark's executors ends")
+            self._on_failure(error)
+        self._finish_making()
+        for process in self.all:
+            # One that was added while the others were told to stop.
+            process.stop()
+        self._watch_ended = True
+        self._on_change()
+
+    def _look(self) -> None:
+        """Compare the executors with the processes; close what is gone, make what is new."""
+        Place(self._spark, slots=1).require()
+        ids = self._executors.ids()
+        with self._lock:
+            places = [process.place for process in self._processes] + [place for place, _ in self._making.values()]
+            known = {place.executor.id for place in places if place.executor is not None}
+            waiting = {id_ for id_, (_, due) in self._failed.items() if time.monotonic() < due}
+        for place in places:
+            if place.executor is not None and place.executor.id not in ids and not place.lost:
+                log.warning("%s is gone: its process leaves the group", place.description)
+                place.lose()
+        new = ids - known - waiting
+        for executor in self._executors.describe(new) if new else ():
+            self._make_process(executor)
+
+    def _make_process(self, executor: Executor) -> None:
+        place = Place.on(self._spark, executor, self._executors)
+        thread = threading.Thread(target=self._make, args=(place, executor), name=f"sparkrelay-{executor}", daemon=True)
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            self._making[executor.id] = place, thread
+        log.info("%s, %d slots: making a process", executor, executor.slots)
+        thread.start()
+
+    def _make(self, place: Place, executor: Executor) -> None:
+        process = None
+        try:
+            config = self._workshop.config
+            slot = ExecutorSlot.claim(place, config.state_dir, config.application_id)
+            process = ProcessThreads(self._workshop, place, slot)
+        except ExecutorLost as error:
+            log.warning("%s", error)
+        except Exception as error:  # noqa: BLE001 - decided on below
+            self._making_failed(executor, error)
+        with self._lock:
+            del self._making[executor.id]
+            welcome = process is not None and not self._stopping.is_set() and not place.lost
+            if process is not None and welcome:
+                self._failed.pop(executor.id, None)
+                self._processes.append(process)
+                if self._running:
+                    process.start()
+        if process is not None and not welcome:
+            process.discard()
+        self._on_change()
+
+    def _making_failed(self, executor: Executor, error: Exception) -> None:
+        passing = isinstance(error, JobFailed) or (isinstance(error, KafkaException) and error.retriable)
+        with self._lock:
+            tries = self._failed.get(executor.id, (0, 0.0))[0] + 1
+            self._failed[executor.id] = tries, time.monotonic() + _RETRY_SECONDS
+            again = passing and (isinstance(error, KafkaException) or tries < _MOST_TRIES)
+            starting = not self._running
+            if starting and self._first_failure is None:
+                self._first_failure = error
+        if starting or self._stopping.is_set():
+            return
+        if again:
+            log.warning("%s: making a process failed and is tried again: %s", executor, error)
+            return
+        self._on_failure(error)
+
+    def _makers(self) -> list[threading.Thread]:
+        with self._lock:
+            return [thread for _, thread in self._making.values()]
+
+    def _finish_making(self) -> None:
+        deadline = time.monotonic() + _FAREWELL_SECONDS
+        for thread in self._makers():
+            thread.join(max(0.0, deadline - time.monotonic()))
+        with self._lock:
+            late = list(self._making.values())
+        for place, thread in late:
+            place.lose()
+            thread.join()

@@ -1,0 +1,173 @@
+"""Holding an executor's slot: a small process that keeps the slot's lock for as long as the executor's JVM lives.
+
+Neither the driver, which may be on another host, nor a Python worker, which an error or a minute's idleness ends, can
+hold it. So a worker forks a keeper: it claims the slot, says which one, and then only looks whether the JVM is still
+there. However the executor dies, its slot is free a moment later, for the replacement that Spark starts on the host.
+
+A fork of the worker, not a fresh interpreter: it starts at once and shares the memory of what is loaded already. It
+leaves the daemon's process group, which the daemon takes down with itself, and closes every file it inherited.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import pyarrow as pa
+
+from sparkrelay.errors import SparkRelayError, StreamsException
+from sparkrelay.runtime.orders import decode_bytes, encode_bytes
+from sparkrelay.runtime.worker.context import WorkerFailure, current_order, drain
+from sparkrelay.runtime.worker.own_executor import own_executor
+from sparkrelay.state import Slot
+from sparkrelay.state.host import process_start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sparkrelay.types import ProcessId, TaskId
+
+__all__ = ["ClaimOrder", "ClaimedSlot", "ReleaseOrder", "claim_slot", "hold_slot", "release_slot"]
+
+_LOOK_SECONDS = 0.1
+_RELEASE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimOrder:
+    """Claim a slot of an application on the executor's host."""
+
+    state_dir: str
+    application_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseOrder:
+    """Let a keeper, named by pid and start time, give its slot back."""
+
+    keeper: int
+    keeper_start: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedSlot:
+    """What the driver learns of a slot that it cannot see.
+
+    Attributes:
+        path: the slot's directory, on the executor's host.
+        tasks: the tasks that have local state there.
+        keeper: pid of the process that holds it; with ``keeper_start`` it names one process for all time.
+    """
+
+    path: str
+    number: int
+    process_id: ProcessId
+    tasks: tuple[TaskId, ...]
+    keeper: int
+    keeper_start: str
+
+
+def claim_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Claim a slot for the executor this runs on; yield one row that says which."""
+    drain(batches)
+    order = current_order(ClaimOrder)
+    own = own_executor()
+    assert own is not None, "only executors are asked to claim slots"
+    try:
+        claimed = hold_slot(order, lambda: process_start(own.jvm) == own.jvm_start)
+    except SparkRelayError as error:
+        raise WorkerFailure(error) from error
+    yield _row(claimed)
+
+
+def release_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """End a keeper; its slot is free when this returns."""
+    drain(batches)
+    order = current_order(ReleaseOrder)
+    deadline = time.monotonic() + _RELEASE_SECONDS
+    if process_start(order.keeper) == order.keeper_start:
+        os.kill(order.keeper, signal.SIGTERM)
+    while process_start(order.keeper) == order.keeper_start and time.monotonic() < deadline:
+        time.sleep(0.01)
+    yield _row(process_start(order.keeper) != order.keeper_start)
+
+
+def hold_slot(order: ClaimOrder, wanted: Callable[[], bool]) -> ClaimedSlot:
+    """Fork a keeper that holds a slot for as long as ``wanted()`` says.
+
+    Raises:
+        SparkRelayError: the slot cannot be claimed.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        # The keeper's parent ends at once, so that nobody has to wait for the keeper's end.
+        if os.fork():
+            os._exit(0)
+        _keep(order, wanted, writing)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with os.fdopen(reading, "rb") as answer:
+        data = answer.read()
+    if not data:
+        raise StreamsException(f"the process that was to hold a slot in {order.state_dir} died at once")
+    claimed: ClaimedSlot | SparkRelayError = decode_bytes(data)
+    if isinstance(claimed, SparkRelayError):
+        raise claimed
+    return claimed
+
+
+def _keep(order: ClaimOrder, wanted: Callable[[], bool], writing: int) -> NoReturn:
+    # Nothing of the worker that was forked may be finalised here: it is still in use there.
+    gc.disable()
+    try:
+        _detach(writing)
+        answer, slot = _claim(order)
+        _write_all(writing, encode_bytes(answer))
+        os.close(writing)
+        while slot is not None and wanted():
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        os._exit(0)
+
+
+def _detach(writing: int) -> None:
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    # Spark deletes the executor's working directory.
+    os.chdir("/")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nothing, standard)
+    highest = os.sysconf("SC_OPEN_MAX")
+    os.closerange(3, writing)
+    os.closerange(writing + 1, highest if 0 < highest <= 1 << 20 else 1 << 16)
+
+
+def _claim(order: ClaimOrder) -> tuple[ClaimedSlot | SparkRelayError, Slot | None]:
+    try:
+        slot = Slot.claim(Path(order.state_dir), order.application_id)
+    except SparkRelayError as error:
+        return error, None
+    pid = os.getpid()
+    start = process_start(pid) or ""
+    return (
+        ClaimedSlot(str(slot.path), slot.number, slot.process_id, tuple(slot.task_ids()), pid, start),
+        slot,
+    )
+
+
+def _write_all(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]
+
+
+def _row(value: object) -> pa.RecordBatch:
+    return pa.record_batch({"report": pa.array([encode_bytes([value])], pa.binary())})

@@ -1,0 +1,141 @@
+"""A session on a real cluster of two executors, as a process of its own: the test run's session is a local one.
+
+Takes its settings as JSON on the command line; answers with one JSON object on standard output.
+"""
+
+import dataclasses
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from pyspark.sql import functions as F
+from tests.integration.runtime.cluster_steps import tell_where
+
+from sparkrelay import Json, KafkaStreams, StreamsBuilder, String, spark_session
+from sparkrelay.runtime.executor_slot import ExecutorSlot
+from sparkrelay.runtime.executors import Executor, Executors
+from sparkrelay.runtime.place import ExecutorLost, Place
+from sparkrelay.runtime.process import BATCH_POOL, JobFailed, run_job
+from sparkrelay.runtime.schemas import REPORT_SCHEMA
+
+
+def main():
+    settings = json.loads(sys.argv[1])
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(threadName)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    spark = spark_session(
+        "cluster",
+        **{
+            "spark.master": "local-cluster[2,1,1024]",
+            "spark.ui.enabled": "false",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    executors = Executors(spark)
+    there = wait_for(lambda: executors.describe(executors.ids()), lambda found: len(found) == 2)
+    answer = {"separate": executors.separate, "executors": [dataclasses.asdict(executor) for executor in there]}
+    places = [Place.on(spark, executor, executors) for executor in there]
+    answer["placed"] = [where(place) for place in places]
+    answer["union"] = where_all(places[0], [place.source(3) for place in (places[0], places[0])])
+    answer["slots"] = claim_slots(places, settings["state_dir"])
+    answer["misplaced"] = misplace(spark, executors, there, settings["state_dir"])
+    if "pipeline" in settings:
+        answer["pipeline"] = run_pipeline(spark, settings["pipeline"])
+    answer["lost"] = lose(places[0])
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+    spark.stop()
+
+
+def wait_for(look, enough, seconds=90):
+    deadline = time.monotonic() + seconds
+    while not enough(found := look()):
+        assert time.monotonic() < deadline, f"{found} after {seconds} s"
+        time.sleep(0.05)
+    return found
+
+
+def where(place, slots=None):
+    return where_all(place, [place.source(slots)])
+
+
+def where_all(place, sources):
+    """Return which executor and which Spark partition ran each part of a union, as the workers say."""
+    frame = sources[0]
+    for source in sources[1:]:
+        frame = frame.union(source)
+    return run_job(place, frame.mapInArrow(tell_where, REPORT_SCHEMA), None, pool=BATCH_POOL, description="where")
+
+
+def claim_slots(places, state_dir):
+    """Claim a slot on each executor and one more, give one back, and claim again."""
+    slots = [ExecutorSlot.claim(place, state_dir, "app") for place in [*places, places[0]]]
+    (slots[1].path / "0_3").mkdir()
+    (slots[1].path / "0_3" / "data").write_text("state")
+    slots[1].release()
+    again = ExecutorSlot.claim(places[0], state_dir, "app")
+    found = {
+        "numbers": [slot.number for slot in slots],
+        "identities": [str(slot.process_id) for slot in slots],
+        "again": [again.number, str(again.process_id), [str(task) for task in again.task_ids()]],
+    }
+    for slot in (slots[0], slots[2], again):
+        slot.release()
+    return found
+
+
+def misplace(spark, executors, there, state_dir):
+    """Run a job of the first executor on the second, as Spark does when the first is gone or busy for too long."""
+
+    class Elsewhere(Executor):
+        @property
+        def location(self):
+            return there[1].location
+
+    place = Place.on(spark, Elsewhere(*dataclasses.astuple(there[0])), executors)
+    try:
+        ExecutorSlot.claim(place, state_dir, "misplaced")
+    except JobFailed as error:
+        return {"error": str(error), "touched": (Path(state_dir) / "misplaced").exists()}
+    return {"error": None}
+
+
+def run_pipeline(spark, settings):
+    builder = StreamsBuilder()
+    orders = builder.stream(settings["source"], key=String("user"), value=Json("shop string, amount long"))
+    orders.groupBy("shop").agg(F.count("*").alias("n"), F.sum("amount").alias("total")).to(settings["sink"])
+    with KafkaStreams(builder.build(), settings["config"], spark=spark) as streams:
+        streams.start()
+        tasks = wait_for(
+            lambda: {t.process_id: [a.task_id for a in t.active_tasks] for t in streams.metadata_for_local_threads()},
+            lambda found: len(found) == 2 and all(found.values()) and streams.state == "RUNNING",
+        )
+        wait_for(lambda: sum(row["numInputRows"] for row in streams.recentProgress), lambda n: n >= settings["rows"])
+        return {"tasks": tasks, "slots": sorted(slot.name for slot in state_of(settings).iterdir())}
+
+
+def state_of(settings):
+    return Path(settings["config"]["state.dir"]) / settings["config"]["application.id"]
+
+
+def lose(place):
+    """Kill an executor's JVM; say what its place says then, and what becomes of its keeper's slot."""
+    ((_, _, jvm),) = where(place)
+    os.kill(jvm, signal.SIGKILL)
+    errors = []
+    for _ in range(2):
+        try:
+            wait_for(lambda: where(place), lambda _: False)
+        except ExecutorLost as error:
+            errors.append(str(error))
+    return errors
+
+
+if __name__ == "__main__":
+    main()

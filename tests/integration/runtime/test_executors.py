@@ -1,0 +1,110 @@
+"""On a real cluster of two executors: jobs are placed, misplaced ones are refused, and each executor is a process."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+ROWS = 4000
+
+
+@pytest.fixture(scope="module")
+def topics(kafka):
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    names = {"source": f"orders-{os.getpid()}", "sink": f"shops-{os.getpid()}"}
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for made in admin.create_topics([NewTopic(name, 4, 1) for name in names.values()]).values():
+        made.result(30)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5})
+    for number in range(ROWS):
+        value = json.dumps({"shop": f"shop{number % 13}", "amount": number})
+        producer.produce(names["source"], value, f"user{number % 50}", partition=number % 4)
+    assert producer.flush(60) == 0
+    return names
+
+
+@pytest.fixture(scope="module")
+def cluster(kafka, topics, tmp_path_factory, spark_home):
+    """What happened on the cluster."""
+    folder = tmp_path_factory.mktemp("cluster")
+    config = {
+        "application.id": f"cluster-{os.getpid()}",
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "state.dir": str(folder / "state"),
+        "poll.ms": 20,
+    }
+    # Repartitioned records count as input, too.
+    pipeline = {**topics, "config": config, "rows": 2 * ROWS}
+    settings = {"state_dir": str(folder / "slots"), "pipeline": pipeline}
+    root = Path(__file__).parents[3]
+    log = folder / "log"
+    with log.open("wb") as errors:
+        child = subprocess.run(
+            [sys.executable, "-m", "tests.integration.runtime.cluster_child", json.dumps(settings)],
+            cwd=root,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={
+                **os.environ,
+                "SPARK_HOME": str(spark_home),
+                "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
+            },
+            check=False,
+            timeout=280,
+        )
+    assert child.returncode == 0, "\n".join(log.read_text(errors="replace").splitlines()[-60:])
+    return json.loads(child.stdout)
+
+
+def test_spark_tells_its_executors(cluster):
+    assert cluster["separate"]
+    assert [executor["id"] for executor in cluster["executors"]] == ["0", "1"]
+    assert all(executor["slots"] == 1 and ":" not in executor["host"] for executor in cluster["executors"])
+
+
+def test_a_placed_job_runs_on_its_executor(cluster):
+    (first,), (second,) = cluster["placed"]
+    assert (first[0], second[0]) == ("0", "1")
+    assert first[2] != second[2]
+
+
+def test_a_union_of_placed_sources_repeats_the_slots(cluster):
+    assert [(executor, slot) for executor, slot, _ in cluster["union"]] == [("0", slot) for slot in (0, 1, 2)] * 2
+
+
+def test_each_claim_gets_a_slot_of_its_own_and_a_free_one_keeps_identity_and_state(cluster):
+    slots = cluster["slots"]
+    assert slots["numbers"] == [0, 1, 2]
+    assert len(set(slots["identities"])) == 3
+    assert slots["again"] == [1, slots["identities"][1], ["0_3"]]
+
+
+def test_a_job_on_the_wrong_executor_is_refused_and_touches_nothing(cluster):
+    assert "a Spark task of executor 0 was started on executor 1 and refused" in cluster["misplaced"]["error"]
+    assert not cluster["misplaced"]["touched"]
+
+
+def test_a_pipeline_is_shared_by_the_executors_and_exact(cluster, topics, table):
+    tasks = cluster["pipeline"]["tasks"]
+    assert cluster["pipeline"]["slots"] == ["0", "1"]
+    assert sorted(task for ids in tasks.values() for task in ids) == [f"{s}_{p}" for s in (0, 1) for p in range(4)]
+    expected = {}
+    for number in range(ROWS):
+        row = expected.setdefault(f"shop{number % 13}".encode(), {"shop": f"shop{number % 13}", "n": 0, "total": 0})
+        row["n"] += 1
+        row["total"] += number
+    assert table(topics["sink"]) == expected
+
+
+def test_the_place_of_a_dead_executor_is_closed(cluster):
+    first, second = cluster["lost"]
+    assert first == second
+    assert first.startswith("executor 0 on ")
+    assert "is gone" in first

@@ -1,0 +1,250 @@
+"""The watch over a cluster's executors: who comes gets a process, whose executor goes is closed."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from sparkrelay.errors import DisconnectException, StateStoreException
+from sparkrelay.runtime import processes
+from sparkrelay.runtime.executors import Executor
+from sparkrelay.runtime.place import ExecutorLost
+from sparkrelay.runtime.process import JobFailed
+from sparkrelay.runtime.processes import ExecutorProcesses
+
+pytestmark = pytest.mark.timeout(120)
+
+
+class Executors:
+    """Doubles Spark's: the executors that the test says are there."""
+
+    def __init__(self, *ids):
+        self.there = set(ids)
+        self.undescribed = set()
+
+    def ids(self):
+        return frozenset(self.there)
+
+    def alive(self, id_):
+        return id_ in self.there
+
+    def describe(self, ids):
+        return [Executor(id_, "node", 1) for id_ in sorted(ids) if id_ in self.there - self.undescribed]
+
+
+class Process:
+    """Doubles ProcessThreads: one thread, which ends when it is told to, or when its executor is gone."""
+
+    made = ()
+
+    def __init__(self, workshop, place, slot):
+        self.place, self.slot, self.threads = place, slot, [object()]
+        self.started = self.stopped = self.released = self.discarded = False
+        type(self).made = (*self.made, self)
+
+    @property
+    def ended(self):
+        return self.stopped or self.place.lost
+
+    def start(self):
+        self.started = True
+
+    def stop(self):
+        self.stopped = True
+
+    def lose(self):
+        self.place.lose()
+
+    def release(self):
+        self.released = True
+
+    def discard(self):
+        self.discarded = True
+
+
+class Slots:
+    """Doubles ExecutorSlot: what claiming gives, in order; then slots."""
+
+    def __init__(self):
+        self.answers = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def claim(self, place, state_dir, application_id):
+        self.gate.wait()
+        if self.answers:
+            raise self.answers.pop(0)
+        return f"slot of {place.executor.id}"
+
+
+@pytest.fixture
+def slots(monkeypatch):
+    slots = Slots()
+    Process.made = ()
+    monkeypatch.setattr(processes, "ExecutorSlot", slots)
+    monkeypatch.setattr(processes, "ProcessThreads", Process)
+    monkeypatch.setattr(processes, "warm_up", lambda place: None)
+    monkeypatch.setattr(processes, "_LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(processes, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(processes, "_FAREWELL_SECONDS", 0.05)
+    return slots
+
+
+@pytest.fixture
+def watch(slots):
+    """`watch(executors)` makes the processes; what failed stands in `watch.failures`. All watches end with the test."""
+    made = []
+
+    def make(executors):
+        jvm = SimpleNamespace(poll=lambda: None)
+        jsc = SimpleNamespace(sc=lambda: SimpleNamespace(cancelJobGroupAndFutureJobs=lambda group: None))
+        context = SimpleNamespace(_jsc=jsc, _gateway=SimpleNamespace(proc=jvm))
+        config = SimpleNamespace(state_dir="/state", application_id="app")
+        made.append(
+            ExecutorProcesses(
+                SimpleNamespace(sparkContext=context),
+                SimpleNamespace(config=config),
+                executors,
+                on_change=lambda: [each.tidy() for each in made],
+                on_failure=make.failures.append,
+            )
+        )
+        return made[-1]
+
+    make.failures = []
+    yield make
+    slots.gate.set()
+    for each in made:
+        each.stop()
+
+
+def ids(watched):
+    return sorted(process.place.executor.id for process in watched.all)
+
+
+def test_each_executor_that_is_there_gets_a_process(watch):
+    watched = watch(Executors("0", "1"))
+    watched.build()
+    assert ids(watched) == ["0", "1"]
+    assert not any(process.started for process in watched.all)
+    watched.start()
+    assert all(process.started for process in watched.all)
+
+
+def test_who_comes_later_gets_a_process_once_spark_can_describe_it(watch, wait_until):
+    executors = Executors("0")
+    watched = watch(executors)
+    watched.build()
+    watched.start()
+    executors.undescribed.add("1")
+    executors.there.add("1")
+    executors.undescribed.clear()
+    wait_until(lambda: ids(watched) == ["0", "1"], "no process for executor 1")
+    assert all(process.started for process in watched.all)
+
+
+def test_a_lost_executor_takes_its_process_only(watch, wait_until):
+    executors = Executors("0", "1")
+    watched = watch(executors)
+    watched.build()
+    watched.start()
+    gone = next(process for process in watched.all if process.place.executor.id == "0")
+    executors.there = {"1", "2"}
+    wait_until(lambda: gone.place.lost, "the place of executor 0 is open")
+    watched.tidy()
+    wait_until(lambda: ids(watched) == ["1", "2"], "no process for executor 2")
+    assert gone.released
+    assert not gone.stopped
+
+
+def test_without_any_executor_the_instance_waits(watch, wait_until):
+    executors = Executors("0")
+    watched = watch(executors)
+    watched.build()
+    watched.start()
+    executors.there = set()
+    wait_until(lambda: watched.all[0].place.lost, "the place of executor 0 is open")
+    assert watched.tidy() is False
+    assert "waiting" in watched.trouble
+    executors.there = {"1"}
+    wait_until(lambda: ids(watched) == ["1"], "no process for executor 1")
+    assert watched.trouble == ""
+    assert watch.failures == []
+
+
+def test_a_thread_that_died_with_its_executor_is_no_failure(watch):
+    watched = watch(Executors("0", "1"))
+    watched.build()
+    first, second = watched.all
+    assert watched.lost(first.threads[0], ExecutorLost("gone"))
+    assert first.place.lost
+    assert not watched.lost(second.threads[0], ValueError("user code"))
+    assert not second.place.lost
+
+
+def test_a_start_says_what_made_it_fail_and_may_be_tried_again(watch, slots):
+    watched = watch(Executors("0", "1"))
+    slots.answers = [StateStoreException("state.dir cannot be written to")]
+    with pytest.raises(StateStoreException):
+        watched.build()
+    watched.discard()
+    assert all(process.discarded for process in Process.made)
+    watched.build()
+    assert ids(watched) == ["0", "1"]
+
+
+@pytest.mark.parametrize("passing", [JobFailed("a worker died"), DisconnectException("the broker is away")])
+def test_a_process_that_could_not_be_made_is_tried_again(watch, slots, wait_until, passing):
+    executors = Executors("0")
+    watched = watch(executors)
+    watched.build()
+    watched.start()
+    slots.answers = [passing, passing]
+    executors.there.add("1")
+    wait_until(lambda: ids(watched) == ["0", "1"], "no process for executor 1")
+    assert watch.failures == []
+
+
+def test_what_no_other_executor_would_do_better_ends_the_instance(watch, slots, wait_until):
+    executors = Executors("0")
+    watched = watch(executors)
+    watched.build()
+    watched.start()
+    slots.answers = [StateStoreException("state.dir cannot be written to")]
+    executors.there.add("1")
+    wait_until(lambda: watch.failures, "nobody is told")
+
+
+def test_an_executor_that_dies_while_its_process_is_made_is_forgotten(watch, slots, wait_until):
+    executors = Executors("0")
+    watched = watch(executors)
+    watched.build()
+    watched.start()
+    slots.gate.clear()
+    executors.there.add("1")
+    wait_until(lambda: watched._making, "nothing is made")
+    (place, thread) = watched._making["1"]
+    executors.there.remove("1")
+    wait_until(lambda: place.lost, "its place is open")
+    slots.gate.set()
+    thread.join()
+    assert ids(watched) == ["0"]
+    assert [process.discarded for process in Process.made] == [False, True]
+
+
+def test_a_stop_ends_all_and_what_is_being_made_is_discarded(watch, slots, wait_until):
+    executors = Executors("0")
+    watched = watch(executors)
+    watched.build()
+    watched.start()
+    slots.gate.clear()
+    executors.there.add("1")
+    wait_until(lambda: watched._making, "nothing is made")
+    place, _ = watched._making["1"]
+    watched.stop()
+    wait_until(lambda: place.lost, "its jobs go on")
+    assert not watched.tidy()
+    slots.gate.set()
+    wait_until(watched.tidy, "it does not end")
+    assert [process.discarded for process in Process.made] == [False, True]
+    assert Process.made[0].released

@@ -1,0 +1,78 @@
+"""A keeper holds a slot for as long as it is wanted, whatever becomes of the process that forked it."""
+
+import os
+import signal
+
+import pytest
+
+from sparkrelay.errors import StateStoreException
+from sparkrelay.runtime.worker.slot_keeper import ClaimOrder, hold_slot
+from sparkrelay.state import Slot
+from sparkrelay.state.host import process_start
+
+
+@pytest.fixture
+def order(tmp_path):
+    return ClaimOrder(str(tmp_path / "state"), "app")
+
+
+@pytest.fixture
+def wanted(tmp_path):
+    """A file: keepers are wanted while it is there. None is left behind."""
+    flag = tmp_path / "wanted"
+    flag.touch()
+    yield flag
+    flag.unlink(missing_ok=True)
+
+
+def test_the_slot_is_held_until_nobody_wants_it(order, wanted, wait_until):
+    held = hold_slot(order, wanted.exists)
+    assert (held.number, held.tasks) == (0, ())
+    assert process_start(held.keeper) == held.keeper_start
+    other = Slot.claim(order.state_dir, order.application_id)
+    assert other.number == 1
+    wanted.unlink()
+    wait_until(lambda: process_start(held.keeper) != held.keeper_start, "the keeper goes on")
+    mine = Slot.claim(order.state_dir, order.application_id)
+    assert (mine.number, mine.process_id) == (0, held.process_id)
+    mine.release()
+    other.release()
+
+
+def test_a_keeper_is_told_to_go(order, wanted, wait_until):
+    held = hold_slot(order, wanted.exists)
+    os.kill(held.keeper, signal.SIGTERM)
+    wait_until(lambda: process_start(held.keeper) != held.keeper_start, "the keeper goes on")
+
+
+def test_a_keeper_tells_what_state_there_is(order, wanted):
+    first = Slot.claim(order.state_dir, order.application_id)
+    for name in ("1_2", "0_11", "0_9"):
+        (first.path / name).mkdir()
+        (first.path / name / "data").write_text("state")
+    first.release()
+    held = hold_slot(order, wanted.exists)
+    assert list(map(str, held.tasks)) == ["0_9", "0_11", "1_2"]
+    assert held.process_id == first.process_id
+
+
+def test_a_keeper_outlives_the_process_that_forked_it_and_its_group(order, wanted, tmp_path):
+    answer = tmp_path / "answer"
+    child = os.fork()
+    if child == 0:
+        os.setpgid(0, 0)
+        held = hold_slot(order, wanted.exists)
+        answer.write_text(f"{held.keeper} {held.keeper_start}")
+        os.killpg(0, signal.SIGKILL)
+    os.waitpid(child, 0)
+    keeper, start = answer.read_text().split()
+    assert process_start(int(keeper)) == start
+    other = Slot.claim(order.state_dir, order.application_id)
+    assert other.number == 1
+    other.release()
+
+
+def test_a_state_dir_that_cannot_be_used_is_named(tmp_path, wanted):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StateStoreException, match="cannot be written to"):
+        hold_slot(ClaimOrder(str(tmp_path / "file"), "app"), wanted.exists)
