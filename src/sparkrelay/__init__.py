@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sparkrelay.records.formats import Integer, Json, Long, Raw, String
     from sparkrelay.runtime.kafka_streams import KafkaStreams
     from sparkrelay.runtime.session import spark_session
+    from sparkrelay.runtime.uncaught import StreamThreadExceptionResponse
     from sparkrelay.topology import KStream, KTable, StreamsBuilder, Topology
 
 __version__ = "0.1.0.dev0"
@@ -29,6 +30,7 @@ __all__ = [
     "ProcessId",
     "Raw",
     "SparkRelayError",
+    "StreamThreadExceptionResponse",
     "StreamsBuilder",
     "String",
     "TaskId",
@@ -45,6 +47,7 @@ _HOMES = {
     "KafkaStreams": "sparkrelay.runtime.kafka_streams",
     "Long": "sparkrelay.records.formats",
     "Raw": "sparkrelay.records.formats",
+    "StreamThreadExceptionResponse": "sparkrelay.runtime.uncaught",
     "StreamsBuilder": "sparkrelay.topology",
     "String": "sparkrelay.records.formats",
     "Topology": "sparkrelay.topology",

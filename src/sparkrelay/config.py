@@ -45,6 +45,12 @@ class StreamsConfig(BaseModel):
     client_id: str = Field(
         "", alias="client.id", description="prefix of client ids; default: application.id and a process id"
     )
+    group_instance_id: str | None = Field(
+        None,
+        alias="group.instance.id",
+        description="a name of this instance that its restart has again: back within session.timeout.ms, it finds its "
+        "tasks without a rebalance; its threads are told apart by -1, -2, ...",
+    )
     state_dir: str = Field("/tmp/sparkrelay", alias="state.dir", description="where local state lives")  # noqa: S108
     application_server: str = Field(
         "", alias="application.server", description="HOST:PORT that other instances can ask"

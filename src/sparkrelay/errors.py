@@ -23,6 +23,7 @@
     ├── StreamsException                    a running instance
     │   ├── TaskAssignmentException             an assignment cannot be computed or followed
     │   ├── TaskMigratedException               the task belongs to somebody else now
+    │   ├── ApplicationShutdownException        an instance asked the whole application to end
     │   ├── UnsupportedOperationException       asked for what was not computed, such as lags (KIP-924)
     │   └── IncompatibleTopologyException       two instances of one application differ
     ├── StateStoreException                 local state
@@ -43,6 +44,7 @@ from __future__ import annotations
 
 __all__ = [
     "AccessKeyError",
+    "ApplicationShutdownException",
     "AuthenticationException",
     "AuthorizationException",
     "BrokerResponseException",
@@ -273,6 +275,10 @@ class TaskMigratedException(StreamsException):
 
 class UnsupportedOperationException(StreamsException):
     """Something was asked for that was not computed; the message says how to ask for it. See KIP-924."""
+
+
+class ApplicationShutdownException(StreamsException):
+    """An instance asked the whole application to end."""
 
 
 class IncompatibleTopologyException(StreamsException):

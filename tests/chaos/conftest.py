@@ -189,6 +189,17 @@ class Fleet:
         doomed.wait_for_death(why)
         self.prepare()
 
+    @property
+    def spare(self):
+        """The prepared instance, which is not started yet."""
+        return self._spare
+
+    def wait_for_one_death(self, instances, timeout_s=120):
+        deadline = time.monotonic() + timeout_s
+        while all(instance.alive for instance in instances):
+            assert time.monotonic() < deadline, f"nobody died\n{self.tail()}"
+            time.sleep(0.05)
+
     def ensure_running(self):
         if self.running is None or not self.running.alive:
             self.start()
@@ -273,13 +284,14 @@ class Ledger:
             user, shop = (f"{kind}{partition}-{self._random.randrange(9)}" for kind in ("user", "shop"))
             amount = self._random.randrange(-50, 200)
             value = json.dumps({"id": self._id, "shop": shop, "amount": amount})
-            self._producer.produce(self.topics["orders"], value, user, partition=partition)
+            # Noted first: another thread may be reading what becomes of it.
             for totals in (self._totals["users"][user], self._totals["shops"][shop]):
                 totals.append(totals[-1] + amount)
             if amount % 7 == 0:
                 self._marks[self._id, "seven"] += 1
             if amount % 11 == 0:
                 self._marks[self._id, "eleven"] += 1
+            self._producer.produce(self.topics["orders"], value, user, partition=partition)
         assert self._producer.flush(30) == 0
 
     @property

@@ -7,6 +7,7 @@ Takes its settings as JSON on the command line, answers on standard output, one 
     tasks           {"active": [...], "standby": [...], "state": "RUNNING"}
     processes       {"<process id>": {"active": [...], "standby": [...]}, ...}
     status          RUNNING, or RUNNING: <what hinders it>
+    wait            ended <state>, once it was told to end by a signal
     stop            stopped <state>
 
 Points between the driver's own requests to the broker are added here, from outside of the product's code.
@@ -93,6 +94,10 @@ def main():
                 )
             case "status":
                 say(streams.status.replace("\n", " "))
+            case "wait":
+                streams.awaitTermination()
+                say(f"ended {streams.state}")
+                break
             case "stop":
                 streams.stop()
                 say(f"stopped {streams.state}")

@@ -1,6 +1,7 @@
 """Two instances share the work; one is killed or sleeps, and the other takes its tasks over from its standbys."""
 
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,13 @@ def share(wait_until):
     return wait
 
 
+def catches(pid, number):
+    """Tell whether a process has a handler for a signal, by its mask of caught ones."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    mask = next(line.split()[1] for line in lines if line.startswith("SigCgt:"))
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
 def test_one_of_two_sleeps_and_wakes_while_the_other_runs_its_tasks(neighbours, ledger, share):
     first, second = neighbours.crew
     share(first, second)
@@ -40,6 +48,41 @@ def test_one_of_two_sleeps_and_wakes_while_the_other_runs_its_tasks(neighbours, 
     share(first, second)
     ledger.write(200)
     ledger.settle(neighbours)
+
+
+def test_a_terminated_instance_hands_over(neighbours, ledger, share, wait_until):
+    first, second = neighbours.crew
+    share(first, second)
+    ledger.write_and_read_half(800, neighbours.tail)
+    first.process.stdin.write("wait\n")
+    first.process.stdin.flush()
+    wait_until(lambda: catches(first.process.pid, signal.SIGTERM), "SIGTERM would just kill it")
+    first.process.send_signal(signal.SIGTERM)
+    assert first.process.stdout.readline().strip() == "ended NOT_RUNNING", first.tail()
+    assert first.process.wait(60) == 0
+    ledger.settle(neighbours)
+    assert set(second.tasks()["active"]) == EVERYTHING
+    neighbours.crew = second, neighbours.start(spare=False)
+    ledger.write(200)
+    ledger.settle(neighbours)
+
+
+def test_the_leader_dies_over_an_assignment(neighbours, ledger, share):
+    share(*neighbours.crew)
+    neighbours.prepare()
+    newcomer = neighbours.spare
+    neighbours.arm("leader-before-answer", 1, "instance")
+    ledger.write_and_read_half(800, neighbours.tail)
+    # It dies itself if the group makes it its leader.
+    newcomer.tell("start")
+    everybody = [*neighbours.crew, newcomer]
+    neighbours.wait_for_one_death(everybody)
+    left = [instance for instance in everybody if instance.alive]
+    assert len(left) == 2, neighbours.tail()
+    share(*left)
+    ledger.write(200)
+    ledger.settle(neighbours)
+    neighbours.crew = tuple(left)
 
 
 def test_one_of_two_is_killed(neighbours, ledger, share):

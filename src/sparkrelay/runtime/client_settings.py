@@ -31,7 +31,11 @@ _FIXED: Final[Mapping[str, object]] = {
     "auto.offset.reset": "none",
 }
 #: What has a setting of the instance's own.
-_OURS: Final[Mapping[str, str]] = {"group.id": "application.id", "auto.offset.reset": "auto.offset.reset"}
+_OURS: Final[Mapping[str, str]] = {
+    "group.id": "application.id",
+    "auto.offset.reset": "auto.offset.reset",
+    "group.instance.id": "group.instance.id",
+}
 
 
 def admin_settings(config: StreamsConfig, client_id: str) -> dict[str, Any]:
@@ -39,8 +43,8 @@ def admin_settings(config: StreamsConfig, client_id: str) -> dict[str, Any]:
     return {**_connection(config, client_id), **config.admin}
 
 
-def consumer_settings(config: StreamsConfig, client_id: str) -> dict[str, Any]:
-    """Return the settings of a group member."""
+def consumer_settings(config: StreamsConfig, client_id: str, instance_id: str | None = None) -> dict[str, Any]:
+    """Return the settings of a group member; ``instance_id`` makes it a static one (KIP-345)."""
     return {
         **_connection(config, client_id),
         "group.id": config.application_id,
@@ -49,6 +53,7 @@ def consumer_settings(config: StreamsConfig, client_id: str) -> dict[str, Any]:
         "max.poll.interval.ms": config.max_poll_interval_ms,
         "default.api.timeout.ms": config.default_api_timeout_ms,
         **({"client.rack": config.client_rack} if config.client_rack else {}),
+        **({"group.instance.id": instance_id} if instance_id else {}),
         **config.consumer,
         **_FIXED,
     }
@@ -90,7 +95,7 @@ def check_client_settings(config: StreamsConfig) -> None:
     if str(config.producer.get(_ACKS, "all")) not in {"all", "-1"}:
         raise ConfigException(f"setting 'producer.acks' has the value {config.producer[_ACKS]!r}: it is always 'all'")
     codec_id(compression(config))
-    ConsumerConfig.from_dict(consumer_settings(config, "check"))
+    ConsumerConfig.from_dict(consumer_settings(config, "check", config.group_instance_id))
     ClientConfig.from_dict(admin_settings(config, "check"))
     ClientConfig.from_dict(worker_settings(config, "check"))
 

@@ -26,6 +26,7 @@ from sparkrelay.assignment.client_states import end_offset_sums
 from sparkrelay.assignment.group import assign_group
 from sparkrelay.consumer.assignor import MemberAssignment
 from sparkrelay.errors import (
+    ApplicationShutdownException,
     ConfigException,
     IncompatibleTopologyException,
     KafkaException,
@@ -45,6 +46,7 @@ from sparkrelay.protocol import (
 from sparkrelay.runtime.rebalance_story import Notice, why
 from sparkrelay.runtime.story import summarise, tell
 from sparkrelay.runtime.topology_card import difference, topology_card
+from sparkrelay.runtime.worker import faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -122,6 +124,8 @@ class StreamsGroupAssignor:
         #: The group's members by process, and what was left to do, when this member led the last rebalance.
         self._led: dict[str, frozenset[str]] = {}
         self._left_to_do: str | None = None
+        #: True once this member wants the whole application to end: it says so in its next subscription.
+        self.shutdown_requested = False
         #: What a rebalance led here could not do; the stream thread raises it once the answer is sent.
         self.failure: Exception | None = None
 
@@ -143,6 +147,7 @@ class StreamsGroupAssignor:
             task_offset_sums=self._offset_sums(),
             unique_field=self._unique,
             client_tags=tags,
+            error_code=ErrorCode.SHUTDOWN_REQUESTED if self.shutdown_requested else ErrorCode.NONE,
         ).encode()
 
     def on_assignment(self, assignment: MemberAssignment, metadata: GroupMetadata) -> None:
@@ -233,6 +238,7 @@ class StreamsGroupAssignor:
                 f"max.poll.interval.ms={self._config.max_poll_interval_ms}; make it faster or raise that setting"
             )
             return self._failed(late, members)
+        faults.reach("leader-before-answer")
         self.failure = result.failure
         notice = self._notice(decoded)
         self._left_to_do = _left_to_do(result)
@@ -369,5 +375,7 @@ def _refusal(code: ErrorCode, reason: str) -> StreamsException:
     if "runs another topology" in reason:
         return IncompatibleTopologyException(reason)
     if code is ErrorCode.SHUTDOWN_REQUESTED:
-        return StreamsException("a member asked the whole application to shut down")
+        return ApplicationShutdownException(
+            "an instance asked the whole application to shut down, by its uncaught-exception handler; its log says why"
+        )
     return TaskAssignmentException(reason or f"the group's leader answered with error {code.name}; its log says why")

@@ -30,6 +30,7 @@ class InService:
         self._fallen_out: dict[TaskId, tuple[Task, Exception]] = {}
         self._news = 0
         self._ended = False
+        self._paused = False
         #: Partition count of each topic that is written, as last seen by either thread.
         self.sink_partitions: Mapping[str, int] = {}
 
@@ -69,6 +70,17 @@ class InService:
             fallen_out, self._fallen_out = self._fallen_out, {}
             return list(fallen_out.values())
 
+    def pause(self) -> None:
+        """Begin no further micro-batch; the one under way ends."""
+        with self._changed:
+            self._paused = True
+
+    def resume(self) -> None:
+        """Go on after ``pause``."""
+        with self._changed:
+            self._paused = False
+            self._tell()
+
     def end(self) -> None:
         """Let the batch thread end after what it does."""
         with self._changed:
@@ -83,21 +95,21 @@ class InService:
         return self._ended
 
     def look(self) -> list[Task]:
-        """Wait for tasks in service and return them; none when the thread is to end.
+        """Wait for tasks in service, and while paused, and return them; none when the thread is to end.
 
         Until ``begin`` or ``done`` all of them count as under way.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._tasks or self._ended)
+            self._changed.wait_for(lambda: (self._tasks and not self._paused) or self._ended)
             if self._ended:
                 return []
             self._under_way = frozenset(self._tasks)
             return list(self._tasks.values())
 
     def begin(self, ids: Collection[TaskId]) -> frozenset[TaskId]:
-        """Begin a micro-batch of those tasks; return the ones that have not been withdrawn meanwhile."""
+        """Begin a micro-batch of those tasks; return those that may: not withdrawn, not paused meanwhile."""
         with self._changed:
-            self._under_way = frozenset(id_ for id_ in ids if id_ in self._tasks)
+            self._under_way = frozenset(id_ for id_ in ids if id_ in self._tasks and not self._paused)
             self._changed.notify_all()
             return self._under_way
 

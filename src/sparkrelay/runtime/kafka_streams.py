@@ -19,6 +19,8 @@ from sparkrelay.runtime.process_threads import Workshop
 from sparkrelay.runtime.processes import DriverProcess, ExecutorProcesses
 from sparkrelay.runtime.progress import ProgressLog
 from sparkrelay.runtime.session import check_session
+from sparkrelay.runtime.termination import on_termination
+from sparkrelay.runtime.uncaught import StreamThreadExceptionResponse, ask_handler
 from sparkrelay.topology import Topology
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from sparkrelay.observe.endpoint import Endpoint
     from sparkrelay.runtime.metadata import ThreadMetadata
     from sparkrelay.runtime.stream_thread import StreamThread
+    from sparkrelay.runtime.uncaught import UncaughtExceptionHandler
 
 __all__ = ["KafkaStreams", "State"]
 
@@ -66,7 +69,7 @@ class KafkaStreams:
         self._progress = ProgressLog(self._config.application_id, state=lambda: self._life.state)
         self._endpoint: Endpoint | None = None
         self._stop_asked = False
-        self._exception_handler: Callable[[Exception], None] | None = None
+        self._exception_handler: UncaughtExceptionHandler | None = None
         self._workshop = Workshop(
             config=self._config,
             topology=topology,
@@ -75,6 +78,7 @@ class KafkaStreams:
             progress=self._progress,
             on_change=self._thread_changed,
             on_failure=self._thread_failed,
+            on_replace=self._replace_thread,
         )
         self._processes = self._make_processes(spark)
 
@@ -131,6 +135,9 @@ class KafkaStreams:
     def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802 - PySpark's name
         """Wait until the instance has ended, as StreamingQuery's method does.
 
+        On the main thread a SIGTERM meanwhile stops the instance in good order, as :meth:`stop` does, unless the
+        program has a handler of its own for it.
+
         Args:
             timeout: seconds; None waits for ever.
 
@@ -140,7 +147,8 @@ class KafkaStreams:
         Raises:
             Exception: what ended it, if it failed.
         """
-        ended = self._wait_for_end(timeout)
+        with on_termination(lambda: self.stop(0)):
+            ended = self._wait_for_end(timeout)
         cause = self._life.cause
         if ended and cause is not None:
             raise cause
@@ -214,9 +222,35 @@ class KafkaStreams:
         """Call ``listener(new, old)`` at each change of state, in order, on a thread of the instance or of a caller."""
         self._life.listener = listener
 
-    def set_uncaught_exception_handler(self, handler: Callable[[Exception], None] | None) -> None:
-        """Call ``handler(error)`` when a stream thread dies; the instance goes to ERROR afterwards."""
+    def set_uncaught_exception_handler(self, handler: UncaughtExceptionHandler | None) -> None:
+        """Ask ``handler(error)`` what to do when a stream thread dies (KIP-671).
+
+        Args:
+            handler: answers ``replace-thread``, ``shutdown-client`` (the default: this instance goes to ERROR) or
+                ``shutdown-application`` (all instances do), or a ``StreamThreadExceptionResponse``. It runs on the
+                thread that dies.
+        """
         self._exception_handler = handler
+
+    def pause(self) -> None:
+        """Begin no further micro-batch until :meth:`resume`.
+
+        The one under way ends. The instance stays in its group with its tasks, and copies are kept up to date.
+        """
+        self._workshop.paused = True
+        for process in self._processes.all:
+            process.pause()
+
+    def resume(self) -> None:
+        """Go on after :meth:`pause`."""
+        self._workshop.paused = False
+        for process in self._processes.all:
+            process.resume()
+
+    @property
+    def is_paused(self) -> bool:
+        """True between :meth:`pause` and :meth:`resume`."""
+        return self._workshop.paused
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
@@ -269,20 +303,34 @@ class KafkaStreams:
         alive = [t for process in self._processes.all for t in process.threads if not t.ended]
         self._life.settle(lambda: bool(alive) and all(t.settled for t in alive))
 
-    def _thread_failed(self, thread: StreamThread, error: Exception) -> None:
+    def _thread_failed(self, thread: StreamThread, error: Exception) -> StreamThreadExceptionResponse:
         """A thread that dies takes the instance with it, with the cause - unless it died with its executor."""
-        if not self._processes.lost(thread, error):
-            self._processes_failed(error)
+        if self._processes.lost(thread, error):
+            return StreamThreadExceptionResponse.SHUTDOWN_CLIENT
+        response = ask_handler(self._exception_handler, error)
+        if response is StreamThreadExceptionResponse.REPLACE_THREAD:
+            if self._life.alive:
+                log.warning("%s: a new thread takes its place", thread.name)
+                return response
+            response = StreamThreadExceptionResponse.SHUTDOWN_CLIENT
+        self._processes_failed(error)
+        return response
 
     def _processes_failed(self, error: Exception) -> None:
         self._progress.counters.error("thread")
         self._life.fail(error)
         self._processes.stop()
-        if self._exception_handler is not None:
-            try:
-                self._exception_handler(error)
-            except Exception:
-                log.exception("the uncaught-exception handler failed itself")
+
+    def _replace_thread(self, thread: StreamThread) -> None:
+        process = next(process for process in self._processes.all if thread in process.threads)
+        try:
+            process.replace(thread)
+        except Exception as error:
+            log.exception("%s: no new thread can be made", thread.name)
+            self._processes_failed(error)
+        if not self._life.alive:
+            # It was told to stop while the new thread was not there yet.
+            process.stop()
 
     def _wait_for_end(self, timeout: float | None) -> bool:
         if any(thread.is_current for process in self._processes.all for thread in process.threads):

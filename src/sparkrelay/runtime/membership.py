@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from sparkrelay.consumer import Consumer
+from sparkrelay.errors import ApplicationShutdownException, KafkaException, WakeupException
 from sparkrelay.runtime.appointment import Appointment
 from sparkrelay.runtime.group_assignor import StreamsGroupAssignor
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Membership"]
 
 log = logging.getLogger(__name__)
+
+_ASK_SECONDS = 0.1
 
 
 class Membership:
@@ -104,6 +107,26 @@ class Membership:
     def purge(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete repartition records that nobody needs any more."""
         self._topics.purge(before)
+
+    def ask_all_to_end(self) -> None:
+        """Ask the whole application to end: the leader, told in a subscription, tells every member.
+
+        Returns when we were told ourselves, or when that takes longer than a rebalance may.
+        """
+        self._assignor.shutdown_requested = True
+        deadline = time.monotonic() + self._config.max_poll_interval_ms / 1000
+        self._consumer.enforce_rebalance("the application is to end")
+        while time.monotonic() < deadline:
+            try:
+                self._consumer.poll(_ASK_SECONDS)
+            except ApplicationShutdownException:
+                return
+            except WakeupException:
+                continue
+            except KafkaException as error:
+                if not error.retriable:
+                    raise
+        log.warning("the group did not answer the request to end the application; other instances may go on")
 
     def wakeup(self) -> None:
         """End a waiting :meth:`poll`. May be called from any thread."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.client.admin import Admin
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.executor_slot import ExecutorSlot
     from sparkrelay.runtime.place import Place
     from sparkrelay.runtime.progress import ProgressLog
+    from sparkrelay.runtime.uncaught import StreamThreadExceptionResponse
     from sparkrelay.topology import Topology
 
 __all__ = ["ProcessThreads", "Workshop"]
@@ -67,7 +68,8 @@ class Workshop:
         load_assignor: Callable[[str], TaskAssignor],
         progress: ProgressLog,
         on_change: Callable[[StreamThread], None],
-        on_failure: Callable[[StreamThread, Exception], None],
+        on_failure: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
+        on_replace: Callable[[StreamThread], None],
     ) -> None:
         self.config = config
         self.topology = topology
@@ -79,6 +81,9 @@ class Workshop:
         self.on_failure = on_failure
         _runs[config.application_id] += 1
         self.run = _runs[config.application_id]
+        self.on_replace = on_replace
+        #: True while no micro-batch is to begin, here or in a process to come.
+        self.paused = False
 
     def plans(self, place: Place) -> Plans:
         """Build every leg at a place; Catalyst checks every column.
@@ -124,7 +129,8 @@ class ProcessThreads:
         self.place = place
         self.slot = slot
         self._workshop = workshop
-        self._clients: list[KafkaClient] = []
+        #: Stream thread's number -> connections.
+        self._clients: dict[int, list[KafkaClient]] = defaultdict(list)
         delay_seconds = workshop.config.state_cleanup_delay_ms / 1000
         self._cleaner = (
             Cleaner(slot.path, delay_seconds=delay_seconds, now=time.time())
@@ -132,10 +138,12 @@ class ProcessThreads:
             else ExecutorCleaner(slot, delay_seconds=delay_seconds, now=time.time())
         )
         self._released = False
+        self._plans: list[Plans] = []
         self.threads: list[StreamThread] = []
         try:
-            for number in range(1, workshop.config.num_stream_threads + 1):
-                self.threads.append(self._thread(number, (plans if number == 1 else None) or workshop.plans(place)))
+            for number in range(workshop.config.num_stream_threads):
+                self._plans.append((plans if number == 0 else None) or workshop.plans(place))
+                self.threads.append(self._thread(number))
         except BaseException:
             self.discard()
             raise
@@ -152,8 +160,34 @@ class ProcessThreads:
 
     def start(self) -> None:
         """Start the threads; each joins the group."""
+        if self._workshop.paused:
+            self.pause()
         for thread in self.threads:
             thread.start()
+
+    def pause(self) -> None:
+        """Begin no further micro-batch."""
+        for thread in self.threads:
+            thread.pause()
+
+    def resume(self) -> None:
+        """Go on after :meth:`pause`."""
+        for thread in self.threads:
+            thread.resume()
+
+    def replace(self, thread: StreamThread) -> None:
+        """Put a new stream thread in the place of one that has left the group, and start it.
+
+        Raises:
+            KafkaException: the broker does not answer.
+        """
+        number = self.threads.index(thread)
+        self._disconnect(number)
+        successor = self._thread(number)
+        self.threads[number] = successor
+        if self._workshop.paused:
+            successor.pause()
+        successor.start()
 
     def stop(self) -> None:
         """Ask the threads to hand over and leave; returns at once."""
@@ -175,24 +209,29 @@ class ProcessThreads:
         if self._released:
             return
         self._released = True
-        for client in self._clients:
-            client.close()
+        for number in list(self._clients):
+            self._disconnect(number)
         self.slot.release()
 
-    def _client(self, client_id: str) -> KafkaClient:
-        client = self._workshop.client(client_id)
-        self._clients.append(client)
-        return client
+    def _disconnect(self, number: int) -> None:
+        for client in self._clients.pop(number, []):
+            client.close()
 
-    def _thread(self, number: int, plans: Plans) -> StreamThread:
+    def _thread(self, number: int) -> StreamThread:
         shared = self._workshop
         config = shared.config
         slot = self.slot
-        name = f"{config.application_id}-{self.process_id[:8]}-StreamThread-{number}"
-        # Each thread asks for itself: a client belongs to the thread that polls it.
-        own = self._client(name)
+        name = f"{config.application_id}-{self.process_id[:8]}-StreamThread-{number + 1}"
+
+        def connect(client_id: str) -> KafkaClient:
+            # Each thread asks for itself: a client belongs to the thread that polls it.
+            client = shared.client(client_id)
+            self._clients[number].append(client)
+            return client
+
+        own = connect(name)
         topics = shared.topics(own)
-        replay_topics = shared.topics(self._client(f"{name}-replay"))
+        replay_topics = shared.topics(connect(f"{name}-replay"))
         process = Process(
             self.place,
             replay=ReplaySpec(
@@ -213,7 +252,7 @@ class ProcessThreads:
             on_slice=progress.replayed,
         )
         progress.copies = replayer.copies
-        batch_topics = shared.topics(self._client(f"{name}-batch"))
+        batch_topics = shared.topics(connect(f"{name}-batch"))
         patience = config.default_api_timeout_ms / 1000
         in_service = InService()
         tasks = TaskSet(
@@ -226,7 +265,7 @@ class ProcessThreads:
             topics=topics,
             cleaner=self._cleaner,
         )
-        transactions = TransactionCoordinator(self._client(f"{name}-transactions"), timeout=patience)
+        transactions = TransactionCoordinator(connect(f"{name}-transactions"), timeout=patience)
         membership = Membership(
             config=config,
             topology=shared.topology,
@@ -237,7 +276,7 @@ class ProcessThreads:
             topics=topics,
             assignor=shared.assignor,
             load=shared.load_assignor,
-            settings=consumer_settings(config, name),
+            settings=consumer_settings(config, name, self._instance_id(number)),
             story=RebalanceStory(name, shared.progress.counters.rebalance),
         )
         return StreamThread(
@@ -251,11 +290,21 @@ class ProcessThreads:
                 config=config,
                 in_service=in_service,
                 batches=BatchRunner(process, transactions, config.application_id, retries=config.max_batch_retries),
-                plans=plans,
+                plans=self._plans[number],
                 topics=batch_topics,
                 progress=progress,
             ),
             progress=progress,
             on_change=shared.on_change,
             on_failure=shared.on_failure,
+            on_replace=shared.on_replace,
         )
+
+    def _instance_id(self, number: int) -> str | None:
+        """Return the thread's static name in the group, which its restart has again; None if it is to have none."""
+        given = self._workshop.config.group_instance_id
+        if not given:
+            return None
+        # Executors come and go; what stays is the slot, and its identity.
+        place = "" if self.place.executor is None else f"-{self.process_id[:8]}"
+        return f"{given}{place}-{number + 1}"

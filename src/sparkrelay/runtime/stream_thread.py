@@ -6,6 +6,7 @@ standbys on the replay thread; a task that leaves has its own batch waited for, 
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.errors import KafkaException, ProducerFencedException, WakeupException
 from sparkrelay.runtime.place import ExecutorLost
+from sparkrelay.runtime.uncaught import StreamThreadExceptionResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +51,8 @@ class StreamThread:
         batches: BatchThread,
         progress: ThreadProgress,
         on_change: Callable[[StreamThread], None],
-        on_failure: Callable[[StreamThread, Exception], None],
+        on_failure: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
+        on_replace: Callable[[StreamThread], None],
     ) -> None:
         self.name = name
         self._config = config
@@ -61,6 +64,7 @@ class StreamThread:
         self._progress = progress
         self._on_change = on_change
         self._on_failure = on_failure
+        self._on_replace = on_replace
         self._stopping = threading.Event()
         self._fenced = False
         self._purged_at = time.monotonic()
@@ -76,6 +80,14 @@ class StreamThread:
         """Ask the thread to finish its batch, hand its tasks over and leave the group; returns at once."""
         self._stopping.set()
         self._membership.wakeup()
+
+    def pause(self) -> None:
+        """Begin no further micro-batch; what is replayed goes on."""
+        self._in_service.pause()
+
+    def resume(self) -> None:
+        """Go on after :meth:`pause`."""
+        self._in_service.resume()
 
     def discard(self) -> None:
         """Release what a thread holds that is never going to be started."""
@@ -115,33 +127,38 @@ class StreamThread:
         return self._ended
 
     def _run(self) -> None:
-        failure: Exception | None = None
-        try:
-            self.tasks.start()
-            self._membership.start(self.tasks)
-            self._batches.start()
-            while not self._stopping.is_set():
-                self._turn()
-        except ExecutorLost as error:
-            log.warning("%s: %s", self.name, error)
-            failure = error
-        except Exception as error:
-            log.exception("%s: stream thread dies", self.name)
-            failure = error
-        try:
-            self.tasks.close(clean=failure is None, batches=self._batches)
-        except Exception as error:  # noqa: BLE001 - leaving the group comes first
-            log.warning("%s: closing tasks failed: %s", self.name, error)
-            failure = failure or error
-        try:
-            self._membership.close()
-        except Exception as error:  # noqa: BLE001
-            log.warning("%s: leaving the group failed: %s", self.name, error)
-        if failure is not None:
-            self._on_failure(self, failure)
+        failure = self._attempt(self._serve, "stream thread dies")
+        response = None if failure is None else self._on_failure(self, failure)
+        close = functools.partial(self.tasks.close, clean=failure is None, batches=self._batches)
+        unclosed = self._attempt(close, "closing tasks failed")
+        if failure is None and unclosed is not None:
+            self._on_failure(self, unclosed)
+        if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
+            self._attempt(self._membership.ask_all_to_end, "asking the application to end failed")
+        self._attempt(self._membership.close, "leaving the group failed")
+        if response is StreamThreadExceptionResponse.REPLACE_THREAD:
+            self._on_replace(self)
         self._progress.end()
         self._ended = True
         self._on_change(self)
+
+    def _attempt(self, step: Callable[[], None], complaint: str) -> Exception | None:
+        try:
+            step()
+        except ExecutorLost as error:
+            log.warning("%s: %s", self.name, error)
+            return error
+        except Exception as error:
+            log.exception("%s: %s", self.name, complaint)
+            return error
+        return None
+
+    def _serve(self) -> None:
+        self.tasks.start()
+        self._membership.start(self.tasks)
+        self._batches.start()
+        while not self._stopping.is_set():
+            self._turn()
 
     def _turn(self) -> None:
         """Do one round: serve the group, bring tasks up."""

@@ -284,7 +284,7 @@ class TaskSet:
         if not (left := self._in_service.withdraw(ids, timeout=0.0)):
             return
         names = ", ".join(map(str, sorted(left)))
-        log.info("tasks %s leave when their micro-batch has ended", names)
+        log.info("waiting until the micro-batch of tasks %s has ended", names)
         bound = self._config.max_poll_interval_ms / 1000
         if not (left := self._in_service.withdraw(ids, timeout=bound * _WAITED_FOR)):
             return

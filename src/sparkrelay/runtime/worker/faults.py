@@ -17,8 +17,9 @@ from typing import Final
 
 __all__ = ["POINTS", "reach"]
 
-#: Every point, in the order in which a task passes them: opening, restoring, then one micro-batch.
+#: Every point, in the order in which a task passes them: assigned, opening, restoring, then one micro-batch.
 POINTS: Final = (
+    "leader-before-answer",
     "open-after-init",
     "replay-before-undo",
     "replay-after-undo",
