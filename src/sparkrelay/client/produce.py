@@ -244,7 +244,7 @@ class Producer:
         """
         now = time.monotonic()
         limit = self._client.config.max_request_size
-        self._join(this)
+        joins_wait = self._join(this)
         while True:
             requests: dict[tuple[int, str | None], list[_Batch]] = {}
             leaderless: list[TopicPartition] = []
@@ -276,7 +276,7 @@ class Producer:
         if leaderless:
             self._find_leaders(this, leaderless, now)
         times = [p.retry_at for p in this.partitions.values() if p.waiting and p.retry_at > now]
-        times.append(now + self._join(this))
+        times.append(now + min(joins_wait, self._join(this)))
         if leaderless:
             times.append(this.metadata_at)
         return min(times, default=float("inf"))
