@@ -6,7 +6,7 @@ here is what they have in common, and the identity under which all of them are s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error, is_retriable
@@ -52,12 +52,14 @@ class ProducerIdentity:
         producer_id: as the broker gave it out.
         epoch: a smaller one than the coordinator's is refused everywhere.
         version: the cluster's ``transaction.version`` when it was opened.
+        timeout_ms: its ``transaction.timeout.ms``, which lasts as long as it is renewed.
     """
 
     transactional_id: str
     producer_id: int
     epoch: int
     version: int = _IMPLICIT
+    timeout_ms: int = field(default=60_000, compare=False)
 
     @property
     def joins_by_request(self) -> bool:
@@ -117,7 +119,9 @@ class TransactionCalls:
             )
             answer = yield from self._ask(CoordinatorKind.TRANSACTION, transactional_id, request, lane, backoff)
             if not answer.error_code:
-                return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch, version)
+                return ProducerIdentity(
+                    transactional_id, answer.producer_id, answer.producer_epoch, version, transaction_timeout_ms
+                )
             yield from self._retry_or_raise(
                 CoordinatorKind.TRANSACTION, transactional_id, what, answer.error_code, backoff
             )
@@ -228,7 +232,7 @@ class TransactionCalls:
             if not answer.error_code:
                 if identity.joins_by_request:
                     return identity
-                return ProducerIdentity(key, answer.producer_id, answer.producer_epoch, identity.version)
+                return replace(identity, producer_id=answer.producer_id, epoch=answer.producer_epoch)
             yield from self._retry_or_raise(CoordinatorKind.TRANSACTION, key, what, answer.error_code, backoff)
 
     # -- inside -----------------------------------------------------------------------------------------------------

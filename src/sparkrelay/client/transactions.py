@@ -36,8 +36,6 @@ __all__ = ["GroupMember", "ProducerIdentity", "TransactionCoordinator"]
 
 #: A broker works on one request of a connection at a time, and each of ours waits for its log: a few connections.
 _LANES: Final = 4
-#: Kafka's default of transaction.timeout.ms.
-_TIMEOUT_MS: Final = 60_000
 
 Outcome: TypeAlias = "ProducerIdentity | SparkRelayError"
 
@@ -56,7 +54,6 @@ class TransactionCoordinator:
         self._client = client
         self._timeout = timeout
         self._calls = TransactionCalls(client)
-        self._transaction_timeout_ms = _TIMEOUT_MS
 
     def init(self, transactional_ids: Collection[str], *, transaction_timeout_ms: int) -> dict[str, ProducerIdentity]:
         """Open transactional ids: fence whoever held them, abort what they left, get new epochs.
@@ -69,7 +66,6 @@ class TransactionCoordinator:
         ids = tuple(dict.fromkeys(transactional_ids))
         if not ids:
             return {}
-        self._transaction_timeout_ms = transaction_timeout_ms
         version = run_flow(
             self._client, f"preparing to open {len(ids)} transactional ids", self._prepare(ids), self._timeout
         )
@@ -160,7 +156,7 @@ class TransactionCoordinator:
         return (
             yield from self._calls.init(
                 identity.transactional_id,
-                self._transaction_timeout_ms,
+                identity.timeout_ms,
                 lane,
                 version=identity.version,
                 expected=(identity.producer_id, newest),

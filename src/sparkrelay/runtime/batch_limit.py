@@ -59,9 +59,9 @@ class BatchLimit:
         if self._outlasted > self._tries:
             raise StreamsException(
                 f"{self._outlasted} batches in a row took longer than transaction.timeout.ms={self._timeout_ms}, and "
-                f"the broker aborted them; the last one took {seconds:.1f} s with at most {self.records} records a task. "
-                "Raise transaction.timeout.ms (and the broker's transaction.max.timeout.ms, if it is below that), lower "
-                "max.batch.records, or make the pipeline's steps faster"
+                f"the broker aborted them; the last one took {seconds:.1f} s with at most {self.records} records a "
+                "task. Raise transaction.timeout.ms (and the broker's transaction.max.timeout.ms, if that is lower), "
+                "lower max.batch.records, or make the pipeline's steps faster"
             ) from fenced[0]
         before, self.records = self.records, max(1, self.records // 2)
         log.warning(

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from sparkrelay import StreamsBuilder
 from sparkrelay.errors import StreamsException
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
 TIMEOUT_MS = 3000
 
@@ -40,18 +40,18 @@ def slow_pipeline(source, quick, slow):
 
 def test_a_batch_that_takes_too_long_is_tried_with_fewer_records(instance, make_topic, produce, consumed, wait_until):
     source, quick, slow = make_topic("in"), make_topic("quick"), make_topic("slow")
-    produce(source, [(str(n), "0.025") for n in range(400)])
+    produce(source, [(str(n), "0.04") for n in range(200)])
     streams = instance(
         slow_pipeline(source, quick, slow), {"transaction.timeout.ms": TIMEOUT_MS, "max.batch.retries": 20}
     )
     streams.start()
     wait_until(
-        lambda: streams.exception() or (len(consumed(quick)), len(consumed(slow))) == (400, 400),
+        lambda: streams.exception() or (len(consumed(quick)), len(consumed(slow))) == (200, 200),
         f"not all rows passed: {streams.status}",
-        180,
+        240,
     )
     assert streams.exception() is None
-    assert sorted(int(key) for _, _, key, _ in consumed(quick)) == list(range(400))
+    assert sorted(int(key) for _, _, key, _ in consumed(quick)) == list(range(200))
 
 
 def test_a_single_record_that_takes_too_long_ends_in_an_error_with_the_remedy(

@@ -222,6 +222,15 @@ def test_older_committing_adds_the_group_and_renews_the_epoch(make, version):
     assert cluster.ended == [("t", True)]
 
 
+def test_an_older_epoch_is_renewed_with_the_timeout_it_was_opened_with(make):
+    cluster = Cluster({"t": 1, "g": 2}, 0)
+    identity = make(cluster).init(["t"], transaction_timeout_ms=1234)["t"]
+    other = make(cluster)
+    other.abort([other.commit({identity: {IN: 1}}, "g")["t"]], "g")
+    renewed = [r.transaction_timeout_ms for r in other._client.sent if r.name == "InitProducerIdRequest"]
+    assert set(renewed) == {1234}
+
+
 def test_older_requests_are_of_versions_that_add_nothing_by_themselves(make):
     transactions = make(Cluster({"t": 1, "g": 2}, 0))
     identity = transactions.init(["t"], transaction_timeout_ms=1)["t"]
