@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error, is_retriable
 from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
+from sparkrelay.client.features import finalized_features
 from sparkrelay.client.flows import Backoff, ask, run_flow
 from sparkrelay.client.leader_requests import DeleteRecordsCall, ListOffsetsCall, per_leader
 from sparkrelay.client.messages import (
-    ApiVersionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeConfigsRequest,
     DescribeGroupsRequest,
     OffsetFetchRequest,
 )
-from sparkrelay.errors import UnknownTopicException, UnsupportedVersionException
+from sparkrelay.errors import UnknownTopicException
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -249,21 +249,8 @@ class Admin:
 
     def features(self) -> dict[str, int]:
         """Return the cluster's finalized features and their levels, such as ``{"transaction.version": 2}``."""
-        return run_flow(self._client, "asking for the cluster's features", self._features(), self._timeout)
-
-    def require_transactions_v2(self) -> None:
-        """Check that the cluster has what lent transactions need.
-
-        Raises:
-            UnsupportedVersionException: ``transaction.version`` is below 2; the message says what to do.
-        """
-        level = self.features().get("transaction.version", 0)
-        if level < 2:
-            raise UnsupportedVersionException(
-                f"the Kafka cluster at {self._client.config.bootstrap_servers} has transaction.version={level}; "
-                "SparkRelay needs 2. With brokers of Kafka 4.0 or newer run: kafka-features.sh --bootstrap-server "
-                "HOST:PORT upgrade --feature transaction.version=2; older brokers must be upgraded first"
-            )
+        what = "asking for the cluster's features"
+        return run_flow(self._client, what, finalized_features(self._client), self._timeout)
 
     # -- flows ------------------------------------------------------------------------------------------------------
 
@@ -435,15 +422,6 @@ class Admin:
             elif not error.retriable:
                 raise error
             yield backoff.next(error)
-
-    def _features(self) -> Flow[dict[str, int]]:
-        answer = yield from ask(
-            self._client,
-            lambda: ApiVersionsRequest(client_software_name="sparkrelay", client_software_version="0"),
-            node=lambda: None,
-            backoff=Backoff(self._client.config),
-        )
-        return {feature.name: feature.max_version_level for feature in answer.finalized_features or ()}
 
 
 def _creation(topics: Mapping[str, TopicSpec], timeout_ms: int) -> Any:

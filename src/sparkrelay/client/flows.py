@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from sparkrelay.client.pauses import pause_after
 from sparkrelay.errors import KafkaException, SparkRelayError, TimeoutException
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sparkrelay.client.config import ClientConfig
     from sparkrelay.client.kafka_client import KafkaClient, Response
 
-__all__ = ["Backoff", "Flow", "Pause", "ask", "results", "run_flow", "run_flows"]
+__all__ = ["Backoff", "Flow", "FlowSet", "Pause", "ask", "results", "run_flow", "run_flows"]
 
 T = TypeVar("T")
 K = TypeVar("K", bound="Hashable")
@@ -55,9 +55,17 @@ class Backoff:
         """Start with the first pause again, after a success."""
         self._failures = 0
 
-    def next(self, because: KafkaException, *, first: float | None = None) -> Pause:
-        """Return the pause before the next attempt; ``first`` overrides ``retry.backoff.ms``, in seconds."""
-        seconds = pause_after(self._failures, self._first if first is None else first, self._longest)
+    def next(self, because: KafkaException, *, first: float | None = None, longest: float | None = None) -> Pause:
+        """Return the pause before the next attempt.
+
+        Args:
+            because: what failed.
+            first: overrides ``retry.backoff.ms``, in seconds.
+            longest: overrides ``retry.backoff.max.ms``, in seconds.
+        """
+        seconds = pause_after(
+            self._failures, self._first if first is None else first, self._longest if longest is None else longest
+        )
         self._failures += 1
         return Pause(seconds, because)
 
@@ -102,6 +110,59 @@ class _Running:
     last_error: KafkaException | None = None
 
 
+class FlowSet(Generic[K, T]):
+    """Flows under way, driven step by step by whoever polls the client. Flows may be added at any time."""
+
+    def __init__(self) -> None:
+        self._running: dict[K, _Running] = {}
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._running
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def add(self, key: K, flow: Flow[T]) -> None:
+        """Start a flow with the next step."""
+        self._running[key] = _Running(flow)
+
+    def step(self) -> tuple[dict[K, T | SparkRelayError], float]:
+        """Take every flow that can go on one step further.
+
+        Returns:
+            For each key that is done the result, or the SparkRelayError that ended it; and for how many seconds there
+            is nothing to do even if nothing is answered.
+        """
+        now = time.monotonic()
+        done: dict[K, T | SparkRelayError] = {}
+        advanced = False
+        for key, one in list(self._running.items()):
+            if (one.response is not None and not one.response.done) or one.resume_at > now:
+                continue
+            advanced = True
+            outcome = _advance(one, now)
+            if outcome is not None:
+                done[key] = outcome[0]
+                del self._running[key]
+        pauses = [one.resume_at - now for one in self._running.values() if one.response is None]
+        return done, 0.0 if advanced else max(0.0, min(pauses, default=float("inf")))
+
+    def last_error(self, key: K) -> KafkaException | None:
+        """Return what hindered a flow last, if anything did."""
+        one = self._running.get(key)
+        return None if one is None else one.last_error
+
+    def give_up(self, timeout: float) -> dict[K, T | SparkRelayError]:
+        """End all flows that are under way; each gets a TimeoutException with its last error."""
+        ended: dict[K, T | SparkRelayError] = {}
+        for key, one in self._running.items():
+            one.flow.close()
+            because = f"; last error: {one.last_error}" if one.last_error is not None else ""
+            ended[key] = TimeoutException(f"{key}: not done after {timeout:g} s{because}")
+        self._running.clear()
+        return ended
+
+
 def run_flows(client: KafkaClient, flows: Mapping[K, Flow[T]], timeout: float) -> dict[K, T | SparkRelayError]:
     """Run flows side by side to their ends.
 
@@ -114,31 +175,20 @@ def run_flows(client: KafkaClient, flows: Mapping[K, Flow[T]], timeout: float) -
         For each key the flow's result, or the SparkRelayError that ended it.
     """
     deadline = time.monotonic() + timeout
+    running: FlowSet[K, T] = FlowSet()
+    for key, flow in flows.items():
+        running.add(key, flow)
     done: dict[K, T | SparkRelayError] = {}
-    running: dict[K, _Running] = {key: _Running(flow) for key, flow in flows.items()}
-    while running:
-        now = time.monotonic()
-        advanced = False
-        for key, one in list(running.items()):
-            if one.response is not None and not one.response.done:
-                continue
-            if one.resume_at > now:
-                continue
-            advanced = True
-            outcome = _advance(one, now)
-            if outcome is not None:
-                done[key] = outcome[0]
-                del running[key]
-        if not running:
+    while True:
+        ended, idle_seconds = running.step()
+        done.update(ended)
+        if not len(running):
             break
-        if now >= deadline:
-            for key, one in running.items():
-                one.flow.close()
-                because = f"; last error: {one.last_error}" if one.last_error is not None else ""
-                done[key] = TimeoutException(f"{key}: not done after {timeout:g} s{because}")
+        left = deadline - time.monotonic()
+        if left <= 0:
+            done.update(running.give_up(timeout))
             break
-        pauses = [one.resume_at - now for one in running.values() if one.response is None]
-        client.poll(0 if advanced else max(0.0, min([deadline - now, *pauses])))
+        client.poll(min(left, idle_seconds))
     return {key: done[key] for key in flows}
 
 

@@ -46,6 +46,10 @@ from kafka.protocol.metadata import (
     MetadataResponse,
 )
 from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
@@ -61,6 +65,10 @@ from sparkrelay.client.group_heartbeat import ConsumerGroupHeartbeatRequest, Con
 from sparkrelay.client.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 __all__ = [
+    "AddOffsetsToTxnRequest",
+    "AddOffsetsToTxnResponse",
+    "AddPartitionsToTxnRequest",
+    "AddPartitionsToTxnResponse",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
     "ConsumerGroupHeartbeatRequest",

@@ -5,7 +5,7 @@ carries its producer id, epoch and sequence, so repeating it is harmless: the br
 of the first copy. What must be kept is the order within a partition: after a failure nothing more goes out for that
 partition until all its requests are back, then the failed batches go out again in their order. Each partition has at
 most one batch in a request (Kafka's rule) and at most five requests under way (the broker remembers five batches of a
-producer and partition).
+producer and partition). Where partitions must be added to a transaction first, their batches wait for that.
 
 Threading: everything happens inside ``send`` and ``flush``, on the client's thread.
 """
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error, error_name
 from sparkrelay.client.flows import Backoff
+from sparkrelay.client.joining import Joins
 from sparkrelay.client.produce_request import ProduceBatches
 from sparkrelay.errors import (
     KafkaException,
@@ -31,6 +32,7 @@ from sparkrelay.errors import (
 
 if TYPE_CHECKING:
     from sparkrelay.client.kafka_client import KafkaClient, Response
+    from sparkrelay.client.transaction_calls import ProducerIdentity
     from sparkrelay.types import TopicPartition
 
 __all__ = ["Acknowledged", "Producer", "Settled"]
@@ -52,6 +54,7 @@ _FENCED: Final = frozenset(
         ErrorCode.INVALID_TXN_STATE,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.TRANSACTION_ABORTABLE,
     }
 )
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
@@ -141,6 +144,15 @@ class Producer:
         self._client = client
         self._round = _Round()
         self._lanes: dict[str | None, str] = {}
+        self._joins = Joins(client)
+
+    def begin(self, identity: ProducerIdentity) -> None:
+        """Announce a transaction that is going to be written to, before its first batch of this round.
+
+        Only those need it whose partitions must be added (transaction version below 2); others may be announced too.
+        """
+        if identity.joins_by_request:
+            self._joins.begin(identity)
 
     def send(self, tp: TopicPartition, batch: Any, *, transactional_id: str | None) -> None:
         """Queue one record batch; it may go out at once. The buffer must not change before ``flush`` has returned.
@@ -213,6 +225,7 @@ class Producer:
         finally:
             # Also when interrupted: what is still under way must not count for the next transaction.
             self._round = _Round()
+            self._joins.forget()
         acknowledged = {
             tp: Acknowledged(p.first_offset, p.last_offset, p.records) for tp, p in this.partitions.items() if p.records
         }
@@ -231,6 +244,7 @@ class Producer:
         """
         now = time.monotonic()
         limit = self._client.config.max_request_size
+        joins_wait = self._join(this)
         while True:
             requests: dict[tuple[int, str | None], list[_Batch]] = {}
             leaderless: list[TopicPartition] = []
@@ -242,6 +256,8 @@ class Producer:
                     leaderless.append(tp)
                     continue
                 batch = partition.waiting[0]
+                if not self._joins.may_write(batch.transactional_id, tp):
+                    continue
                 group = requests.get((leader, batch.transactional_id))
                 if group is None:
                     connection = leader, self._lane(batch.transactional_id)
@@ -260,9 +276,17 @@ class Producer:
         if leaderless:
             self._find_leaders(this, leaderless, now)
         times = [p.retry_at for p in this.partitions.values() if p.waiting and p.retry_at > now]
+        times.append(now + min(joins_wait, self._join(this)))
         if leaderless:
             times.append(this.metadata_at)
         return min(times, default=float("inf"))
+
+    def _join(self, this: _Round) -> float:
+        """Add to transactions what is wanted; return for how long there is nothing to do about it."""
+        failed, idle_seconds = self._joins.step()
+        for transactional_id, error in failed.items():
+            self._doom(this, transactional_id, error)
+        return idle_seconds
 
     def _find_leaders(self, this: _Round, leaderless: list[TopicPartition], now: float) -> None:
         for tp in leaderless:
@@ -283,7 +307,12 @@ class Producer:
         for batch in batches:
             topics.setdefault(batch.tp.topic, {})[batch.tp.partition] = batch.data
         timeout_ms = self._client.config.request_timeout_ms
-        request = ProduceBatches(topics, transactional_id=transactional_id, timeout_ms=timeout_ms)
+        request = ProduceBatches(
+            topics,
+            transactional_id=transactional_id,
+            timeout_ms=timeout_ms,
+            joined=self._joins.has(transactional_id),
+        )
         lane = self._lane(transactional_id)
         response = self._client.send(request, node=leader, lane=lane)
         response.add_done_callback(lambda done: self._answered(this, (leader, lane), batches, done))
@@ -379,7 +408,8 @@ class Producer:
             if partition.idle():
                 continue
             for batch in [*partition.out, *partition.failed, *partition.waiting]:
-                because = f"; last error: {partition.last_error}" if partition.last_error is not None else ""
+                error = partition.last_error or self._joins.last_error(batch.transactional_id)
+                because = f"; last error: {error}" if error is not None else ""
                 this.failed.setdefault(
                     batch.transactional_id,
                     TimeoutException(f"records for {tp} were not all acknowledged within {timeout:g} s{because}"),

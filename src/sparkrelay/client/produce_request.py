@@ -33,21 +33,28 @@ class ProduceBatches:
         topics: for each topic name, for each partition, the encoded batch.
         transactional_id: whose transaction it is part of, or None.
         timeout_ms: how long the broker may wait for its replicas.
+        joined: the partitions were added to the transaction by request, so that writing must not do it.
     """
 
     API_KEY = 0
     name = "ProduceRequest"
-    max_version = TRANSACTION_V2_VERSION
 
     def __init__(
-        self, topics: Mapping[str, Mapping[int, Any]], *, transactional_id: str | None, timeout_ms: int
+        self,
+        topics: Mapping[str, Mapping[int, Any]],
+        *,
+        transactional_id: str | None,
+        timeout_ms: int,
+        joined: bool = False,
     ) -> None:
         self._topics = topics
         self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
         self.API_VERSION: int | None = None
         self.header: Any = None
-        self.min_version = 9 if transactional_id is None else TRANSACTION_V2_VERSION
+        implicit = transactional_id is not None and not joined
+        self.min_version = TRANSACTION_V2_VERSION if implicit else 9
+        self.max_version = TRANSACTION_V2_VERSION - 1 if joined else TRANSACTION_V2_VERSION
         # Where kafka.net looks for bounds of one request.
         self._min_version = self.min_version
         self._max_version = self.max_version

@@ -1,60 +1,41 @@
 """The driver's side of the tasks' transactions: open them, commit offsets into them, end them; all tasks at once.
 
-A task's producer id and epoch are lent to whichever worker writes for the task; workers only send Produce requests.
-This module speaks transaction version 2 only (Kafka 4.0, KIP-890): partitions and groups join a transaction when they
-are first written to, and ending it hands back the next epoch, under which sequences start at 0 again. An old epoch can
-then never write into a newer transaction, which is what makes lending safe.
+A task's producer id and epoch are lent to whichever worker writes for the task. An old epoch can never write into a
+newer transaction, which is what makes lending safe. Two protocols give that:
+
+- Transaction version 2 (Kafka 4.0, KIP-890): partitions and groups join a transaction by being written to, and ending
+  it hands back the next epoch, under which sequences start at 0 again.
+- Versions 0 and 1: workers add partitions (``joining``), the driver adds the group, and the epoch is renewed by
+  InitProducerId, after a commit as well. Kafka's own producer keeps it and lets sequences go on. Then a copy of an
+  EndTxn whose answer was lost, still in some connection's buffer, could end a later transaction; and whoever writes
+  next must know every sequence that the last ones used. One round trip a batch buys the same rule for all versions:
+  an epoch lasts one transaction.
+
+Which one a cluster speaks is asked whenever an id is opened, and stays with what was opened: brokers of a cluster
+whose version is raised go on taking the older requests.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from sparkrelay.client.broker_errors import ErrorCode, broker_error, is_retriable
-from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
-from sparkrelay.client.flows import Backoff, results, run_flow, run_flows
-from sparkrelay.client.messages import EndTxnRequest, InitProducerIdRequest, TxnOffsetCommitRequest
-from sparkrelay.errors import CommitFailedException, ProducerFencedException, SparkRelayError
+from sparkrelay.client.features import TRANSACTION_VERSION, finalized_features
+from sparkrelay.client.flows import results, run_flow, run_flows
+from sparkrelay.client.transaction_calls import GroupMember, ProducerIdentity, TransactionCalls
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from sparkrelay.client.flows import Flow
     from sparkrelay.client.kafka_client import KafkaClient
-    from sparkrelay.errors import KafkaException
+    from sparkrelay.errors import SparkRelayError
     from sparkrelay.types import TopicPartition
 
 __all__ = ["GroupMember", "ProducerIdentity", "TransactionCoordinator"]
 
 #: A broker works on one request of a connection at a time, and each of ours waits for its log: a few connections.
 _LANES: Final = 4
-#: The former transaction's markers are still being written: a matter of milliseconds, so do not wait for 100.
-_CONCURRENT_BACKOFF_S: Final = 0.005
-_FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-_NOT_A_MEMBER: Final = frozenset(
-    {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerIdentity:
-    """The right to write one transaction: who (transactional id), and which opening of it (producer id and epoch)."""
-
-    transactional_id: str
-    producer_id: int
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupMember:
-    """Membership under which offsets are committed; the default is nobody's, which classic groups accept."""
-
-    generation: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
-
 
 Outcome: TypeAlias = "ProducerIdentity | SparkRelayError"
 
@@ -72,7 +53,7 @@ class TransactionCoordinator:
     def __init__(self, client: KafkaClient, *, timeout: float = 60.0) -> None:
         self._client = client
         self._timeout = timeout
-        self._coordinators = CoordinatorCache(client)
+        self._calls = TransactionCalls(client)
 
     def init(self, transactional_ids: Collection[str], *, transaction_timeout_ms: int) -> dict[str, ProducerIdentity]:
         """Open transactional ids: fence whoever held them, abort what they left, get new epochs.
@@ -83,14 +64,14 @@ class TransactionCoordinator:
             SparkRelayError: the first failure; those that were opened may simply be opened again.
         """
         ids = tuple(dict.fromkeys(transactional_ids))
-        run_flow(
-            self._client,
-            f"finding the transaction coordinators of {len(ids)} ids",
-            self._coordinators.locate(CoordinatorKind.TRANSACTION, ids),
-            self._timeout,
+        if not ids:
+            return {}
+        version = run_flow(
+            self._client, f"preparing to open {len(ids)} transactional ids", self._prepare(ids), self._timeout
         )
         flows = {
-            name: self._init_one(name, transaction_timeout_ms, lane) for name, lane in zip(ids, _lanes(), strict=False)
+            name: self._calls.init(name, transaction_timeout_ms, lane, version=version)
+            for name, lane in zip(ids, _lanes(), strict=False)
         }
         return results(run_flows(self._client, flows, self._timeout))
 
@@ -116,181 +97,72 @@ class TransactionCoordinator:
             CommitFailedException nothing was ended: abort it. After ProducerFencedException the id is somebody else's.
             After TimeoutException the outcome is unknown: open it again and look.
         """
-        return self._end_all(offsets, group_id, member or GroupMember(), committed=True)
-
-    def abort(self, identities: Collection[ProducerIdentity]) -> dict[str, Outcome]:
-        """Abort each transaction; results as for ``commit``. One into which nothing was written may be aborted too."""
-        return self._end_all({identity: {} for identity in identities}, "", GroupMember(), committed=False)
-
-    # -- flows ------------------------------------------------------------------------------------------------------
-
-    def _end_all(
-        self,
-        offsets: Mapping[ProducerIdentity, Mapping[TopicPartition, int]],
-        group_id: str,
-        member: GroupMember,
-        *,
-        committed: bool,
-    ) -> dict[str, Outcome]:
         flows = {
-            identity.transactional_id: self._end_one(identity, positions, group_id, member, lane, committed=committed)
+            identity.transactional_id: self._commit_one(identity, positions, group_id, member or GroupMember(), lane)
             for (identity, positions), lane in zip(offsets.items(), _lanes(), strict=False)
         }
         return dict(run_flows(self._client, flows, self._timeout))
 
-    def _init_one(self, transactional_id: str, timeout_ms: int, lane: str) -> Flow[ProducerIdentity]:
-        backoff = Backoff(self._client.config)
-        while True:
-            answer = yield from self._ask(
-                CoordinatorKind.TRANSACTION,
-                transactional_id,
-                InitProducerIdRequest(
-                    transactional_id=transactional_id,
-                    transaction_timeout_ms=timeout_ms,
-                    producer_id=-1,
-                    producer_epoch=-1,
-                ),
-                lane,
-                backoff,
-            )
-            if not answer.error_code:
-                return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch)
-            yield from self._retry_or_raise(
-                CoordinatorKind.TRANSACTION,
-                transactional_id,
-                broker_error(answer.error_code, f"opening transactional.id {transactional_id}"),
-                answer.error_code,
-                backoff,
-            )
+    def abort(self, identities: Collection[ProducerIdentity], group_id: str) -> dict[str, Outcome]:
+        """Abort each transaction; results as for ``commit``. One into which nothing was written may be aborted too.
 
-    def _end_one(
+        Args:
+            identities: what to abort.
+            group_id: whose offsets would have been committed.
+        """
+        flows = {
+            identity.transactional_id: self._abort_one(identity, group_id, lane)
+            for identity, lane in zip(identities, _lanes(), strict=False)
+        }
+        return dict(run_flows(self._client, flows, self._timeout))
+
+    # -- flows ------------------------------------------------------------------------------------------------------
+
+    def _prepare(self, transactional_ids: Collection[str]) -> Flow[int]:
+        yield from self._calls.locate(transactional_ids)
+        features = yield from finalized_features(self._client)
+        return features.get(TRANSACTION_VERSION, 0)
+
+    def _commit_one(
         self,
         identity: ProducerIdentity,
         offsets: Mapping[TopicPartition, int],
         group_id: str,
         member: GroupMember,
         lane: str,
-        *,
-        committed: bool,
     ) -> Flow[ProducerIdentity]:
         if offsets:
-            yield from self._commit_offsets(identity, offsets, group_id, member, lane)
-        backoff = Backoff(self._client.config)
-        verb = "committing" if committed else "aborting"
-        what = f"{verb} the transaction of {identity.transactional_id} (epoch {identity.epoch})"
-        while True:
-            # Repeating it after a lost connection is safe: the coordinator knows the epoch it has just ended and gives
-            # the same answer again (KIP-890), so the outcome never stays unknown while the broker can be reached.
-            answer = yield from self._ask(
-                CoordinatorKind.TRANSACTION,
+            if identity.joins_by_request:
+                yield from self._calls.add_offsets(identity, group_id, lane)
+            yield from self._calls.commit_offsets(identity, offsets, group_id, member, lane)
+        following = yield from self._calls.end(identity, lane, committed=True)
+        if identity.joins_by_request:
+            following = yield from self._renew(identity, identity.epoch, lane)
+        return following
+
+    def _abort_one(self, identity: ProducerIdentity, group_id: str, lane: str) -> Flow[ProducerIdentity]:
+        if not identity.joins_by_request:
+            return (yield from self._calls.end(identity, lane, committed=False))
+        # Some worker of the failed try may still write, so EndTxn will not do: its markers carry the very epoch that is
+        # to be shut out. InitProducerId's carry the next one, but it aborts a new owner's transaction too, before it
+        # looks at the epoch. So the group is added first: who is fenced hears it from that, and whose transaction is
+        # open afterwards has its epoch fenced by the next one, which is then ours to give up for the one after it,
+        # however often the request must be repeated.
+        yield from self._calls.add_offsets(identity, group_id, lane)
+        return (yield from self._renew(identity, identity.epoch + 1, lane))
+
+    def _renew(self, identity: ProducerIdentity, newest: int, lane: str) -> Flow[ProducerIdentity]:
+        """Get a new epoch, unless there is a newer one than ``newest``."""
+        return (
+            yield from self._calls.init(
                 identity.transactional_id,
-                EndTxnRequest(
-                    transactional_id=identity.transactional_id,
-                    producer_id=identity.producer_id,
-                    producer_epoch=identity.epoch,
-                    committed=committed,
-                    min_version=5,
-                ),
+                identity.timeout_ms,
                 lane,
-                backoff,
+                version=identity.version,
+                expected=(identity.producer_id, newest),
             )
-            if not answer.error_code:
-                return ProducerIdentity(identity.transactional_id, answer.producer_id, answer.producer_epoch)
-            yield from self._retry_or_raise(
-                CoordinatorKind.TRANSACTION,
-                identity.transactional_id,
-                broker_error(answer.error_code, what),
-                answer.error_code,
-                backoff,
-            )
-
-    def _commit_offsets(
-        self,
-        identity: ProducerIdentity,
-        offsets: Mapping[TopicPartition, int],
-        group_id: str,
-        member: GroupMember,
-        lane: str,
-    ) -> Flow[None]:
-        backoff = Backoff(self._client.config)
-        what = f"committing offsets of group {group_id} in the transaction of {identity.transactional_id}"
-        while True:
-            answer = yield from self._ask(
-                CoordinatorKind.GROUP, group_id, _offsets_request(identity, offsets, group_id, member), lane, backoff
-            )
-            codes = {
-                (topic.name, part.partition_index): part.error_code
-                for topic in answer.topics
-                for part in topic.partitions
-                if part.error_code
-            }
-            if not codes:
-                return
-            # A fatal code must not hide behind a retriable one of another partition.
-            (topic, partition), code = min(codes.items(), key=lambda item: is_retriable(item[1]))
-            if code in _NOT_A_MEMBER:
-                raise CommitFailedException(
-                    f"{what}: group generation {member.generation} of member {member.member_id!r} is over "
-                    f"({ErrorCode(code).name}); abort the transaction"
-                )
-            error = broker_error(code, f"{what}, {topic}-{partition}")
-            yield from self._retry_or_raise(CoordinatorKind.GROUP, group_id, error, code, backoff)
-
-    def _ask(self, kind: CoordinatorKind, key: str, request: object, lane: str, backoff: Backoff) -> Flow[Any]:
-        """Send to a coordinator, found anew for each attempt if it moved or could not be reached."""
-        yield from self._coordinators.locate(kind, (key,))
-        while True:
-            response = self._client.send(request, node=self._coordinators.get(kind, key), lane=lane)
-            yield response
-            if response.error is None:
-                return response.result()
-            if not response.error.retriable:
-                raise response.error
-            self._coordinators.forget(kind, key)
-            yield backoff.next(response.error)
-            yield from self._coordinators.locate(kind, (key,))
-
-    def _retry_or_raise(
-        self, kind: CoordinatorKind, key: str, error: KafkaException, code: int, backoff: Backoff
-    ) -> Flow[None]:
-        if code in _FENCED:
-            raise ProducerFencedException(
-                f"{error}: another owner opened {key}, or it stayed open for longer than transaction.timeout.ms; "
-                "drop the task, or open it again if it is still ours"
-            )
-        if is_moved(code):
-            self._coordinators.forget(kind, key)
-        elif not is_retriable(code):
-            raise error
-        first = _CONCURRENT_BACKOFF_S if code == ErrorCode.CONCURRENT_TRANSACTIONS else None
-        yield backoff.next(error, first=first)
+        )
 
 
 def _lanes() -> Iterator[str]:
     return itertools.cycle(f"transactions-{i}" for i in range(_LANES))
-
-
-def _offsets_request(
-    identity: ProducerIdentity, offsets: Mapping[TopicPartition, int], group_id: str, member: GroupMember
-) -> object:
-    topics: dict[str, list[object]] = {}
-    for tp, offset in offsets.items():
-        topics.setdefault(tp.topic, []).append(
-            TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition(
-                partition_index=tp.partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
-            )
-        )
-    return TxnOffsetCommitRequest(
-        transactional_id=identity.transactional_id,
-        group_id=group_id,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.epoch,
-        generation_id=member.generation,
-        member_id=member.member_id,
-        group_instance_id=member.group_instance_id,
-        topics=[
-            TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=name, partitions=parts)
-            for name, parts in topics.items()
-        ],
-        min_version=5,
-    )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from sparkrelay.devkafka.folders import add_user, make_temporary, sweep
-from sparkrelay.devkafka.jars import kafka_classpath
+from sparkrelay.devkafka.jars import KAFKA_VERSION, kafka_classpath
 from sparkrelay.devkafka.ports import LOOPBACK, free_port, is_free
 from sparkrelay.devkafka.probe import answers
 from sparkrelay.devkafka.process import spawn_bound, spawn_detached
@@ -41,6 +41,8 @@ _PORT_ATTEMPTS = 3
 _LARGEST_HEAP_MB = 768
 _DATA = "kraft"
 _FORMAT = ("kafka.tools.StorageTool", "format")
+# KIP-890's transactions: every EndTxn hands back the next epoch. Since Kafka 4.0.
+_FEATURES = {"transaction.version": 2}
 
 _PORT_TAKEN = "Address already in use"
 _FOLDER_TAKEN = "Another broker uses this data folder: stop it, or name another folder."
@@ -70,6 +72,9 @@ class DevKafka:
         heap_mb: Heap of the broker's JVM in megabytes, at most 768: with what a JVM needs beside it that is 1 GB.
         server_properties: Broker settings that override ours, by Kafka's names.
         listeners: More doors than the plain one: with TLS or a login, or behind a proxy.
+        version: Version of Apache Kafka, such as ``3.9.1``; another than ours is fetched when first used.
+        features: Levels of features that new data is formatted with, such as ``{"transaction.version": 0}`` for a
+            cluster that was not upgraded all the way; they override ours. Kafka 3 takes none.
         detached: Leave the broker running when this process ends.
     """
 
@@ -82,6 +87,8 @@ class DevKafka:
         heap_mb: int = 512,
         server_properties: Mapping[str, str] | None = None,
         listeners: Sequence[Listener] = (),
+        version: str = KAFKA_VERSION,
+        features: Mapping[str, int] | None = None,
         detached: bool = False,
     ) -> None:
         if not 128 <= heap_mb <= _LARGEST_HEAP_MB:
@@ -93,6 +100,8 @@ class DevKafka:
         self._heap_mb = heap_mb
         self._overrides = dict(server_properties or {})
         self._listeners = tuple(listeners)
+        self._version = version
+        self._features = {**(_FEATURES if _major(version) >= 4 else {}), **(features or {})}
         self._detached = detached
         self._temporary = data_dir is None
         self._data_dir = Path(data_dir).absolute() if data_dir is not None else None
@@ -152,7 +161,7 @@ class DevKafka:
         """
         if self.running:
             return self
-        command = [require_java(), *self._jvm_options(), "-cp", kafka_classpath()]
+        command = [require_java(), *self._jvm_options(), "-cp", kafka_classpath(self._version)]
         fresh = self._port is None
         self._make_folders()
         try:
@@ -278,9 +287,9 @@ class DevKafka:
     def _format(self, command: list[str], settings: Path) -> None:
         # A leading dash would look like an option.
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
+        levels = [word for name, level in self._features.items() for word in ("--feature", f"{name}={level}")]
         run = subprocess.run(
-            # KIP-890's transactions: every EndTxn hands back the next epoch.
-            [*command, *_FORMAT, "-c", str(settings), "-t", cluster, "--feature", "transaction.version=2"],
+            [*command, *_FORMAT, "-c", str(settings), "-t", cluster, *levels],
             capture_output=True,
             text=True,
             check=False,
@@ -342,3 +351,10 @@ class DevKafka:
             self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()  # lets the watcher go, see launch.py
+
+
+def _major(version: str) -> int:
+    number = version.partition(".")[0]
+    if not number.isdigit():
+        raise DevKafkaException(f"version={version!r} is no version of Apache Kafka: give one such as {KAFKA_VERSION}.")
+    return int(number)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KAFKA_VERSION", "cache_dir", "kafka_classpath", "tools_classpath"]
 
+#: The version that is run unless another is asked for.
 KAFKA_VERSION = "4.3.1"
 _SCALA_VERSION = "2.13"
 # The broker logs through slf4j 1.7 and its Maven module brings no back end: without one its log is empty.
@@ -55,16 +56,19 @@ def cache_dir() -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "sparkrelay"
 
 
-def kafka_classpath() -> str:
+def kafka_classpath(version: str = KAFKA_VERSION) -> str:
     """Return the class path of the broker, resolving its jars the first time (about half a minute, 45 MB).
 
     Safe to call from several processes at once: one resolves, the others wait for it. A process that dies while
     resolving leaves nothing that looks finished.
 
+    Args:
+        version: Kafka's version; each has a folder of its own.
+
     Raises:
         DevKafkaException: The jars could not be resolved; the message ends with what Ivy said.
     """
-    return _classpath(_BROKER, cache_dir() / f"kafka-{KAFKA_VERSION}")
+    return _classpath(_BROKER, version, cache_dir() / f"kafka-{version}")
 
 
 def tools_classpath() -> str:
@@ -75,10 +79,10 @@ def tools_classpath() -> str:
     Raises:
         DevKafkaException: The jars could not be resolved; the message ends with what Ivy said.
     """
-    return _classpath(_TOOLS, cache_dir() / f"{_TOOLS}-{KAFKA_VERSION}")
+    return _classpath(_TOOLS, KAFKA_VERSION, cache_dir() / f"{_TOOLS}-{KAFKA_VERSION}")
 
 
-def _classpath(artifact: str, libs: Path) -> str:
+def _classpath(artifact: str, version: str, libs: Path) -> str:
     if not libs.is_dir():
         try:
             libs.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +92,7 @@ def _classpath(artifact: str, libs: Path) -> str:
             ) from error
         with _locked(libs.with_name(f"{libs.name}.lock")):
             if not libs.is_dir():
-                _resolve(artifact, libs)
+                _resolve(artifact, version, libs)
     return str(libs / "*")
 
 
@@ -99,11 +103,11 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _resolve(artifact: str, libs: Path) -> None:
+def _resolve(artifact: str, version: str, libs: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{libs.name}-", dir=libs.parent) as folder:
         work = Path(folder)
         module = work / "ivy.xml"
-        module.write_text(_IVY_MODULE.format(artifact=artifact, kafka=KAFKA_VERSION, slf4j=_SLF4J_VERSION))
+        module.write_text(_IVY_MODULE.format(artifact=artifact, kafka=version, slf4j=_SLF4J_VERSION))
         settings = os.environ.get("SPARKRELAY_IVY_SETTINGS")
         command = [require_java(), "-jar", str(_ivy_jar()), "-warn"]
         command += ["-settings", settings] if settings else []
@@ -115,11 +119,11 @@ def _resolve(artifact: str, libs: Path) -> None:
             said = run.stdout + run.stderr
         except subprocess.TimeoutExpired as error:
             raise DevKafkaException(
-                f"Resolving Apache Kafka {KAFKA_VERSION} with Ivy took more than {_RESOLVE_TIMEOUT_S} s. {_REMEDY}"
+                f"Resolving Apache Kafka {version} with Ivy took more than {_RESOLVE_TIMEOUT_S} s. {_REMEDY}"
             ) from error
         if run.returncode or not list(work.glob(f"libs/{artifact}-*.jar")):
             raise DevKafkaException(
-                f"Apache Kafka {KAFKA_VERSION} ({artifact}) could not be resolved by Ivy (exit {run.returncode}). "
+                f"Apache Kafka {version} ({artifact}) could not be resolved by Ivy (exit {run.returncode}). "
                 f"{_REMEDY} Ivy said:\n{said[-2000:].strip()}"
             )
         (work / "libs").rename(libs)  # atomic: the folder is there whole or not at all

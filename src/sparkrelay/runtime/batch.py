@@ -173,7 +173,7 @@ class BatchRunner:
     ) -> None:
         """Abort every transaction of the batch, then decide for each task: open again, run again, or give up."""
         identities = [task.identity for task, _ in work.values() if task.identity is not None]
-        answers = self._transactions.abort(identities)
+        answers = self._transactions.abort(identities, self._group_id)
         # Fenced is no failure of the instance: it slept, say, and others have its tasks. What comes next tells.
         mends = failed is None or isinstance(failed, ProducerFencedException) or _worth_another_try(failed)
         fatal = None if mends else failed

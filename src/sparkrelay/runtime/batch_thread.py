@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import KafkaException, TimeoutException, UnknownTopicException, WakeupException
+from sparkrelay.runtime.batch_limit import BatchLimit
 from sparkrelay.runtime.task import plan_ranges, require_inputs
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class BatchThread:
         self._backoff = _SHORTEST_BACKOFF
         #: Seconds to wait for the inputs' ends: short, so that a silent broker is soon told of, longer for a slow one.
         self._patience = self._shortest_patience = min(_SHORTEST_PATIENCE, config.default_api_timeout_ms / 1000)
+        self._limit = BatchLimit(config.max_batch_records, config.transaction_timeout_ms, config.max_batch_retries)
         #: When the next micro-batch may start.
         self._due = 0.0
         self._failure: Exception | None = None
@@ -146,6 +148,7 @@ class BatchThread:
         self._due = time.monotonic() + self._config.commit_interval_ms / 1000
         outcome = self._batches.run(self._plans, work, self._in_service.sink_partitions)
         self._progress.batch(work, outcome, listed_seconds=listed)
+        self._limit.note(outcome)
         if outcome.again:
             self._look_at_topics(tasks)
         return outcome
@@ -181,7 +184,7 @@ class BatchThread:
             task.changelog_next.update(
                 {p: max(ends[p], task.changelog_next.get(p, 0)) for p in task.changelogs.values()}
             )
-            ranges = task.unfinished or plan_ranges(task.positions, ends, self._config.max_batch_records)
+            ranges = task.unfinished or plan_ranges(task.positions, ends, self._limit.records)
             if ranges:
                 work[task.id] = task, ranges
         self._progress.lags(tasks, ends)

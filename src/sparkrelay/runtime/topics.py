@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from sparkrelay.client.admin import LATEST, Admin, TopicSpec
+from sparkrelay.client.features import TRANSACTION_VERSION
 from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.changes import changed_topics, new_stores
 from sparkrelay.runtime.layout import lay_out
@@ -40,13 +41,16 @@ class Topics:
         self._admin.interrupt()
 
     def check_broker(self) -> None:
-        """Make sure that the broker's transactions are what exactly-once needs.
-
-        Raises:
-            UnsupportedVersionException: they are older; the message has the remedy.
-        """
+        """Say it where the cluster's transactions are of the older kind, which costs more requests."""
         with self._lock:
-            self._admin.require_transactions_v2()
+            level = self._admin.features().get(TRANSACTION_VERSION, 0)
+        if level < 2:
+            log.info(
+                "the cluster has transaction.version=%d: exactly once by the older protocol, with more requests a "
+                "batch. With brokers of Kafka 4.0 or newer, 'kafka-features.sh --bootstrap-server HOST:PORT upgrade "
+                "--feature transaction.version=2' saves them; it may be done while instances run",
+                level,
+            )
 
     def layout(self) -> Layout:
         """Return tasks and internal topics by what the broker has now.

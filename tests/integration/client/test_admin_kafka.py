@@ -8,7 +8,6 @@ from sparkrelay.errors import (
     OffsetOutOfRangeException,
     TimeoutException,
     UnknownTopicException,
-    UnsupportedVersionException,
 )
 from sparkrelay.types import TopicPartition
 
@@ -81,15 +80,8 @@ def test_committed_offsets_are_those_of_other_clients_too(admin, make_topic, kaf
     assert admin.committed_offsets(group, partitions) == {partitions[0]: 7, partitions[2]: 0}
 
 
-def test_transactions_of_version_2_are_there(admin):
+def test_the_clusters_features(admin):
     assert admin.features()["transaction.version"] == 2
-    admin.require_transactions_v2()
-
-
-def test_a_cluster_without_them_is_refused_with_the_remedy(admin, monkeypatch):
-    monkeypatch.setattr(admin, "features", lambda: {"transaction.version": 1})
-    with pytest.raises(UnsupportedVersionException, match=r"transaction.version=1; SparkRelay needs 2.*kafka-features"):
-        admin.require_transactions_v2()
 
 
 def test_no_broker_is_a_timeout_that_says_so(connected):

@@ -1,8 +1,9 @@
-"""The transaction protocol on a real broker: lent producer ids, fencing, retries, restarts."""
+"""The transaction protocol on real brokers of every kind: lent producer ids, fencing, retries, restarts."""
 
-import json
+import pickle
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -22,6 +23,41 @@ from sparkrelay.types import TopicPartition
 pytestmark = pytest.mark.integration
 TIMEOUT_MS = 60_000
 
+#: Feature levels that were not raised after an upgrade, and an older Kafka. Before 3.6 leaders did not ask the
+#: coordinator whether a partition is in a transaction: one is as those were.
+BROKERS = {
+    "version 2": None,
+    "version 1": {"features": {"transaction.version": 1}},
+    "version 0": {
+        "features": {"transaction.version": 0},
+        "server_properties": {"transaction.partition.verification.enable": "false"},
+    },
+    "Kafka 3.9": {"version": "3.9.1"},
+}
+
+
+#: One of either kind each time; the others speak the same protocol, and Kafka 3.9 must be fetched first.
+ALWAYS = {"version 2", "version 0"}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, marks=() if kind in ALWAYS else pytest.mark.long) for kind in BROKERS],
+)
+def broker_kind(request):
+    return BROKERS[request.param]
+
+
+@pytest.fixture(scope="module")
+def kafka(kafka, broker_kind):
+    from sparkrelay.devkafka import DevKafka
+
+    if broker_kind is None:
+        yield kafka
+        return
+    with DevKafka(heap_mb=384, **broker_kind) as broker:
+        yield broker
+
 
 def open_one(transactions, name):
     return transactions.init([name], transaction_timeout_ms=TIMEOUT_MS)[name]
@@ -29,39 +65,48 @@ def open_one(transactions, name):
 
 def write(client, tp, data, identity):
     producer = Producer(client)
+    producer.begin(identity)
+    producer.send(tp, data, transactional_id=identity.transactional_id)
+    return producer.flush(30)
+
+
+def write_late(client, tp, data, identity):
+    """Write as a worker does that had its partition added, and was paused before it wrote."""
+    producer = Producer(client)
+    producer.begin(identity)
+    if identity.joins_by_request:
+        producer._joins._transactions[identity.transactional_id].members.add(tp)
     producer.send(tp, data, transactional_id=identity.transactional_id)
     return producer.flush(30)
 
 
 # In a process of its own: write under a producer id that somebody else opened.
 LENT_WRITER = """
-import json, sys
+import pickle, sys
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
-from sparkrelay.client.kafka_client import Response
 from sparkrelay.client.produce import Producer
-from sparkrelay.types import TopicPartition
 
-servers, topic, partition, batch, transactional_id = json.load(sys.stdin)
+servers, tp, batch, identity = pickle.load(sys.stdin.buffer)
 with KafkaClient(ClientConfig(bootstrap_servers=servers)) as client:
     client.bootstrap(30)
     producer = Producer(client)
-    producer.send(TopicPartition(topic, partition), bytes.fromhex(batch), transactional_id=transactional_id)
+    producer.begin(identity)
+    producer.send(tp, batch, transactional_id=identity.transactional_id)
     print(sum(done.records for done in producer.flush(30).values()))
 """
 
 
 def write_in_another_process(kafka, tp, data, identity):
-    order = [kafka.bootstrap_servers, *tp, bytes(data).hex(), identity.transactional_id]
+    order = kafka.bootstrap_servers, tp, bytes(data), identity
     done = subprocess.run(
         [sys.executable, "-c", LENT_WRITER],
-        input=json.dumps(order),
+        input=pickle.dumps(order),
         capture_output=True,
-        text=True,
         timeout=90,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stderr.decode()
     return int(done.stdout)
 
 
@@ -79,7 +124,7 @@ def test_two_processes_write_under_one_producer_id_and_a_third_commits(
     assert admin.list_offsets({tp: LATEST}) == {tp: 0}
     assert admin.list_offsets({tp: LATEST}, read_committed=False) == {tp: 3}
     following = transactions.commit({identity: {position: 42}}, out)[out]
-    assert following == ProducerIdentity(out, identity.producer_id, identity.epoch + 1)
+    assert following == replace(identity, epoch=identity.epoch + 1)
     assert [value for *_, value in consumed(out)] == [b"a", b"b", b"c", b"d"]
     assert admin.committed_offsets(out, [position]) == {position: 42}
     assert admin.list_offsets({tp: LATEST}) == {tp: 4}  # three records and a marker
@@ -107,10 +152,10 @@ def test_opening_an_id_again_fences_its_former_holder_and_aborts_what_it_left(
     assert new.epoch > old.epoch or new.producer_id != old.producer_id
     # What was left is decided when init returns, so ends that are listed now are final.
     assert admin.list_offsets({tp: LATEST}) == admin.list_offsets({tp: LATEST}, read_committed=False)
-    with pytest.raises(ProducerFencedException, match=f"epoch {old.epoch} of {topic}"):
+    with pytest.raises(ProducerFencedException, match=rf"{topic}.*epoch {old.epoch}\b|epoch {old.epoch} of {topic}"):
         write(client, tp, batch(["zombie"], old, sequence=1), old)
     assert isinstance(transactions.commit({old: {tp: 1}}, topic)[topic], ProducerFencedException)
-    assert isinstance(transactions.abort([old])[topic], ProducerFencedException)
+    assert isinstance(transactions.abort([old], topic)[topic], ProducerFencedException)
     write(client, tp, batch(["mine"], new), new)
     transactions.commit({new: {tp: 1}}, topic)
     assert [value for *_, value in consumed(topic)] == [b"mine"]
@@ -140,11 +185,102 @@ def test_an_aborted_transaction_is_written_again_under_the_new_epoch(
     tp = TopicPartition(topic, 0)
     identity = open_one(transactions, topic)
     write(client, tp, batch(["x", "y"], identity), identity)
-    identity = transactions.abort([identity])[topic]
+    identity = transactions.abort([identity], topic)[topic]
     write(client, tp, batch(["x", "y"], identity), identity)
     assert isinstance(transactions.commit({identity: {tp: 2}}, topic)[topic], ProducerIdentity)
     assert [value for *_, value in consumed(topic)] == [b"x", b"y"]
     assert admin.committed_offsets(topic, [tp]) == {tp: 2}
+
+
+@pytest.mark.parametrize("sequence", [0, 1], ids=["nothing written before", "something written before"])
+def test_a_worker_of_an_aborted_try_that_wakes_up_late_writes_nothing(
+    client, transactions, make_topic, consumed, batch, admin, sequence
+):
+    topic = make_topic("asleep")
+    tp = TopicPartition(topic, 0)
+    old = open_one(transactions, topic)
+    if old.joins_by_request:
+        from sparkrelay.client.flows import run_flow
+
+        run_flow(client, "joining", transactions._calls.add_partitions(old, [tp], "lane"), 30)
+    if sequence:
+        write(client, tp, batch(["failed"], old), old)
+    new = transactions.abort([old], topic)[topic]
+    assert isinstance(new, ProducerIdentity)
+    if old.joins_by_request or sequence:
+        # Its partition was in the transaction, so it heard of the abort; the next transaction has not written yet.
+        with pytest.raises(ProducerFencedException, match="may no longer write"):
+            write_late(client, tp, batch(["late"], old, sequence=sequence), old)
+    write(client, tp, batch(["again"], new), new)
+    with pytest.raises(ProducerFencedException, match="may no longer write"):
+        write_late(client, tp, batch(["later"], old, sequence=sequence + 1), old)
+    transactions.commit({new: {tp: 1}}, topic)
+    assert [value for *_, value in consumed(topic)] == [b"again"]
+    assert admin.list_offsets({tp: LATEST}) == admin.list_offsets({tp: LATEST}, read_committed=False)
+
+
+def test_a_new_owner_shuts_out_a_worker_that_wakes_up_late(client, transactions, make_topic, consumed, batch, admin):
+    topic = make_topic("stolen")
+    tp = TopicPartition(topic, 0)
+    old = open_one(transactions, topic)
+    write(client, tp, batch(["left"], old), old)
+    new = open_one(transactions, topic)
+    with pytest.raises(ProducerFencedException, match="may no longer write"):
+        write_late(client, tp, batch(["late"], old, sequence=1), old)
+    assert isinstance(transactions.abort([old], topic)[topic], ProducerFencedException)
+    write(client, tp, batch(["mine"], new), new)
+    # Also in the middle of its transaction.
+    assert isinstance(transactions.abort([old], topic)[topic], ProducerFencedException)
+    assert isinstance(transactions.commit({old: {tp: 9}}, topic)[topic], ProducerFencedException)
+    assert isinstance(transactions.commit({new: {tp: 1}}, topic)[topic], ProducerIdentity)
+    assert [value for *_, value in consumed(topic)] == [b"mine"]
+    assert admin.committed_offsets(topic, [tp]) == {tp: 1}
+
+
+def test_who_was_fenced_and_is_the_owner_still_opens_again(client, transactions, make_topic, consumed, batch):
+    topic = make_topic("reopened")
+    tp = TopicPartition(topic, 0)
+    mine = open_one(transactions, topic)
+    write(client, tp, batch(["undone"], mine), mine)
+    open_one(transactions, topic)  # somebody who believed to be the owner
+    assert isinstance(transactions.commit({mine: {tp: 1}}, topic)[topic], ProducerFencedException)
+    mine = open_one(transactions, topic)
+    write(client, tp, batch(["done"], mine), mine)
+    assert isinstance(transactions.commit({mine: {tp: 1}}, topic)[topic], ProducerIdentity)
+    assert [value for *_, value in consumed(topic)] == [b"done"]
+
+
+def test_hundreds_of_transactions_are_in_flight_at_once(
+    client, transactions, make_topic, consumed, batch, admin, wait_until
+):
+    topic, source = make_topic("hundreds", partitions=30), make_topic("inputs", partitions=300)
+    tasks = {f"{topic}-{n}": n for n in range(300)}
+    identities = transactions.init(tasks, transaction_timeout_ms=TIMEOUT_MS)
+    for turn in range(3):
+        producer = Producer(client)
+        for name, n in tasks.items():
+            producer.begin(identities[name])
+            # Ten transactions share each partition, and each writes to two.
+            for partition in {n % 30, (n + 7) % 30}:
+                tp = TopicPartition(topic, partition)
+                producer.send(tp, batch([f"{turn} {n}"], identities[name]), transactional_id=name)
+        assert not producer.settle(60).failed
+        if turn == 1:
+            done = transactions.abort(identities.values(), topic)
+        else:
+            offsets = {identities[name]: {TopicPartition(source, n): turn + 1} for name, n in tasks.items()}
+            done = transactions.commit(offsets, topic)
+        assert [one for one in done.values() if not isinstance(one, ProducerIdentity)] == []
+        identities = done
+    everywhere = {TopicPartition(topic, p): LATEST for p in range(30)}
+    wait_until(
+        lambda: admin.list_offsets(everywhere) == admin.list_offsets(everywhere, read_committed=False), "no markers"
+    )
+    assert sorted(value.decode() for *_, value in consumed(topic)) == sorted(
+        2 * [f"{turn} {n}" for turn in (0, 2) for n in range(300)]
+    )
+    committed = admin.committed_offsets(topic, [TopicPartition(source, n) for n in range(300)])
+    assert set(committed.values()) == {3}
 
 
 def test_aborting_forgets_the_offsets_too(transactions, make_topic, admin, client):
@@ -153,8 +289,11 @@ def test_aborting_forgets_the_offsets_too(transactions, make_topic, admin, clien
     identity = open_one(transactions, topic)
     from sparkrelay.client.flows import run_flow
 
-    run_flow(client, "offsets", transactions._commit_offsets(identity, {tp: 9}, topic, GroupMember(), "lane"), 30)
-    transactions.abort([identity])
+    calls = transactions._calls
+    if identity.joins_by_request:
+        run_flow(client, "group", calls.add_offsets(identity, topic, "lane"), 30)
+    run_flow(client, "offsets", calls.commit_offsets(identity, {tp: 9}, topic, GroupMember(), "lane"), 30)
+    transactions.abort([identity], topic)
     assert admin.committed_offsets(topic, [tp]) == {}
 
 
@@ -173,9 +312,9 @@ def test_an_empty_transaction_may_be_aborted_but_not_committed(transactions, mak
     refused = transactions.commit({identity: {}}, topic)[topic]
     assert isinstance(refused, BrokerResponseException)
     assert refused.name == "INVALID_TXN_STATE"
-    following = transactions.abort([identity])[topic]
+    following = transactions.abort([identity], topic)[topic]
     assert isinstance(following, ProducerIdentity)
-    assert isinstance(transactions.abort([following])[topic], ProducerIdentity)
+    assert isinstance(transactions.abort([following], topic)[topic], ProducerIdentity)
 
 
 def test_many_tasks_are_committed_together_and_one_zombie_stops_nobody(
@@ -188,6 +327,7 @@ def test_many_tasks_are_committed_together_and_one_zombie_stops_nobody(
     producer = Producer(client)
     for p, name in enumerate(names):
         if p != 3:
+            producer.begin(identities[name])
             producer.send(TopicPartition(topic, p), batch([name], identities[name]), transactional_id=name)
     assert all(a == Acknowledged(0, 0, 1) for a in producer.flush(30).values())
     done = transactions.commit({identities[name]: {TopicPartition(topic, p): p} for p, name in enumerate(names)}, topic)
@@ -196,7 +336,7 @@ def test_many_tasks_are_committed_together_and_one_zombie_stops_nobody(
     assert [p for p, *_ in consumed(topic)] == [0, 1, 2, 4, 5, 6, 7]
     committed = admin.committed_offsets(topic, [TopicPartition(topic, p) for p in range(8)])
     assert set(committed) == {TopicPartition(topic, p) for p in range(8) if p != 3}
-    assert isinstance(transactions.abort([stolen])[names[3]], ProducerIdentity)
+    assert isinstance(transactions.abort([stolen], topic)[names[3]], ProducerIdentity)
 
 
 def test_a_generation_that_is_over_commits_nothing_and_can_be_aborted(
@@ -215,7 +355,7 @@ def test_a_generation_that_is_over_commits_nothing_and_can_be_aborted(
         assert isinstance(
             transactions.commit({identity: {tp: 1}}, topic, member=stranger)[topic], CommitFailedException
         )
-        identity = transactions.abort([identity])[topic]
+        identity = transactions.abort([identity], topic)[topic]
         # Without a member the transactional id alone fences, also while the group has members.
         assert isinstance(transactions.commit({identity: {tp: 2}}, topic)[topic], ProducerIdentity)
     finally:
@@ -223,7 +363,17 @@ def test_a_generation_that_is_over_commits_nothing_and_can_be_aborted(
     assert admin.committed_offsets(topic, [tp]) == {tp: 2}
 
 
-@pytest.mark.parametrize("lost", ["EndTxnRequest", "TxnOffsetCommitRequest", "InitProducerIdRequest"])
+LOSABLE = [
+    "InitProducerIdRequest",
+    "AddPartitionsToTxnRequest",
+    "AddOffsetsToTxnRequest",
+    "TxnOffsetCommitRequest",
+    "EndTxnRequest",
+    "renewal",
+]
+
+
+@pytest.mark.parametrize("lost", LOSABLE)
 @pytest.mark.parametrize("verb", ["commit", "abort"])
 def test_an_answer_that_is_lost_is_asked_for_again(
     client, transactions, make_topic, batch, consumed, admin, lost, verb
@@ -231,10 +381,11 @@ def test_an_answer_that_is_lost_is_asked_for_again(
     topic = make_topic("lost")
     tp = TopicPartition(topic, 0)
     send, dropped = client.send, []
+    expected = lost
 
     def send_and_lose_the_answer(request, **where):
         response = send(request, **where)
-        if request.name != lost or dropped:
+        if request.name != expected or dropped:
             return response
         client.wait([response], 30)
         assert response.error is None
@@ -245,13 +396,24 @@ def test_an_answer_that_is_lost_is_asked_for_again(
 
     client.send = send_and_lose_the_answer
     identity = open_one(transactions, topic)
+    if lost == "renewal":
+        expected = "InitProducerIdRequest"
     write(client, tp, batch(["x"], identity), identity)
     if verb == "commit":
         following = transactions.commit({identity: {tp: 1}}, topic)[topic]
     else:
-        following = transactions.abort([identity])[topic]
-    assert following == ProducerIdentity(topic, identity.producer_id, identity.epoch + 1)
-    assert bool(dropped) == (verb == "commit" or lost != "TxnOffsetCommitRequest")
+        following = transactions.abort([identity], topic)[topic]
+    assert isinstance(following, ProducerIdentity)
+    assert following.epoch > identity.epoch
+    older, aborts = identity.joins_by_request, verb == "abort"
+    sent = {
+        "AddPartitionsToTxnRequest": older,
+        "AddOffsetsToTxnRequest": older,
+        "TxnOffsetCommitRequest": not aborts,
+        "EndTxnRequest": not (older and aborts),
+        "renewal": older,
+    }
+    assert bool(dropped) == sent.get(lost, True)
     assert [value for *_, value in consumed(topic)] == ([b"x"] if verb == "commit" else [])
     assert admin.committed_offsets(topic, [tp]) == ({tp: 1} if verb == "commit" else {})
     write(client, tp, batch(["y"], following), following)
@@ -263,7 +425,7 @@ def test_records_the_topic_refuses_are_named_with_their_size(client, transaction
     identity = open_one(transactions, topic)
     with pytest.raises(RecordTooLargeException, match=rf"bytes\) to {topic}-0: MESSAGE_TOO_LARGE"):
         write(client, TopicPartition(topic, 0), batch(["x" * 2000], identity), identity)
-    assert isinstance(transactions.abort([identity])[topic], ProducerIdentity)
+    assert isinstance(transactions.abort([identity], topic)[topic], ProducerIdentity)
 
 
 def test_a_batch_sent_twice_is_written_once(client, transactions, make_topic, consumed, batch):
@@ -285,12 +447,12 @@ def test_records_outside_transactions(client, make_topic, consumed, batch):
     assert [value for *_, value in consumed(topic)] == [b"a", b"b", b"c"]
 
 
-def test_a_broker_that_restarts_in_the_middle_loses_and_doubles_nothing(connected, batch):
+def test_a_broker_that_restarts_in_the_middle_loses_and_doubles_nothing(connected, batch, broker_kind):
     from confluent_kafka import Consumer
 
     from sparkrelay.devkafka import DevKafka
 
-    with DevKafka(heap_mb=384) as broker:
+    with DevKafka(heap_mb=384, **(broker_kind or {})) as broker:
         client = connected(broker.bootstrap_servers)
         Admin(client).create_topics({"t": TopicSpec(1)})
         transactions, tp = TransactionCoordinator(client, timeout=90), TopicPartition("t", 0)
@@ -299,13 +461,14 @@ def test_a_broker_that_restarts_in_the_middle_loses_and_doubles_nothing(connecte
         broker.kill()
         broker.start()
         producer = Producer(client)
+        producer.begin(identity)
         for sequence in range(1, 9):
             producer.send(tp, batch([f"after {sequence}"], identity, sequence=sequence), transactional_id="tx")
         producer.flush(60)
         broker.kill()
         broker.start()
         following = transactions.commit({identity: {tp: 9}}, "g")["tx"]
-        assert following == ProducerIdentity("tx", identity.producer_id, identity.epoch + 1)
+        assert following == replace(identity, epoch=identity.epoch + 1)
         assert Admin(client, timeout=60).committed_offsets("g", [tp]) == {tp: 9}
         consumer = Consumer(
             {"bootstrap.servers": broker.bootstrap_servers, "group.id": "r", "auto.offset.reset": "earliest"}

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.produce import Acknowledged, Producer
+from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.errors import (
     BrokerResponseException,
     DisconnectException,
@@ -244,3 +245,108 @@ def test_whatever_fails_each_record_is_written_once_and_in_order(scripted, fault
     acknowledged = producer.flush(20)
     assert acknowledged == {tp: Acknowledged(0, n - 1, n) for tp, n in totals.items()}
     assert dict(leader.log.items()) == {tp: list(range(n)) for tp, n in totals.items()}
+
+
+# -- transactions whose partitions are added by request --------------------------------------------------------------
+
+OLDER = ProducerIdentity("tx", 9, 3, version=0)
+
+
+class Joinable(Leader):
+    """A leader that refuses what was not added; `refusals` are error codes to answer to adding first."""
+
+    def __init__(self, refusals=(), faults=lambda kind: None):
+        super().__init__(faults)
+        self.refusals = list(refusals)
+        self.members = set()
+        self.asked = []
+
+    def __call__(self, request, node):
+        if request.name == "FindCoordinatorRequest":
+            found = [SimpleNamespace(key=k, node_id=5, error_code=0) for k in request.coordinator_keys]
+            return SimpleNamespace(coordinators=found)
+        if request.name != "AddPartitionsToTxnRequest":
+            return super().__call__(request, node)
+        topics = [(t.name, p) for t in request.v3_and_below_topics for p in t.partitions]
+        self.asked.append(topics)
+        code = self.refusals.pop(0) if self.refusals else 0
+        if isinstance(code, Exception):
+            return code
+        if not code:
+            self.members |= {TopicPartition(*where) for where in topics}
+        return SimpleNamespace(
+            results_by_topic_v3_and_below=[
+                SimpleNamespace(
+                    name=name, results_by_partition=[SimpleNamespace(partition_index=p, partition_error_code=code)]
+                )
+                for name, p in topics
+            ]
+        )
+
+    def append(self, tp, data):
+        assert tp in self.members, f"{tp} was written to before it was added"
+        return super().append(tp, data)
+
+
+def make_joining(scripted, leader):
+    client, producer = make(scripted, leader)
+    client.metadata._brokers = {5: None}
+    return producer
+
+
+@pytest.mark.parametrize("refusals", [[], [51, 51], [14], [16, 15], [DisconnectException("gone")]])
+def test_partitions_are_added_before_they_are_written_to(scripted, refusals):
+    leader = Joinable(refusals)
+    producer = make_joining(scripted, leader)
+    producer.begin(OLDER)
+    for sequence in range(3):
+        for tp in (A, B, C):
+            producer.send(tp, batch(sequence), transactional_id="tx")
+    assert {tp: done.records for tp, done in producer.flush(5).items()} == {A: 3, B: 3, C: 3}
+    assert len(leader.asked) <= len(refusals) + 2, "what is sent while one request is out travels together"
+    assert {r._max_version for r in leader.requests} == {11}
+
+
+def test_each_round_adds_its_partitions_anew(scripted):
+    leader = Joinable()
+    producer = make_joining(scripted, leader)
+    for sequence in range(2):
+        leader.members.clear()
+        producer.begin(OLDER)
+        producer.send(A, batch(sequence), transactional_id="tx")
+        producer.flush(5)
+    assert len(leader.asked) == 2
+
+
+@pytest.mark.parametrize(("code", "error"), [(90, ProducerFencedException), (47, ProducerFencedException), (48, None)])
+def test_a_transaction_that_takes_no_partitions_fails_at_once_and_alone(scripted, code, error):
+    leader = Joinable([code])
+    producer = make_joining(scripted, leader)
+    producer.begin(OLDER)
+    producer.send(A, batch(0), transactional_id="tx")
+    leader.members.add(B)
+    producer.send(B, batch(0), transactional_id="newer")
+    # Nobody waits for time to run out: an hour would be over before the test.
+    settled = producer.settle(3600)
+    assert type(settled.failed.pop("tx")) is (error or BrokerResponseException)
+    assert settled.failed == {}
+    assert settled.acknowledged == {B: Acknowledged(0, 0, 1)}
+    assert leader.log.keys() == {B}
+
+
+def test_partitions_that_cannot_be_added_in_time_say_why(scripted):
+    producer = make_joining(scripted, Joinable([51] * 10_000))
+    producer.begin(OLDER)
+    producer.send(A, batch(0), transactional_id="tx")
+    with pytest.raises(TimeoutException, match="last error: adding t-0 to the transaction of tx .*CONCURRENT_TRANS"):
+        producer.flush(0.2)
+
+
+def test_what_needs_no_request_sends_none(scripted):
+    leader = Joinable()
+    leader.members.add(A)
+    producer = make_joining(scripted, leader)
+    producer.begin(ProducerIdentity("tx", 9, 3))
+    producer.send(A, batch(0), transactional_id="tx")
+    assert producer.flush(5) == {A: Acknowledged(0, 0, 1)}
+    assert leader.asked == []

@@ -24,10 +24,16 @@ IN = TopicPartition("in", 0)
 
 
 class Cluster:
-    """Coordinates by `homes` (key -> broker); `codes[api]` are error codes to give first, one a request."""
+    """Coordinates by `homes` (key -> broker); `codes[api]` are error codes to give first, one a request.
 
-    def __init__(self, homes, **codes):
+    `version` is its transaction.version; below 2 it keeps epochs as Kafka's coordinator does.
+    """
+
+    def __init__(self, homes, version=2, **codes):
         self.homes = homes
+        self.version = version
+        #: What is open below version 2: transactional id -> what was added to it.
+        self.open = {}
         self.codes = {api: list(found) for api, found in codes.items()}
         self.asked = Counter()
         self.epochs = {}
@@ -49,13 +55,34 @@ class Cluster:
         ]
         return SimpleNamespace(coordinators=found)
 
+    def ApiVersions(self, request, node, code):
+        level = SimpleNamespace(name="transaction.version", max_version_level=self.version)
+        return SimpleNamespace(finalized_features=[level] if self.version else None)
+
     def InitProducerId(self, request, node, code):
         name = request.transactional_id
         if not code and node != self.homes[name]:
             code = 16
+        if not code and self.open.pop(name, None) is not None:
+            # Below version 2: what is open is aborted, under the next epoch, whoever asks.
+            self.epochs[name] += 1
+            self.ended.append((name, False))
+            code = 51
+        if not code and request.producer_epoch not in {-1, self.epochs.get(name, -1)}:
+            code = 90
         if not code:
             self.epochs[name] = self.epochs.get(name, -1) + 1
         return SimpleNamespace(error_code=code, producer_id=7, producer_epoch=self.epochs.get(name, -1))
+
+    def AddOffsetsToTxn(self, request, node, code):
+        name = request.transactional_id
+        if not code and node != self.homes[name]:
+            code = 16
+        if not code and request.producer_epoch != self.epochs[name]:
+            code = 90
+        if not code:
+            self.open.setdefault(name, set()).add(request.group_id)
+        return SimpleNamespace(error_code=code)
 
     def TxnOffsetCommit(self, request, node, code):
         part = SimpleNamespace(
@@ -68,6 +95,7 @@ class Cluster:
             code = 16
         if not code:
             self.ended.append((request.transactional_id, request.committed))
+            self.open.pop(request.transactional_id, None)
         return SimpleNamespace(error_code=code, producer_id=7, producer_epoch=request.producer_epoch + 1)
 
 
@@ -85,7 +113,7 @@ def test_all_ids_are_found_with_one_request_and_opened(make):
     cluster = Cluster({f"t{i}": i % 3 for i in range(9)})
     opened = make(cluster).init([f"t{i}" for i in range(9)], transaction_timeout_ms=1)
     assert opened["t4"] == ProducerIdentity("t4", 7, 0)
-    assert cluster.asked == {"FindCoordinator": 1, "InitProducerId": 9}
+    assert cluster.asked == {"FindCoordinator": 1, "ApiVersions": 1, "InitProducerId": 9}
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 51, 7, DisconnectException("gone")])
@@ -153,7 +181,7 @@ def test_offsets_that_were_refused_leave_the_transaction_open(make):
     failed = transactions.commit({identity: {IN: 1}}, "g")["t"]
     assert "abort the transaction" in str(failed)
     assert cluster.asked["EndTxn"] == 0
-    assert transactions.abort([identity])["t"].epoch == 1
+    assert transactions.abort([identity], "g")["t"].epoch == 1
     assert cluster.ended == [("t", False)]
 
 
@@ -177,6 +205,96 @@ def test_no_tasks_no_requests(make):
     assert transactions.init([], transaction_timeout_ms=1) == {}
     assert transactions.commit({}, "g") == {}
     assert not cluster.asked
+
+
+# -- transaction versions 0 and 1 -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_older_committing_adds_the_group_and_renews_the_epoch(make, version):
+    cluster = Cluster({"t": 1, "g": 2}, version)
+    transactions = make(cluster)
+    identity = transactions.init(["t"], transaction_timeout_ms=1)["t"]
+    assert identity == ProducerIdentity("t", 7, 0, version)
+    assert transactions.commit({identity: {IN: 1}}, "g")["t"] == ProducerIdentity("t", 7, 1, version)
+    asked = [request.name for request in transactions._client.sent if not request.name.startswith("Find")]
+    assert asked[-4:] == ["AddOffsetsToTxnRequest", "TxnOffsetCommitRequest", "EndTxnRequest", "InitProducerIdRequest"]
+    assert cluster.ended == [("t", True)]
+
+
+def test_an_older_epoch_is_renewed_with_the_timeout_it_was_opened_with(make):
+    cluster = Cluster({"t": 1, "g": 2}, 0)
+    identity = make(cluster).init(["t"], transaction_timeout_ms=1234)["t"]
+    other = make(cluster)
+    other.abort([other.commit({identity: {IN: 1}}, "g")["t"]], "g")
+    renewed = [r.transaction_timeout_ms for r in other._client.sent if r.name == "InitProducerIdRequest"]
+    assert set(renewed) == {1234}
+
+
+def test_older_requests_are_of_versions_that_add_nothing_by_themselves(make):
+    transactions = make(Cluster({"t": 1, "g": 2}, 0))
+    identity = transactions.init(["t"], transaction_timeout_ms=1)["t"]
+    transactions.commit({identity: {IN: 1}}, "g")
+    newest = {request.name: request._max_version for request in transactions._client.sent}
+    assert newest["TxnOffsetCommitRequest"] == 4
+    assert newest["EndTxnRequest"] == 4
+
+
+@pytest.mark.parametrize("api", ["AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "InitProducerId"])
+@pytest.mark.parametrize("code", [14, 15, 16, 51, DisconnectException("gone")])
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+def test_older_ending_waits_out_what_passes(make, api, code, verb):
+    cluster = Cluster({"t": 1, "g": 2}, 0)
+    transactions = make(cluster)
+    identity = transactions.init(["t"], transaction_timeout_ms=1)["t"]
+    cluster.codes[api] = [code, code]
+    if verb == "commit":
+        following = transactions.commit({identity: {IN: 1}}, "g")["t"]
+    else:
+        following = transactions.abort([identity], "g")["t"]
+    assert following == ProducerIdentity("t", 7, 1 if verb == "commit" else 2, 0)
+    assert cluster.ended == [("t", verb == "commit")]
+
+
+def test_older_aborting_ends_the_epoch_with_the_transaction(make):
+    cluster = Cluster({"t": 1}, 0)
+    transactions = make(cluster)
+    identity = transactions.init(["t"], transaction_timeout_ms=1)["t"]
+    following = transactions.abort([identity], "g")["t"]
+    assert following.epoch > identity.epoch + 1, "the markers' epoch lies between: it shuts the old one out"
+    assert cluster.asked["EndTxn"] == 0
+    assert cluster.ended == [("t", False)]
+
+
+def test_an_older_zombie_that_aborts_does_not_touch_the_new_owners_transaction(make):
+    cluster = Cluster({"t": 1, "g": 1}, 0)
+    transactions = make(cluster)
+    old = transactions.init(["t"], transaction_timeout_ms=1)["t"]
+    new = transactions.init(["t"], transaction_timeout_ms=1)["t"]
+    cluster.open["t"] = {"something"}
+    assert isinstance(transactions.abort([old], "g")["t"], ProducerFencedException)
+    assert cluster.ended == []
+    assert transactions.commit({new: {IN: 1}}, "g")["t"].epoch == new.epoch + 1
+
+
+@pytest.mark.parametrize("api", ["AddOffsetsToTxn", "InitProducerId"])
+@pytest.mark.parametrize(("code", "error"), [(47, ProducerFencedException), (90, ProducerFencedException)])
+def test_older_what_does_not_pass_is_the_outcome(make, api, code, error):
+    cluster = Cluster({"t": 1, "g": 1}, 0)
+    transactions = make(cluster)
+    identity = transactions.init(["t"], transaction_timeout_ms=1)["t"]
+    cluster.codes[api] = [code]
+    assert isinstance(transactions.commit({identity: {IN: 1}}, "g")["t"], error)
+
+
+def test_the_version_is_looked_at_whenever_an_id_is_opened(make):
+    cluster = Cluster({"t": 1, "g": 1}, 1)
+    transactions = make(cluster)
+    identity = transactions.init(["t"], transaction_timeout_ms=1)["t"]
+    cluster.version = 2
+    following = transactions.commit({identity: {IN: 1}}, "g")["t"]
+    assert following.version == 1, "what was opened under the older version goes on with it"
+    assert transactions.init(["t"], transaction_timeout_ms=1)["t"].version == 2
 
 
 def test_a_coordinator_missing_from_the_metadata_is_looked_up_until_it_is_there(scripted):

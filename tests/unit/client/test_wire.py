@@ -37,6 +37,14 @@ def theirs(topics, transactional_id=None, version=12):
     return bytes(request.encode(header=True, framed=True))
 
 
+def test_what_was_added_by_request_is_not_added_by_writing():
+    topics = {"t": {0: b"batch"}}
+    implicit = ProduceBatches(topics, transactional_id="x", timeout_ms=1)
+    joined = ProduceBatches(topics, transactional_id="x", timeout_ms=1, joined=True)
+    outside = ProduceBatches(topics, transactional_id=None, timeout_ms=1)
+    assert [(r._min_version, r._max_version) for r in (implicit, joined, outside)] == [(12, 12), (9, 11), (9, 12)]
+
+
 names = st.text(st.sampled_from("abc.-_"), min_size=1, max_size=200)
 topics = st.dictionaries(
     names, st.dictionaries(st.integers(0, 99), st.binary(min_size=61, max_size=300), min_size=1, max_size=4), max_size=4

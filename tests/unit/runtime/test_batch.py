@@ -55,7 +55,7 @@ class Transactions:
         self.committed += [identity.transactional_id for identity in offsets]
         return self._answers(offsets)
 
-    def abort(self, identities):
+    def abort(self, identities, group_id):
         self.aborted += [identity.transactional_id for identity in identities]
         return self._answers(identities)
 

@@ -47,6 +47,7 @@ class _Transaction:
         self._order = order
         self._compression = compression
         self.next_sequences = dict(order.sequences)
+        producer.begin(order.transaction)
 
     def send(
         self,

@@ -1,0 +1,301 @@
+"""The requests of Kafka's transaction protocol, each as a flow that finds its coordinator and repeats what passes.
+
+Which requests make up a transaction is decided elsewhere (``transactions`` for the driver, ``joining`` for workers);
+here is what they have in common, and the identity under which all of them are sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.client.broker_errors import ErrorCode, broker_error, is_retriable
+from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
+from sparkrelay.client.flows import Backoff
+from sparkrelay.client.messages import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+)
+from sparkrelay.errors import CommitFailedException, ProducerFencedException
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from sparkrelay.client.flows import Flow
+    from sparkrelay.client.kafka_client import KafkaClient
+    from sparkrelay.errors import KafkaException
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["GroupMember", "ProducerIdentity", "TransactionCalls"]
+
+#: From this version of a cluster's transactions on, writing adds to a transaction and ending it renews the epoch.
+_IMPLICIT: Final = 2
+#: The former transaction's markers are still being written: a matter of milliseconds, so do not wait for 100, and look
+#: often also where it takes longer.
+_CONCURRENT_FIRST_S: Final = 0.005
+_CONCURRENT_LONGEST_S: Final = 0.05
+_FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+_NOT_A_MEMBER: Final = frozenset(
+    {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """The right to write one transaction: who (transactional id), and which opening of it (producer id and epoch).
+
+    Attributes:
+        transactional_id: of the task.
+        producer_id: as the broker gave it out.
+        epoch: a smaller one than the coordinator's is refused everywhere.
+        version: the cluster's ``transaction.version`` when it was opened.
+        timeout_ms: its ``transaction.timeout.ms``, which lasts as long as it is renewed.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    version: int = _IMPLICIT
+    timeout_ms: int = field(default=60_000, compare=False)
+
+    @property
+    def joins_by_request(self) -> bool:
+        """True if partitions and groups must be added to the transaction before they are written to."""
+        return self.version < _IMPLICIT
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """Membership under which offsets are committed; the default is nobody's, which classic groups accept."""
+
+    generation: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class TransactionCalls:
+    """Sends to coordinators. Belongs to the thread of its client."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+        self._coordinators = CoordinatorCache(client)
+
+    def locate(self, transactional_ids: Collection[str]) -> Flow[None]:
+        """Find the coordinators of many transactional ids with one request."""
+        yield from self._coordinators.locate(CoordinatorKind.TRANSACTION, transactional_ids)
+
+    def init(
+        self,
+        transactional_id: str,
+        transaction_timeout_ms: int,
+        lane: str,
+        *,
+        version: int,
+        expected: tuple[int, int] = (-1, -1),
+    ) -> Flow[ProducerIdentity]:
+        """Get a new epoch; what is open is aborted first, with markers that carry a newer epoch than the writers'.
+
+        Args:
+            transactional_id: of the task.
+            transaction_timeout_ms: for the transactions to come.
+            lane: which connection.
+            version: the cluster's transaction version.
+            expected: producer id and epoch that must be the newest (KIP-360); the default takes over from anybody.
+        """
+        backoff = Backoff(self._client.config)
+        what = f"opening transactional.id {transactional_id}"
+        if expected[0] >= 0:
+            what = f"renewing epoch {expected[1]} of {transactional_id}"
+        while True:
+            request = InitProducerIdRequest(
+                transactional_id=transactional_id,
+                transaction_timeout_ms=transaction_timeout_ms,
+                producer_id=expected[0],
+                producer_epoch=expected[1],
+                min_version=3,
+            )
+            answer = yield from self._ask(CoordinatorKind.TRANSACTION, transactional_id, request, lane, backoff)
+            if not answer.error_code:
+                return ProducerIdentity(
+                    transactional_id, answer.producer_id, answer.producer_epoch, version, transaction_timeout_ms
+                )
+            yield from self._retry_or_raise(
+                CoordinatorKind.TRANSACTION, transactional_id, what, answer.error_code, backoff
+            )
+
+    def add_partitions(
+        self, identity: ProducerIdentity, partitions: Collection[TopicPartition], lane: str
+    ) -> Flow[None]:
+        """Add partitions to the transaction; those that are in it already may be named again."""
+        key = identity.transactional_id
+        backoff = Backoff(self._client.config)
+        topics: dict[str, list[int]] = {}
+        for tp in partitions:
+            topics.setdefault(tp.topic, []).append(tp.partition)
+        while True:
+            one = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+            request = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=key,
+                v3_and_below_producer_id=identity.producer_id,
+                v3_and_below_producer_epoch=identity.epoch,
+                v3_and_below_topics=[one(name=name, partitions=numbers) for name, numbers in topics.items()],
+                # From 4 on it is spoken between brokers.
+                max_version=3,
+            )
+            answer = yield from self._ask(CoordinatorKind.TRANSACTION, key, request, lane, backoff)
+            codes = {
+                (topic.name, part.partition_index): part.partition_error_code
+                for topic in answer.results_by_topic_v3_and_below
+                for part in topic.results_by_partition
+                if part.partition_error_code
+            }
+            # Of one bad partition all others hear that they were not tried.
+            codes = {k: c for k, c in codes.items() if c != ErrorCode.OPERATION_NOT_ATTEMPTED} or codes
+            if not codes:
+                return
+            (topic, partition), code = _worst(codes)
+            what = f"adding {topic}-{partition} to the transaction of {key} (epoch {identity.epoch})"
+            yield from self._retry_or_raise(CoordinatorKind.TRANSACTION, key, what, code, backoff)
+
+    def add_offsets(self, identity: ProducerIdentity, group_id: str, lane: str) -> Flow[None]:
+        """Add a group's offsets to the transaction."""
+        backoff = Backoff(self._client.config)
+        key = identity.transactional_id
+        while True:
+            request = AddOffsetsToTxnRequest(
+                transactional_id=key,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                group_id=group_id,
+            )
+            answer = yield from self._ask(CoordinatorKind.TRANSACTION, key, request, lane, backoff)
+            if not answer.error_code:
+                return
+            what = f"adding group {group_id} to the transaction of {key} (epoch {identity.epoch})"
+            yield from self._retry_or_raise(CoordinatorKind.TRANSACTION, key, what, answer.error_code, backoff)
+
+    def commit_offsets(
+        self,
+        identity: ProducerIdentity,
+        offsets: Mapping[TopicPartition, int],
+        group_id: str,
+        member: GroupMember,
+        lane: str,
+    ) -> Flow[None]:
+        """Make offsets part of the transaction."""
+        backoff = Backoff(self._client.config)
+        what = f"committing offsets of group {group_id} in the transaction of {identity.transactional_id}"
+        while True:
+            request = _offsets_request(identity, offsets, group_id, member)
+            answer = yield from self._ask(CoordinatorKind.GROUP, group_id, request, lane, backoff)
+            codes = {
+                (topic.name, part.partition_index): part.error_code
+                for topic in answer.topics
+                for part in topic.partitions
+                if part.error_code
+            }
+            if not codes:
+                return
+            (topic, partition), code = _worst(codes)
+            if code in _NOT_A_MEMBER:
+                raise CommitFailedException(
+                    f"{what}: group generation {member.generation} of member {member.member_id!r} is over "
+                    f"({ErrorCode(code).name}); abort the transaction"
+                )
+            yield from self._retry_or_raise(
+                CoordinatorKind.GROUP, group_id, f"{what}, {topic}-{partition}", code, backoff
+            )
+
+    def end(self, identity: ProducerIdentity, lane: str, *, committed: bool) -> Flow[ProducerIdentity]:
+        """Commit or abort; return what the next transaction is written under, as far as the broker renews it.
+
+        Repeating it after a lost connection is safe: the coordinator knows the epoch it has just ended and gives the
+        same answer again (KIP-890; before that, an epoch that has nothing open may be ended again the same way).
+        """
+        backoff = Backoff(self._client.config)
+        verb = "committing" if committed else "aborting"
+        what = f"{verb} the transaction of {identity.transactional_id} (epoch {identity.epoch})"
+        key = identity.transactional_id
+        bounds = {"max_version": 4} if identity.joins_by_request else {"min_version": 5}
+        while True:
+            request = EndTxnRequest(
+                transactional_id=key,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                committed=committed,
+                **bounds,
+            )
+            answer = yield from self._ask(CoordinatorKind.TRANSACTION, key, request, lane, backoff)
+            if not answer.error_code:
+                if identity.joins_by_request:
+                    return identity
+                return replace(identity, producer_id=answer.producer_id, epoch=answer.producer_epoch)
+            yield from self._retry_or_raise(CoordinatorKind.TRANSACTION, key, what, answer.error_code, backoff)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _ask(self, kind: CoordinatorKind, key: str, request: object, lane: str, backoff: Backoff) -> Flow[Any]:
+        """Send to a coordinator, found anew for each attempt if it moved or could not be reached."""
+        yield from self._coordinators.locate(kind, (key,))
+        while True:
+            response = self._client.send(request, node=self._coordinators.get(kind, key), lane=lane)
+            yield response
+            if response.error is None:
+                return response.result()
+            if not response.error.retriable:
+                raise response.error
+            self._coordinators.forget(kind, key)
+            yield backoff.next(response.error)
+            yield from self._coordinators.locate(kind, (key,))
+
+    def _retry_or_raise(self, kind: CoordinatorKind, key: str, what: str, code: int, backoff: Backoff) -> Flow[None]:
+        error: KafkaException = broker_error(code, what)
+        if code in _FENCED:
+            raise ProducerFencedException(
+                f"{error}: another owner opened {key}, or it stayed open for longer than transaction.timeout.ms; "
+                "drop the task, or open it again if it is still ours"
+            )
+        if is_moved(code):
+            self._coordinators.forget(kind, key)
+        elif not is_retriable(code):
+            raise error
+        if code == ErrorCode.CONCURRENT_TRANSACTIONS:
+            yield backoff.next(error, first=_CONCURRENT_FIRST_S, longest=_CONCURRENT_LONGEST_S)
+        else:
+            yield backoff.next(error)
+
+
+def _worst(codes: Mapping[tuple[str, int], int]) -> tuple[tuple[str, int], int]:
+    """Return a fatal code before a retriable one, behind which it must not hide."""
+    return min(codes.items(), key=lambda item: is_retriable(item[1]))
+
+
+def _offsets_request(
+    identity: ProducerIdentity, offsets: Mapping[TopicPartition, int], group_id: str, member: GroupMember
+) -> object:
+    topics: dict[str, list[object]] = {}
+    for tp, offset in offsets.items():
+        topics.setdefault(tp.topic, []).append(
+            TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition(
+                partition_index=tp.partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+            )
+        )
+    # 3 brought the membership; from 5 on it adds the group to the transaction.
+    bounds = {"min_version": 3, "max_version": 4} if identity.joins_by_request else {"min_version": 5}
+    return TxnOffsetCommitRequest(
+        transactional_id=identity.transactional_id,
+        group_id=group_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+        generation_id=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        topics=[
+            TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=name, partitions=parts)
+            for name, parts in topics.items()
+        ],
+        **bounds,
+    )

@@ -1,0 +1,107 @@
+"""Exactly once on a cluster whose transaction version was not raised, under kills; and raising it under an instance.
+
+One chain on one broker: what each test leaves, the next one's instance takes up.
+"""
+
+import signal
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(240)]
+
+#: Between adding a partition and writing, between writing and ending, around the end, and where tasks are opened.
+IN_BATCHES = {
+    "publish-after-send": 17,
+    "publish-after-flush": 6,
+    "driver-between-waves": 3,
+    "driver-before-end-txn": 4,
+    "driver-after-end-txn": 5,
+}
+#: The telling ones; `make chaos` tries all.
+ALWAYS = {"publish-after-send", "driver-before-end-txn"}
+
+
+@pytest.fixture(scope="module")
+def kafka():
+    from sparkrelay.devkafka import DevKafka
+
+    with DevKafka(features={"transaction.version": 0}) as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("point", [pytest.param(p, marks=() if p in ALWAYS else pytest.mark.long) for p in IN_BATCHES])
+def test_the_instance_dies_in_a_batch(point, fleet, ledger):
+    doomed = fleet.ensure_running()
+    ledger.settle(fleet)
+    fleet.arm(point, IN_BATCHES[point], "instance")
+    ledger.write(240)
+    doomed.wait_for_death(f"at {point}")
+    fleet.disarm()
+    fleet.start()
+    ledger.settle(fleet)
+
+
+@pytest.mark.parametrize("point", ["changelog-after-flush", pytest.param("publish-after-send", marks=pytest.mark.long)])
+def test_a_worker_dies(point, fleet, ledger):
+    instance = fleet.ensure_running()
+    ledger.settle(fleet)
+    fleet.arm(point, 3, "worker")
+    ledger.write(240)
+    ledger.settle(fleet)
+    assert fleet.struck
+    fleet.disarm()
+    assert instance.alive
+
+
+def test_an_instance_that_slept_through_its_successor_writes_nothing(fleet, ledger):
+    zombie = fleet.ensure_running()
+    ledger.settle(fleet)
+    # In the middle of its batches.
+    ledger.write_and_read_half(400, zombie.tail)
+    zombie.signal(signal.SIGSTOP)
+    # The zombie's slot of the state directory is locked: the successor restores from the changelogs in another.
+    fleet.start(spare=False)
+    ledger.settle(fleet)
+    zombie.signal(signal.SIGCONT)
+    ledger.write(200)
+    ledger.settle(fleet)
+    zombie.kill()
+    ledger.write(50)
+    ledger.settle(fleet)
+
+
+def test_the_transaction_version_is_raised_under_a_running_instance(fleet, ledger, kafka):
+    from sparkrelay.client.admin import Admin
+    from sparkrelay.client.config import ClientConfig
+    from sparkrelay.client.kafka_client import KafkaClient
+
+    instance = fleet.ensure_running()
+    ledger.write_and_read_half(400, instance.tail)
+    with KafkaClient(ClientConfig(bootstrap_servers=kafka.bootstrap_servers)) as client:
+        client.bootstrap(30)
+        assert "transaction.version" not in Admin(client).features()
+        raise_transaction_version(client)
+        assert Admin(client).features()["transaction.version"] == 2
+    ledger.settle(fleet)
+    ledger.write(100)
+    ledger.settle(fleet)
+    assert instance.alive
+    assert instance.tasks()["state"] == "RUNNING", instance.tail()
+    instance.kill()
+    # Its successor speaks the newer one, and takes up what the older one left.
+    fleet.start(spare=False)
+    ledger.write(200)
+    ledger.settle(fleet)
+    assert fleet.running.stop() == "stopped NOT_RUNNING"
+    ledger.read_again()
+
+
+def raise_transaction_version(client):
+    from kafka.protocol.admin import UpdateFeaturesRequest
+
+    update = UpdateFeaturesRequest.FeatureUpdateKey(
+        feature="transaction.version", max_version_level=2, allow_downgrade=False, upgrade_type=1
+    )
+    answer = client.send(UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=[update], validate_only=False))
+    client.wait([answer], 30)
+    assert answer.result().error_code == 0, answer.result()
