@@ -208,6 +208,10 @@ class KafkaStreams:
         self._workshop.plans(place)
         return others
 
+    @property
+    def _threads(self) -> list[StreamThread]:
+        return [thread for process in self._processes.all for thread in process.threads]
+
     def _look_at_broker(self) -> None:
         client = self._workshop.client("admin")
         try:
@@ -225,7 +229,7 @@ class KafkaStreams:
         if self._processes.tidy():
             self._life.end()
             return
-        alive = [t for process in self._processes.all for t in process.threads if not t.ended]
+        alive = [thread for thread in self._threads if not thread.ended]
         self._life.settle(lambda: bool(alive) and all(t.settled for t in alive))
 
     def _thread_failed(self, thread: StreamThread, error: Exception) -> None:
@@ -243,7 +247,7 @@ class KafkaStreams:
                 log.exception("the uncaught-exception handler failed itself")
 
     def _wait_for_end(self, timeout: float | None) -> bool:
-        if any(thread.is_current for process in self._processes.all for thread in process.threads):
+        if any(thread.is_current for thread in self._threads):
             # The thread would wait for itself.
             return self._life.ended
         return self._life.wait_for_end(timeout)
