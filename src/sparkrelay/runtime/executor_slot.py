@@ -69,7 +69,6 @@ class ExecutorSlot:
 
     def task_dir(self, task: TaskId) -> Path:
         """Return the directory of a task's state, on the executor's host."""
-        self._removed.discard(task)
         return self.path / str(task)
 
     def holds(self, task: TaskId) -> bool:
@@ -92,6 +91,7 @@ class ExecutorSlot:
         """
         order = CleanOrder(str(self.path), kept, before, abandoned_before)
         paths = [Path(path) for path in _run(self._place, clean_slot, order, f"cleaning up {self.path}")]
+        self._removed -= kept
         for path in paths:
             log.info(
                 "%s: %s is removed: not used there any more (state.cleanup.delay.ms)", self._place.description, path

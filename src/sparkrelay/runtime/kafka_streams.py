@@ -280,6 +280,10 @@ class KafkaStreams:
         if endpoint is not None:
             endpoint.close()
 
+    @property
+    def _threads(self) -> list[StreamThread]:
+        return [thread for process in self._processes.all for thread in process.threads]
+
     def _look_at_broker(self) -> None:
         client = self._workshop.client("admin")
         try:
@@ -300,7 +304,7 @@ class KafkaStreams:
                 self._close_endpoint()
             self._life.end()
             return
-        alive = [t for process in self._processes.all for t in process.threads if not t.ended]
+        alive = [thread for thread in self._threads if not thread.ended]
         self._life.settle(lambda: bool(alive) and all(t.settled for t in alive))
 
     def _thread_failed(self, thread: StreamThread, error: Exception) -> StreamThreadExceptionResponse:
@@ -333,7 +337,7 @@ class KafkaStreams:
             process.stop()
 
     def _wait_for_end(self, timeout: float | None) -> bool:
-        if any(thread.is_current for process in self._processes.all for thread in process.threads):
+        if any(thread.is_current for thread in self._threads):
             # The thread would wait for itself.
             return self._life.ended
         return self._life.wait_for_end(timeout)

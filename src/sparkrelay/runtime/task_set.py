@@ -147,7 +147,7 @@ class TaskSet:
         for id_, task in self._tasks.items():
             if task.stateful:
                 # Until the first slice is replayed, what was known of the copy holds.
-                known = task.offset_sum or self._leftovers.get(id_, 0)
+                known = task.offset_sum or sums.get(id_, 0)
                 sums[id_] = LATEST_OFFSET if task.state is TaskState.RUNNING else known
         return sums
 

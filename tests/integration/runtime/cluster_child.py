@@ -21,6 +21,7 @@ from sparkrelay.runtime.executors import Executor, Executors
 from sparkrelay.runtime.place import ExecutorLost, Place
 from sparkrelay.runtime.process import BATCH_POOL, JobFailed, run_job
 from sparkrelay.runtime.schemas import REPORT_SCHEMA
+from sparkrelay.types import TaskId
 
 
 def main():
@@ -36,7 +37,15 @@ def main():
             "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        answer = look_around(spark, settings)
+    finally:
+        spark.stop()
+    sys.stdout.write(json.dumps(answer) + "\n")
+
+
+def look_around(spark, settings):
     executors = Executors(spark)
     there = wait_for(lambda: executors.describe(executors.ids()), lambda found: len(found) == 2)
     answer = {"separate": executors.separate, "executors": [dataclasses.asdict(executor) for executor in there]}
@@ -48,9 +57,7 @@ def main():
     if "pipeline" in settings:
         answer["pipeline"] = run_pipeline(spark, settings["pipeline"])
     answer["lost"] = lose(places[0])
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
-    spark.stop()
+    return answer
 
 
 def wait_for(look, enough, seconds=90):
@@ -70,7 +77,8 @@ def where_all(place, sources):
     frame = sources[0]
     for source in sources[1:]:
         frame = frame.union(source)
-    return run_job(place, frame.mapInArrow(tell_where, REPORT_SCHEMA), None, pool=BATCH_POOL, description="where")
+    frame = frame.mapInArrow(tell_where, REPORT_SCHEMA)
+    return run_job(place, frame, None, pool=BATCH_POOL, group=place.job_group("where"), description="where")
 
 
 def claim_slots(places, state_dir):
@@ -85,6 +93,14 @@ def claim_slots(places, state_dir):
         "identities": [str(slot.process_id) for slot in slots],
         "again": [again.number, str(again.process_id), [str(task) for task in again.task_ids()]],
     }
+    # Two copies are old, one of them is needed.
+    for name in ("0_3", "0_4"):
+        (again.path / name).mkdir(exist_ok=True)
+        for entry in (*(again.path / name).iterdir(), again.path / name):
+            os.utime(entry, (1000.0, 1000.0))
+    gone = again.remove_obsolete(frozenset({TaskId(0, 3)}), 2000.0, 2000.0)
+    found["cleaned"] = [path.name for path in gone]
+    found["held"] = [task.partition for task in (TaskId(0, 3), TaskId(0, 4)) if again.holds(task)]
     for slot in (slots[0], slots[2], again):
         slot.release()
     return found

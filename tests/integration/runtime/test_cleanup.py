@@ -46,7 +46,7 @@ def test_what_is_assigned_stays_however_old(instance, make_topic, produce, wait_
     streams = instance(counting(*topics), {"state.cleanup.delay.ms": 0})
     streams.start()
     wait_for_table(topics[1], {b"a": {"user": "a", "count": 1}}, streams)
-    slot = streams._slot
+    slot = streams._processes.all[0].slot
     assert isinstance(slot, Slot)
     stray = slot.task_dir(TaskId(7, 0))
     stray.mkdir()

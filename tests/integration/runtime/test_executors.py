@@ -86,6 +86,11 @@ def test_each_claim_gets_a_slot_of_its_own_and_a_free_one_keeps_identity_and_sta
     assert slots["again"] == [1, slots["identities"][1], ["0_3"]]
 
 
+def test_copies_that_nobody_needs_are_removed_on_their_host(cluster):
+    assert cluster["slots"]["cleaned"] == ["0_4"]
+    assert cluster["slots"]["held"] == [3]
+
+
 def test_a_job_on_the_wrong_executor_is_refused_and_touches_nothing(cluster):
     assert "a Spark task of executor 0 was started on executor 1 and refused" in cluster["misplaced"]["error"]
     assert not cluster["misplaced"]["touched"]

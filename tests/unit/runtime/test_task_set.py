@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from sparkrelay.protocol import LATEST_OFFSET
+from sparkrelay.runtime.cleaner import Cleaner
 from sparkrelay.runtime.in_service import InService
 from sparkrelay.runtime.layout import Layout, TaskShape
 from sparkrelay.runtime.orders import ReplayReport
@@ -51,12 +52,15 @@ def tasks(replayer, tmp_path):
     layout = Layout({TASK: TaskShape((INPUT,), {"totals": CHANGELOG})}, {}, {})
     made = TaskSet(
         config=SimpleNamespace(application_id="app"),
-        slot=SimpleNamespace(task_ids=lambda: [TASK], task_dir=lambda task: tmp_path / str(task)),
+        slot=SimpleNamespace(
+            task_ids=lambda: [TASK], task_dir=lambda task: tmp_path / str(task), holds=lambda task: True
+        ),
         process=SimpleNamespace(slots=1, replay=replay),
         replayer=replayer,
         in_service=InService(),
         transactions=None,
         topics=SimpleNamespace(layout=lambda: layout),
+        cleaner=Cleaner(tmp_path, delay_seconds=600, now=0.0),
     )
     made.start()
     return made
