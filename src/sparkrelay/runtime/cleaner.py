@@ -60,6 +60,11 @@ class Cleaner:
             self._reported.discard(who)
             self._tasks[who] = frozenset(tasks)
 
+    def held(self) -> frozenset[TaskId]:
+        """Return the tasks that are active or standby on some thread of the slot."""
+        with self._lock:
+            return frozenset().union(*self._tasks.values())
+
     def gone(self, who: Hashable) -> None:
         """A thread has ended."""
         with self._lock:

@@ -77,7 +77,9 @@ class TaskSet:
     def start(self) -> None:
         """Look at what former runs left in the state directory, and start replaying."""
         self._replayer.start()
-        self._leftovers = self._take_stock(self._slot.task_ids())
+        # Another thread of the process may be at work already, on tasks that are none of our business.
+        held = self._cleaner.held()
+        self._leftovers = self._take_stock([id_ for id_ in self._slot.task_ids() if id_ not in held])
 
     def close(self, *, clean: bool, batches: BatchThread) -> None:
         """Let the batch end, stop replaying and close every store; ``clean`` also settles what is known as committed.

@@ -107,3 +107,11 @@ def test_what_cannot_be_removed_is_told_and_tried_again(cleaner, directories, mo
         assert not cleaner.turn("t", [], NOW)
     assert "cleaning up below" in caplog.text
     assert cleaner.turn("t", [], NOW + 60)
+
+
+def test_it_knows_what_every_thread_holds(cleaner):
+    cleaner.assigned("t", [A])
+    cleaner.turn("other thread", [B], NOW)
+    assert cleaner.held() == {A, B}
+    cleaner.gone("t")
+    assert cleaner.held() == {B}
