@@ -150,6 +150,27 @@ def test_the_quick_demo_is_exact_and_leaves_nothing_behind(tmp_path, wait_until)
     assert not [path for path in folder.iterdir() if path.name.startswith("sparkrelay-")]
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_demo_with_executors_is_exact_and_leaves_nothing_behind(tmp_path, wait_until):
+    folder, outcome = tmp_path / "tmp", tmp_path / "demo.json"
+    folder.mkdir()
+    run = subprocess.run(
+        demo("--executors", "2", "--json", str(outcome)),
+        env={**os.environ, "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    measured = json.loads(outcome.read_text())
+    assert (measured["exact"], measured["lost"], measured["overcounted"]) == (True, 0, 0)
+    assert (measured["executors"], measured["instances"]) == (2, 2)
+    assert measured["executor_takeover_s"] > 0
+    wait_until(lambda: not running(folder), "processes are left")
+    assert not [path for path in folder.iterdir() if path.name.startswith("sparkrelay-")]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.timeout(300)
 def test_an_ended_demo_takes_its_children_along(tmp_path, wait_until, number):

@@ -26,12 +26,16 @@ if TYPE_CHECKING:
 
 __all__ = ["demo"]
 
+_MOST_EXECUTORS = 8
+
 
 def demo(
     *,
     quick: Annotated[bool, Parameter(negative="", help="Half the time.")] = False,
     json_file: Annotated[Path | None, Parameter(name="--json", help="Write what was measured to this file.")] = None,
-    executors: Annotated[int, Parameter(help="Spark executors per instance; 0: the driver's own JVM.")] = 0,
+    executors: Annotated[
+        int, Parameter(help="Spark executors per instance; 0: the driver's own JVM. From 2 on one is killed, too.")
+    ] = 0,
     assignor: Annotated[
         str | None, Parameter(help="Who assigns the tasks: package.module:Class or file.py:Class.")
     ] = None,
@@ -43,10 +47,10 @@ def demo(
 
     Exit codes: 0 the result is exact, 1 it is not or the demo failed.
     """
-    if executors:
+    if not 0 <= executors <= _MOST_EXECUTORS:
         raise ConfigException(
-            f"--executors {executors}: instances with executors of their own are not supported yet. Leave the option "
-            "out: each instance then runs in its driver's own JVM (local[2])."
+            f"--executors {executors}: between 0 (each instance runs in its driver's own JVM) and {_MOST_EXECUTORS}: "
+            "both instances run on this machine. From 2 on, one of them is killed as well."
         )
     if assignor is not None:
         _check_assignor(assignor)
@@ -59,7 +63,7 @@ def demo(
     console = Console()
     pacing = Pacing.quick() if quick else Pacing()
     screen = open_screen(console)
-    with _terminable(), Story(screen, pacing=pacing, assignor=assignor) as story:
+    with _terminable(), Story(screen, pacing=pacing, executors=executors, assignor=assignor) as story:
         with screen:
             result = story.run()
         if json_file is not None:
@@ -122,6 +126,11 @@ def _summary(result: Result) -> RenderableType:
         (
             "A killed",
             f"B's first row for a task of A came after {result.takeover_s:.1f} s (session timeout {bound:g} s)",
+        ),
+        *(
+            [("executor killed", f"a task of it went on after {result.executor_takeover_s:.1f} s")]
+            if result.executor_takeover_s is not None
+            else []
         ),
         ("versions", f"Kafka {result.kafka_version}, Spark {result.spark_version}"),
         ("whole demo", f"{result.seconds:.0f} s"),

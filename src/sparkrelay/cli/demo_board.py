@@ -25,12 +25,15 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Share(enum.Enum):
-    """What an instance is to a task."""
+    """What an instance is to a task; the first that holds counts, if its executors are different things to it."""
 
     ACTIVE = "active"
     RESTORING = "restoring"
-    STANDBY = "standby"
     WARMING = "warming"
+    STANDBY = "standby"
+
+
+_RANK = {share: rank for rank, share in enumerate(Share)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Client:
     Attributes:
         phase: what it is doing, in a word or two.
         tasks: task -> what it is to it, and the copy's lag in changelog offsets, None if not known yet.
+        executors: Spark executor -> the same, of that executor alone; empty for an instance without.
         behind: input records of its active tasks that are not processed yet.
         records: flights read so far; an instance may have only tasks that read the repartition topic.
         batches: micro-batches so far.
@@ -58,6 +62,7 @@ class Client:
     name: str
     phase: str = "starting Spark"
     tasks: dict[str, tuple[Share, int | None]] = field(default_factory=dict)
+    executors: dict[str, dict[str, tuple[Share, int | None]]] = field(default_factory=dict)
     behind: int = 0
     records: int = 0
     batches: int = 0
@@ -110,7 +115,7 @@ class Board:
         """Note that an instance is gone."""
         client = self.clients[name]
         client.gone, client.phase, client.rate, client.behind = True, phase, 0.0, 0
-        client.tasks = {}
+        client.tasks, client.executors = {}, {}
 
     def apply(self, name: str, what: Mapping[str, Any]) -> None:
         """Take in a report of an instance."""
@@ -126,7 +131,7 @@ class Board:
                 client.phase = str(what["state"]).lower().replace("_", " ")
                 self.changed_at = self.elapsed
             case "tasks":
-                self._processes[what["process"]] = name
+                self._processes |= {place["process"]: name for place in what["places"]}
                 client.status = what["status"]
                 self._take_tasks(client, what)
             case "told":
@@ -140,10 +145,16 @@ class Board:
     def _take_tasks(self, client: Client, what: Mapping[str, Any]) -> None:
         before = client.having(Share.WARMING)
         held_before = {task: share for task, (share, _) in client.tasks.items()}
-        client.tasks = {
-            task: (self._share(state, lag), lag)
-            for task, (state, lag) in sorted(what["tasks"].items(), key=lambda item: TaskId.parse(item[0]))
-        }
+        merged: dict[str, tuple[Share, int | None]] = {}
+        client.executors = {}
+        for place in what["places"]:
+            held = {task: (self._share(state, lag), lag) for task, (state, lag) in place["tasks"].items()}
+            if place["executor"] is not None:
+                client.executors.setdefault(place["executor"], {}).update(held)
+            for task, share in held.items():
+                if task not in merged or _RANK[share[0]] < _RANK[merged[task][0]]:
+                    merged[task] = share
+        client.tasks = dict(sorted(merged.items(), key=lambda item: TaskId.parse(item[0])))
         if held_before != {task: share for task, (share, _) in client.tasks.items()}:
             self.changed_at = self.elapsed
         client.behind, client.records, client.batches = what["behind"], what["records"], what["batches"]

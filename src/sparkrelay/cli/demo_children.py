@@ -114,6 +114,17 @@ class Child:
         self._reader.join(_SWEEP_S)
         self._gone = True  # the number of its session may be somebody else's some day
 
+    def executor_pid(self, executor: str) -> int | None:
+        """Return the process id of one of its Spark executors' JVMs, or None if there is none (or no ``/proc``)."""
+        for pid in session_members(self.pid):
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"--executor-id" in command and command[command.index(b"--executor-id") + 1] == executor.encode():
+                return pid
+        return None
+
     def last_lines(self) -> str:
         """Return the end of its log, from its last error on if that is near."""
         try:

@@ -149,11 +149,16 @@ def _run(options: dict[str, Any], report: _Reporter, stopping: threading.Event) 
 
 def _report_tasks(streams: KafkaStreams, counter: _Counter, report: _Reporter) -> None:
     counter.take(streams.recentProgress)
-    threads = streams.metadata_for_local_threads()
     report(
         "tasks",
-        process=next((thread.process_id for thread in threads), ""),
-        tasks={task.task_id: [task.state, task.changelog_lag] for thread in threads for task in _tasks(thread)},
+        places=[
+            {
+                "process": thread.process_id,
+                "executor": thread.executor_id,
+                "tasks": {task.task_id: [task.state, task.changelog_lag] for task in _tasks(thread)},
+            }
+            for thread in streams.metadata_for_local_threads()
+        ],
         behind=sum(streams.input_lags.values()),
         records=counter.records,
         batches=counter.batches,

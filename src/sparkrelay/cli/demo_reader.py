@@ -74,6 +74,7 @@ class OutputReader:
         What it wrote last may be committed a moment later. So the ends that count are those of the logs as they are,
         open transactions included.
         """
+        self.first_row, self.watching = None, False
         self._wanted = frozenset(tasks)
 
     def finish(self) -> dict[str, dict[RowKey, Totals]]:

@@ -3,6 +3,7 @@
 broker, topics   a real Kafka as a child process
 A starts         its Spark session, then all tasks
 flights flow     and A counts them
+an executor      of A is killed, if it has any: the others carry on at once
 B starts         joins, warms copies, takes its share
 SIGKILL to A     driver, JVM and Python workers at once, in the middle of its work
 B takes over     its first committed row for a task that was A's is seen in the result
@@ -13,7 +14,9 @@ the judge        a plain Spark batch over the same file
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import signal
 import tempfile
 import time
 from dataclasses import dataclass
@@ -102,6 +105,8 @@ class Result:
     joined_s: float
     spark_start_s: float
     takeover_s: float
+    executors: int
+    executor_takeover_s: float | None
     instances: int
     session_timeout_ms: int
     kafka_version: str
@@ -119,12 +124,14 @@ class Story:
     Args:
         screen: shows what goes on.
         pacing: how fast.
+        executors: Spark executors of each instance; 0 for the driver's own JVM.
         assignor: import path for ``task.assignor.class``, or None.
     """
 
-    def __init__(self, screen: Screen, *, pacing: Pacing, assignor: str | None = None) -> None:
+    def __init__(self, screen: Screen, *, pacing: Pacing, executors: int = 0, assignor: str | None = None) -> None:
         self._screen = screen
         self._pacing = pacing
+        self._executors = executors
         self._assignor = assignor
         self._reports: SimpleQueue[Report] = SimpleQueue()
         self._children: dict[str, Child] = {}
@@ -174,6 +181,7 @@ class Story:
         self.board.note(f"{feeder.records:,} flights of 2013 begin to flow into topic {FLIGHTS_TOPIC!r}")
         self._until("A's first row is in the result", _SERVICE_BOUND, lambda: reader.rows > 0)
         self._wait(self._pacing.alone_s)
+        executor_takeover_s = self._lose_executor(reader) if self._executors > 1 else None
         b_started_at = time.time()
         spark_at = self._start_instance("B", kafka)
         spark_start_s = spark_at - b_started_at
@@ -225,6 +233,8 @@ class Story:
             joined_s=round(joined_s, 2),
             spark_start_s=round(spark_start_s, 2),
             takeover_s=round(takeover_s, 2),
+            executors=self._executors,
+            executor_takeover_s=None if executor_takeover_s is None else round(executor_takeover_s, 2),
             instances=len(self.board.clients),
             session_timeout_ms=SESSION_TIMEOUT_MS,
             kafka_version=KAFKA_VERSION,
@@ -265,7 +275,7 @@ class Story:
             "name": name,
             # A user's own assignor may lie in the folder where the demo was started.
             "path": [str(Path.cwd())],
-            "spark": {"spark.master": _MASTER, "spark.ui.enabled": "false"},
+            "spark": {"spark.master": self._master(), "spark.ui.enabled": "false"},
             "config": {
                 "application.id": APPLICATION_ID,
                 "bootstrap.servers": kafka,
@@ -287,6 +297,41 @@ class Story:
         self._until(f"{name}'s Spark session is up", _SPARK_BOUND, lambda: client.spark_at is not None)
         assert client.spark_at is not None
         return client.spark_at
+
+    def _master(self) -> str:
+        return f"local-cluster[{self._executors},1,1024]" if self._executors else _MASTER
+
+    def _lose_executor(self, reader: OutputReader) -> float:
+        """Kill one of A's executors in the middle of its work; return seconds until a task of it goes on."""
+        a = self.board.clients["A"]
+        self._title("A's executors share the work")
+        self._until("A's executors have tasks, and copies of each other's", _SERVICE_BOUND, self._executors_are_covered)
+        victim = min(a.executors)
+        lost = frozenset(task for task, (share, _) in a.executors[victim].items() if share is Share.ACTIVE)
+        pid = self._children["A"].executor_pid(victim)
+        if pid is None:
+            raise SparkRelayError(f"The JVM of A's executor {victim} was not found; --executors needs Linux's /proc.")
+        self._title(f"A's executor {victim} is dead; the others have copies of its tasks")
+        killed_at = time.time()
+        os.kill(pid, signal.SIGKILL)
+        reader.watch(lost)
+        self.board.note(
+            f"SIGKILL to executor {victim} of A. It ran {', '.join(sorted(lost))}; nobody waits for a session timeout"
+        )
+        self._until("the first row for a task of the executor", _TAKEOVER_BOUND, lambda: reader.first_row is not None)
+        first = reader.first_row
+        assert first is not None
+        seconds = first.seen_at - killed_at
+        self.board.note(f"first new row for a task of executor {victim}: {first.task}, {seconds:.1f} s on")
+        return seconds
+
+    def _executors_are_covered(self) -> bool:
+        executors = self.board.clients["A"].executors
+        if len(executors) < self._executors:
+            return False
+        held = [{task: share for task, (share, _) in tasks.items()} for tasks in executors.values()]
+        copied = {task for tasks in held for task, share in tasks.items() if share is Share.STANDBY}
+        return all(Share.ACTIVE in tasks.values() for tasks in held) and len(copied) == PARTITIONS * len(OUTPUTS)
 
     def _steady(self) -> bool:
         """Tell whether who has tasks works, whichever the assignor gave him, and nothing else has happened for a while.
@@ -321,7 +366,8 @@ class Story:
         a.kill()
         self.board.end("A", "killed")
         self.board.note(
-            f"SIGKILL to A (driver, JVM, Python workers). It ran {', '.join(sorted(lost))}; "
+            f"SIGKILL to A (driver, {'JVMs' if self._executors else 'JVM'}, Python workers). "
+            f"It ran {', '.join(sorted(lost))}; "
             f"the group will miss it in {SESSION_TIMEOUT_MS // 1000} s"
         )
         return lost

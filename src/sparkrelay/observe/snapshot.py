@@ -59,6 +59,7 @@ class ThreadMetadata:
         thread_name: its name, in logs and in Spark's UI.
         thread_state: CREATED, STARTING, PARTITIONS_ASSIGNED, RUNNING, PENDING_SHUTDOWN or DEAD.
         process_id: the process whose state directory it uses.
+        executor_id: the Spark executor that the process is; None for one in the driver (``local[N]``).
         consumer_client_id: ``client.id`` of its group member.
         member_id: the name that the broker gave the member; empty before it has joined.
         restore_consumer_client_id: ``client.id`` of the connection that looks for the changelogs' ends.
@@ -71,6 +72,7 @@ class ThreadMetadata:
     thread_name: str
     thread_state: str
     process_id: str
+    executor_id: str | None
     consumer_client_id: str
     member_id: str
     restore_consumer_client_id: str

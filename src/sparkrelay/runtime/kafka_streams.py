@@ -200,7 +200,7 @@ class KafkaStreams:
     def metadata_for_local_threads(self) -> tuple[ThreadMetadata, ...]:
         """Return each stream thread with its tasks and where they stand."""
         return tuple(
-            describe_thread(thread, process.process_id, self._config)
+            describe_thread(thread, process, self._config)
             for process in self._processes.all
             for thread in process.threads
         )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.process_threads import ProcessThreads
     from sparkrelay.runtime.replay_progress import ReplayProgress
     from sparkrelay.runtime.stream_thread import StreamThread
     from sparkrelay.runtime.task import Task
@@ -22,14 +23,16 @@ if TYPE_CHECKING:
 __all__ = ["TaskMetadata", "ThreadMetadata", "describe_tasks", "describe_thread"]
 
 
-def describe_thread(thread: StreamThread, process_id: str, config: StreamsConfig) -> ThreadMetadata:
-    """Describe a thread and its tasks as they are now. May be called from any thread."""
+def describe_thread(thread: StreamThread, process: ProcessThreads, config: StreamsConfig) -> ThreadMetadata:
+    """Describe a thread of a process, and its tasks, as they are now. May be called from any thread."""
+    executor = process.place.executor
     progress = thread.progress
     active, standby = describe_tasks(thread.tasks.all(), progress.ends, progress.copies())
     return ThreadMetadata(
         thread_name=thread.name,
         thread_state=thread.state,
-        process_id=process_id,
+        process_id=process.process_id,
+        executor_id=None if executor is None else executor.id,
         consumer_client_id=str(consumer_settings(config, thread.name)["client.id"]),
         member_id=thread.member_id,
         restore_consumer_client_id=str(admin_settings(config, f"{thread.name}-replay")["client.id"]),

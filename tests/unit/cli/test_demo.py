@@ -31,8 +31,9 @@ def fails_with(capsys, arguments, *words):
         assert word in message
 
 
-def test_executors_are_refused_for_now(capsys):
-    fails_with(capsys, ["--executors", "2"], "--executors 2", "not supported yet")
+@pytest.mark.parametrize("number", ["-1", "9"])
+def test_odd_numbers_of_executors_are_refused(capsys, number):
+    fails_with(capsys, [f"--executors={number}"], f"--executors {number}", "between 0", "8")
 
 
 def test_a_file_that_cannot_be_written_is_told_first(capsys, tmp_path):
@@ -53,6 +54,8 @@ RESULT = Result(
     joined_s=4.0,
     spark_start_s=6.0,
     takeover_s=7.0,
+    executors=0,
+    executor_takeover_s=None,
     instances=2,
     session_timeout_ms=6000,
     kafka_version="4.3.1",
@@ -108,7 +111,8 @@ def test_a_stage_that_takes_too_long_says_what_it_waited_for(monkeypatch):
 def report(story, name, batches=0, **tasks):
     story.board.apply(name, {"event": "state", "state": "RUNNING"})
     held = {task.removeprefix("t"): list(state) for task, state in tasks.items()}
-    what = {"at": 0.0, "process": name, "tasks": held, "behind": 0, "records": 0, "batches": batches}
+    places = [{"process": name, "executor": None, "tasks": held}]
+    what = {"at": 0.0, "places": places, "behind": 0, "records": 0, "batches": batches}
     story.board.apply(name, {"event": "tasks", "status": "RUNNING", **what})
 
 

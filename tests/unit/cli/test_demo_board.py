@@ -17,12 +17,16 @@ def board():
     return board
 
 
-def tasks(at=0.0, records=0, batches=0, process=PROCESS_A, behind=0, **held):
+def place(process=PROCESS_A, executor=None, **held):
+    tasks = {task.removeprefix("t"): list(state) for task, state in held.items()}
+    return {"process": process, "executor": executor, "tasks": tasks}
+
+
+def tasks(at=0.0, records=0, batches=0, process=PROCESS_A, behind=0, places=None, **held):
     return {
         "event": "tasks",
         "at": at,
-        "process": process,
-        "tasks": {task.removeprefix("t"): list(state) for task, state in held.items()},
+        "places": [place(process, **held)] if places is None else places,
         "behind": behind,
         "records": records,
         "batches": batches,
@@ -38,6 +42,21 @@ def test_what_a_task_is_to_an_instance(board):
     board.apply("A", tasks(t0_0=("running", 0), t0_1=("restoring", 7), t0_2=("standby", 100), t0_3=("standby", 101)))
     shares = {task: share for task, (share, _) in board.clients["A"].tasks.items()}
     assert shares == {"0_0": Share.ACTIVE, "0_1": Share.RESTORING, "0_2": Share.STANDBY, "0_3": Share.WARMING}
+
+
+def test_what_a_task_is_to_an_instance_with_executors(board):
+    one = place(executor="1", t0_0=("running", 0), t0_1=("standby", 101), t0_2=("standby", 3))
+    two = place("other", executor="2", t0_0=("standby", 0), t0_1=("restoring", 7), t0_2=("standby", 500))
+    board.apply("A", tasks(places=[one, two]))
+    client = board.clients["A"]
+    assert {task: share for task, (share, _) in client.tasks.items()} == {
+        "0_0": Share.ACTIVE,
+        "0_1": Share.RESTORING,
+        "0_2": Share.WARMING,
+    }
+    assert {id_: tasks["0_0"][0] for id_, tasks in client.executors.items()} == {"1": Share.ACTIVE, "2": Share.STANDBY}
+    board.apply("A", tasks(places=[two]))
+    assert list(client.executors) == ["2"]
 
 
 def test_the_first_owner_takes_tasks_into_service(board):

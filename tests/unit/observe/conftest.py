@@ -33,6 +33,7 @@ def snapshot():
             thread_name="app-1",
             thread_state="RUNNING",
             process_id="p",
+            executor_id=None,
             consumer_client_id="app-1",
             member_id="app-1-x",
             restore_consumer_client_id="app-1-replay",
