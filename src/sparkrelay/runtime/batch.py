@@ -160,6 +160,8 @@ class BatchRunner:
             task.identity = answer
             task.positions.update({partition: end for partition, (_, end) in ranges.items()})
             task.committed = task.batch
+            # Nobody has opened the task between the look and this commit, so all that was there is ours.
+            task.changelog_next |= task.changelog_listed
             task.unfinished = None
             outcome.committed.append(id_)
         outcome.seconds["commit"] = time.perf_counter() - started

@@ -106,6 +106,8 @@ class BatchThread:
         outcome: BatchOutcome | None = None
         try:
             outcome = self._batch(tasks)
+            if outcome is not None and outcome.again:
+                self._look_at_topics(tasks)
             pause = self._next_pause(tasks, outcome)
             self._backoff = _SHORTEST_BACKOFF
         except KafkaException as error:
@@ -149,8 +151,6 @@ class BatchThread:
         outcome = self._batches.run(self._plans, work, self._in_service.sink_partitions)
         self._progress.batch(work, outcome, listed_seconds=listed)
         self._limit.note(outcome)
-        if outcome.again:
-            self._look_at_topics(tasks)
         return outcome
 
     def _look_at_topics(self, tasks: list[Task]) -> None:
@@ -180,10 +180,8 @@ class BatchThread:
         require_inputs(tasks, ends)
         work: dict[TaskId, tuple[Task, Ranges]] = {}
         for task in tasks:
-            # We are the only writer of the changelog: once our transactions have ended, its end is where we stand.
-            task.changelog_next.update(
-                {p: max(ends[p], task.changelog_next.get(p, 0)) for p in task.changelogs.values()}
-            )
+            # Where the copy stands if nobody else has written since we opened the task; a commit proves it.
+            task.changelog_listed = {p: ends[p] for p in task.changelogs.values()}
             ranges = task.unfinished or plan_ranges(task.positions, ends, self._limit.records)
             if ranges:
                 work[task.id] = task, ranges

@@ -143,6 +143,7 @@ class StreamsGroupAssignor:
         return SubscriptionInfo(
             process_id=self._process_id,
             version=self._spoken.used,
+            latest_supported_version=self._spoken.latest,
             user_end_point=self._config.application_server or None,
             task_offset_sums=self._offset_sums(),
             unique_field=self._unique,

@@ -313,7 +313,7 @@ class KafkaStreams:
             return StreamThreadExceptionResponse.SHUTDOWN_CLIENT
         response = ask_handler(self._exception_handler, error)
         if response is StreamThreadExceptionResponse.REPLACE_THREAD:
-            if self._life.alive:
+            if self._life.alive and self._processes.usable(thread):
                 log.warning("%s: a new thread takes its place", thread.name)
                 return response
             response = StreamThreadExceptionResponse.SHUTDOWN_CLIENT
@@ -337,7 +337,7 @@ class KafkaStreams:
             process.stop()
 
     def _wait_for_end(self, timeout: float | None) -> bool:
-        if any(thread.is_current for thread in self._threads):
+        if self._life.telling or any(thread.is_current for thread in self._threads):
             # The thread would wait for itself.
             return self._life.ended
         return self._life.wait_for_end(timeout)

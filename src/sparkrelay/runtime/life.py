@@ -148,6 +148,11 @@ class Life:
             self._move(ERROR if self._state == PENDING_ERROR else NOT_RUNNING)
         self._tell()
 
+    @property
+    def telling(self) -> bool:
+        """True on the thread that is telling the listener, that is, in its callback."""
+        return self._teller == threading.get_ident()
+
     def wait_for_end(self, timeout: float | None) -> bool:
         """Wait until everything is released and told; return False if it takes longer (seconds; None: for ever)."""
         with self._changed:
@@ -177,7 +182,7 @@ class Life:
             if self.listener is not None:
                 try:
                     self.listener(new, old)
-                except Exception:
+                except BaseException:  # sys.exit() among them: others wait for the telling to end
                     log.exception("the state listener failed")
             with self._changed:
                 self._untold.popleft()

@@ -167,6 +167,8 @@ class Membership:
 
     def _lose(self, tasks: TaskSet, partitions: Collection[TopicPartition]) -> None:
         self._story.loses()
+        # An assignment that is not followed yet is over, too.
+        self._unfollowed = None
         tasks.lose(partitions)
 
     def _offset_sums(self) -> Mapping[TaskId, int]:

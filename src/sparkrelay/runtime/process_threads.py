@@ -164,6 +164,9 @@ class ProcessThreads:
             self.pause()
         for thread in self.threads:
             thread.start()
+        if not self._workshop.paused:
+            # Somebody may have resumed between the look and the pause.
+            self.resume()
 
     def pause(self) -> None:
         """Begin no further micro-batch."""

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.errors import KafkaException
+from sparkrelay.errors import KafkaException, StreamsException
 from sparkrelay.runtime.executor_slot import ExecutorSlot
 from sparkrelay.runtime.place import ExecutorLost, Place
 from sparkrelay.runtime.process import JobFailed
@@ -23,7 +23,7 @@ from sparkrelay.runtime.warm_up import warm_up
 from sparkrelay.state import Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from pyspark.sql import SparkSession
 
@@ -37,6 +37,7 @@ __all__ = ["DriverProcess", "ExecutorProcesses"]
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 0.2
+_PAUSE_SECONDS: Final = 0.02
 _FIRST_EXECUTOR_SECONDS: Final = 30.0
 #: A process that could not be made is tried again after this long, and given up after so many tries.
 _RETRY_SECONDS: Final = 2.0
@@ -54,6 +55,7 @@ class DriverProcess:
         #: The prepared legs, once somebody has built them to check the topology.
         self.plans: Plans | None = None
         self._process: ProcessThreads | None = None
+        self._tidying = threading.Lock()
         warm_up(place)
 
     @property
@@ -87,17 +89,23 @@ class DriverProcess:
         for process in self.all:
             process.stop()
 
+    def usable(self, thread: StreamThread) -> bool:  # noqa: ARG002 - there is but one place
+        """Tell whether another thread could work where this one did: Spark is still there."""
+        return _usable(self._place)
+
     def lost(self, thread: StreamThread, error: Exception) -> bool:  # noqa: ARG002 - the other kind looks
         """Tell whether a thread died because its executor is gone; the driver's cannot."""
         return False
 
     def tidy(self) -> bool:
         """Release what has ended; return True once nothing is left that runs."""
-        ended = all(process.ended for process in self.all)
-        if ended:
-            for process in self.all:
-                process.release()
-        return ended
+        # One at a time: who is told that all is over may start anew, so everything must be released.
+        with self._tidying:
+            ended = all(process.ended for process in self.all)
+            if ended:
+                for process in self.all:
+                    process.release()
+            return ended
 
     def discard(self) -> None:
         """Undo a build that is not going to be started."""
@@ -171,11 +179,12 @@ class ExecutorProcesses:
         deadline = time.monotonic() + _FIRST_EXECUTOR_SECONDS
         while not self._stopping.is_set() and time.monotonic() < deadline:
             self._look()
+            # An executor that dies while its process is made is only seen by looking again.
             for thread in self._makers():
-                thread.join()
-            if self.all or self._first_failure is not None:
+                thread.join(_LOOK_SECONDS)
+            if not self._makers() and (self.all or self._first_failure is not None):
                 break
-            self._stopping.wait(_LOOK_SECONDS)
+            self._stopping.wait(_PAUSE_SECONDS)
         if self._first_failure is not None:
             raise self._first_failure
         if not self.all:
@@ -195,6 +204,10 @@ class ExecutorProcesses:
         for process in self.all:
             process.stop()
 
+    def usable(self, thread: StreamThread) -> bool:
+        """Tell whether another thread could work where this one did: Spark and the executor are still there."""
+        return any(_usable(process.place) for process in self.all if thread in process.threads)
+
     def lost(self, thread: StreamThread, error: Exception) -> bool:
         """Tell whether a thread died because its executor is gone; the threads beside it then end as well."""
         for process in self.all:
@@ -207,13 +220,14 @@ class ExecutorProcesses:
         """Release what has ended; return True once nothing is left that runs or may be added."""
         # One at a time: who is told that all is over may take the session down, so everything must be released.
         with self._tidying:
+            for process in self.all:
+                if process.ended:
+                    # Watched until then: giving the slot back is a job on the executor.
+                    process.release()
+                    with self._lock:
+                        self._processes.remove(process)
             with self._lock:
-                ended = [process for process in self._processes if process.ended]
-                self._processes = [process for process in self._processes if not process.ended]
-                over = self._watch_ended and not self._processes
-            for process in ended:
-                process.release()
-            return over
+                return self._watch_ended and not self._processes
 
     def discard(self) -> None:
         """Undo a build that is not going to be started."""
@@ -240,6 +254,13 @@ class ExecutorProcesses:
         for process in self.all:
             # One that was added while the others were told to stop.
             process.stop()
+        while self.all:
+            # A farewell is jobs on executors, which may die over it.
+            try:
+                self._lose_gone(self._executors.ids())
+            except Exception as error:  # noqa: BLE001 - with Spark gone they end by themselves
+                log.debug("executors cannot be looked at any more: %s", error)
+            time.sleep(_LOOK_SECONDS)
         self._watch_ended = True
         self._on_change()
 
@@ -251,13 +272,18 @@ class ExecutorProcesses:
             places = [process.place for process in self._processes] + [place for place, _ in self._making.values()]
             known = {place.executor.id for place in places if place.executor is not None}
             waiting = {id_ for id_, (_, due) in self._failed.items() if time.monotonic() < due}
+        self._lose_gone(ids)
+        new = ids - known - waiting
+        for executor in self._executors.describe(new) if new else ():
+            self._make_process(executor)
+
+    def _lose_gone(self, ids: Collection[str]) -> None:
+        with self._lock:
+            places = [process.place for process in self._processes] + [place for place, _ in self._making.values()]
         for place in places:
             if place.executor is not None and place.executor.id not in ids and not place.lost:
                 log.warning("%s is gone: its process leaves the group", place.description)
                 place.lose()
-        new = ids - known - waiting
-        for executor in self._executors.describe(new) if new else ():
-            self._make_process(executor)
 
     def _make_process(self, executor: Executor) -> None:
         place = Place.on(self._spark, executor, self._executors)
@@ -320,3 +346,11 @@ class ExecutorProcesses:
         for place, thread in late:
             place.lose()
             thread.join()
+
+
+def _usable(place: Place) -> bool:
+    try:
+        place.require()
+    except StreamsException:
+        return False
+    return True

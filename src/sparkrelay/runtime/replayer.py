@@ -85,6 +85,10 @@ class ReplayWork:
         )
 
 
+#: The opening of a copy that nobody runs: batches that come late for its former owner are refused.
+_NOBODYS = 0
+
+
 class Replayer:
     """Owns the replay thread. The stream thread gives it work and collects what is done."""
 
@@ -251,7 +255,7 @@ class Replayer:
                     directory=work.directory,
                     stores=stores,
                     undo=not work.opened,
-                    opening=None if work.opened else work.opening,
+                    opening=None if work.opened else work.opening or _NOBODYS,
                     budget_seconds=self._slice_seconds,
                     wipe=work.wipe,
                     topic_ids=_of(work, ids),
@@ -276,6 +280,8 @@ class Replayer:
                         del self._copies[report.task]
             copies = list(self._copies.values())
         self._on_slice(copies, sum(report.records for report in reports))
+        if any(report.error is not None for report in reports):
+            return False
         with self._wake:
             return any(not work.opened or self._stores(work, work.goal(ends)) for work in self._work.values())
 
@@ -316,7 +322,11 @@ class Replayer:
                 error,
             )
             work.wipe, work.opened, work.changelog_next, work.first_lag = True, False, None, None
-        elif (isinstance(error, KafkaException) and error.retriable) or isinstance(error, StoreOutOfStepException):
+        elif isinstance(error, StoreOutOfStepException):
+            # A batch that was cancelled may have reached the store late: it is taken back, and refused from now on.
+            log.warning("task %s: its store is out of step and is opened again: %s", work.task, error)
+            work.opened, work.changelog_next = False, None
+        elif isinstance(error, KafkaException) and error.retriable:
             log.warning("task %s: a slice of its replay failed and is tried again: %s", work.task, error)
         else:
             raise error

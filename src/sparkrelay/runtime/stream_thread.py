@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from sparkrelay.errors import KafkaException, ProducerFencedException, WakeupException
+from sparkrelay.errors import KafkaException, ProducerFencedException, StreamsException, WakeupException
 from sparkrelay.runtime.place import ExecutorLost
 from sparkrelay.runtime.uncaught import StreamThreadExceptionResponse
 
@@ -151,6 +151,10 @@ class StreamThread:
         except Exception as error:
             log.exception("%s: %s", self.name, complaint)
             return error
+        except BaseException as error:
+            # sys.exit() in a callback ends the instance as an error does.
+            log.exception("%s: %s", self.name, complaint)
+            return StreamsException(f"{complaint}: {type(error).__name__}: {error}")
         return None
 
     def _serve(self) -> None:

@@ -44,7 +44,9 @@ class Task:
         positions: input partition -> next offset.
         batch: number of the last batch that was tried.
         committed: number of the last batch known as committed.
-        changelog_next: changelog partition -> offset where a replay would go on.
+        changelog_next: changelog partition -> offset where a replay would go on. What others wrote never counts: a
+            fenced owner that took its copy to have it would lose it.
+        changelog_listed: the changelogs' ends when the batch under way was chosen.
         changelog_end: changelog partition -> where the restore must get to.
         skipped: input partition -> offset that the state has seen, where the records behind it are gone.
         unfinished: ranges of a batch that must run again exactly so, or None.
@@ -64,6 +66,7 @@ class Task:
     batch: int = 0
     committed: int = 0
     changelog_next: dict[TopicPartition, int] = field(default_factory=dict)
+    changelog_listed: dict[TopicPartition, int] = field(default_factory=dict)
     changelog_end: dict[TopicPartition, int] = field(default_factory=dict)
     skipped: dict[TopicPartition, int] = field(default_factory=dict)
     unfinished: dict[TopicPartition, tuple[int, int]] | None = None

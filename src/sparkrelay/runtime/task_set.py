@@ -131,12 +131,13 @@ class TaskSet:
         lost = self._running_on(partitions)
         for task in lost:
             log.warning("task %s is lost: this member was expired from the group", task.id)
+        self._note_replay_progress()
         self._replayer.release([task.id for task in lost])
         # Nobody waits for their batch, which is refused if they have a new owner, unless they come back here.
         self._in_service.withdraw([task.id for task in lost], timeout=0.0)
         for task in lost:
             del self._tasks[task.id]
-            self._leftovers[task.id] = task.offset_sum
+            self._leave_behind(task)
 
     def offset_sums(self) -> dict[TaskId, int]:
         """Return what a subscription reports: LATEST_OFFSET for running tasks, else the sum of changelog offsets.
@@ -145,7 +146,13 @@ class TaskSet:
         """
         self._cleaner.reported(self)
         self._note_replay_progress()
-        sums = {id_: total for id_, total in self._leftovers.items() if self._slot.holds(id_)}
+        # What another thread of the process has, it tells of itself.
+        held = self._cleaner.held()
+        sums = {
+            id_: total
+            for id_, total in self._leftovers.items()
+            if self._slot.holds(id_) and (id_ in self._tasks or id_ not in held)
+        }
         for id_, task in self._tasks.items():
             if task.stateful:
                 # Until the first slice is replayed, what was known of the copy holds.
@@ -266,13 +273,17 @@ class TaskSet:
             return
         ids = [task.id for task in tasks]
         self._wait_for_batches(ids)
-        self._replayer.release(ids)
         self._note_replay_progress()
+        self._replayer.release(ids)
         self._settle(tasks)
         for task in tasks:
             self._tasks.pop(task.id, None)
-            if task.stateful:
-                self._leftovers[task.id] = task.offset_sum
+            self._leave_behind(task)
+
+    def _leave_behind(self, task: Task) -> None:
+        """Remember what the copy of a task has that is no longer ours; until it was replayed, what it had before."""
+        if task.stateful and task.offset_sum:
+            self._leftovers[task.id] = task.offset_sum
 
     def _wait_for_batches(self, ids: Collection[TaskId]) -> None:
         """Take tasks out of service and wait for the batch that they are in, no longer than a rebalance may take.
@@ -343,7 +354,8 @@ class TaskSet:
         if not ids:
             return {}
         orders = [
-            ReplayOrder(task=id_, directory=str(self._slot.task_dir(id_)), undo=True, budget_seconds=0.0, close=True)
+            # Nothing is undone: another thread of the process may have opened the task meanwhile.
+            ReplayOrder(task=id_, directory=str(self._slot.task_dir(id_)), budget_seconds=0.0, close=True)
             for id_ in ids
         ]
         try:
@@ -436,7 +448,8 @@ class TaskSet:
                     log.warning("%s", change)
                 task.changelog_next = dict(report.changelog_next)
                 task.batch = max(task.batch, report.batch)
-            task.committed = task.batch
+            # What the store knows: batches of ours that came to nothing must not count as committed.
+            task.committed = task.batch if report is None else report.batch
             task.positions = {partition: positions[partition] for partition in task.inputs}
             task.state = TaskState.RUNNING
             log.debug("task %s is in service at %s", task.id, ", ".join(f"{p}@{o}" for p, o in task.positions.items()))

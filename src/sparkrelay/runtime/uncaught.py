@@ -43,7 +43,7 @@ def ask_handler(handler: UncaughtExceptionHandler | None, error: Exception) -> S
         return default
     try:
         answer = handler(error)
-    except Exception:
+    except BaseException:  # sys.exit() among them: it would end this thread alone
         log.exception("the uncaught-exception handler failed itself; the instance ends")
         return default
     if answer is None:

@@ -346,6 +346,7 @@ class TaskStore:
             return replace(
                 header,
                 changelog={p: offset for p, offset in header.changelog.items() if p in wanted},
+                topics={t: id_ for t, id_ in header.topics.items() if t in {p.topic for p in wanted}},
                 contents={store: words for store, words in header.contents.items() if store not in stores},
             ), foreign
 

@@ -153,3 +153,13 @@ def test_what_the_broker_is_to_blame_for_is_waited_out():
         outcome, _ = run(process, work=work)
         assert set(outcome.again) == {ONE, OTHER}
         assert work[ONE][0].tries == number
+
+
+@pytest.mark.parametrize("outcome", [None, ProducerFencedException("another owner"), TimeoutException("no answer")])
+def test_the_ends_of_a_look_count_once_a_commit_has_proved_that_they_are_ours(outcome):
+    work, changelog = tasks(), TopicPartition("app-counts-changelog", 0)
+    task, _ = work[ONE]
+    task.changelog_next, task.changelog_listed = {changelog: 7}, {changelog: 90}
+    run(Process(), Transactions(outcome), work)
+    # Who was fenced has seen its successor's records at that end, and its copy has none of them.
+    assert task.changelog_next == {changelog: 90 if outcome is None else 7}

@@ -226,3 +226,26 @@ def test_stopping_breaks_off_a_look_at_a_silent_broker(bench):
     bench.thread.stop()
     assert bench.failure() is None
     assert bench.service.withdraw([ONE, OTHER], timeout=0) == frozenset()
+
+
+def test_a_look_alone_moves_no_copy_on(bench, wait_until):
+    changelog = TopicPartition("app-counts-changelog", 0)
+    task = bench.tasks[ONE]
+    task.changelogs, task.changelog_next = {"counts": changelog}, {changelog: 7}
+    bench.topics.ends[changelog] = 90
+    bench.start()
+    wait_until(lambda: task.changelog_listed, "nobody looked")
+    assert task.changelog_listed == {changelog: 90}
+    assert task.changelog_next == {changelog: 7}
+
+
+def test_what_fell_out_is_handed_back_though_the_topics_cannot_be_looked_at(bench, wait_until):
+    reason = ProducerFencedException("another owner")
+    bench.batches.outcomes = [BatchOutcome(reopen={ONE: reason}, again={OTHER: ValueError("user code")})]
+    bench.topics.sinks = DisconnectException("the broker is away")
+    bench.write(ONE, 5)
+    bench.write(OTHER, 5)
+    bench.start()
+    fallen = []
+    wait_until(lambda: fallen.extend(bench.service.take_fallen_out()) or fallen, "nothing fell out")
+    assert fallen == [(bench.tasks[ONE], reason)]

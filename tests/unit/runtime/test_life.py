@@ -123,8 +123,12 @@ def test_a_listener_may_ask_for_the_end_and_wait_for_it(life):
     assert life.wait_for_end(0)
 
 
-def test_a_listener_that_fails_hinders_nobody(life, caplog):
-    life.listener = lambda new, old: 1 / 0
+@pytest.mark.parametrize("failure", [ZeroDivisionError, SystemExit, KeyboardInterrupt])
+def test_a_listener_that_fails_hinders_nobody(life, caplog, failure):
+    def listener(new, old):
+        raise failure
+
+    life.listener = listener
     life.ask_to_end()
     assert life.state == "NOT_RUNNING"
     assert "the state listener failed" in caplog.text

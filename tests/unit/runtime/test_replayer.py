@@ -5,7 +5,13 @@ import threading
 
 import pytest
 
-from sparkrelay.errors import DisconnectException, StateStoreException, StoreCorruptedException, StreamsException
+from sparkrelay.errors import (
+    DisconnectException,
+    StateStoreException,
+    StoreCorruptedException,
+    StoreOutOfStepException,
+    StreamsException,
+)
 from sparkrelay.runtime.orders import ReplayReport
 from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.replayer import Replayer, ReplayWork
@@ -33,7 +39,7 @@ class Process:
         if self.may_end is not None:
             self.may_end.acquire()
         answer = self.answers.pop(0) if self.answers else None
-        if isinstance(answer, Exception) and not isinstance(answer, StoreCorruptedException):
+        if isinstance(answer, Exception) and not isinstance(answer, StoreCorruptedException | StoreOutOfStepException):
             raise answer
         return [
             ReplayReport(
@@ -129,6 +135,16 @@ def test_a_corrupt_store_is_built_anew(replayer_of, wait_until):
     replayer.assign([restore()])
     restored(replayer, wait_until)
     assert [order.wipe for (order,) in process.orders] == [False, True]
+
+
+def test_a_copy_that_a_late_batch_reached_is_opened_again(replayer_of, wait_until):
+    process = Process(None, StoreOutOfStepException("a batch is under way"))
+    ends = iter([10, 20])
+    replayer = replayer_of(process, lambda partitions: dict.fromkeys(partitions, next(ends, 20)))
+    replayer.assign([ReplayWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
+    wait_until(lambda: len(process.orders) == 3, "it is not tried again")
+    # Nobody's opening: what comes late for the former owner is refused.
+    assert [(order.undo, order.opening) for (order,) in process.orders] == [(True, 0), (False, None), (True, 0)]
 
 
 def test_letting_go_waits_for_the_slice_under_way_and_for_no_other(replayer_of):

@@ -49,3 +49,11 @@ def test_without_a_handler_the_instance_ends():
 
 def test_nobody_goes_on_when_the_application_ends():
     assert ask_handler(lambda _: REPLACE, ApplicationShutdownException("all")) is CLIENT
+
+
+def test_a_handler_that_exits_ends_the_instance(caplog):
+    def handler(error):
+        raise SystemExit(1)
+
+    assert ask_handler(handler, ValueError()) is CLIENT
+    assert "SystemExit" in caplog.text
