@@ -128,8 +128,8 @@ class Resetter:
         _check_kind(group)
         topics = self._admin.list_topics()
         known = self._application.offsets()
-        internal = self._internal(topics)
-        own = {at for at in known if self._names.is_internal(at.topic) or at.topic in internal}
+        internal = self._internal(topics, {at.topic for at in known})
+        own = {at for at in known if at.topic in internal or self._is_deleted_repartition(at.topic, topics)}
         sources = self._sources(topics, {at.topic for at in known.keys() - own}, internal)
         begin = EARLIEST if self._order.to == "earliest" else LATEST
         partitions = {
@@ -222,10 +222,15 @@ class Resetter:
 
     # -- what belongs to it -----------------------------------------------------------------------------------------
 
-    def _internal(self, topics: frozenset[str]) -> tuple[str, ...]:
+    def _internal(self, topics: frozenset[str], known: set[str]) -> tuple[str, ...]:
+        """Return the topics to delete; ``known`` are those that the group has offsets of.
+
+        It never has any of a changelog. So one with that name and offsets is a source, such as a database's changes.
+        """
         named = self._order.internal_topics
         if named is None:
-            return tuple(sorted(filter(self._names.is_internal, topics)))
+            sources = {topic for topic in known if topic.endswith("-changelog")}.union(self._order.topics or ())
+            return tuple(sorted(filter(self._names.is_internal, topics - sources)))
         for topic in named:
             if not topic.startswith(f"{self._order.application_id}-"):
                 raise ConfigException(
@@ -234,6 +239,10 @@ class Resetter:
                 )
         # One that is gone was deleted by a reset that was interrupted.
         return tuple(sorted(set(named) & topics))
+
+    def _is_deleted_repartition(self, topic: str, topics: frozenset[str]) -> bool:
+        """Tell whether an interrupted reset has deleted a topic of which the group still has offsets."""
+        return topic not in topics and self._names.is_internal(topic) and topic.endswith("-repartition")
 
     def _sources(self, topics: frozenset[str], read: set[str], internal: tuple[str, ...]) -> list[str]:
         if self._order.topics is None:

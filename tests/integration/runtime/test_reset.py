@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.cli.app import run
-from sparkrelay.client.admin import Admin
+from sparkrelay.client.admin import Admin, TopicSpec
 from sparkrelay.client.application_admin import ApplicationAdmin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
@@ -229,6 +229,20 @@ def test_what_is_not_there(command, topics, application_id, tmp_path):
     assert f"there is nothing to start over: no group and no internal topic of application '{application_id}'" in err
     assert "topic 'nowhere' does not exist" in command("--topics", "nowhere")[2]
     assert "'nowhere' does not begin with" in command("--internal-topics", "nowhere")[2]
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["found", "named"])
+def test_a_source_that_is_called_like_a_changelog_is_read_anew_and_not_deleted(client, application_id, kafka, named):
+    source, own = f"{application_id}-db-changelog", f"{application_id}-users-changelog"
+    admin = Admin(client)
+    admin.create_topics({source: TopicSpec(1), own: TopicSpec(1)})
+    if not named:
+        ApplicationAdmin(client, application_id).set_offsets({TopicPartition(source, 0): 0})
+    order = ResetOrder(application_id=application_id, topics=(source,) if named else None)
+    plan = Resetter(client, order).look()
+    assert plan.internal_topics == (own,)
+    assert list(plan.offsets) == [TopicPartition(source, 0)]
+    assert not plan.forgotten
 
 
 def test_topics_that_are_not_named_keep_their_offsets(client, application_id, topics):
