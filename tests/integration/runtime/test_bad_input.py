@@ -97,7 +97,7 @@ def test_a_source_topic_got_more_partitions_between_two_runs(
         wait_until(lambda: consumed(topics[1]), "no output")
     add_partition(kafka_admin, topics[0], 3)
     fails_to_start(
-        StreamsException, "-changelog' has 2 partitions, but the source topics now ask for 3", counting(*topics)
+        StreamsException, "-changelog' has 2 partitions, but the pipeline now asks for 3", counting(*topics)
     )
 
 
@@ -109,7 +109,7 @@ def test_a_source_topic_gets_more_partitions_while_running(
     streams.start()
     wait_until(lambda: consumed(topics[1]), "no output")
     add_partition(kafka_admin, topics[0], 3)
-    fails_while_running(StreamsException, "has 2 partitions, but the source topics now ask for 3", streams)
+    fails_while_running(StreamsException, "has 2 partitions, but the pipeline now asks for 3", streams)
 
 
 @pytest.mark.parametrize(
