@@ -131,7 +131,10 @@ class Board:
                 client.phase = str(what["state"]).lower().replace("_", " ")
                 self.changed_at = self.elapsed
             case "tasks":
-                self._processes |= {place["process"]: name for place in what["places"]}
+                self._processes |= {
+                    place["process"]: name if place["executor"] is None else f"{name}/{place['executor']}"
+                    for place in what["places"]
+                }
                 client.status = what["status"]
                 self._take_tasks(client, what)
             case "told":

@@ -96,9 +96,7 @@ def test_a_source_topic_got_more_partitions_between_two_runs(
         streams.start()
         wait_until(lambda: consumed(topics[1]), "no output")
     add_partition(kafka_admin, topics[0], 3)
-    fails_to_start(
-        StreamsException, "-changelog' has 2 partitions, but the pipeline now asks for 3", counting(*topics)
-    )
+    fails_to_start(StreamsException, "-changelog' has 2 partitions, but the pipeline now asks for 3", counting(*topics))
 
 
 def test_a_source_topic_gets_more_partitions_while_running(

@@ -57,6 +57,8 @@ def test_what_a_task_is_to_an_instance_with_executors(board):
     assert {id_: tasks["0_0"][0] for id_, tasks in client.executors.items()} == {"1": Share.ACTIVE, "2": Share.STANDBY}
     board.apply("A", tasks(places=[two]))
     assert list(client.executors) == ["2"]
+    board.apply("A", {"event": "told", "text": f"  task 0_0 starts on {PROCESS_A}"})
+    assert told(board)[-1] == "  task 0_0 starts on A/1"
 
 
 def test_the_first_owner_takes_tasks_into_service(board):
