@@ -202,7 +202,7 @@ def consumed(kafka):
     return read
 
 
-def _wait(condition, complaint, timeout_s=60):
+def _wait(condition, complaint, timeout_s=120):
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"{complaint} after {timeout_s} s"
@@ -223,7 +223,7 @@ def spark_home(tmp_path_factory):
 
 @pytest.fixture
 def wait_until():
-    """`wait_until(condition, complaint, timeout_s=60)`: poll a condition; fail with the complaint."""
+    """`wait_until(condition, complaint, timeout_s=120)`: poll a condition; fail with the complaint."""
     return _wait
 
 

@@ -95,7 +95,7 @@ class Instance:
 
     def stop(self):
         answer = self.tell("stop")
-        self.process.wait(60)
+        self.process.wait(120)
         return answer
 
     def kill(self, *, only_driver=False):
@@ -104,7 +104,7 @@ class Instance:
             self.process.kill()
         else:
             signal_session(self.process.pid, signal.SIGKILL)
-        self.process.wait(60)
+        self.process.wait(120)
 
     def signal(self, number):
         """Send a signal to every process of the instance, such as SIGSTOP and SIGCONT."""
@@ -112,7 +112,7 @@ class Instance:
 
     def wait_for_death(self, why):
         try:
-            code = self.process.wait(60)
+            code = self.process.wait(120)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} did not die {why}\n{self.tail()}") from None
         assert code == -signal.SIGKILL, f"{self.name} ended with {code} {why}\n{self.tail()}"
@@ -127,7 +127,7 @@ class Instance:
 
     def close(self):
         signal_session(self.process.pid, signal.SIGKILL)
-        self.process.wait(60)
+        self.process.wait(120)
         for pipe in (self.process.stdin, self.process.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()
@@ -309,7 +309,7 @@ class Ledger:
             if error is None:
                 self._check(self._names[message.topic()], message)
 
-    def read_until(self, condition, complaint, timeout_s=60):
+    def read_until(self, condition, complaint, timeout_s=120):
         deadline = time.monotonic() + timeout_s
         while not condition():
             self.read()
@@ -322,7 +322,7 @@ class Ledger:
         left = self.backlog // 2
         self.read_until(lambda: self.backlog <= left, complaint)
 
-    def settle(self, fleet, timeout_s=90):
+    def settle(self, fleet, timeout_s=240):
         """Wait until every output has said everything; nothing may be lost, and nothing more may come."""
         self.read_until(lambda: not self.missing(), lambda: f"missing: {self.missing()[:5]}\n{fleet.tail()}", timeout_s)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

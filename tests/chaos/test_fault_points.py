@@ -7,7 +7,7 @@ import pytest
 
 from sparkrelay.runtime.worker.faults import POINTS
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
 
 #: Point -> at which time of reaching it. Batches of several tasks pass a point once for each task, or leg, or send.
 IN_BATCHES = {

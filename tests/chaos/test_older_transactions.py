@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
 
 #: Between adding a partition and writing, between writing and ending, around the end, and where tasks are opened.
 IN_BATCHES = {

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from sparkrelay.types import TopicPartition
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.chaos,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning"),
 ]
 

@@ -16,7 +16,7 @@ from .conftest import MODERN_SESSION_S
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.chaos,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning"),
 ]
 

@@ -34,7 +34,7 @@ def instance(spark, kafka, tmp_path, application_id):
 
     yield make
     for streams in made:
-        assert streams.stop(60), f"{streams.state} after 60 s of stopping"
+        assert streams.stop(120), f"{streams.state} after 120 s of stopping"
 
 
 @pytest.fixture

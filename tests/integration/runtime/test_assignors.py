@@ -9,7 +9,7 @@ from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.assignment import HighAvailabilityTaskAssignor, KafkaStreamsAssignment, TaskAssignment
 from sparkrelay.errors import StreamsException, TaskAssignmentException
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 PARTITIONS = 4
 

@@ -15,7 +15,7 @@ from sparkrelay.errors import (
     UnknownTopicException,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 def copying(source, sink):

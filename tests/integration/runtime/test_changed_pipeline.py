@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import IncompatibleTopologyException
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 def aggregating(topics, *aggregates, **options):

@@ -8,7 +8,7 @@ from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.devkafka.topics import create_topic, delete_topic
 from sparkrelay.errors import BrokerResponseException, StateStoreException, StreamsException
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 MADE_ANEW = r"task 0_0: .*users-changelog' of id .*, but that topic was deleted and created again since"
 

@@ -6,7 +6,7 @@ from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.state import Slot
 from sparkrelay.types import TaskId
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 def counting(source, sink):

@@ -9,7 +9,7 @@ import pytest
 
 from sparkrelay import Json, StreamsBuilder, String
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 def counting(source, sink):
@@ -150,12 +150,12 @@ def test_two_instances_share_and_the_standby_is_promoted(
             and standby_2 == active
         )
 
-    wait_until(shared, "the two do not share the tasks", 90)
+    wait_until(shared, "the two do not share the tasks")
     orders.write(200)
     wait_for_table(topics[1], orders.counts, first, second)
 
     assert first.stop(60)
-    wait_until(lambda: tasks_of(second)[0] == everything, "the second did not take over", 60)
+    wait_until(lambda: tasks_of(second)[0] == everything, "the second did not take over")
     orders.write(100)
     wait_for_table(topics[1], orders.counts, second)
     each_update_once(consumed, topics[1])

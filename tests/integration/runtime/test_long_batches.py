@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from sparkrelay import StreamsBuilder
 from sparkrelay.errors import StreamsException
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 TIMEOUT_MS = 3000
 

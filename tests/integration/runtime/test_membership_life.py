@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from sparkrelay import Json, StreamsBuilder, String
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 EVERYTHING = {"0_0", "0_1"}
 
@@ -143,7 +143,7 @@ def test_one_instance_ends_the_whole_application(instance, topics, users, produc
         instances.append(streams)
     wait_until(lambda: [len(active(streams)) for streams in instances] == [1, 1], "the tasks are not shared")
     produce(topics[0], [("mouse", {"n": 1})])
-    wait_until(lambda: [streams.state for streams in instances] == ["ERROR", "ERROR"], "somebody goes on", 90)
+    wait_until(lambda: [streams.state for streams in instances] == ["ERROR", "ERROR"], "somebody goes on")
     causes = sorted(str(streams.exception()) for streams in instances)
     assert any("trapped" in cause for cause in causes)
     assert any("asked the whole application to shut down" in cause for cause in causes)

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from sparkrelay import Integer, Json, StreamsBuilder, String
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 MINUTE_MS = 60_000
 START_MS = 1_700_000_000_000 // (10 * MINUTE_MS) * (10 * MINUTE_MS)

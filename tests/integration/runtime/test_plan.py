@@ -8,7 +8,7 @@ import pytest
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.cli import app as command_line
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

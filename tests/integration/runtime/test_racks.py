@@ -6,7 +6,7 @@ from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.assignment import HighAvailabilityTaskAssignor
 from sparkrelay.types import TopicPartition
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 seen = []
 

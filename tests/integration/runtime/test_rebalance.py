@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.records.partition import murmur2_partitions
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 EVERYTHING = {"0_0", "0_1"}
 

@@ -22,7 +22,7 @@ from sparkrelay.runtime.reset import ResetOrder, Resetter
 from sparkrelay.state import Slot
 from sparkrelay.types import TopicPartition
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 def pipeline(source, sink, aggregate=F.count):

@@ -10,7 +10,7 @@ from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.protocol import SpokenVersion
 from sparkrelay.runtime import group_assignor
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 EVERYTHING = {"0_0", "0_1", "0_2", "0_3"}
 

@@ -14,7 +14,7 @@ from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import StateStoreException, StoreFullException
 from sparkrelay.state import TaskStore
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 SIZE = 1_500
 

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sparkrelay import Json, StreamsBuilder, String, TopicPartition
 from sparkrelay.errors import ConfigException
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 PARTITIONS = 2
 
