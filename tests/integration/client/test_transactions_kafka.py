@@ -192,9 +192,13 @@ def test_an_aborted_transaction_is_written_again_under_the_new_epoch(
     assert admin.committed_offsets(topic, [tp]) == {tp: 2}
 
 
+def ends_of_all(admin, tp):
+    return admin.list_offsets({tp: LATEST}, read_committed=False)
+
+
 @pytest.mark.parametrize("sequence", [0, 1], ids=["nothing written before", "something written before"])
 def test_a_worker_of_an_aborted_try_that_wakes_up_late_writes_nothing(
-    client, transactions, make_topic, consumed, batch, admin, sequence
+    client, transactions, make_topic, consumed, batch, admin, sequence, wait_until
 ):
     topic = make_topic("asleep")
     tp = TopicPartition(topic, 0)
@@ -208,7 +212,9 @@ def test_a_worker_of_an_aborted_try_that_wakes_up_late_writes_nothing(
     new = transactions.abort([old], topic)[topic]
     assert isinstance(new, ProducerIdentity)
     if old.joins_by_request or sequence:
-        # Its partition was in the transaction, so it heard of the abort; the next transaction has not written yet.
+        # Its partition was in the transaction, so it hears of the abort; the next transaction has not written yet.
+        # (What arrives before the abort's marker belongs to the aborted transaction.)
+        wait_until(lambda: admin.list_offsets({tp: LATEST}) == ends_of_all(admin, tp), "the abort has no marker")
         with pytest.raises(ProducerFencedException, match="may no longer write"):
             write_late(client, tp, batch(["late"], old, sequence=sequence), old)
     write(client, tp, batch(["again"], new), new)
@@ -216,7 +222,7 @@ def test_a_worker_of_an_aborted_try_that_wakes_up_late_writes_nothing(
         write_late(client, tp, batch(["later"], old, sequence=sequence + 1), old)
     transactions.commit({new: {tp: 1}}, topic)
     assert [value for *_, value in consumed(topic)] == [b"again"]
-    assert admin.list_offsets({tp: LATEST}) == admin.list_offsets({tp: LATEST}, read_committed=False)
+    assert admin.list_offsets({tp: LATEST}) == ends_of_all(admin, tp)
 
 
 def test_a_new_owner_shuts_out_a_worker_that_wakes_up_late(client, transactions, make_topic, consumed, batch, admin):
