@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from sparkrelay.consumer import Consumer
-from sparkrelay.errors import ApplicationShutdownException, KafkaException, WakeupException
+from sparkrelay.errors import ApplicationShutdownException, KafkaException, StreamsException, WakeupException
 from sparkrelay.runtime.appointment import Appointment
 from sparkrelay.runtime.group_assignor import StreamsGroupAssignor
 
@@ -96,13 +96,21 @@ class Membership:
         Raises:
             SparkRelayError: the group, its leader or our own part in leading failed.
         """
-        self._consumer.poll(timeout)
-        failure, self._assignor.failure = self._assignor.failure, None
-        if failure is not None:
-            raise failure
+        try:
+            self._consumer.poll(timeout)
+        except StreamsException:
+            # The answer of a rebalance that failed may come in the poll that led it, which knows the cause.
+            self._check_leading()
+            raise
+        self._check_leading()
         self._follow()
         if self._appointment.due(int(time.time() * 1000)):
             self._ask("the follow-up rebalance is due")
+
+    def _check_leading(self) -> None:
+        failure, self._assignor.failure = self._assignor.failure, None
+        if failure is not None:
+            raise failure
 
     def purge(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete repartition records that nobody needs any more."""
