@@ -22,7 +22,7 @@ from sparkrelay.client.messages import (
 from sparkrelay.errors import CommitFailedException, ProducerFencedException
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from sparkrelay.client.flows import Flow
     from sparkrelay.client.kafka_client import KafkaClient
@@ -105,26 +105,24 @@ class TransactionCalls:
             version: the cluster's transaction version.
             expected: producer id and epoch that must be the newest (KIP-360); the default takes over from anybody.
         """
-        backoff = Backoff(self._client.config)
         what = f"opening transactional.id {transactional_id}"
         if expected[0] >= 0:
             what = f"renewing epoch {expected[1]} of {transactional_id}"
-        while True:
-            request = InitProducerIdRequest(
+        answer = yield from self._until_done(
+            transactional_id,
+            lambda: InitProducerIdRequest(
                 transactional_id=transactional_id,
                 transaction_timeout_ms=transaction_timeout_ms,
                 producer_id=expected[0],
                 producer_epoch=expected[1],
                 min_version=3,
-            )
-            answer = yield from self._ask(CoordinatorKind.TRANSACTION, transactional_id, request, lane, backoff)
-            if not answer.error_code:
-                return ProducerIdentity(
-                    transactional_id, answer.producer_id, answer.producer_epoch, version, transaction_timeout_ms
-                )
-            yield from self._retry_or_raise(
-                CoordinatorKind.TRANSACTION, transactional_id, what, answer.error_code, backoff
-            )
+            ),
+            lane,
+            what,
+        )
+        return ProducerIdentity(
+            transactional_id, answer.producer_id, answer.producer_epoch, version, transaction_timeout_ms
+        )
 
     def add_partitions(
         self, identity: ProducerIdentity, partitions: Collection[TopicPartition], lane: str
@@ -162,20 +160,18 @@ class TransactionCalls:
 
     def add_offsets(self, identity: ProducerIdentity, group_id: str, lane: str) -> Flow[None]:
         """Add a group's offsets to the transaction."""
-        backoff = Backoff(self._client.config)
         key = identity.transactional_id
-        while True:
-            request = AddOffsetsToTxnRequest(
+        yield from self._until_done(
+            key,
+            lambda: AddOffsetsToTxnRequest(
                 transactional_id=key,
                 producer_id=identity.producer_id,
                 producer_epoch=identity.epoch,
                 group_id=group_id,
-            )
-            answer = yield from self._ask(CoordinatorKind.TRANSACTION, key, request, lane, backoff)
-            if not answer.error_code:
-                return
-            what = f"adding group {group_id} to the transaction of {key} (epoch {identity.epoch})"
-            yield from self._retry_or_raise(CoordinatorKind.TRANSACTION, key, what, answer.error_code, backoff)
+            ),
+            lane,
+            f"adding group {group_id} to the transaction of {key} (epoch {identity.epoch})",
+        )
 
     def commit_offsets(
         self,
@@ -215,27 +211,36 @@ class TransactionCalls:
         Repeating it after a lost connection is safe: the coordinator knows the epoch it has just ended and gives the
         same answer again (KIP-890; before that, an epoch that has nothing open may be ended again the same way).
         """
-        backoff = Backoff(self._client.config)
         verb = "committing" if committed else "aborting"
         what = f"{verb} the transaction of {identity.transactional_id} (epoch {identity.epoch})"
         key = identity.transactional_id
         bounds = {"max_version": 4} if identity.joins_by_request else {"min_version": 5}
-        while True:
-            request = EndTxnRequest(
+        answer = yield from self._until_done(
+            key,
+            lambda: EndTxnRequest(
                 transactional_id=key,
                 producer_id=identity.producer_id,
                 producer_epoch=identity.epoch,
                 committed=committed,
                 **bounds,
-            )
-            answer = yield from self._ask(CoordinatorKind.TRANSACTION, key, request, lane, backoff)
-            if not answer.error_code:
-                if identity.joins_by_request:
-                    return identity
-                return replace(identity, producer_id=answer.producer_id, epoch=answer.producer_epoch)
-            yield from self._retry_or_raise(CoordinatorKind.TRANSACTION, key, what, answer.error_code, backoff)
+            ),
+            lane,
+            what,
+        )
+        if identity.joins_by_request:
+            return identity
+        return replace(identity, producer_id=answer.producer_id, epoch=answer.producer_epoch)
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _until_done(self, key: str, make: Callable[[], object], lane: str, what: str) -> Flow[Any]:
+        """Ask the transaction coordinator, with a new request each time, until it answers without an error."""
+        backoff = Backoff(self._client.config)
+        while True:
+            answer = yield from self._ask(CoordinatorKind.TRANSACTION, key, make(), lane, backoff)
+            if not answer.error_code:
+                return answer
+            yield from self._retry_or_raise(CoordinatorKind.TRANSACTION, key, what, answer.error_code, backoff)
 
     def _ask(self, kind: CoordinatorKind, key: str, request: object, lane: str, backoff: Backoff) -> Flow[Any]:
         """Send to a coordinator, found anew for each attempt if it moved or could not be reached."""

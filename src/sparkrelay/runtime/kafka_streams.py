@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.observe.endpoint import Endpoint
     from sparkrelay.runtime.metadata import ThreadMetadata
+    from sparkrelay.runtime.process_threads import ProcessThreads
     from sparkrelay.runtime.stream_thread import StreamThread
     from sparkrelay.runtime.uncaught import UncaughtExceptionHandler
 
@@ -313,7 +314,7 @@ class KafkaStreams:
             return StreamThreadExceptionResponse.SHUTDOWN_CLIENT
         response = ask_handler(self._exception_handler, error)
         if response is StreamThreadExceptionResponse.REPLACE_THREAD:
-            if self._life.alive and self._processes.usable(thread):
+            if self._life.alive and self._process_of(thread).usable:
                 log.warning("%s: a new thread takes its place", thread.name)
                 return response
             response = StreamThreadExceptionResponse.SHUTDOWN_CLIENT
@@ -325,8 +326,11 @@ class KafkaStreams:
         self._life.fail(error)
         self._processes.stop()
 
+    def _process_of(self, thread: StreamThread) -> ProcessThreads:
+        return next(process for process in self._processes.all if thread in process.threads)
+
     def _replace_thread(self, thread: StreamThread) -> None:
-        process = next(process for process in self._processes.all if thread in process.threads)
+        process = self._process_of(thread)
         try:
             process.replace(thread)
         except Exception as error:

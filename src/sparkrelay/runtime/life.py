@@ -156,7 +156,7 @@ class Life:
     def wait_for_end(self, timeout: float | None) -> bool:
         """Wait until everything is released and told; return False if it takes longer (seconds; None: for ever)."""
         with self._changed:
-            told_by_us = self._teller == threading.get_ident()
+            told_by_us = self.telling
             return self._changed.wait_for(lambda: self._state in _ENDED and (told_by_us or not self._untold), timeout)
 
     def _move(self, state: State) -> None:

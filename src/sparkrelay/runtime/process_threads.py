@@ -15,6 +15,7 @@ from sparkrelay.client.admin import Admin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.transactions import TransactionCoordinator
+from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.batch import BatchRunner
 from sparkrelay.runtime.batch_thread import BatchThread
 from sparkrelay.runtime.cleaner import Cleaner
@@ -158,15 +159,19 @@ class ProcessThreads:
         """True once every thread has done everything."""
         return all(thread.ended for thread in self.threads)
 
+    @property
+    def usable(self) -> bool:
+        """True if a thread can work here: Spark, and the executor, are there."""
+        try:
+            self.place.require()
+        except StreamsException:
+            return False
+        return True
+
     def start(self) -> None:
         """Start the threads; each joins the group."""
-        if self._workshop.paused:
-            self.pause()
         for thread in self.threads:
-            thread.start()
-        if not self._workshop.paused:
-            # Somebody may have resumed between the look and the pause.
-            self.resume()
+            self._begin(thread)
 
     def pause(self) -> None:
         """Begin no further micro-batch."""
@@ -188,9 +193,7 @@ class ProcessThreads:
         self._disconnect(number)
         successor = self._thread(number)
         self.threads[number] = successor
-        if self._workshop.paused:
-            successor.pause()
-        successor.start()
+        self._begin(successor)
 
     def stop(self) -> None:
         """Ask the threads to hand over and leave; returns at once."""
@@ -215,6 +218,14 @@ class ProcessThreads:
         for number in list(self._clients):
             self._disconnect(number)
         self.slot.release()
+
+    def _begin(self, thread: StreamThread) -> None:
+        if self._workshop.paused:
+            thread.pause()
+        thread.start()
+        if not self._workshop.paused:
+            # Somebody may have resumed between the look and the pause.
+            thread.resume()
 
     def _disconnect(self, number: int) -> None:
         for client in self._clients.pop(number, []):

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.errors import KafkaException, StreamsException
+from sparkrelay.errors import KafkaException
 from sparkrelay.runtime.executor_slot import ExecutorSlot
 from sparkrelay.runtime.place import ExecutorLost, Place
 from sparkrelay.runtime.process import JobFailed
@@ -88,10 +88,6 @@ class DriverProcess:
         """Ask all threads to end; returns at once."""
         for process in self.all:
             process.stop()
-
-    def usable(self, thread: StreamThread) -> bool:  # noqa: ARG002 - there is but one place
-        """Tell whether another thread could work where this one did: Spark is still there."""
-        return _usable(self._place)
 
     def lost(self, thread: StreamThread, error: Exception) -> bool:  # noqa: ARG002 - the other kind looks
         """Tell whether a thread died because its executor is gone; the driver's cannot."""
@@ -204,10 +200,6 @@ class ExecutorProcesses:
         for process in self.all:
             process.stop()
 
-    def usable(self, thread: StreamThread) -> bool:
-        """Tell whether another thread could work where this one did: Spark and the executor are still there."""
-        return any(_usable(process.place) for process in self.all if thread in process.threads)
-
     def lost(self, thread: StreamThread, error: Exception) -> bool:
         """Tell whether a thread died because its executor is gone; the threads beside it then end as well."""
         for process in self.all:
@@ -268,19 +260,21 @@ class ExecutorProcesses:
         """Compare the executors with the processes; close what is gone, make what is new."""
         Place(self._spark, slots=1).require()
         ids = self._executors.ids()
+        known = {place.executor.id for place in self._places() if place.executor is not None}
         with self._lock:
-            places = [process.place for process in self._processes] + [place for place, _ in self._making.values()]
-            known = {place.executor.id for place in places if place.executor is not None}
             waiting = {id_ for id_, (_, due) in self._failed.items() if time.monotonic() < due}
         self._lose_gone(ids)
         new = ids - known - waiting
         for executor in self._executors.describe(new) if new else ():
             self._make_process(executor)
 
-    def _lose_gone(self, ids: Collection[str]) -> None:
+    def _places(self) -> list[Place]:
+        """Return where processes are, or are being made."""
         with self._lock:
-            places = [process.place for process in self._processes] + [place for place, _ in self._making.values()]
-        for place in places:
+            return [process.place for process in self._processes] + [place for place, _ in self._making.values()]
+
+    def _lose_gone(self, ids: Collection[str]) -> None:
+        for place in self._places():
             if place.executor is not None and place.executor.id not in ids and not place.lost:
                 log.warning("%s is gone: its process leaves the group", place.description)
                 place.lose()
@@ -346,11 +340,3 @@ class ExecutorProcesses:
         for place, thread in late:
             place.lose()
             thread.join()
-
-
-def _usable(place: Place) -> bool:
-    try:
-        place.require()
-    except StreamsException:
-        return False
-    return True
