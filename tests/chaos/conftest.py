@@ -211,6 +211,29 @@ class Fleet:
         armed.write_text(f"{uuid.uuid4().hex} {point} {count} {whom}")
         armed.rename(self._faults)
 
+    def die_in_a_batch(self, point, count, ledger):
+        """Have an instance die at the point, and its successor take up what it left."""
+        doomed = self.ensure_running()
+        ledger.settle(self)
+        self.arm(point, count, "instance")
+        ledger.write(240)
+        doomed.wait_for_death(f"at {point}")
+        self.disarm()
+        self.start()
+        ledger.settle(self)
+
+    def lose_a_worker(self, point, ledger):
+        """Have a Python worker die at the point, which its instance survives."""
+        instance = self.ensure_running()
+        ledger.settle(self)
+        self.arm(point, 3, "worker")
+        ledger.write(240)
+        ledger.settle(self)
+        assert self.struck
+        self.disarm()
+        assert instance.alive
+        assert instance.tasks()["state"] == "RUNNING", instance.tail()
+
     def disarm(self):
         self._faults.unlink(missing_ok=True)
 
@@ -451,5 +474,24 @@ def neighbours(kafka, ledger, tmp_path_factory):
         **{"num.standby.replicas": 1, "session.timeout.ms": 6000, "acceptable.recovery.lag": 100},
     )
     ships.crew = ships.start(), ships.start(spare=False)
+    yield ships
+    ships.close()
+
+
+@pytest.fixture(scope="module")
+def crowd(kafka, ledger, tmp_path_factory):
+    """Instances with a state directory each, which a successor inherits."""
+    ships = Fleet(
+        kafka,
+        tmp_path_factory.mktemp("crowd"),
+        ledger,
+        one_state_dir=True,
+        **{
+            "num.standby.replicas": 1,
+            "session.timeout.ms": 6000,
+            "acceptable.recovery.lag": 1000,
+            "max.batch.records": 20_000,
+        },
+    )
     yield ships
     ships.close()

@@ -71,24 +71,3 @@ def test_three_come_and_go(crowd, ledger, seed, wait_until):
     for one in present:
         assert one.stop() == "stopped NOT_RUNNING", one.tail()
     ledger.read_again()
-
-
-@pytest.fixture(scope="module")
-def crowd(kafka, ledger, tmp_path_factory):
-    """Instances with a state directory each, which a successor inherits."""
-    from .conftest import Fleet
-
-    ships = Fleet(
-        kafka,
-        tmp_path_factory.mktemp("crowd"),
-        ledger,
-        one_state_dir=True,
-        **{
-            "num.standby.replicas": 1,
-            "session.timeout.ms": 6000,
-            "acceptable.recovery.lag": 1000,
-            "max.batch.records": 20_000,
-        },
-    )
-    yield ships
-    ships.close()

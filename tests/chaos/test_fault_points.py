@@ -55,14 +55,7 @@ def test_every_point_is_tried():
 
 @pytest.mark.parametrize("point", marked(IN_BATCHES))
 def test_the_instance_dies_in_a_batch(point, fleet, ledger):
-    doomed = fleet.ensure_running()
-    ledger.settle(fleet)
-    fleet.arm(point, IN_BATCHES[point], "instance")
-    ledger.write(240)
-    doomed.wait_for_death(f"at {point}")
-    fleet.disarm()
-    fleet.start()
-    ledger.settle(fleet)
+    fleet.die_in_a_batch(point, IN_BATCHES[point], ledger)
 
 
 @pytest.mark.parametrize("point", marked(WHILE_OPENING))
@@ -83,15 +76,7 @@ def test_the_instance_dies_while_it_opens_tasks(point, fleet, ledger):
 
 @pytest.mark.parametrize("point", IN_WORKERS)
 def test_a_worker_dies(point, fleet, ledger):
-    instance = fleet.ensure_running()
-    ledger.settle(fleet)
-    fleet.arm(point, 3, "worker")
-    ledger.write(240)
-    ledger.settle(fleet)
-    assert fleet.struck
-    fleet.disarm()
-    assert instance.alive
-    assert instance.tasks()["state"] == "RUNNING", instance.tail()
+    fleet.lose_a_worker(point, ledger)
 
 
 @pytest.mark.parametrize("point", marked(point for point in WHILE_OPENING if point.startswith("replay")))

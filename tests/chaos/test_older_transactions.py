@@ -31,26 +31,12 @@ def kafka():
 
 @pytest.mark.parametrize("point", [pytest.param(p, marks=() if p in ALWAYS else pytest.mark.long) for p in IN_BATCHES])
 def test_the_instance_dies_in_a_batch(point, fleet, ledger):
-    doomed = fleet.ensure_running()
-    ledger.settle(fleet)
-    fleet.arm(point, IN_BATCHES[point], "instance")
-    ledger.write(240)
-    doomed.wait_for_death(f"at {point}")
-    fleet.disarm()
-    fleet.start()
-    ledger.settle(fleet)
+    fleet.die_in_a_batch(point, IN_BATCHES[point], ledger)
 
 
 @pytest.mark.parametrize("point", ["changelog-after-flush", pytest.param("publish-after-send", marks=pytest.mark.long)])
 def test_a_worker_dies(point, fleet, ledger):
-    instance = fleet.ensure_running()
-    ledger.settle(fleet)
-    fleet.arm(point, 3, "worker")
-    ledger.write(240)
-    ledger.settle(fleet)
-    assert fleet.struck
-    fleet.disarm()
-    assert instance.alive
+    fleet.lose_a_worker(point, ledger)
 
 
 def test_an_instance_that_slept_through_its_successor_writes_nothing(fleet, ledger):

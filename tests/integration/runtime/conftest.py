@@ -37,6 +37,16 @@ def instance(spark, kafka, tmp_path, application_id):
         assert streams.stop(120), f"{streams.state} after 120 s of stopping"
 
 
+def active(streams):
+    """Return the ids of the tasks that run on an instance."""
+    return {
+        task.task_id
+        for thread in streams.metadata_for_local_threads()
+        for task in thread.active_tasks
+        if task.state == "running"
+    }
+
+
 @pytest.fixture
 def table(consumed):
     """`table(topic)` returns what a topic says in the end: key -> value, JSON read."""

@@ -7,6 +7,8 @@ from pyspark.sql import functions as F
 
 from sparkrelay import Json, StreamsBuilder, String
 
+from .conftest import active
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 EVERYTHING = {"0_0", "0_1"}
@@ -42,15 +44,6 @@ def counting(topics, trap=None):
         stream = stream.where(passes("user"))
     stream.groupBy("user").count().to(topics[1])
     return builder
-
-
-def active(streams):
-    return {
-        task.task_id
-        for thread in streams.metadata_for_local_threads()
-        for task in thread.active_tasks
-        if task.state == "running"
-    }
 
 
 def test_a_paused_instance_keeps_its_tasks_and_leaves_its_input(

@@ -13,6 +13,8 @@ from pyspark.sql import functions as F
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.records.partition import murmur2_partitions
 
+from .conftest import active
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 EVERYTHING = {"0_0", "0_1"}
@@ -78,15 +80,6 @@ def counting(topics, gate, *, after_the_state=False):
     else:
         stream.where(passing("user") == F.col("user")).groupBy("user", name="users").count().to(topics[1])
     return builder
-
-
-def active(streams):
-    return {
-        task.task_id
-        for thread in streams.metadata_for_local_threads()
-        for task in thread.active_tasks
-        if task.state == "running"
-    }
 
 
 def standbys(streams):

@@ -10,6 +10,8 @@ from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.protocol import SpokenVersion
 from sparkrelay.runtime import group_assignor
 
+from .conftest import active
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 EVERYTHING = {"0_0", "0_1", "0_2", "0_3"}
@@ -37,15 +39,6 @@ def member(instance, topics, tmp_path, monkeypatch):
         return streams
 
     return make
-
-
-def active(streams):
-    return {
-        task.task_id
-        for thread in streams.metadata_for_local_threads()
-        for task in thread.active_tasks
-        if task.state == "running"
-    }
 
 
 def test_ten_becomes_eleven_one_after_the_other(member, topics, produce, wait_for_table, wait_until, consumed, caplog):
