@@ -110,8 +110,25 @@ def write_in_another_process(kafka, tp, data, identity):
     return int(done.stdout)
 
 
+def ends_of_all(admin, tp):
+    return admin.list_offsets({tp: LATEST}, read_committed=False)
+
+
+@pytest.fixture
+def decided(consumed, admin, wait_until):
+    """`consumed`, once every transaction in the topic is decided: a commit answers before its markers are written."""
+
+    def read(topic):
+        for number in admin.partitions([topic])[topic]:
+            tp = TopicPartition(topic, number)
+            wait_until(lambda tp=tp: admin.list_offsets({tp: LATEST}) == ends_of_all(admin, tp), f"{tp}: no marker")
+        return consumed(topic)
+
+    return read
+
+
 def test_two_processes_write_under_one_producer_id_and_a_third_commits(
-    kafka, admin, transactions, make_topic, consumed, batch
+    kafka, admin, transactions, make_topic, consumed, decided, batch
 ):
     out, source = make_topic("lent", partitions=2), make_topic("source")
     tp, other, position = TopicPartition(out, 0), TopicPartition(out, 1), TopicPartition(source, 0)
@@ -125,12 +142,12 @@ def test_two_processes_write_under_one_producer_id_and_a_third_commits(
     assert admin.list_offsets({tp: LATEST}, read_committed=False) == {tp: 3}
     following = transactions.commit({identity: {position: 42}}, out)[out]
     assert following == replace(identity, epoch=identity.epoch + 1)
-    assert [value for *_, value in consumed(out)] == [b"a", b"b", b"c", b"d"]
+    assert [value for *_, value in decided(out)] == [b"a", b"b", b"c", b"d"]
     assert admin.committed_offsets(out, [position]) == {position: 42}
     assert admin.list_offsets({tp: LATEST}) == {tp: 4}  # three records and a marker
 
 
-def test_the_next_epoch_starts_its_sequences_at_zero(client, transactions, make_topic, consumed, batch):
+def test_the_next_epoch_starts_its_sequences_at_zero(client, transactions, make_topic, decided, batch):
     topic = make_topic("epochs")
     tp = TopicPartition(topic, 0)
     identity = open_one(transactions, topic)
@@ -138,11 +155,11 @@ def test_the_next_epoch_starts_its_sequences_at_zero(client, transactions, make_
         assert identity.epoch == number
         write(client, tp, batch([str(number)], identity), identity)
         identity = transactions.commit({identity: {tp: number}}, topic)[topic]
-    assert [value for *_, value in consumed(topic)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [value for *_, value in decided(topic)] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_opening_an_id_again_fences_its_former_holder_and_aborts_what_it_left(
-    client, transactions, make_topic, consumed, batch, admin
+    client, transactions, make_topic, decided, batch, admin
 ):
     topic = make_topic("fenced")
     tp = TopicPartition(topic, 0)
@@ -158,11 +175,11 @@ def test_opening_an_id_again_fences_its_former_holder_and_aborts_what_it_left(
     assert isinstance(transactions.abort([old], topic)[topic], ProducerFencedException)
     write(client, tp, batch(["mine"], new), new)
     transactions.commit({new: {tp: 1}}, topic)
-    assert [value for *_, value in consumed(topic)] == [b"mine"]
+    assert [value for *_, value in decided(topic)] == [b"mine"]
 
 
 def test_the_epoch_of_a_committed_transaction_writes_no_more(
-    client, transactions, make_topic, consumed, batch, admin, wait_until
+    client, transactions, make_topic, decided, batch, admin, wait_until
 ):
     topic = make_topic("late")
     tp = TopicPartition(topic, 0)
@@ -175,11 +192,11 @@ def test_the_epoch_of_a_committed_transaction_writes_no_more(
         write(client, tp, batch(["late"], first, sequence=1), first)
     write(client, tp, batch(["next"], second), second)
     transactions.commit({second: {tp: 2}}, topic)
-    assert [value for *_, value in consumed(topic)] == [b"in time", b"next"]
+    assert [value for *_, value in decided(topic)] == [b"in time", b"next"]
 
 
 def test_an_aborted_transaction_is_written_again_under_the_new_epoch(
-    client, transactions, make_topic, consumed, batch, admin
+    client, transactions, make_topic, decided, batch, admin
 ):
     topic = make_topic("again")
     tp = TopicPartition(topic, 0)
@@ -188,17 +205,13 @@ def test_an_aborted_transaction_is_written_again_under_the_new_epoch(
     identity = transactions.abort([identity], topic)[topic]
     write(client, tp, batch(["x", "y"], identity), identity)
     assert isinstance(transactions.commit({identity: {tp: 2}}, topic)[topic], ProducerIdentity)
-    assert [value for *_, value in consumed(topic)] == [b"x", b"y"]
+    assert [value for *_, value in decided(topic)] == [b"x", b"y"]
     assert admin.committed_offsets(topic, [tp]) == {tp: 2}
-
-
-def ends_of_all(admin, tp):
-    return admin.list_offsets({tp: LATEST}, read_committed=False)
 
 
 @pytest.mark.parametrize("sequence", [0, 1], ids=["nothing written before", "something written before"])
 def test_a_worker_of_an_aborted_try_that_wakes_up_late_writes_nothing(
-    client, transactions, make_topic, consumed, batch, admin, sequence, wait_until
+    client, transactions, make_topic, decided, batch, admin, sequence, wait_until
 ):
     topic = make_topic("asleep")
     tp = TopicPartition(topic, 0)
@@ -221,11 +234,11 @@ def test_a_worker_of_an_aborted_try_that_wakes_up_late_writes_nothing(
     with pytest.raises(ProducerFencedException, match="may no longer write"):
         write_late(client, tp, batch(["later"], old, sequence=sequence + 1), old)
     transactions.commit({new: {tp: 1}}, topic)
-    assert [value for *_, value in consumed(topic)] == [b"again"]
+    assert [value for *_, value in decided(topic)] == [b"again"]
     assert admin.list_offsets({tp: LATEST}) == ends_of_all(admin, tp)
 
 
-def test_a_new_owner_shuts_out_a_worker_that_wakes_up_late(client, transactions, make_topic, consumed, batch, admin):
+def test_a_new_owner_shuts_out_a_worker_that_wakes_up_late(client, transactions, make_topic, decided, batch, admin):
     topic = make_topic("stolen")
     tp = TopicPartition(topic, 0)
     old = open_one(transactions, topic)
@@ -239,11 +252,11 @@ def test_a_new_owner_shuts_out_a_worker_that_wakes_up_late(client, transactions,
     assert isinstance(transactions.abort([old], topic)[topic], ProducerFencedException)
     assert isinstance(transactions.commit({old: {tp: 9}}, topic)[topic], ProducerFencedException)
     assert isinstance(transactions.commit({new: {tp: 1}}, topic)[topic], ProducerIdentity)
-    assert [value for *_, value in consumed(topic)] == [b"mine"]
+    assert [value for *_, value in decided(topic)] == [b"mine"]
     assert admin.committed_offsets(topic, [tp]) == {tp: 1}
 
 
-def test_who_was_fenced_and_is_the_owner_still_opens_again(client, transactions, make_topic, consumed, batch):
+def test_who_was_fenced_and_is_the_owner_still_opens_again(client, transactions, make_topic, decided, batch):
     topic = make_topic("reopened")
     tp = TopicPartition(topic, 0)
     mine = open_one(transactions, topic)
@@ -253,11 +266,11 @@ def test_who_was_fenced_and_is_the_owner_still_opens_again(client, transactions,
     mine = open_one(transactions, topic)
     write(client, tp, batch(["done"], mine), mine)
     assert isinstance(transactions.commit({mine: {tp: 1}}, topic)[topic], ProducerIdentity)
-    assert [value for *_, value in consumed(topic)] == [b"done"]
+    assert [value for *_, value in decided(topic)] == [b"done"]
 
 
 def test_hundreds_of_transactions_are_in_flight_at_once(
-    client, transactions, make_topic, consumed, batch, admin, wait_until
+    client, transactions, make_topic, decided, batch, admin, wait_until
 ):
     topic, source = make_topic("hundreds", partitions=30), make_topic("inputs", partitions=300)
     tasks = {f"{topic}-{n}": n for n in range(300)}
@@ -282,7 +295,7 @@ def test_hundreds_of_transactions_are_in_flight_at_once(
     wait_until(
         lambda: admin.list_offsets(everywhere) == admin.list_offsets(everywhere, read_committed=False), "no markers"
     )
-    assert sorted(value.decode() for *_, value in consumed(topic)) == sorted(
+    assert sorted(value.decode() for *_, value in decided(topic)) == sorted(
         2 * [f"{turn} {n}" for turn in (0, 2) for n in range(300)]
     )
     committed = admin.committed_offsets(topic, [TopicPartition(source, n) for n in range(300)])
@@ -324,7 +337,7 @@ def test_an_empty_transaction_may_be_aborted_but_not_committed(transactions, mak
 
 
 def test_many_tasks_are_committed_together_and_one_zombie_stops_nobody(
-    client, transactions, make_topic, consumed, batch, admin
+    client, transactions, make_topic, decided, batch, admin
 ):
     topic = make_topic("many", partitions=8)
     names = [f"{topic}-{p}" for p in range(8)]
@@ -339,7 +352,7 @@ def test_many_tasks_are_committed_together_and_one_zombie_stops_nobody(
     done = transactions.commit({identities[name]: {TopicPartition(topic, p): p} for p, name in enumerate(names)}, topic)
     assert isinstance(done.pop(names[3]), ProducerFencedException)
     assert all(isinstance(outcome, ProducerIdentity) for outcome in done.values())
-    assert [p for p, *_ in consumed(topic)] == [0, 1, 2, 4, 5, 6, 7]
+    assert [p for p, *_ in decided(topic)] == [0, 1, 2, 4, 5, 6, 7]
     committed = admin.committed_offsets(topic, [TopicPartition(topic, p) for p in range(8)])
     assert set(committed) == {TopicPartition(topic, p) for p in range(8) if p != 3}
     assert isinstance(transactions.abort([stolen], topic)[names[3]], ProducerIdentity)
@@ -381,9 +394,7 @@ LOSABLE = [
 
 @pytest.mark.parametrize("lost", LOSABLE)
 @pytest.mark.parametrize("verb", ["commit", "abort"])
-def test_an_answer_that_is_lost_is_asked_for_again(
-    client, transactions, make_topic, batch, consumed, admin, lost, verb
-):
+def test_an_answer_that_is_lost_is_asked_for_again(client, transactions, make_topic, batch, decided, admin, lost, verb):
     topic = make_topic("lost")
     tp = TopicPartition(topic, 0)
     send, dropped = client.send, []
@@ -420,7 +431,7 @@ def test_an_answer_that_is_lost_is_asked_for_again(
         "renewal": older,
     }
     assert bool(dropped) == sent.get(lost, True)
-    assert [value for *_, value in consumed(topic)] == ([b"x"] if verb == "commit" else [])
+    assert [value for *_, value in decided(topic)] == ([b"x"] if verb == "commit" else [])
     assert admin.committed_offsets(topic, [tp]) == ({tp: 1} if verb == "commit" else {})
     write(client, tp, batch(["y"], following), following)
     assert isinstance(transactions.commit({following: {tp: 2}}, topic)[topic], ProducerIdentity)
@@ -434,23 +445,23 @@ def test_records_the_topic_refuses_are_named_with_their_size(client, transaction
     assert isinstance(transactions.abort([identity], topic)[topic], ProducerIdentity)
 
 
-def test_a_batch_sent_twice_is_written_once(client, transactions, make_topic, consumed, batch):
+def test_a_batch_sent_twice_is_written_once(client, transactions, make_topic, decided, batch):
     topic = make_topic("twice")
     tp = TopicPartition(topic, 0)
     identity = open_one(transactions, topic)
     data = batch(["once"], identity)
     assert write(client, tp, data, identity) == write(client, tp, data, identity) == {tp: Acknowledged(0, 0, 1)}
     transactions.commit({identity: {tp: 1}}, topic)
-    assert [value for *_, value in consumed(topic)] == [b"once"]
+    assert [value for *_, value in decided(topic)] == [b"once"]
 
 
-def test_records_outside_transactions(client, make_topic, consumed, batch):
+def test_records_outside_transactions(client, make_topic, decided, batch):
     topic = make_topic("plain")
     producer = Producer(client)
     for text in "abc":
         producer.send(TopicPartition(topic, 0), batch([text]), transactional_id=None)
     assert producer.flush(30) == {TopicPartition(topic, 0): Acknowledged(0, 2, 3)}
-    assert [value for *_, value in consumed(topic)] == [b"a", b"b", b"c"]
+    assert [value for *_, value in decided(topic)] == [b"a", b"b", b"c"]
 
 
 def test_a_broker_that_restarts_in_the_middle_loses_and_doubles_nothing(connected, batch, broker_kind):
