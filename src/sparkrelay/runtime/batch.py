@@ -28,7 +28,7 @@ from sparkrelay.runtime.task import name_tasks, share_out
 from sparkrelay.runtime.worker import faults
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
     from sparkrelay.runtime.orders import LegReport
@@ -130,17 +130,19 @@ class BatchRunner:
         weights = {id_: sum(end - start for start, end in ranges.values()) for id_, (_, ranges) in work.items()}
         shares = share_out(weights, self._process.slots)
         sequences: dict[TaskId, dict[TopicPartition, int]] = defaultdict(dict)
-        topics = {partition.topic for _, ranges in work.values() for partition in ranges}
+        inputs = {id_: {partition.topic for partition in ranges} for id_, (_, ranges) in work.items()}
+        topics = set().union(*inputs.values())
         for wave in plans.waves({id_.subtopology for id_ in work}, topics):
             slots = tuple(tuple(_order(*work[id_], sequences[id_]) for id_ in share) for share in shares)
             order = BatchOrder(slots, partitions)
             description = f"batch {self._number} of {name_tasks(work)}"
-            reports = self._process.run_batch(wave, order, description=description)
+            reports = self._process.run_batch(wave.frame, order, description=description)
             outcome.reports += reports
             for report in reports:
                 sequences[report.task].update(report.next_sequences)
             if any(report.error is not None for report in reports):
                 return
+            _require_all(wave.reports(inputs), reports)
             faults.reach("driver-between-waves")
 
     def _commit(self, work: Mapping[TaskId, tuple[Task, Ranges]], outcome: BatchOutcome) -> None:
@@ -201,6 +203,17 @@ class BatchRunner:
                 log.warning("task %s: batch %d failed and runs again: %s", id_, task.batch, reason)
         if fatal is not None:
             raise fatal
+
+
+def _require_all(expected: set[tuple[str, TaskId]], reports: Sequence[LegReport]) -> None:
+    """Refuse to take a job for done of which some leg has not said that it did its part for a task.
+
+    Raises:
+        JobFailed: a report is missing: what should have been written may not be there.
+    """
+    if missing := expected - {(report.leg, report.task) for report in reports}:
+        names = ", ".join(f"leg {leg} of task {task}" for leg, task in sorted(missing))
+        raise JobFailed(f"the Spark job ended without a report from {names}")
 
 
 def _passes(error: Exception) -> bool:

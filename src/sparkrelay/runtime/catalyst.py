@@ -25,6 +25,7 @@ __all__ = [
     "AggregateCall",
     "as_column",
     "column_text",
+    "lets_nothing_through",
     "must_rebuild",
     "not_row_wise",
     "projected_sql",
@@ -145,6 +146,15 @@ _MANY_ROWS = frozenset(
 _NODE_OF_LINE = re.compile(r"^[\s:+-]*(\w+)", re.MULTILINE)
 #: Functions whose value depends on how Spark cuts the rows into partitions.
 _PLACED = ("monotonically_increasing_id(", "spark_partition_id(", "input_file_name(", "session_window(")
+
+
+def lets_nothing_through(plan: DataFrame) -> bool:
+    """Tell whether Spark has found that ``plan`` has no rows whatever comes in, as behind ``where(F.lit(False))``.
+
+    It then runs none of the steps before that, in no partition.
+    """
+    optimized = plan._jdf.queryExecution().optimizedPlan()
+    return any(_kind(node) == "LocalRelation" and node.data().isEmpty() for node in _nodes(optimized))
 
 
 def not_row_wise(plan: DataFrame) -> str | None:

@@ -26,6 +26,7 @@ from sparkrelay.runtime import hidden
 from sparkrelay.runtime.catalyst import (
     as_column,
     column_text,
+    lets_nothing_through,
     must_rebuild,
     projected_sql,
     read_aggregate,
@@ -75,12 +76,14 @@ class LegPlan:
         leg: the leg of the topology.
         reports: the DataFrame whose rows are the leg's reports.
         rebuild: why it must be built anew for each batch, or None.
+        idle: True if Spark has found that no row gets to its end: it runs nothing of it, and nobody reports.
         output: Spark schema of the visible rows at the leg's end.
     """
 
     leg: Leg
     reports: DataFrame
     rebuild: str | None
+    idle: bool
     output: StructType
 
 
@@ -137,7 +140,7 @@ class LegCompiler:
             reports = rows.mapInArrow(functools.partial(publish_leg, self._publish_spec(leg, output)), REPORT_SCHEMA)
         else:
             reports, output = self._stateful(leg, leg.aggregation, rows)
-        return LegPlan(leg, reports, must_rebuild(reports), output)
+        return LegPlan(leg, reports, must_rebuild(reports), lets_nothing_through(reports), output)
 
     def _wanted(self, leg: Leg, schema: StructType) -> frozenset[str]:
         """Return which columns of the leg's source anything reads, here or behind a repartition topic."""

@@ -7,17 +7,41 @@ stopped.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pyspark.sql import DataFrame
 
     from sparkrelay.runtime.legs import LegCompiler, LegPlan
     from sparkrelay.topology import Leg
+    from sparkrelay.types import TaskId
 
-__all__ = ["Plans", "assign_waves"]
+__all__ = ["Plans", "Wave", "assign_waves"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """One job of a batch.
+
+    Attributes:
+        frame: its rows are the legs' reports.
+        legs: leg that reports -> its subtopology and source topics.
+    """
+
+    frame: DataFrame
+    legs: Mapping[str, tuple[int, frozenset[str]]]
+
+    def reports(self, inputs: Mapping[TaskId, Collection[str]]) -> set[tuple[str, TaskId]]:
+        """Return the leg and task of every report that is to come; ``inputs`` are the topics each task reads now."""
+        return {
+            (leg, task)
+            for leg, (subtopology, topics) in self.legs.items()
+            for task, read in inputs.items()
+            if task.subtopology == subtopology and not topics.isdisjoint(read)
+        }
 
 
 class Plans:
@@ -32,7 +56,7 @@ class Plans:
         self._waves = assign_waves([plan.leg for plan in self._plans.values()])
         self._unions: dict[tuple[str, ...], DataFrame] = {}
 
-    def waves(self, subtopologies: Collection[int], topics: Collection[str]) -> list[DataFrame]:
+    def waves(self, subtopologies: Collection[int], topics: Collection[str]) -> list[Wave]:
         """Return the jobs for a batch that has work in these subtopologies and input topics, in order."""
         jobs = []
         for wave in self._waves:
@@ -41,21 +65,26 @@ class Plans:
                 for leg in wave
                 if leg.subtopology in subtopologies and not self._compiler.source_topics(leg).isdisjoint(topics)
             ]
-            if legs:
-                jobs.append(self._job(legs))
+            # Whether a leg lets anything through may depend on the time of the batch.
+            plans = [plan for plan in map(self._fresh, legs) if not plan.idle]
+            if plans:
+                jobs.append(Wave(self._frame(plans), {plan.leg.id: self._inputs(plan.leg) for plan in plans}))
         return jobs
 
-    def _job(self, legs: list[Leg]) -> DataFrame:
-        if any(self._plans[leg.id].rebuild for leg in legs):
-            return self._union([self._fresh(leg) for leg in legs])
-        key = tuple(leg.id for leg in legs)
+    def _frame(self, plans: list[LegPlan]) -> DataFrame:
+        if any(plan.rebuild for plan in plans):
+            return self._union([plan.reports for plan in plans])
+        key = tuple(plan.leg.id for plan in plans)
         if key not in self._unions:
-            self._unions[key] = self._union([self._plans[leg.id].reports for leg in legs])
+            self._unions[key] = self._union([plan.reports for plan in plans])
         return self._unions[key]
 
-    def _fresh(self, leg: Leg) -> DataFrame:
+    def _fresh(self, leg: Leg) -> LegPlan:
         plan = self._plans[leg.id]
-        return plan.reports if plan.rebuild is None else self._compiler.build(leg).reports
+        return plan if plan.rebuild is None else self._compiler.build(leg)
+
+    def _inputs(self, leg: Leg) -> tuple[int, frozenset[str]]:
+        return leg.subtopology, self._compiler.source_topics(leg)
 
 
 def assign_waves(legs: Iterable[Leg]) -> list[list[Leg]]:

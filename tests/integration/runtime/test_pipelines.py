@@ -194,3 +194,21 @@ def test_keys_of_other_types_and_an_explicit_repartition(instance, make_topic, p
         },
         streams,
     )
+
+
+def test_a_leg_that_lets_nothing_through_holds_nobody_up(instance, make_topic, produce, wait_for_table, consumed):
+    """Spark runs no partition of such a leg, so nobody reports; the batches are committed all the same."""
+    source, counts, off, none = (make_topic(hint, 2) for hint in ("orders", "counts", "off", "none"))
+    rows = orders(60)
+    produce(source, order_rows(rows))
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("user"), value=Json("shop string, amount int"))
+    stream.groupBy("user", name="users").count().to(counts)
+    stream.where(F.lit(False)).groupBy("shop", name="shops").count().to(none)
+    stream.where(F.lit(False)).to(off, value=Json())
+    streams = instance(builder, {"max.batch.records": 20})
+    streams.start()
+    users = {row["user"] for row in rows}
+    expected = {u.encode(): {"user": u, "count": sum(r["user"] == u for r in rows)} for u in users}
+    wait_for_table(counts, expected, streams)
+    assert consumed(off) == consumed(none) == []

@@ -14,6 +14,7 @@ from sparkrelay.errors import (
 )
 from sparkrelay.runtime.batch import BatchRunner
 from sparkrelay.runtime.orders import LegReport
+from sparkrelay.runtime.plans import Wave
 from sparkrelay.runtime.process import JobFailed, TaskFailed
 from sparkrelay.runtime.task import Task, TaskState
 from sparkrelay.types import TaskId, TopicPartition
@@ -26,8 +27,8 @@ class Process:
 
     slots = 2
 
-    def __init__(self, raised=None, reported=None):
-        self.raised, self.reported = raised, reported
+    def __init__(self, raised=None, reported=None, silent=None):
+        self.raised, self.reported, self.silent = raised, reported, silent
 
     def run_batch(self, frame, order, *, description):
         if self.raised is not None:
@@ -36,12 +37,13 @@ class Process:
             LegReport("leg", task.task, task.batch, error=self.reported if task.task == ONE else None)
             for slot in order.slots
             for task in slot
+            if task.task != self.silent
         ]
 
 
 class Plans:
     def waves(self, subtopologies, topics):
-        return [object()]
+        return [Wave(object(), {"leg": (0, frozenset({"orders"}))})]
 
 
 class Transactions:
@@ -163,3 +165,15 @@ def test_the_ends_of_a_look_count_once_a_commit_has_proved_that_they_are_ours(ou
     run(Process(), Transactions(outcome), work)
     # Who was fenced has seen its successor's records at that end, and its copy has none of them.
     assert task.changelog_next == {changelog: 90 if outcome is None else 7}
+
+
+def test_nothing_is_committed_while_a_report_is_missing():
+    """A partition that Spark left out, say: its task's records would be passed over."""
+    work, process = tasks(), Process(silent=OTHER)
+    outcome, transactions = run(process, work=work)
+    assert (outcome.committed, set(outcome.again)) == ([], {ONE, OTHER})
+    assert transactions.committed == []
+    assert list(work[OTHER][0].positions.values()) == [5]
+    run(process, work=work)
+    with pytest.raises(JobFailed, match="without a report from leg leg of task 0_1"):
+        run(process, work=work)
