@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from sparkrelay.runtime.task import Task
     from sparkrelay.types import TaskId
@@ -63,6 +63,15 @@ class InService:
                     return left
                 self._changed.wait(patience)
         return frozenset()
+
+    def while_under_way(self, ids: Collection[TaskId], do: Callable[[], None]) -> None:
+        """Call ``do`` if one of those tasks is in the micro-batch under way; no other one begins meanwhile.
+
+        What cancels that batch can so not hit the next, which may be of tasks that stay.
+        """
+        with self._changed:
+            if self._under_way.intersection(ids):
+                do()
 
     def take_fallen_out(self) -> list[tuple[Task, Exception]]:
         """Return, once, the tasks that fell out of service, with the reason: they are to be opened again."""

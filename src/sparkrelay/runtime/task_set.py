@@ -311,7 +311,7 @@ class TaskSet:
         deadline = time.monotonic() + bound * _WAITED_FOR_CANCELLED
         while left and time.monotonic() < deadline:
             # Again and again: a batch between two of its jobs has none to cancel.
-            self._process.cancel_batch()
+            self._in_service.while_under_way(left, self._process.cancel_batch)
             left = self._in_service.withdraw(ids, timeout=_CANCEL_AGAIN_SECONDS)
         if left:
             raise StreamsException(

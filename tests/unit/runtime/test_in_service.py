@@ -123,3 +123,31 @@ def test_a_task_never_has_two_owners():
     thread.join(10)
     assert not thread.is_alive()
     assert set(seen) == {"free"}
+
+
+def test_what_cancels_a_batch_cannot_hit_the_next(service):
+    cancelled = []
+    service.look()
+    service.begin([A])
+    service.while_under_way([B], lambda: cancelled.append("another's"))
+    assert cancelled == []
+    cancelling, may_end = threading.Event(), threading.Event()
+
+    def cancel():
+        cancelling.set()
+        assert may_end.wait(60)
+        cancelled.append("ours")
+
+    canceller = threading.Thread(target=service.while_under_way, args=([A], cancel))
+    canceller.start()
+    assert cancelling.wait(60)
+    ended = threading.Thread(target=lambda: (service.done({}), service.look(), service.begin([B])))
+    ended.start()
+    assert service._under_way == {A}, "the batch ends only once the cancelling is through"
+    may_end.set()
+    canceller.join(60)
+    ended.join(60)
+    assert cancelled == ["ours"]
+    assert service._under_way == {B}
+    service.while_under_way([A], lambda: cancelled.append("late"))
+    assert cancelled == ["ours"]
