@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from sparkrelay.errors import ConfigException
 from sparkrelay.settings import nearest
 
-__all__ = ["SECURITY_PREFIXES", "StreamsConfig"]
+__all__ = ["MOST_TAGS", "SECURITY_PREFIXES", "StreamsConfig", "check_client_tags"]
 
 #: How the keys of security begin. They are passed on to every connection as they are; ``client.config`` knows them.
 SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "https.ca.", "oauth_cb", "enable.ssl.certificate.verification")
@@ -28,7 +28,8 @@ SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "https.ca.", "oauth_cb", "ena
 _PREFIXES = ("consumer.", "producer.", "admin.")
 _CLIENT_TAG = "client.tag."
 #: Kafka's limits, so that a subscription stays small.
-_MOST_TAGS, _LONGEST_TAG_KEY, _LONGEST_TAG_VALUE = 5, 20, 30
+MOST_TAGS = 5
+_LONGEST_TAG_KEY, _LONGEST_TAG_VALUE = 20, 30
 _APPLICATION_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
@@ -55,7 +56,11 @@ class StreamsConfig(BaseModel):
     application_server: str = Field(
         "", alias="application.server", description="HOST:PORT that other instances can ask"
     )
-    client_rack: str = Field("", alias="client.rack", description="rack of this instance")
+    client_rack: str = Field(
+        "",
+        alias="client.rack",
+        description="rack of this instance; SPARKRELAY_CLIENT_RACK in a machine's environment wins",
+    )
     client_tags: Mapping[str, str] = Field(default_factory=dict, alias="client.tag.", description="client.tag.<key>")
 
     # Work
@@ -286,16 +291,7 @@ class StreamsConfig(BaseModel):
     @field_validator("client_tags")
     @classmethod
     def _check_client_tags(cls, value: Mapping[str, str]) -> Mapping[str, str]:
-        if len(value) > _MOST_TAGS:
-            raise ValueError(f"at most {_MOST_TAGS} tags are allowed")
-        for key, text in value.items():
-            if key.startswith("sparkrelay."):
-                raise ValueError(f"tags sparkrelay.* are SparkRelay's own; call {key!r} something else")
-            if len(key) > _LONGEST_TAG_KEY or len(text) > _LONGEST_TAG_VALUE:
-                raise ValueError(
-                    f"tag {key!r}={text!r} is too long: a key has at most {_LONGEST_TAG_KEY} characters, a value "
-                    f"{_LONGEST_TAG_VALUE}"
-                )
+        check_client_tags(value)
         return value
 
     @field_validator("consumer", "producer", "admin", "security", "client_tags", mode="after")
@@ -310,14 +306,27 @@ class StreamsConfig(BaseModel):
                 f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) must be at most a third of session.timeout.ms "
                 f"({self.session_timeout_ms}), or one lost heartbeat expires the member"
             )
-        if len(self.rack_aware_assignment_tags) > _MOST_TAGS:
-            raise ValueError(f"rack.aware.assignment.tags names more than {_MOST_TAGS} tags")
-        for tag in self.rack_aware_assignment_tags:
-            if tag not in self.client_tags:
-                raise ValueError(
-                    f"rack.aware.assignment.tags names {tag!r}, but this instance has no client.tag.{tag}; set it"
-                )
+        if len(self.rack_aware_assignment_tags) > MOST_TAGS:
+            raise ValueError(f"rack.aware.assignment.tags names more than {MOST_TAGS} tags")
         return self
+
+
+def check_client_tags(tags: Mapping[str, str]) -> None:
+    """Check tags as KIP-708 bounds them.
+
+    Raises:
+        ValueError: there are too many, one is too long, or one is reserved.
+    """
+    if len(tags) > MOST_TAGS:
+        raise ValueError(f"at most {MOST_TAGS} tags are allowed")
+    for key, text in tags.items():
+        if key.startswith("sparkrelay."):
+            raise ValueError(f"tags sparkrelay.* are SparkRelay's own; call {key!r} something else")
+        if len(key) > _LONGEST_TAG_KEY or len(text) > _LONGEST_TAG_VALUE:
+            raise ValueError(
+                f"tag {key!r}={text!r} is too long: a key has at most {_LONGEST_TAG_KEY} characters, a value "
+                f"{_LONGEST_TAG_VALUE}"
+            )
 
 
 def _describe(problem: Any) -> str:

@@ -1,6 +1,11 @@
 """The broker goes and returns in the middle of batches: nothing is lost, nothing comes twice, nobody starts anew."""
 
+import time
+
 import pytest
+
+#: Twenty times the session timeout, and longer than anything waits for an answer.
+OUTAGE_SECONDS = 60
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
 
@@ -35,6 +40,22 @@ def test_the_broker_goes_and_returns(goes, kafka, fleet, ledger, wait_until):
     ledger.settle(fleet)
     assert instance.alive
     wait_until(lambda: instance.tell("status") == "RUNNING", "the trouble is not over")
+
+
+@pytest.mark.long
+def test_the_broker_is_gone_for_a_minute(kafka, fleet, ledger, wait_until):
+    instance = fleet.ensure_running()
+    ledger.settle(fleet)
+    ledger.write_and_read_half(800, instance.tail)
+    kafka.kill()
+    time.sleep(OUTAGE_SECONDS)
+    assert instance.alive, instance.tail()
+    kafka.start()
+    ledger.settle(fleet)
+    ledger.write(100)
+    ledger.settle(fleet)
+    wait_until(lambda: instance.tell("status") == "RUNNING", "the trouble is not over")
+    ledger.read_again()
 
 
 def test_an_instance_stops_while_the_broker_is_away(kafka, fleet, ledger, wait_until):

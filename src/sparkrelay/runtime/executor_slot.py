@@ -45,6 +45,8 @@ class ExecutorSlot:
         self._claimed = claimed
         self.path = Path(claimed.path)
         self.number = claimed.number
+        #: The executor's host, rack and tags.
+        self.whereabouts = claimed.whereabouts
         self._removed: set[TaskId] = set()
 
     @classmethod

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.place import Place
     from sparkrelay.runtime.progress import ProgressLog
     from sparkrelay.runtime.uncaught import StreamThreadExceptionResponse
+    from sparkrelay.runtime.whereabouts import Whereabouts
     from sparkrelay.topology import Topology
 
 __all__ = ["ProcessThreads", "Workshop"]
@@ -115,16 +116,25 @@ class Workshop:
 class ProcessThreads:
     """One process of the instance."""
 
-    def __init__(self, workshop: Workshop, place: Place, slot: Slot | ExecutorSlot, plans: Plans | None = None) -> None:
+    def __init__(
+        self,
+        workshop: Workshop,
+        place: Place,
+        slot: Slot | ExecutorSlot,
+        whereabouts: Whereabouts,
+        plans: Plans | None = None,
+    ) -> None:
         """Make the threads; they do not run yet.
 
         Args:
             workshop: what the processes share.
             place: where jobs run.
             slot: the claimed slot; it is released with the process, or here if the threads cannot be made.
+            whereabouts: the process's host, rack and tags.
             plans: the prepared legs of this place, if they exist already.
 
         Raises:
+            ConfigException: the tags of this place do not go with the settings.
             KafkaException: the broker does not answer.
         """
         self.place = place
@@ -142,6 +152,7 @@ class ProcessThreads:
         self._plans: list[Plans] = []
         self.threads: list[StreamThread] = []
         try:
+            self._config = whereabouts.applied_to(workshop.config)
             for number in range(workshop.config.num_stream_threads):
                 self._plans.append((plans if number == 0 else None) or workshop.plans(place))
                 self.threads.append(self._thread(number))
@@ -232,9 +243,7 @@ class ProcessThreads:
             client.close()
 
     def _thread(self, number: int) -> StreamThread:
-        shared = self._workshop
-        config = shared.config
-        slot = self.slot
+        shared, config, slot = self._workshop, self._config, self.slot
         name = f"{config.application_id}-{self.process_id[:8]}-StreamThread-{number + 1}"
 
         def connect(client_id: str) -> KafkaClient:

@@ -20,6 +20,7 @@ from sparkrelay.runtime.place import ExecutorLost, Place
 from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.process_threads import ProcessThreads
 from sparkrelay.runtime.warm_up import warm_up
+from sparkrelay.runtime.whereabouts import Whereabouts
 from sparkrelay.state import Slot
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class DriverProcess:
         """
         config = self._workshop.config
         slot = Slot.claim(Path(config.state_dir), config.application_id)
-        self._process = ProcessThreads(self._workshop, self._place, slot, self.plans)
+        self._process = ProcessThreads(self._workshop, self._place, slot, Whereabouts.here(), self.plans)
 
     def start(self) -> None:
         """Start the threads."""
@@ -294,7 +295,7 @@ class ExecutorProcesses:
         try:
             config = self._workshop.config
             slot = ExecutorSlot.claim(place, config.state_dir, config.application_id)
-            process = ProcessThreads(self._workshop, place, slot)
+            process = ProcessThreads(self._workshop, place, slot, slot.whereabouts)
         except ExecutorLost as error:
             log.warning("%s", error)
         except Exception as error:  # noqa: BLE001 - decided on below

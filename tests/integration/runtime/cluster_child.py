@@ -33,6 +33,7 @@ def main():
         **{
             "spark.master": "local-cluster[2,1,1024]",
             "spark.ui.enabled": "false",
+            "spark.executorEnv.SPARKRELAY_CLIENT_TAG_ZONE": "east",
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
@@ -90,6 +91,7 @@ def claim_slots(places, state_dir):
     again = ExecutorSlot.claim(places[0], state_dir, "app")
     found = {
         "numbers": [slot.number for slot in slots],
+        "whereabouts": dataclasses.asdict(slots[0].whereabouts),
         "identities": [str(slot.process_id) for slot in slots],
         "again": [again.number, str(again.process_id), [str(task) for task in again.task_ids()]],
     }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,10 @@ def test_each_claim_gets_a_slot_of_its_own_and_a_free_one_keeps_identity_and_sta
     assert slots["numbers"] == [0, 1, 2]
     assert len(set(slots["identities"])) == 3
     assert slots["again"] == [1, slots["identities"][1], ["0_3"]]
+
+
+def test_a_claim_tells_the_host_and_the_tags_of_its_environment(cluster):
+    assert cluster["slots"]["whereabouts"] == {"host": socket.gethostname(), "rack": "", "tags": {"zone": "east"}}
 
 
 def test_copies_that_nobody_needs_are_removed_on_their_host(cluster):

@@ -1,5 +1,7 @@
 """Racks of a real broker reach the task assignor of a running instance."""
 
+import socket
+
 import pytest
 
 from sparkrelay import Json, StreamsBuilder, String
@@ -30,7 +32,7 @@ def test_a_leader_shows_racks_and_tags_to_its_assignor(instance, make_topic, pro
         {
             "task.assignor.class": Watching,
             "rack.aware.assignment.strategy": "balance_subtopology",
-            "rack.aware.assignment.tags": ["zone"],
+            "rack.aware.assignment.tags": ["zone", "host"],
             "client.tag.zone": "left",
             "client.rack": "rack-1",
         },
@@ -39,7 +41,8 @@ def test_a_leader_shows_racks_and_tags_to_its_assignor(instance, make_topic, pro
     wait_for_table(sink, {b"a": {"user": "a", "count": 2}, b"b": {"user": "b", "count": 1}}, streams)
     state = seen[-1]
     (process,) = state.clients.values()
-    assert (process.rack_id, dict(process.client_tags)) == ("rack-1", {"zone": "left"})
+    assert (process.rack_id, process.client_tags["zone"]) == ("rack-1", "left")
+    assert process.client_tags["host"][:21] == socket.gethostname()[:21]
     racks = {at: found for info in state.all_tasks for at, found in info.partition_to_rack_ids.items()}
     topics = {source, f"{application_id}-counts-changelog"}
     assert racks == {TopicPartition(topic, p): {"rack-1"} for topic in topics for p in range(2)}

@@ -11,6 +11,7 @@ from sparkrelay.runtime.executors import Executor
 from sparkrelay.runtime.place import ExecutorLost
 from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.processes import ExecutorProcesses
+from sparkrelay.runtime.whereabouts import Whereabouts
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -37,8 +38,9 @@ class Process:
 
     made = ()
 
-    def __init__(self, workshop, place, slot):
+    def __init__(self, workshop, place, slot, whereabouts):
         self.place, self.slot, self.threads = place, slot, [object()]
+        assert whereabouts == slot.whereabouts
         self.started = self.stopped = self.released = self.discarded = False
         type(self).made = (*self.made, self)
 
@@ -74,7 +76,8 @@ class Slots:
         self.gate.wait()
         if self.answers:
             raise self.answers.pop(0)
-        return f"slot of {place.executor.id}"
+        where = Whereabouts(f"host of {place.executor.id}")
+        return SimpleNamespace(name=f"slot of {place.executor.id}", whereabouts=where)
 
 
 @pytest.fixture

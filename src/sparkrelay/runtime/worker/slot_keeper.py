@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from sparkrelay.errors import SparkRelayError, StreamsException
 from sparkrelay.runtime.orders import decode_bytes, encode_bytes
+from sparkrelay.runtime.whereabouts import Whereabouts
 from sparkrelay.runtime.worker.context import WorkerFailure, current_order, drain
 from sparkrelay.runtime.worker.own_executor import own_executor
 from sparkrelay.state import Slot
@@ -60,6 +61,7 @@ class ClaimedSlot:
 
     Attributes:
         path: the slot's directory, on the executor's host.
+        whereabouts: that host, and what its environment says of it.
         tasks: the tasks that have local state there.
         keeper: pid of the process that holds it; with ``keeper_start`` it names one process for all time.
     """
@@ -67,6 +69,7 @@ class ClaimedSlot:
     path: str
     number: int
     process_id: ProcessId
+    whereabouts: Whereabouts
     tasks: tuple[TaskId, ...]
     keeper: int
     keeper_start: str
@@ -159,7 +162,15 @@ def _claim(order: ClaimOrder) -> tuple[ClaimedSlot | SparkRelayError, Slot | Non
     pid = os.getpid()
     start = process_start(pid) or ""
     return (
-        ClaimedSlot(str(slot.path), slot.number, slot.process_id, tuple(slot.task_ids()), pid, start),
+        ClaimedSlot(
+            path=str(slot.path),
+            number=slot.number,
+            process_id=slot.process_id,
+            whereabouts=Whereabouts.here(),
+            tasks=tuple(slot.task_ids()),
+            keeper=pid,
+            keeper_start=start,
+        ),
         slot,
     )
 
