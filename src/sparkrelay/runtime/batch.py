@@ -190,7 +190,9 @@ class BatchRunner:
                 continue
             task.identity = answer
             if isinstance(reason, StoreCorruptedException):
-                task.wipe = True
+                if task.wiped_after == task.committed:
+                    fatal = _rebuilt_in_vain(task, reason)
+                task.wipe, task.wiped_after = True, task.committed
                 outcome.reopen[id_] = reason
             elif isinstance(reason, StoreFullException):
                 fatal = reason
@@ -214,6 +216,15 @@ def _require_all(expected: set[tuple[str, TaskId]], reports: Sequence[LegReport]
     if missing := expected - {(report.leg, report.task) for report in reports}:
         names = ", ".join(f"leg {leg} of task {task}" for leg, task in sorted(missing))
         raise JobFailed(f"the Spark job ended without a report from {names}")
+
+
+def _rebuilt_in_vain(task: Task, reason: StoreCorruptedException) -> StreamsException:
+    topics = ", ".join(sorted(partition.topic for partition in task.changelogs.values()))
+    return StreamsException(
+        f"task {task.id}: its state was rebuilt from {topics} and still cannot be used by the batch after "
+        f"{task.committed}, so building it once more cannot help: {reason}. If a newer release of SparkRelay wrote the "
+        "changelog, install that one on this instance; otherwise start the application over: sparkrelay reset"
+    )
 
 
 def _passes(error: Exception) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from sparkrelay.errors import (
     KafkaException,
     SparkRelayError,
+    StateStoreException,
     StoreCorruptedException,
     StoreOutOfStepException,
     StreamsException,
@@ -42,6 +43,8 @@ _SHORTEST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 5.0
 #: A worker that dies once may have met a passing trouble; one that dies again and again has not.
 _JOB_TRIES = 3
+#: A copy that is rebuilt and damaged again and again is on a disk that does not keep what it is given.
+_REBUILDS = 3
 
 
 @dataclass(slots=True)
@@ -55,6 +58,7 @@ class ReplayWork:
         opened: True once the store was opened under ``opening``.
         began_at: when the work was given, in seconds since the epoch.
         first_lag: offsets that were to replay when the store was opened.
+        wiped: how often the copy was found unusable since it was last complete.
     """
 
     task: TaskId
@@ -67,6 +71,7 @@ class ReplayWork:
     changelog_next: Ends | None = None
     began_at: float = field(default_factory=time.time)
     first_lag: int | None = None
+    wiped: int = 0
 
     def goal(self, listed: Ends) -> Ends:
         """Return where the task is to get to; ``listed`` are the changelogs' ends as of now."""
@@ -248,7 +253,8 @@ class Replayer:
         orders: dict[TaskId, ReplayOrder] = {}
         weights: dict[TaskId, int] = {}
         for work in works:
-            stores = self._stores(work, work.goal(ends))
+            # A copy that is wiped is filled in the slice after: wiping it again must not cost what was restored.
+            stores = () if work.wipe else self._stores(work, work.goal(ends))
             if stores or not work.opened:
                 orders[work.task] = ReplayOrder(
                     task=work.task,
@@ -305,6 +311,8 @@ class Replayer:
                 max(0, ends.get(p, 0) - work.changelog_next.get(p, 0)) for p in work.changelogs.values()
             )
         self._reports[work.task] = report, {p: ends.get(p, 0) for p in work.changelogs.values()}
+        if not self._stores(work, ends):
+            work.wiped = 0
         if work.ends is not None:
             _require_changelogs(work, work.ends)
             if not self._stores(work, work.ends):
@@ -314,6 +322,12 @@ class Replayer:
     def _recover(self, work: ReplayWork, error: Exception) -> None:
         """Decide what a failed slice means: build the store anew, try again, or end the instance."""
         if isinstance(error, StoreCorruptedException):
+            work.wiped += 1
+            if work.wiped > _REBUILDS:
+                raise StateStoreException(
+                    f"task {work.task}: its local state was rebuilt {_REBUILDS} times and cannot be used again: "
+                    f"{error}. Look at the disk below {work.directory}, or move state.dir to another one"
+                ) from error
             log.error(
                 "task %s: its local state cannot be used. It is set aside as %s.corrupt-<n> and rebuilt from the "
                 "changelog: %s",

@@ -52,6 +52,7 @@ class Task:
         unfinished: ranges of a batch that must run again exactly so, or None.
         tries: times the unfinished batch was tried.
         wipe: True if the local copy cannot be trusted and is rebuilt.
+        wiped_after: the batch that was the last committed one when the copy was last found unusable, or None.
     """
 
     id: TaskId
@@ -72,6 +73,7 @@ class Task:
     unfinished: dict[TopicPartition, tuple[int, int]] | None = None
     tries: int = 0
     wipe: bool = False
+    wiped_after: int | None = None
 
     @property
     def stateful(self) -> bool:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.errors import StoreCorruptedException
+from sparkrelay.errors import SerializationException, StoreCorruptedException
 from sparkrelay.state.byte_arrays import drop_first
 from sparkrelay.state.packing import Packer, Unpacker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from sparkrelay.types import TopicPartition
 
@@ -75,32 +75,54 @@ def encode_changelog(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Arr
     return keys, prefixed
 
 
-def split(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array, Marker | None]:
+def split(
+    keys: pa.Array, values: pa.Array, name: Callable[[int], str] = "changelog record {}".format
+) -> tuple[pa.Array, pa.Array, Marker | None]:
     """Split changelog records into state - keys, and values or null - and the last marker among them.
 
+    ``name`` names a record by its index, in errors.
+
     Raises:
-        StoreCorruptedException: a value is of an unknown version.
+        SerializationException: a record is none that this release can read. That is no matter of local state: whoever
+            rebuilds it meets the same record again.
     """
     keys, values = _flat(keys), _flat(values)
+    if keys.null_count:
+        raise _foreign(name(pc.index(keys.is_null(), value=True).as_py()), "it has no key")
     marker = None
     reserved = pc.starts_with(keys, MARKER_KEY)
-    if pc.any(reserved).as_py():
-        is_marker = pc.equal(keys, _scalar(MARKER_KEY, keys))
-        markers = values.filter(is_marker).drop_null()
+    is_marker = pc.equal(keys, _scalar(MARKER_KEY, keys)) if pc.any(reserved).as_py() else None
+    known = pc.fill_null(pc.starts_with(values, _VALUE_VERSION), True)
+    if is_marker is not None:
+        known = pc.or_(known, is_marker)
+    if not pc.all(known, min_count=0).as_py():
+        index = pc.index(known, value=False).as_py()
+        raise _foreign(
+            name(index),
+            f"the value of key {keys[index].as_py()!r} begins with {values[index].as_py()[:1]!r}, this SparkRelay "
+            f"reads version {_VALUE_VERSION!r}",
+        )
+    if is_marker is not None:
+        markers = pc.indices_nonzero(pc.and_(is_marker, values.is_valid()))
         if len(markers):
-            marker = decode_marker(markers[len(markers) - 1].as_py())
+            last = markers[-1].as_py()
+            try:
+                marker = decode_marker(values[last].as_py())
+            except StoreCorruptedException as error:
+                raise _foreign(name(last), str(error)) from error
         kept = pc.invert(is_marker)
         keys, values, reserved = keys.filter(kept), values.filter(kept), reserved.filter(kept)
         if pc.any(reserved).as_py():
             keys = pa.array([_unescape(key) for key in keys.to_pylist()], pa.binary())
-    known = pc.fill_null(pc.starts_with(values, _VALUE_VERSION), True)
-    if not pc.all(known, min_count=0).as_py():
-        index = pc.index(known, value=False).as_py()
-        raise StoreCorruptedException(
-            f"a changelog value of key {keys[index].as_py()!r} begins with {values[index].as_py()[:1]!r}; this "
-            f"SparkRelay reads version {_VALUE_VERSION!r}: it was written by a newer release, or by something else"
-        )
     return keys, drop_first(values), marker
+
+
+def _foreign(record: str, what: str) -> SerializationException:
+    return SerializationException(
+        f"{record} cannot be read: {what}. A newer release of SparkRelay wrote it, or something else did. Local state "
+        "is left as it is. Install that release on this instance and start it again; if nothing newer writes there, "
+        "start the application over: sparkrelay reset"
+    )
 
 
 def _escape(key: bytes) -> bytes:

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from sparkrelay import Json, StreamsBuilder, String
-from sparkrelay.errors import StateStoreException, StoreFullException
+from sparkrelay.errors import SerializationException, StateStoreException, StoreFullException, StreamsException
 from sparkrelay.state import TaskStore
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -123,6 +124,46 @@ def test_a_store_that_is_damaged_while_it_runs(task_dir, instance, topics, users
     wait_for_table(topics[1], users.table, streams)
     assert task_dir.with_name("0_0.corrupt-1").exists()
     assert any(r.levelname == "ERROR" and "task 0_0: its local state" in r.getMessage() for r in caplog.records)
+
+
+@pytest.fixture
+def write_changelog(kafka, application_id):
+    """`write_changelog(key, value)`: what another release, or something else, writes there."""
+
+    def write(key, value):
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+        producer.produce(f"{application_id}-users-changelog", value, key)
+        assert producer.flush(30) == 0
+
+    return write
+
+
+def test_a_changelog_record_of_a_newer_release_is_said_and_costs_no_state(
+    ran_before, write_changelog, instance, topics, fails_with, task_dir, application_id
+):
+    write_changelog(b"u1", b"\x02of a newer release")
+    before = (task_dir / "data.mdb").stat().st_ino
+    for _ in range(2):
+        streams = instance(keeping(*topics))
+        streams.start()
+        words = (
+            rf"changelog topic '{application_id}-users-changelog', partition 0, offset \d+ cannot be read: the value "
+            r"of key b'u1' begins with b'\\x02', this SparkRelay reads version b'\\x01'.* Install that release"
+        )
+        fails_with(streams, SerializationException, words)
+    assert (task_dir / "data.mdb").stat().st_ino == before
+    assert not list(task_dir.parent.glob("*.corrupt-*"))
+
+
+def test_a_state_of_a_newer_release_is_rebuilt_once_and_then_said(
+    ran_before, write_changelog, users, instance, topics, fails_with, task_dir
+):
+    write_changelog(b"u1", b"\x01\x09an aggregate of a newer release")
+    users.write(0, 2)
+    streams = instance(keeping(*topics))
+    streams.start()
+    fails_with(streams, StreamsException, r"task 0_0: its state was rebuilt from .*-users-changelog and still .* newer")
+    assert len(list(task_dir.parent.glob("*.corrupt-*"))) == 1
 
 
 def test_a_store_at_its_bound_stops_and_goes_on_with_a_higher_one(

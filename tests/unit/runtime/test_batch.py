@@ -10,6 +10,7 @@ from sparkrelay.errors import (
     StoreCorruptedException,
     StoreFullException,
     StoreOutOfStepException,
+    StreamsException,
     TimeoutException,
 )
 from sparkrelay.runtime.batch import BatchRunner
@@ -130,6 +131,29 @@ def test_a_store_that_cannot_be_used_as_it_is(error, wiped, raised):
     assert set(outcome.reopen) == {ONE}
     assert set(outcome.again) == {OTHER}
     assert (work[ONE][0].wipe, work[OTHER][0].wipe) == (wiped, False)
+
+
+def test_a_store_that_was_rebuilt_in_vain_ends_the_instance():
+    work, process = tasks(), Process(reported=StoreCorruptedException("one has version 3, not 1"))
+    task, _ = work[ONE]
+    task.changelogs = {"counts": TopicPartition("app-counts-changelog", 0)}
+    run(process, work=work)
+    # It was opened again: the same batch meets the same values.
+    task.wipe, task.unfinished = False, None
+    with pytest.raises(
+        StreamsException, match=r"task 0_0: .*rebuilt from app-counts-changelog.* version 3.*newer release"
+    ):
+        run(process, work=work)
+
+
+def test_a_store_that_is_damaged_again_later_is_rebuilt_again():
+    work, damaged = tasks(), Process(reported=StoreCorruptedException("torn"))
+    for _ in range(3):
+        outcome, _ = run(damaged, work=work)
+        assert set(outcome.reopen) == {ONE}
+        for task, _ in work.values():
+            task.wipe, task.unfinished = False, None
+        run(Process(), work=work)
 
 
 @pytest.mark.parametrize("error", [SerializationException("offset 7 does not decode"), StoreFullException("full")])

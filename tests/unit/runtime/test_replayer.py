@@ -7,6 +7,7 @@ import pytest
 
 from sparkrelay.errors import (
     DisconnectException,
+    SerializationException,
     StateStoreException,
     StoreCorruptedException,
     StoreOutOfStepException,
@@ -19,6 +20,9 @@ from sparkrelay.types import TaskId, TopicPartition
 
 CHANGELOG = TopicPartition("app-counts-changelog", 0)
 TASK = TaskId(0, 0)
+
+
+REPORTED = StoreCorruptedException | StoreOutOfStepException | SerializationException
 
 
 class Process:
@@ -39,7 +43,7 @@ class Process:
         if self.may_end is not None:
             self.may_end.acquire()
         answer = self.answers.pop(0) if self.answers else None
-        if isinstance(answer, Exception) and not isinstance(answer, StoreCorruptedException | StoreOutOfStepException):
+        if isinstance(answer, Exception) and not isinstance(answer, REPORTED):
             raise answer
         return [
             ReplayReport(
@@ -134,7 +138,54 @@ def test_a_corrupt_store_is_built_anew(replayer_of, wait_until):
     replayer = replayer_of(process)
     replayer.assign([restore()])
     restored(replayer, wait_until)
-    assert [order.wipe for (order,) in process.orders] == [False, True]
+    assert [order.wipe for (order,) in process.orders] == [False, True, False]
+
+
+def test_a_copy_is_wiped_once_and_filled_in_slices_of_their_own(replayer_of, wait_until):
+    """A slice may fail behind its wiping: the next one must not wipe what was restored."""
+    process = Process(StoreCorruptedException("a page is torn"), None, JobFailed("a worker died"))
+    replayer = replayer_of(process)
+    replayer.assign([restore()])
+    restored(replayer, wait_until)
+    slices = [(order.wipe, [store.end for store in order.stores]) for (order,) in process.orders]
+    assert slices == [(False, [10]), (True, []), (False, [10]), (False, [10])]
+
+
+def test_a_copy_that_is_damaged_over_and_over_ends_the_instance(replayer_of, wait_until):
+    process = Process(*[StoreCorruptedException("a page is torn")] * 10)
+    replayer = replayer_of(process)
+    replayer.assign([restore()])
+    messages = []
+
+    def failed():
+        try:
+            replayer.take_restored()
+        except StateStoreException as error:
+            messages.append(str(error))
+        return messages
+
+    wait_until(failed, "the replay does not fail")
+    assert "task 0_0: its local state was rebuilt 3 times and cannot be used again: a page is torn. Look" in messages[0]
+    assert len(process.orders) == 4
+
+
+def test_a_record_that_cannot_be_read_ends_the_instance_and_leaves_the_copy(replayer_of, wait_until):
+    error = SerializationException("changelog topic 'c', partition 0, offset 7 cannot be read")
+    process = Process(error)
+    replayer = replayer_of(process)
+    replayer.assign([restore()])
+    raised = []
+
+    def failed():
+        try:
+            replayer.take_restored()
+        except SerializationException as told:
+            raised.append(told)
+        return raised
+
+    wait_until(failed, "the replay does not fail")
+    assert raised[0] is error
+    assert [order.wipe for (order,) in process.orders] == [False]
 
 
 def test_a_copy_that_a_late_batch_reached_is_opened_again(replayer_of, wait_until):

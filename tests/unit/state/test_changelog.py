@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from sparkrelay.errors import StoreCorruptedException
+from sparkrelay.errors import SerializationException, StoreCorruptedException
 from sparkrelay.state.changelog import (
     MARKER_KEY,
     Marker,
@@ -81,10 +81,21 @@ def test_a_deleted_marker_is_no_marker():
     assert marker is None
 
 
-@pytest.mark.parametrize("value", [b"\x02v", b""])
-def test_a_value_of_another_version_is_named(value):
-    with pytest.raises(StoreCorruptedException, match=r"changelog value of key b'k' begins with .* newer release"):
-        split(binary([b"a", b"k"]), binary([None, value]))
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ((b"k", b"\x02v"), r"value of key b'k' begins with b'\\x02', this SparkRelay reads version b'\\x01'"),
+        ((b"k", b""), "value of key b'k' begins with b''"),
+        ((MARKER_KEY, b"\x09"), r"version 9, this SparkRelay reads \[2\]"),
+        ((MARKER_KEY, encode_marker(Marker(5, {TopicPartition("t", 1): 9}))[1][:-1]), "in the middle of a field"),
+        ((None, b"\x01v"), "it has no key"),
+    ],
+)
+def test_a_record_of_another_release_is_named_and_is_no_matter_of_local_state(record, words):
+    before = [(b"a", None), encode_marker(Marker(1, {})), (b"b", b"\x01b")]
+    keys, values = zip(*before, record, strict=True)
+    with pytest.raises(SerializationException, match=rf"^offset 13 cannot be read: .*{words}.*Install that release"):
+        split(binary(keys), binary(values), lambda index: f"offset {10 + index}")
 
 
 @pytest.mark.parametrize("value", [b"\x09", b"", encode_marker(Marker(5, {TopicPartition("t", 1): 9}))[1][:-1]])

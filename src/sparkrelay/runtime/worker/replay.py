@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ from sparkrelay.state.changelog import split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from sparkrelay.types import TopicPartition
 
 __all__ = ["ReplaySpec", "replay_slot"]
 
@@ -57,6 +60,10 @@ def _replay(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
         return ReplayReport(order.task, {}, 0, {}, error=error)
 
 
+def _name(changelog: TopicPartition, offsets: pa.Array, index: int) -> str:
+    return f"changelog topic {changelog.topic!r}, partition {changelog.partition}, offset {offsets[index].as_py()}"
+
+
 def _advance(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
     if order.wipe:
         connections.forget_store(order.directory)
@@ -88,8 +95,10 @@ def _advance(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
             {target.changelog: (start, target.end)}, columns=frozenset({"key", "value", "offset"})
         ):
             if batch.num_rows:
-                keys, values, marker = split(batch.column("key"), batch.column("value"))
-                following = batch.column("offset")[-1].as_py() + 1
+                offsets = batch.column("offset")
+                name = partial(_name, target.changelog, offsets)
+                keys, values, marker = split(batch.column("key"), batch.column("value"), name)
+                following = offsets[-1].as_py() + 1
                 store.restore(target.store, target.changelog, keys, values, following, marker)
                 records += batch.num_rows
                 faults.reach("replay-after-slice")
