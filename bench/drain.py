@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bench.children import Instance
 from bench.machine import load_average
 from bench.results import check_totals, last_rows
-from bench.systems import RELAY, STRUCTURED, Variant
+from bench.systems import RELAY, STREAMS_AT_LEAST_ONCE, STREAMS_EXACTLY_ONCE, STRUCTURED, Variant
 from bench.topics import run_topics
 from bench.workload import Workload, load
 from sparkrelay.devkafka.topics import delete_topic
@@ -53,7 +53,8 @@ def drain(
         tell: called with each run's figures.
 
     Returns:
-        A line of medians for each variant, with its ratios to Structured Streaming that takes a pass in one batch.
+        A line of medians for each variant, with its ratios to Structured Streaming that takes a pass in one batch, and
+        of its warm rate to that of Kafka Streams with each guarantee.
 
     Raises:
         BenchError: an instance failed, or its output is not exact.
@@ -65,6 +66,8 @@ def drain(
         Variant(RELAY, one_batch // 5),
         peer,
         Variant(STRUCTURED, one_batch // 10),
+        STREAMS_EXACTLY_ONCE,
+        STREAMS_AT_LEAST_ONCE,
     )
     variants = [variant for variant in every if variant.system in systems]
     tell({"bench": "drain", "loaded": dict(load(bootstrap_servers, _SOURCE, workload)), "keys": workload.keys})
@@ -78,7 +81,15 @@ def drain(
     delete_topic(bootstrap_servers, _SOURCE)
     medians = {variant: _median(figures) for variant, figures in runs.items()}
     return [
-        {"bench": "drain", "variant": variant.name, "runs": repeats, **figures, **ratios(figures, medians.get(peer))}
+        {
+            "bench": "drain",
+            "variant": variant.name,
+            "runs": repeats,
+            **figures,
+            **ratios(figures, medians.get(peer)),
+            "to_exactly_once": _warm_ratio(figures, medians.get(STREAMS_EXACTLY_ONCE)),
+            "to_at_least_once": _warm_ratio(figures, medians.get(STREAMS_AT_LEAST_ONCE)),
+        }
         for variant, figures in medians.items()
     ]
 
@@ -112,6 +123,10 @@ def ratios(figures: dict[str, Any], base: dict[str, Any] | None) -> dict[str, fl
     pairs = {"cold_ratio": ("cold_rps",) * 2, "warm_ratio": ("warm_rps",) * 2}
     pairs["warm_to_cold_ratio"] = ("warm_rps", "cold_rps")
     return {name: round(figures[of] / base[to], 2) if base else None for name, (of, to) in pairs.items()}
+
+
+def _warm_ratio(figures: dict[str, Any], base: dict[str, Any] | None) -> float | None:
+    return ratios(figures, base)["warm_ratio"]
 
 
 def rates(batches: list[dict[str, Any]], cold_records: int) -> dict[str, Any]:

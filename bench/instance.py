@@ -1,12 +1,13 @@
-"""What both systems' processes have in common: how they report, and when they end.
+"""What the systems' processes have in common: how they report, and when they end.
 
-An instance is a process of its own (``python -m bench.relay_instance`` or ``bench.structured_instance``) that gets its
-orders as one JSON argument, writes reports as JSON lines to standard output, and ends when its standard input does:
-also when the bench itself is killed. Reports, times in seconds since 1970:
+An instance is a process of its own (``python -m bench.relay_instance``, ``bench.structured_instance`` or, in Java,
+``bench.streams_instance``) that gets its orders as one JSON argument, writes reports as JSON lines to standard output,
+and ends when its standard input does: also when the bench itself is killed. Reports, times in seconds since 1970:
 
-    spark   the Spark session is up: at, version
+    spark   the Spark session is up: at, version (Kafka Streams: up, at)
     live    the query takes input: at
     batch   a micro-batch was committed: id, rows, began, ended, and where its time went: millis
+            (Kafka Streams: what was processed since the last report; millis is empty)
     jobs    how many Spark jobs there have been, when a line came in: count
     failed  what ended it: text
 """

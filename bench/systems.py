@@ -11,10 +11,23 @@ from bench.workload import PARTITIONS
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["RELAY", "STRUCTURED", "SYSTEMS", "System", "Variant"]
+__all__ = [
+    "AT_LEAST_ONCE",
+    "EXACTLY_ONCE",
+    "NO_CACHE",
+    "RELAY",
+    "SHORT_LINGER",
+    "STREAMS",
+    "STREAMS_AT_LEAST_ONCE",
+    "STREAMS_EXACTLY_ONCE",
+    "STRUCTURED",
+    "SYSTEMS",
+    "System",
+    "Variant",
+]
 
 _CORES = 2
-#: The same for both: cores, and no web page.
+#: The same for both on Spark: cores, and no web page.
 _SPARK = {"spark.master": f"local[{_CORES}]", "spark.ui.enabled": "false"}
 
 
@@ -28,26 +41,40 @@ class System:
 
 RELAY = System("SparkRelay", "bench.relay_instance")
 STRUCTURED = System("Structured Streaming", "bench.structured_instance")
-SYSTEMS = {"relay": RELAY, "structured": STRUCTURED}
+STREAMS = System("Kafka Streams", "bench.streams_instance")
+SYSTEMS = {"relay": RELAY, "structured": STRUCTURED, "streams": STREAMS}
+
+Settings = tuple[tuple[str, str], ...]
+#: Kafka Streams' settings with their own names; what is not named has its default.
+EXACTLY_ONCE: Settings = (("processing.guarantee", "exactly_once_v2"),)
+AT_LEAST_ONCE: Settings = (("processing.guarantee", "at_least_once"),)
+#: Its producers wait for 100 ms unless told otherwise; the producer's own default is 5 ms (Kafka 4).
+SHORT_LINGER: Settings = (("producer.linger.ms", "5"),)
+#: The cache holds updates back until the next commit.
+NO_CACHE: Settings = (("statestore.cache.max.bytes", "0"),)
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A system with a bound on its micro-batches.
+    """A system with what it is told beyond its defaults.
 
     Attributes:
         system: which system.
         batch_records: most records of a micro-batch over all partitions; None for the system's own default.
+        told: what the settings come to, in words.
+        settings: added to ``orders["config"]``; not for Structured Streaming, which has none.
     """
 
     system: System
     batch_records: int | None = None
+    told: str = ""
+    settings: Settings = ()
 
     @property
     def name(self) -> str:
         """What the table calls it."""
         if self.batch_records is None:
-            return self.system.name
+            return f"{self.system.name}, {self.told}" if self.told else self.system.name
         size = (
             f"{self.batch_records // 1000} k" if self.batch_records < 1_000_000 else f"{self.batch_records / 1e6:g} M"
         )
@@ -65,19 +92,26 @@ class Variant:
             folder: where it keeps its state; empty for a cold start.
             look_s: time between looks for new batches: an end may be seen this late.
         """
-        orders: dict[str, Any] = {"source": source, "sink": sink, "spark": dict(_SPARK), "look_s": look_s}
-        if self.system is RELAY:
-            orders["config"] = {
-                "application.id": APPLICATION_PREFIX + sink,
-                "bootstrap.servers": bootstrap_servers,
-                "state.dir": str(folder),
-            }
-            if self.batch_records:
-                orders["config"]["max.batch.records"] = self.batch_records // PARTITIONS
-        else:
-            orders |= {
+        orders: dict[str, Any] = {"source": source, "sink": sink, "look_s": look_s}
+        if self.system is not STREAMS:
+            orders["spark"] = dict(_SPARK)
+        if self.system is STRUCTURED:
+            return orders | {
                 "bootstrap_servers": bootstrap_servers,
                 "folder": str(folder),
                 "max_batch_records": self.batch_records,
             }
-        return orders
+        config: dict[str, Any] = {
+            "application.id": APPLICATION_PREFIX + sink,
+            "bootstrap.servers": bootstrap_servers,
+            "state.dir": str(folder),
+        }
+        if self.system is STREAMS:
+            config["num.stream.threads"] = _CORES
+        if self.batch_records:
+            config["max.batch.records"] = self.batch_records // PARTITIONS
+        return orders | {"config": config | dict(self.settings)}
+
+
+STREAMS_EXACTLY_ONCE = Variant(STREAMS, told="exactly once", settings=EXACTLY_ONCE)
+STREAMS_AT_LEAST_ONCE = Variant(STREAMS, told="at least once", settings=AT_LEAST_ONCE)

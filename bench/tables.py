@@ -49,8 +49,9 @@ def _ratio(value: float | None) -> str:
 def _drain(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
     runs = lines[0]["runs"]
     table = _table(
-        f"Drain, thousands of records/s, median of {runs}; x: Structured Streaming, a pass a batch = 1",
-        "system", "cold", "x", "warm", "x", "warm / cold", "k/core-s", "start, s",
+        f"Drain, thousands of records/s, median of {runs}; x: Structured Streaming, a pass a batch = 1; "
+        "x EOS, x ALOS: warm, Kafka Streams exactly, at least once = 1",
+        "system", "cold", "x", "warm", "x", "x EOS", "x ALOS", "warm / cold", "k/core-s", "start, s",
     )  # fmt: skip
     for line in lines:
         table.add_row(
@@ -59,6 +60,8 @@ def _drain(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
             _ratio(line["cold_ratio"]),
             f"{line['warm_rps'] / 1000:.0f}",
             _ratio(line["warm_ratio"]),
+            _ratio(line["to_exactly_once"]),
+            _ratio(line["to_at_least_once"]),
             _ratio(line["warm_to_cold_ratio"]),
             f"{line['warm_records_per_cpu_s'] / 1000:.0f}",
             f"{line['to_first_batch_s']:.1f}",
@@ -71,9 +74,8 @@ def _latency(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
         f"Latency at 1,000 records/s, ms, median of {lines[0]['runs']}", "system", "p50", "p99", "max", "batch p50"
     )
     for line in lines:
-        table.add_row(
-            line["variant"], *(f"{line[name]:.0f}" for name in ("p50_ms", "p99_ms", "max_ms", "batch_p50_ms"))
-        )
+        figures = (line.get(name) for name in ("p50_ms", "p99_ms", "max_ms", "batch_p50_ms"))
+        table.add_row(line["variant"], *("" if figure is None else f"{figure:.0f}" for figure in figures))
     return [table]
 
 

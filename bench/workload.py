@@ -1,10 +1,10 @@
-"""The workload both systems get: JSON records of about 100 bytes, and what the query must say about them.
+"""The workload every system gets: JSON records of about 100 bytes, and what the query must say about them.
 
     {"user":"u004711","amount":12.25,"action":"buy","n":1234567,"note":"................................"}
 
 The query keeps every action but ``view``, then counts records and sums amounts by user. Amounts are quarters, so sums
 are exact in doubles, in any order of adding. Each partition has the same number of keys and of records: a bound on
-records per partition then means the same number of records a batch for both systems.
+records per partition then means the same number of records a batch for both systems that have batches.
 
 A topic holds the same ``records`` several times over, pass after pass. So every pass is equal work on known keys, and
 nobody has to produce while a pass is being measured.

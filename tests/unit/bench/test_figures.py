@@ -44,17 +44,19 @@ def test_tables_show_each_part_that_ran(ratio):
     drained = {
         "bench": "drain", "variant": "SparkRelay, 2 M a batch", "runs": 3, "cold_rps": 300_000, "warm_rps": 900_000,
         "cold_ratio": ratio, "warm_ratio": ratio, "warm_to_cold_ratio": ratio, "to_first_batch_s": 4.2,
-        "warm_records_per_cpu_s": 512_000,
+        "warm_records_per_cpu_s": 512_000, "to_exactly_once": ratio, "to_at_least_once": ratio,
     }  # fmt: skip
     late = {"bench": "latency", "variant": "SparkRelay", "runs": 1}
     late |= {"p50_ms": 40.0, "p99_ms": 80.0, "max_ms": 91.0, "batch_p50_ms": 30.0}
+    unbatched = {**late, "variant": "Kafka Streams", "p99_ms": 77.0}
+    del unbatched["batch_p50_ms"]
     idle = {"when": "after the work", "idle_core_percent": 2.5, "idle_jobs": 0, "idle_seconds": 60.0}
     steady = {
         "bench": "steady", "variant": "SparkRelay", "minutes": [2.0, 12.0],
         "memory_mb": [{"jvm_rss": 500.0}, {"jvm_rss": 510.0}],
         "growth_mb": {"jvm_rss": 10.0}, "heap_mb": [None, None], "idle": [idle],
     }  # fmt: skip
-    shown = tables(MACHINE, [drained, late, steady])
-    for expected in ("900", "512", "SparkRelay, 2 M a batch", "80", "+10.0", "after the work", "minute 12"):
+    shown = tables(MACHINE, [drained, late, unbatched, steady])
+    for expected in ("900", "512", "SparkRelay, 2 M a batch", "80", "77", "+10.0", "after the work", "minute 12"):
         assert expected in shown
     assert ("2.0" in shown) == (ratio is not None)

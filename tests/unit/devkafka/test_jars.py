@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from sparkrelay.devkafka.jars import KAFKA_VERSION, kafka_classpath, tools_classpath
+from sparkrelay.devkafka.jars import KAFKA_VERSION, kafka_classpath, streams_classpath, tools_classpath
 from sparkrelay.errors import DevKafkaException, JavaException
 
 # Does what Ivy does as far as we look: it puts jars where -retrieve says.
@@ -40,10 +40,13 @@ def test_nothing_is_resolved_when_the_cache_has_it(fake_java, kafka_jars):
     assert KAFKA_VERSION in kafka_classpath()
 
 
-def test_the_command_line_programs_have_a_folder_of_their_own(fake_java, empty_cache):
-    fake_java(IVY.replace("kafka_2.13", "kafka-tools"))
-    assert tools_classpath() == str(empty_cache / f"kafka-tools-{KAFKA_VERSION}" / "*")
-    assert 'name="kafka-tools"' in (empty_cache.parent / "ivy.xml").read_text()
+@pytest.mark.parametrize(
+    ("artifact", "classpath"), [("kafka-tools", tools_classpath), ("kafka-streams", streams_classpath)]
+)
+def test_other_parts_of_kafka_have_a_folder_of_their_own(fake_java, empty_cache, artifact, classpath):
+    fake_java(IVY.replace("kafka_2.13", artifact))
+    assert classpath() == str(empty_cache / f"{artifact}-{KAFKA_VERSION}" / "*")
+    assert f'name="{artifact}"' in (empty_cache.parent / "ivy.xml").read_text()
 
 
 def test_a_failure_leaves_nothing_and_says_what_ivy_said(fake_java, empty_cache):

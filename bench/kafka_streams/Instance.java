@@ -1,0 +1,190 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.ObjectReader;
+import com.fasterxml.jackson.databind.ObjectWriter;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.io.PrintStream;
+import java.time.Duration;
+import java.util.Properties;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.atomic.LongAdder;
+import org.apache.kafka.common.errors.SerializationException;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.CloseOptions;
+import org.apache.kafka.streams.CloseOptions.GroupMembershipOperation;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.state.KeyValueStore;
+
+/**
+ * One instance of Java's Kafka Streams running the bench's query, written as its users would: DSL, JSON by Jackson,
+ * RocksDB. See bench/instance.py for the reports and bench/systems.py for the settings.
+ *
+ * Its "batch" is what was processed since the last look: Kafka Streams has no micro-batches. So "millis" is empty, and
+ * a record counts up to one commit interval before it is committed.
+ */
+public final class Instance {
+    private static final ObjectMapper JSON = new ObjectMapper();
+    /** More often would cost the bench more than it tells. */
+    private static final double LEAST_LOOK_S = 0.05;
+    private static final Duration CLOSE_TIMEOUT = Duration.ofSeconds(60);
+    private static final PrintStream OUT = System.out;
+
+    /** A record of the workload. */
+    record Order(String user, double amount, String action, long n, String note) {}
+
+    /** What is kept of a user and written to the sink. */
+    record Totals(String user, long orders, double total) {}
+
+    /** What this instance has processed: how many records, and when the first came, in milliseconds since 1970. */
+    private final LongAdder processed = new LongAdder();
+    private final AtomicLong first = new AtomicLong();
+
+    private Topology topology(String source, String sink) {
+        Serde<Totals> totals = json(Totals.class);
+        Materialized<String, Totals, KeyValueStore<Bytes, byte[]>> store = Materialized.as("totals");
+        StreamsBuilder builder = new StreamsBuilder();
+        builder.stream(source, Consumed.with(Serdes.String(), json(Order.class)))
+            .peek((user, order) -> count())
+            .filter((user, order) -> !"view".equals(order.action()))
+            .groupByKey(Grouped.with(Serdes.String(), json(Order.class)))
+            .aggregate(
+                () -> new Totals(null, 0, 0.0),
+                (user, order, sum) -> new Totals(user, sum.orders() + 1, sum.total() + order.amount()),
+                store.withKeySerde(Serdes.String()).withValueSerde(totals))
+            .toStream()
+            .to(sink, Produced.with(Serdes.String(), totals));
+        return builder.build();
+    }
+
+    private void count() {
+        if (first.get() == 0) {
+            first.compareAndSet(0, System.currentTimeMillis());
+        }
+        processed.increment();
+    }
+
+    private static <T> Serde<T> json(Class<T> type) {
+        ObjectReader reader = JSON.readerFor(type);
+        ObjectWriter writer = JSON.writerFor(type);
+        return Serdes.serdeFrom(
+            (topic, value) -> {
+                try {
+                    return value == null ? null : writer.writeValueAsBytes(value);
+                } catch (IOException error) {
+                    throw new SerializationException(error);
+                }
+            },
+            (topic, data) -> {
+                try {
+                    return data == null ? null : reader.readValue(data);
+                } catch (IOException error) {
+                    throw new SerializationException(error);
+                }
+            });
+    }
+
+    /** Run until standard input ends; returns the exit code. */
+    private int run(JsonNode orders) throws InterruptedException {
+        Properties settings = new Properties();
+        orders.get("config").properties().forEach(entry -> settings.put(entry.getKey(), entry.getValue().asText()));
+        Topology topology = topology(orders.get("source").asText(), orders.get("sink").asText());
+        KafkaStreams streams = new KafkaStreams(topology, settings);
+        AtomicReference<Throwable> failure = new AtomicReference<>();
+        CountDownLatch ending = new CountDownLatch(1);
+        streams.setUncaughtExceptionHandler(error -> {
+            failure.compareAndSet(null, error);
+            return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
+        });
+        streams.setStateListener((now, before) -> {
+            if (now == KafkaStreams.State.ERROR) {
+                ending.countDown();
+            }
+        });
+        watchInput(ending);
+        report("up", event("at", now()));
+        streams.start();
+        look(streams, ending, orders.get("look_s").asDouble());
+        CloseOptions close = CloseOptions.timeout(CLOSE_TIMEOUT);
+        if (orders.path("leave_group").asBoolean()) {
+            close.withGroupMembershipOperation(GroupMembershipOperation.LEAVE_GROUP);
+        }
+        boolean closed = streams.close(close);
+        if (failure.get() != null || !closed) {
+            String text = failure.get() != null ? failure.get().toString() : "it did not close within " + CLOSE_TIMEOUT;
+            report("failed", event("at", now()).put("text", text));
+            return 1;
+        }
+        return 0;
+    }
+
+    /** Report progress until the end is near. */
+    private void look(KafkaStreams streams, CountDownLatch ending, double lookSeconds) throws InterruptedException {
+        long everyMillis = Math.round(Math.max(LEAST_LOOK_S, lookSeconds) * 1000);
+        boolean live = false;
+        long told = 0;
+        double toldAt = 0;
+        for (int number = 0; !ending.await(everyMillis, TimeUnit.MILLISECONDS); ) {
+            if (!live && streams.state() == KafkaStreams.State.RUNNING) {
+                live = true;
+                report("live", event("at", now()));
+            }
+            long count = processed.sum();
+            double ended = now();
+            if (count > told) {
+                ObjectNode batch = event("began", told == 0 ? first.get() / 1000.0 : toldAt);
+                batch.put("id", number++).put("rows", count - told).put("ended", ended).putObject("millis");
+                report("batch", batch);
+                told = count;
+            }
+            toldAt = ended;
+        }
+    }
+
+    /** Also when the bench itself is killed, standard input ends. */
+    private static void watchInput(CountDownLatch ending) {
+        Thread watcher = new Thread(() -> {
+            try {
+                while (System.in.read(new byte[4096]) >= 0) {
+                    // What it asks others, it asks about Spark.
+                }
+            } catch (IOException error) {
+                error.printStackTrace();
+            }
+            ending.countDown();
+        }, "bench-stdin");
+        watcher.setDaemon(true);
+        watcher.start();
+    }
+
+    private static ObjectNode event(String name, double value) {
+        return JSON.createObjectNode().put(name, value);
+    }
+
+    private static void report(String event, ObjectNode what) {
+        OUT.println(what.put("event", event));
+        OUT.flush();
+    }
+
+    private static double now() {
+        return System.currentTimeMillis() / 1000.0;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        // What libraries print must not end up between reports.
+        System.setOut(System.err);
+        System.exit(new Instance().run(JSON.readTree(arguments[0])));
+    }
+}
