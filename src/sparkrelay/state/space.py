@@ -22,8 +22,8 @@ def full_disk(path: Path, reason: str) -> StoreFullException:
     """Return the error for a state below ``path`` that did not get written."""
     return StoreFullException(
         f"task {path.name}: the disk below {path} did not take what was written ({reason}): it is full, or failing. "
-        f"The state has {_used(path)} bytes{_free(path)}. Nothing was changed. Free some space or move state.dir to a "
-        "larger disk, then start the instance again"
+        f"The state has {_used(path)} bytes{_free(path)}{_aside(path)}. Nothing was changed. "
+        "Free some space or move state.dir to a larger disk, then start the instance again"
     )
 
 
@@ -42,6 +42,12 @@ def _used(path: Path) -> int:
         return sum(entry.stat().st_blocks * 512 for entry in os.scandir(path) if entry.is_file())
     except OSError:
         return 0
+
+
+def _aside(path: Path) -> str:
+    """Return what copies take that were set aside: renaming them needed no room, building the state anew does."""
+    taken = sum(_used(copy) for copy in path.parent.glob(f"{path.name}.corrupt-*"))
+    return f"; copies of it that were set aside take {taken} bytes more and may be removed" if taken else ""
 
 
 def _free(path: Path) -> str:

@@ -12,6 +12,7 @@ never computes a position, and two legs that read one topic do not see each othe
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -129,6 +130,8 @@ class TaskStore:
             )
             number = int(known[-1].name.removeprefix(aside)) + 1 if known else 1
             target = path.with_name(f"{aside}{number}")
+            # Its age is that of its setting aside, which may be long after it was last written.
+            os.utime(path)
             path.rename(target)
         except FileNotFoundError:
             return None

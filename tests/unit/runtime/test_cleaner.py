@@ -1,11 +1,12 @@
 """When obsolete directories go, and when they must not (KIP-441)."""
 
 import os
+import time
 
 import pytest
 
 from sparkrelay.runtime.cleaner import Cleaner
-from sparkrelay.state import Slot
+from sparkrelay.state import Slot, TaskStore
 from sparkrelay.types import TaskId
 
 A, B, C = TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)
@@ -47,6 +48,16 @@ def test_what_is_old_and_not_ours_goes(cleaner, directories):
     removed = cleaner.turn("t", [A], NOW)
     assert [path.name for path in removed] == ["0_0.corrupt-1", "0_1"]
     assert directories.names() == ["0_0", "0_2", "notes"]
+
+
+def test_what_was_set_aside_is_as_old_as_its_setting_aside(directories):
+    """A state that nobody trusts after a reboot was last written long ago."""
+    before = time.time()
+    aside = TaskStore.set_aside(directories.make("0_1", NOW - before + 9999))
+    after = time.time()
+    cleaner = Cleaner(directories.slot.path, delay_seconds=600, now=before - 1000)
+    assert not cleaner.turn("t", [], before + 598)
+    assert cleaner.turn("t", [], after + 662) == [aside]
 
 
 def test_never_between_a_subscription_and_its_assignment(cleaner, directories):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -18,6 +20,7 @@ from sparkrelay.errors import (
 from sparkrelay.state import Marker, MergeResult, TaskStore, environment, host
 from sparkrelay.state.changelog import MARKER_KEY
 from sparkrelay.state.header import JournalEntry, TaskHeader
+from sparkrelay.state.space import full_disk
 from sparkrelay.types import TopicPartition
 
 INPUT = TopicPartition("input", 0)
@@ -468,6 +471,28 @@ def test_a_store_of_another_layout_is_named(path, make_driver, version):
     with pytest.raises(StoreCorruptedException, match=rf"in {path} has version {version}, this SparkRelay reads \[3\]"):
         store.claim("app")
     store.close(clean=False)
+
+
+def test_a_state_that_cannot_be_set_aside_is_named_and_left(path, monkeypatch):
+    TaskStore.open(path).close(clean=False)
+
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(StateStoreException, match=rf"^the state in {path} cannot be set aside \(Permission denied\)"):
+        TaskStore.set_aside(path)
+    assert (path / "data.mdb").exists()
+
+
+def test_a_full_disk_is_told_with_what_was_set_aside_on_it(path):
+    assert "set aside" not in str(full_disk(path, "full"))
+    TaskStore.open(path).close(clean=False)
+    aside = TaskStore.set_aside(path)
+    used = sum(file.stat().st_blocks for file in aside.iterdir()) * 512
+    assert f"; copies of it that were set aside take {used} bytes more and may be removed" in str(
+        full_disk(path, "full")
+    )
 
 
 def test_what_cannot_be_used_is_set_aside(path, make_driver, read_all):
