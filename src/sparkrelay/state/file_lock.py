@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import random
 import socket
 import time
 import weakref
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["FileLock", "Holder"]
 
 _POLL_SECONDS = 0.01
+#: Who asks whether a lock is held takes microseconds, unless it is stopped over it.
+_ASKING_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +137,9 @@ class FileLock:
         except OSError as error:
             raise StateStoreException(f"cannot open the lock file {self.path}: {error.strerror}") from error
         try:
-            # Given back by close: nobody forks in between with a copy that matters.
-            return not _try_lock(file, self.path)
+            # Shared: whoever wants the lock in that moment can tell it from a holder. Given back by close: nobody
+            # forks in between with a copy that matters.
+            return not _flock(file, self.path, fcntl.LOCK_SH)
         finally:
             os.close(file)
 
@@ -154,8 +158,25 @@ class FileLock:
 
 
 def _try_lock(file: int, path: Path) -> bool:
+    """Take the lock if nobody holds it; return whether we have it.
+
+    Whoever only asks whether it is held, and has it shared for that, is waited for, and not taken for a holder.
+    """
+    deadline = time.monotonic() + _ASKING_SECONDS
+    while not _flock(file, path, fcntl.LOCK_EX):
+        if not _flock(file, path, fcntl.LOCK_SH):
+            return False
+        # Nobody holds it, then. We may not either while we wait: two who want it would wait for each other.
+        fcntl.flock(file, fcntl.LOCK_UN)
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(random.uniform(0, _POLL_SECONDS))
+    return True
+
+
+def _flock(file: int, path: Path, kind: int) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:

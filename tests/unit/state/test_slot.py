@@ -1,17 +1,19 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 from sparkrelay.errors import LockException, StateStoreException
-from sparkrelay.state import Slot, TaskStore
+from sparkrelay.state import Slot, TaskStore, file_lock
 from sparkrelay.state.file_lock import FileLock, Holder
 from sparkrelay.state.host import process_start
 from sparkrelay.types import TaskId
@@ -187,6 +189,43 @@ def test_an_unreadable_record_names_nobody(tmp_path):
     assert lock.acquire()
     (tmp_path / "lock").write_text("?")
     assert lock.holder() is None
+    lock.release()
+
+
+def test_who_asks_whether_a_lock_is_held_is_in_nobodys_way(tmp_path):
+    lock, other = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
+    assert lock.acquire()
+    lock.release()
+    ended = threading.Event()
+
+    def ask():
+        while not ended.is_set():
+            other.is_held_elsewhere()
+
+    askers = [threading.Thread(target=ask) for _ in range(2)]
+    for asker in askers:
+        asker.start()
+    try:
+        for _ in range(2000):
+            assert lock.acquire(), "somebody only asked, and was taken for a holder"
+            assert other.is_held_elsewhere()
+            assert not other.acquire()
+            lock.release()
+    finally:
+        ended.set()
+        for asker in askers:
+            asker.join()
+    assert not other.is_held_elsewhere()
+
+
+def test_a_lock_whose_asker_is_stopped_is_given_up_after_a_while(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_lock, "_ASKING_SECONDS", 0.05)
+    lock = FileLock(tmp_path / "lock")
+    with (tmp_path / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        assert not lock.acquire()
+        assert not lock.is_held_elsewhere()
+    assert lock.acquire()
     lock.release()
 
 
