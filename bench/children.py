@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from bench.processes import CpuClock
+from bench.processes import CpuClock, family
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -67,6 +67,11 @@ class Instance:
     def pid(self) -> int:
         """Process id of the instance's driver."""
         return self._process.pid
+
+    @property
+    def log(self) -> Path:
+        """Its log, until the context ends."""
+        return Path(self._log.name)
 
     def next_report(self, timeout: float) -> dict[str, Any] | None:
         """Return the next report, or None if there is none within ``timeout`` seconds.
@@ -121,10 +126,19 @@ class Instance:
 
     def jobs(self, timeout: float = 30.0) -> int:
         """Return how many Spark jobs the instance has run."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"\n")
-        self._process.stdin.flush()
+        self._say(b"\n")
         return int(self.wait_for("jobs", timeout)["count"])
+
+    def go(self) -> None:
+        """Let an instance that was ordered to wait (``paused``) begin."""
+        self._say(b"go\n")
+
+    def kill(self) -> None:
+        """SIGKILL it and everything below it: driver, JVM, Python workers, which have groups of their own."""
+        for pid in [self.pid, *family(self.pid)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
 
     def batches_so_far(self) -> list[dict[str, Any]]:
         """Return the micro-batches reported since the last look."""
@@ -161,6 +175,11 @@ class Instance:
         self._process.wait()
         self._log.close()
 
+    def _say(self, line: bytes) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line)
+        self._process.stdin.flush()
+
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -168,4 +187,4 @@ class Instance:
         self._reports.put(None)
 
     def _story(self) -> str:
-        return f"End of its log:\n{Path(self._log.name).read_text(errors='replace')[-_TAIL:]}"
+        return f"End of its log:\n{self.log.read_text(errors='replace')[-_TAIL:]}"

@@ -37,6 +37,7 @@ class Feed:
         topic: where to.
         rate: records a second.
         keys: distinct users.
+        before: what the topic holds of each user already.
 
     Attributes:
         unseen: records the query keeps, by user, oldest first; the reader takes them out.
@@ -44,7 +45,9 @@ class Feed:
         sums: user -> what their amounts add up to.
     """
 
-    def __init__(self, bootstrap_servers: str, topic: str, *, rate: int, keys: int) -> None:
+    def __init__(
+        self, bootstrap_servers: str, topic: str, *, rate: int, keys: int, before: Totals | None = None
+    ) -> None:
         # Each record goes out at once: what is measured is the query, not the producer's patience.
         self._producer = Producer(
             {"bootstrap.servers": bootstrap_servers, "linger.ms": 0, "partitioner": "murmur2_random"}
@@ -58,8 +61,8 @@ class Feed:
         self._remember = False
         self.sent = 0
         self.unseen: Sent = {}
-        self.counts: dict[str, int] = {}
-        self.sums: dict[str, float] = {}
+        self.counts: dict[str, int] = {user: count for user, (count, _) in (before or {}).items()}
+        self.sums: dict[str, float] = {user: total for user, (_, total) in (before or {}).items()}
 
     def remember(self) -> None:
         """From now on note when each record is sent."""

@@ -9,6 +9,8 @@ and ends when its standard input does: also when the bench itself is killed. Rep
     batch   a micro-batch was committed: id, rows, began, ended, and where its time went: millis
             (Kafka Streams: what was processed since the last report; millis is empty)
     jobs    how many Spark jobs there have been, when a line came in: count
+    tasks   what it has, if the orders want that and it changed: at, places (see ``bench.member``)
+    restored  records of changelogs that tasks were restored from, if the orders want that: count, began, ended
     failed  what ended it: text
 """
 
@@ -45,10 +47,12 @@ class Reporter:
 
 
 class Stopping:
-    """Says when the bench wants the instance to end, or asks for a count of jobs."""
+    """Says when the bench wants the instance to end, to begin its work, or asks for a count of jobs."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        #: An instance that waits with its work (order ``paused``) may begin.
+        self.go = threading.Event()
         self._asked = threading.Event()
         threading.Thread(target=self._watch, name="bench-stdin", daemon=True).start()
 
@@ -64,8 +68,8 @@ class Stopping:
             report("jobs", count=scheduler.numTotalJobs())
 
     def _watch(self) -> None:
-        while os.read(0, 4096):
-            self._asked.set()
+        while line := os.read(0, 4096):
+            (self.go if b"go" in line else self._asked).set()
         self._event.set()
 
 

@@ -7,13 +7,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
-__all__ = ["ROLES", "CpuClock", "heap_mb", "memory_mb"]
+__all__ = ["ROLES", "CpuClock", "executor_pid", "family", "heap_mb", "memory_mb"]
 
 ROLES = ("driver", "jvm", "workers")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def _family(pid: int) -> dict[int, list[str]]:
+def family(pid: int) -> dict[int, list[str]]:
     """Return each process of the tree below ``pid`` with the fields of its stat file that follow the name."""
     parents: dict[int, list[int]] = {}
     stats: dict[int, list[str]] = {}
@@ -35,6 +35,18 @@ def _family(pid: int) -> dict[int, list[str]]:
     return family
 
 
+def executor_pid(pid: int, executor: str) -> int | None:
+    """Return the process id of the JVM of a Spark executor below ``pid``, None if there is none."""
+    for member in family(pid):
+        try:
+            command = Path(f"/proc/{member}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"--executor-id" in command and command[command.index(b"--executor-id") + 1] == executor.encode():
+            return member
+    return None
+
+
 class CpuClock:
     """The processor time of a whole tree of processes; those that have ended count with what was last seen of them.
 
@@ -47,14 +59,14 @@ class CpuClock:
 
     def seconds(self) -> float:
         """Return the processor time so far."""
-        self._ticks.update({member: int(fields[11]) + int(fields[12]) for member, fields in _family(self._pid).items()})
+        self._ticks.update({member: int(fields[11]) + int(fields[12]) for member, fields in family(self._pid).items()})
         return sum(self._ticks.values()) / _TICKS
 
 
 def memory_mb(pid: int) -> dict[str, tuple[float, float]]:
     """Return role -> (RSS, PSS) in MB. PSS shares pages that several processes have among them."""
     total = dict.fromkeys(ROLES, (0.0, 0.0))
-    for member in _family(pid):
+    for member in family(pid):
         try:
             lines = Path(f"/proc/{member}/smaps_rollup").read_text().splitlines()
             name = Path(f"/proc/{member}/comm").read_text().strip()
@@ -69,7 +81,7 @@ def memory_mb(pid: int) -> dict[str, tuple[float, float]]:
 
 def heap_mb(pid: int) -> dict[str, float] | None:
     """Collect the JVM's garbage and return its heap in MB, ``used`` and ``committed``; None without a JDK's tools."""
-    jvm = next((m for m in _family(pid) if Path(f"/proc/{m}/comm").read_text().strip() == "java"), None)
+    jvm = next((m for m in family(pid) if Path(f"/proc/{m}/comm").read_text().strip() == "java"), None)
     if jvm is None or shutil.which("jstat") is None or shutil.which("jcmd") is None:
         return None
     subprocess.run(["jcmd", str(jvm), "GC.run"], capture_output=True, check=False)

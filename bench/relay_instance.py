@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - everybody writes it so
 
 from bench.instance import Reporter, Stopping, run_instance
+from bench.relay_tasks import RelayTasks
 from bench.workload import CONDITION, SCHEMA
 from sparkrelay.records.formats import Json, String
 from sparkrelay.runtime.kafka_streams import KafkaStreams
@@ -33,11 +34,18 @@ def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
     spark = spark_session("bench", **orders["spark"])
     report("spark", at=time.time(), version=spark.version)
     streams = KafkaStreams(build_topology(orders["source"], orders["sink"]), orders["config"], spark=spark)
+    if orders.get("paused"):
+        streams.pause()
     streams.start()
+    tasks = RelayTasks(streams, report) if orders.get("tasks") else None
     seen = -1
     live = False
     while streams.isActive and not stopping.wait(orders["look_s"]):
         stopping.answer(spark, report)
+        if tasks is not None:
+            tasks.look()
+        if streams.is_paused and stopping.go.is_set():
+            streams.resume()
         if not live and streams.state == "RUNNING":
             live = True
             report("live", at=time.time())

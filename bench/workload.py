@@ -29,9 +29,9 @@ from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["CONDITION", "PARTITIONS", "SCHEMA", "Totals", "Workload", "count_kept", "load"]
+__all__ = ["CONDITION", "PARTITIONS", "SCHEMA", "Totals", "Workload", "count_kept", "load", "write_records"]
 
 PARTITIONS = 4
 SCHEMA = "user string, amount double, action string, n bigint, note string"
@@ -105,29 +105,50 @@ def load(bootstrap_servers: str, topic: str, workload: Workload) -> Mapping[str,
     """
     create_topic(bootstrap_servers, topic, partitions=PARTITIONS, config={"retention.ms": "-1"})
     started = time.perf_counter()
-    value_bytes = 0
-    config = ClientConfig.from_dict({"bootstrap.servers": bootstrap_servers, "client.id": "bench-loader"})
-    with KafkaClient(config) as client:
-        client.bootstrap(30.0)
-        producer = Producer(client)
-        first = 0
-        parts = []
-        for partition, (users, quarters, actions) in enumerate(workload.columns()):
-            values = _values(users, quarters, actions, first)
-            first += len(values)
-            value_bytes += int(values.nbytes) - 4 * (len(values) + 1)
-            parts.append((TopicPartition(topic, partition), users, values))
-        for _ in range(workload.passes):
-            for where, users, values in parts:
-                now = int(time.time() * 1000)
-                for batch in encode(users, values, timestamps=now, max_batch_bytes=_BATCH_BYTES):
-                    producer.send(where, batch.data, transactional_id=None)
-            producer.flush(_SEND_TIMEOUT_S)
+    value_bytes = write_records(bootstrap_servers, topic, list(workload.columns()), passes=workload.passes)
     return {
         "records": workload.records * workload.passes,
         "value_bytes": round(value_bytes / workload.records, 1),
         "seconds": round(time.perf_counter() - started, 2),
     }
+
+
+def write_records(
+    bootstrap_servers: str,
+    topic: str,
+    columns: Sequence[tuple[pa.Array, np.ndarray, np.ndarray]],
+    *,
+    passes: int = 1,
+) -> int:
+    """Write records in bulk.
+
+    Args:
+        bootstrap_servers: the broker.
+        topic: where to.
+        columns: each partition's users, amounts in quarters and actions (as numbers).
+        passes: how often.
+
+    Returns:
+        Bytes of the values of one pass.
+    """
+    value_bytes = first = 0
+    config = ClientConfig.from_dict({"bootstrap.servers": bootstrap_servers, "client.id": "bench-loader"})
+    with KafkaClient(config) as client:
+        client.bootstrap(30.0)
+        producer = Producer(client)
+        parts = []
+        for partition, (users, quarters, actions) in enumerate(columns):
+            values = _values(users, quarters, actions, first)
+            first += len(values)
+            value_bytes += int(values.nbytes) - 4 * (len(values) + 1)
+            parts.append((TopicPartition(topic, partition), users, values))
+        for _ in range(passes):
+            for where, users, values in parts:
+                now = int(time.time() * 1000)
+                for batch in encode(users, values, timestamps=now, max_batch_bytes=_BATCH_BYTES):
+                    producer.send(where, batch.data, transactional_id=None)
+            producer.flush(_SEND_TIMEOUT_S)
+    return value_bytes
 
 
 def _values(users: pa.Array, quarters: np.ndarray, actions: np.ndarray, first: int) -> pa.Array:

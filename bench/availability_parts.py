@@ -1,0 +1,263 @@
+"""The scenarios of ``bench.availability``: each runs one system, and returns its figures."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from bench.children import BenchError
+from bench.group import Group
+from bench.member import hand_overs
+from bench.processes import executor_pid
+from bench.systems import RELAY, STRUCTURED
+from bench.workload import PARTITIONS, Workload, write_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.group import Scale
+    from bench.systems import System
+
+__all__ = ["SCENARIOS"]
+
+_ALL = set(range(PARTITIONS))
+_COPIES = {"num.standby.replicas": 1}
+#: Both systems' default.
+_ACCEPTABLE_LAG = 10_000
+_EXECUTORS = 2
+_BACK_S = 120.0
+#: Kafka Streams looks at its warm-ups this often, and no more often than this.
+_SHORTEST_PROBING = {"probing.rebalance.interval.ms": 60_000}
+
+
+def kill(servers: str, system: System, scale: Scale) -> dict[str, Any]:
+    """One of two instances is killed; the other has copies of its tasks."""
+    with Group(servers, system, scale, "kill", _COPIES) as group:
+        a, b = group.start("a"), group.start("b")
+        group.wait_shared(2, standbys=1)
+        group.load(standbys=1, places=2)
+        with group.feeding() as show:
+            show.settle()
+            lost = a.active
+            show.event()
+            a.kill()
+            group.wait("b has every task", lambda: b.active == _ALL)
+            show.wait_quiet()
+            return {**show.figures(lost), **show.finish()}
+
+
+def stop(servers: str, system: System, scale: Scale) -> dict[str, Any]:
+    """One of two instances is stopped in an orderly way; the other has copies of its tasks."""
+    with Group(servers, system, scale, "stop", _COPIES) as group:
+        a, b = group.start("a"), group.start("b")
+        group.wait_shared(2, standbys=1)
+        group.load(standbys=1, places=2)
+        with group.feeding() as show:
+            show.settle()
+            lost = a.active
+            show.event()
+            took = _stop_beside(group, a.stop)
+            group.wait("b has every task", lambda: b.active == _ALL)
+            show.wait_quiet()
+            return {**show.figures(lost), "stop_s": round(took, 2), **show.finish()}
+
+
+def executor(servers: str, system: System, scale: Scale) -> dict[str, Any]:
+    """One of two executors of one application is killed; the other has copies of its tasks."""
+    with Group(servers, system, scale, "executor", _COPIES) as group:
+        a = group.start("a", master=f"local-cluster[{_EXECUTORS},1,1024]")
+        group.wait_shared(_EXECUTORS, standbys=1)
+        group.load(standbys=1, places=_EXECUTORS)
+        with group.feeding() as show:
+            show.settle()
+            victim = min(a.places)
+            lost = set(a.places[victim]["active"])
+            pid = executor_pid(a.instance.pid, victim)
+            if pid is None:
+                raise BenchError(f"the JVM of executor {victim} was not found")
+            show.event()
+            os.kill(pid, signal.SIGKILL)
+            group.wait("the executor is gone", lambda: victim not in a.places)
+            group.wait("every task is in service", group.whole)
+            show.wait_quiet()
+            figures = show.figures(lost)
+            # Spark starts another one, which takes its share: that is part of the event, and told apart.
+            back = group.wait("another executor has its share", lambda: group.shared(_EXECUTORS), _BACK_S)
+            show.wait_quiet()
+            whole = show.figures(_ALL)
+            figures |= {"gap_to_the_end_s": whole["gap_s"], "back_s": round(figures["window_s"] + back, 1)}
+            return {**figures, **show.finish()}
+
+
+def scale_out(servers: str, system: System, scale: Scale) -> dict[str, Any]:
+    """An instance that has everything is joined by a second one, which warms up and takes its half."""
+    probing = {} if system is RELAY else _SHORTEST_PROBING
+    with Group(servers, system, scale, "scale-out", probing) as group:
+        group.start("a")
+        group.wait_shared(1)
+        group.load()
+        with group.feeding() as show:
+            show.settle()
+            at = show.event()
+            b = group.start("b")
+            group.wait("both have their half", lambda: group.shared(2))
+            shared = time.time() - at
+            waits = hand_overs(b.history, _ACCEPTABLE_LAG)
+            joined = next((when for when, places in b.history if places), at) - at
+            show.wait_quiet()
+            figures = {
+                **show.figures(_ALL),
+                "member_after_s": round(joined, 1),
+                "shared_after_s": round(shared, 1),
+                "hand_over_s": round(max(waits.values()), 2) if waits else None,
+                "warmed": len(waits),
+            }
+            return {**figures, **show.finish()}
+
+
+def restore(servers: str, system: System, scale: Scale) -> dict[str, Any]:
+    """An instance loses its disk, and builds its state from the changelog."""
+    with Group(servers, system, scale, "restore") as group:
+        a = group.start("a", master="local[2]")
+        group.wait_shared(1)
+        group.load()
+        a.stop()
+        shutil.rmtree(group.folder("a"))
+        b = group.start("b", master="local[2]", folder="a")
+        group.wait("the state is restored", lambda: b.active == _ALL and bool(b.restores))
+        began = min(part["began"] for part in b.restores)
+        ended = max(part["ended"] for part in b.restores)
+        count = sum(part["count"] for part in b.restores)
+        group.stop()
+        group.check(group.before)
+        return {
+            "restored": count,
+            "restore_s": round(ended - began, 2),
+            "restored_per_s": round(count / (ended - began)),
+            "exact": True,
+            "load_average_before": group.load_before,
+        }
+
+
+def kill_alone(servers: str, system: System, scale: Scale) -> dict[str, Any]:
+    """One of two instances is killed; the other has no copies of its tasks, and restores them."""
+    with Group(servers, system, scale, "kill-alone") as group:
+        a, b = group.start("a"), group.start("b")
+        group.wait_shared(2)
+        group.load(places=2)
+        with group.feeding() as show:
+            show.settle()
+            lost = a.active
+            show.event()
+            a.kill()
+            group.wait("b has every task", lambda: b.active == _ALL)
+            show.wait_quiet()
+            figures = show.figures(lost)
+            if b.restores:
+                last = b.restores[-1]
+                took = last["ended"] - last["began"]
+                figures |= {
+                    "restored": last["count"],
+                    "restore_s": round(took, 2),
+                    "restored_per_s": round(last["count"] / took),
+                }
+            return {**figures, **show.finish()}
+
+
+def structured(servers: str, system: System, scale: Scale) -> dict[str, Any]:
+    """A driver of Structured Streaming is killed, and at once started again on its checkpoint."""
+    with Group(servers, system, scale, "structured") as group:
+        a = group.start("a", master="local[2]")
+        group.wait("the query takes input", lambda: a.live)
+        group.load()
+        with group.feeding() as show:
+            show.settle()
+            show.event()
+            a.kill()
+            b = group.start("b", master="local[2]", folder="a")
+            group.wait("a batch is done again", lambda: bool(b.batches))
+            show.wait_quiet()
+            return {**show.figures(_ALL), **show.finish()}
+
+
+def standby_cost(servers: str, system: System, scale: Scale) -> dict[str, Any]:
+    """Two instances drain a topic, each its half: without copies, and with one of each task."""
+    rates: dict[int, float] = {}
+    for standbys in (0, 1):
+        rates[standbys] = _drain(servers, system, scale, standbys)
+    return {
+        "without_rps": round(rates[0]),
+        "with_rps": round(rates[1]),
+        "standby_ratio": round(rates[1] / rates[0], 2),
+        "exact": True,
+    }
+
+
+def _drain(servers: str, system: System, scale: Scale, standbys: int) -> float:
+    """Return records a second of all passes but the first."""
+    workload = Workload(records=scale.keys, keys=scale.keys, passes=4)
+    settings = {"num.standby.replicas": standbys, "max.batch.records": max(1000, scale.keys // PARTITIONS // 2)}
+    with Group(servers, system, scale, f"standbys-{standbys}", settings) as group:
+        for name in ("a", "b"):
+            group.start(name, paused=True)
+        # Both have their tasks, and nothing to do: nobody produces while it is measured.
+        group.wait_shared(2, standbys=standbys)
+        write_records(servers, group.source, list(workload.columns()), passes=workload.passes)
+        for member in group.members:
+            member.instance.go()
+
+        def batches() -> list[dict[str, Any]]:
+            return sorted((batch for member in group.members for batch in member.batches), key=lambda one: one["ended"])
+
+        def drained() -> bool:
+            taken: int = sum(batch["rows"] for batch in batches())
+            return taken >= workload.records * workload.passes
+
+        group.wait("everything is drained", drained)
+        done = batches()
+        group.stop()
+        group.check(workload.expected())
+    taken = 0
+    cold = 0
+    while taken < workload.records:
+        taken += done[cold]["rows"]
+        cold += 1
+    rest = workload.records * workload.passes - taken
+    return float(rest / (done[-1]["ended"] - done[cold - 1]["ended"]))
+
+
+def _stop_beside(group: Group, stop: Callable[[], None]) -> float:
+    """Stop an instance while the others are looked at; returns seconds."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            stop()
+        except BenchError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="bench-stop", daemon=True)
+    began = time.perf_counter()
+    thread.start()
+    group.wait("the instance has ended", lambda: not thread.is_alive())
+    took = time.perf_counter() - began
+    if failed:
+        raise failed[0]
+    return took
+
+
+#: Name -> what it does, and which systems have it.
+SCENARIOS: dict[str, tuple[Callable[[str, System, Scale], dict[str, Any]], tuple[System, ...]]] = {
+    "kill": (kill, (RELAY,)),
+    "executor": (executor, (RELAY,)),
+    "stop": (stop, (RELAY,)),
+    "restore": (restore, (RELAY,)),
+    "kill_alone": (kill_alone, (RELAY,)),
+    "scale_out": (scale_out, (RELAY,)),
+    "structured": (structured, (STRUCTURED,)),
+    "standby_cost": (standby_cost, (RELAY,)),
+}
