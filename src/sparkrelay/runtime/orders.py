@@ -137,6 +137,8 @@ class ReplayOrder:
         wipe: True to set the local copy aside first.
         settle: last committed batch, to drop the journals up to it, or None.
         changelog_next: with ``settle``: changelog partition -> offset where a replay would go on.
+        owner: number of the opening under which the store was opened; nothing is changed under another one. None where
+            nothing is changed.
         close: True to sync and close the store afterwards, as its task leaves.
         topic_ids: with ``undo``: the ids of the changelog topics, as far as known.
         changelogs: with ``undo``: every store of the task, or nothing if that is not known; others are emptied.
@@ -151,6 +153,7 @@ class ReplayOrder:
     wipe: bool = False
     settle: int | None = None
     changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
+    owner: int | None = None
     close: bool = False
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     changelogs: Mapping[str, TopicPartition] = field(default_factory=dict)

@@ -6,8 +6,10 @@ know: the driver's own JVM, or one executor. Here is which of Spark's FAIR pools
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -21,7 +23,7 @@ from sparkrelay.runtime.worker.context import MisplacedTask, find_failure
 from sparkrelay.runtime.worker.replay import ReplaySpec, replay_slot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.place import Place
     from sparkrelay.types import TaskId
 
-__all__ = ["BATCH_POOL", "REPLAY_POOL", "JobFailed", "Process", "TaskFailed", "run_job"]
+__all__ = ["BATCH_POOL", "CANCEL_AGAIN_SECONDS", "REPLAY_POOL", "JobFailed", "Process", "TaskFailed", "run_job"]
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,8 @@ BATCH_POOL = "sparkrelay-batches"
 REPLAY_POOL = "sparkrelay-replay"
 #: What ``SparkContext.addJobTag`` sets, by which Spark's API finds jobs.
 _TAGS_PROPERTY = "spark.job.tags"
+#: A job that is to end is cancelled again after this: before it was submitted there was nothing to cancel.
+CANCEL_AGAIN_SECONDS = 1.0
 
 
 class JobFailed(StreamsException):
@@ -62,6 +66,7 @@ class Process:
         self._name = name
         self._batch_group = place.job_group(f"{name}-batch")
         self._replay_group = place.job_group(f"{name}-replay")
+        self._farewell_group = place.job_group(f"{name}-farewell")
         self._replay = place.source().mapInArrow(functools.partial(replay_slot, replay), REPORT_SCHEMA)
 
     def run_batch(self, legs: DataFrame, order: BatchOrder, *, description: str) -> list[LegReport]:
@@ -73,18 +78,32 @@ class Process:
             TaskFailed: the trouble is one task's own, such as a store that cannot be trusted.
             SparkRelayError: a worker's own error, such as a record that does not decode.
         """
-        return self._collect(legs, order, pool=BATCH_POOL, description=description)
+        return self._collect(legs, order, pool=BATCH_POOL, group=self._batch_group, description=description)
 
     def replay(self, order: ReplayRound, *, description: str) -> list[ReplayReport]:
         """Bring stores forward by one slice; raises as :meth:`run_batch` does."""
-        return self._collect(self._replay, order, pool=REPLAY_POOL, description=description)
+        return self._collect(self._replay, order, pool=REPLAY_POOL, group=self._replay_group, description=description)
+
+    def settle(self, order: ReplayRound, *, description: str, seconds: float) -> list[ReplayReport]:
+        """Do what stores need as their tasks leave; raises as :meth:`run_batch` does.
+
+        Args:
+            order: what to do.
+            description: what Spark's UI shows.
+            seconds: how long it may take: it may wait for a core behind a batch of other tasks. Then it is cancelled,
+                which is a JobFailed.
+        """
+        group = self._farewell_group
+        with self._cancelled_after(seconds, group):
+            return self._collect(self._replay, order, pool=REPLAY_POOL, group=group, description=description)
 
     def cancel_batch(self) -> None:
         """Have Spark end the micro-batch that runs, if one does; it fails with JobFailed on its own thread."""
-        try:
-            self._place.cancel(self._batch_group)
-        except (Py4JError, ConnectionError) as error:
-            log.debug("cancelling failed: %s", error)
+        self._cancel(self._batch_group)
+
+    def cancel_replay(self) -> None:
+        """Have Spark end the slice of replaying that runs, if one does; it fails with JobFailed on its own thread."""
+        self._cancel(self._replay_group)
 
     def require_session(self) -> None:
         """Make sure that Spark is there, and the process's executor, without asking.
@@ -95,8 +114,33 @@ class Process:
         """
         self._place.require()
 
-    def _collect(self, frame: DataFrame, order: object, *, pool: str, description: str) -> list[Any]:
-        group = self._batch_group if pool == BATCH_POOL else self._replay_group
+    def _cancel(self, group: str) -> None:
+        try:
+            self._place.cancel(group)
+        except (Py4JError, ConnectionError) as error:
+            log.debug("cancelling failed: %s", error)
+
+    @contextlib.contextmanager
+    def _cancelled_after(self, seconds: float, group: str) -> Iterator[None]:
+        """Cancel a group's jobs again and again, from that time on until the block has ended."""
+        over = threading.Event()
+
+        def watch() -> None:
+            patience = seconds
+            while not over.wait(patience):
+                self._cancel(group)
+                patience = CANCEL_AGAIN_SECONDS
+
+        watcher = threading.Thread(target=watch, name=f"{self._name}-patience", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            # Or its last cancelling could hit the group's next job.
+            watcher.join()
+
+    def _collect(self, frame: DataFrame, order: object, *, pool: str, group: str, description: str) -> list[Any]:
         tags = f"sparkrelay,{self._name},{pool}"
         text = f"{self._name}: {description}"
         return run_job(self._place, frame, order, pool=pool, group=group, tags=tags, description=text)

@@ -22,7 +22,7 @@ from sparkrelay.errors import (
     StreamsException,
 )
 from sparkrelay.runtime.orders import ReplayOrder, ReplayRound, StoreReplay
-from sparkrelay.runtime.process import JobFailed
+from sparkrelay.runtime.process import CANCEL_AGAIN_SECONDS, JobFailed
 from sparkrelay.runtime.replay_progress import ReplayProgress, describe_slice
 from sparkrelay.runtime.task import share_out
 
@@ -45,6 +45,10 @@ _LONGEST_BACKOFF = 5.0
 _JOB_TRIES = 3
 #: A copy that is rebuilt and damaged again and again is on a disk that does not keep what it is given.
 _REBUILDS = 3
+#: A slice takes a moment, once it has a core; whom it keeps from leaving for longer cancels it.
+_PATIENCE_SECONDS = 5.0
+#: After so many tries to cancel it Spark is not going to.
+_MOST_CANCELS = 30
 
 
 @dataclass(slots=True)
@@ -105,6 +109,7 @@ class Replayer:
         name: str,
         slice_seconds: float,
         idle_seconds: float = 0.2,
+        patience_seconds: float = _PATIENCE_SECONDS,
         topic_ids: Callable[[Collection[str]], Mapping[str, str]] = lambda _: {},
         on_slice: Callable[[Sequence[ReplayProgress], int], None] = lambda _, __: None,
     ) -> None:
@@ -116,6 +121,7 @@ class Replayer:
             name: the thread's.
             slice_seconds: about how long one task may take of a slice.
             idle_seconds: pause where nothing is to do.
+            patience_seconds: how long a slice may keep a task from leaving before it is cancelled.
             topic_ids: gives the ids of topics; called on the thread.
             on_slice: told after each slice where its tasks stand, and how many records were applied; called on the
                 thread.
@@ -125,13 +131,16 @@ class Replayer:
         self._topic_ids = topic_ids
         self._slice_seconds = slice_seconds
         self._idle_seconds = idle_seconds
+        self._patience_seconds = patience_seconds
         self._on_slice = on_slice
         self._wake = threading.Condition()
         self._work: dict[TaskId, ReplayWork] = {}
         self._reports: dict[TaskId, tuple[ReplayReport, Ends]] = {}
         self._copies: dict[TaskId, ReplayProgress] = {}
         self._restored: dict[TaskId, ReplayReport] = {}
-        self._started = self._ended = 0
+        #: The tasks whose stores the Spark job under way may touch, and whether that was cancelled.
+        self._touched: frozenset[TaskId] = frozenset()
+        self._cancelled = False
         self._stopping = False
         self._failures = 0
         self._failure: Exception | None = None
@@ -142,10 +151,15 @@ class Replayer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after its current slice."""
+        """End the thread; a slice that does not get to its end is cancelled.
+
+        Raises:
+            StreamsException: Spark does not cancel it.
+        """
         with self._wake:
             self._stopping = True
             self._wake.notify_all()
+            self._leave(self._touched)
         self._thread.join()
 
     def assign(self, works: list[ReplayWork]) -> None:
@@ -160,7 +174,12 @@ class Replayer:
     def release(self, tasks: list[TaskId]) -> None:
         """Take tasks away; returns once no slice touches them any more.
 
-        Slices of other tasks may follow each other without a pause: only the one under way is waited for.
+        Slices of other tasks may follow each other without a pause: only the one under way is waited for, if they are
+        in it. It may wait for a core itself, behind a long batch of other tasks: then it is cancelled, and the others
+        have the next one.
+
+        Raises:
+            StreamsException: Spark does not cancel it.
         """
         with self._wake:
             for task in tasks:
@@ -168,8 +187,24 @@ class Replayer:
                 self._restored.pop(task, None)
                 self._reports.pop(task, None)
                 self._copies.pop(task, None)
-            under_way = self._started
-            self._wake.wait_for(lambda: self._ended >= under_way)
+            self._leave(tasks)
+
+    def _leave(self, tasks: Collection[TaskId]) -> None:
+        """Wait until the slice under way, if those tasks are in it, has ended; cancel one that takes long."""
+        if self._wake.wait_for(lambda: not self._touched.intersection(tasks), self._patience_seconds):
+            return
+        log.info("a slice of replaying has not ended within %g s and is cancelled", self._patience_seconds)
+        for _ in range(_MOST_CANCELS):
+            self._cancelled = True
+            # Under the lock: the next slice cannot begin meanwhile.
+            self._process.cancel_replay()
+            if self._wake.wait_for(lambda: not self._touched.intersection(tasks), CANCEL_AGAIN_SECONDS):
+                return
+        names = ", ".join(map(str, sorted(tasks)))
+        raise StreamsException(
+            f"a slice of replaying tasks {names} neither ended, nor could Spark cancel it. Look in Spark's UI for what "
+            "its job does"
+        )
 
     def take_restored(self) -> dict[TaskId, ReplayReport]:
         """Return the tasks whose restore is complete since the last call.
@@ -212,7 +247,6 @@ class Replayer:
                 return True
             # Somebody waits for the tasks that open; standbys can wait.
             works = [work for work in known if work.ends is not None] or known
-            self._started += 1
         pause = 0.0
         try:
             if not self._slice(works):
@@ -220,10 +254,6 @@ class Replayer:
             self._failures = 0
         except SparkRelayError as error:
             pause = self._backoff(error)
-        finally:
-            with self._wake:
-                self._ended = self._started
-                self._wake.notify_all()
         if pause:
             with self._wake:
                 if not self._stopping and list(self._work.values()) == known:
@@ -232,6 +262,10 @@ class Replayer:
 
     def _backoff(self, error: SparkRelayError) -> float:
         """Return how long to wait before a failed slice is tried again, or raise what trying again cannot mend."""
+        with self._wake:
+            cancelled, self._cancelled = self._cancelled, False
+        if cancelled and isinstance(error, JobFailed):
+            return 0.0
         self._failures += 1
         passing = error.retriable if isinstance(error, KafkaException) else isinstance(error, JobFailed)
         if not passing or (isinstance(error, JobFailed) and self._failures >= _JOB_TRIES):
@@ -262,6 +296,7 @@ class Replayer:
                     stores=stores,
                     undo=not work.opened,
                     opening=None if work.opened else work.opening or _NOBODYS,
+                    owner=work.opening or _NOBODYS,
                     budget_seconds=self._slice_seconds,
                     wipe=work.wipe,
                     topic_ids=_of(work, ids),
@@ -269,16 +304,38 @@ class Replayer:
                 )
                 known = work.changelog_next or {}
                 weights[work.task] = 1 + sum(store.end - known.get(store.changelog, 0) for store in stores)
-        if not orders:
-            return False
+        with self._wake:
+            # Who was released meanwhile must not be touched any more.
+            works = [work for work in works if work.task in orders and self._work.get(work.task) is work]
+            if not works or self._stopping:
+                return False
+            self._touched = frozenset(work.task for work in works)
+            self._cancelled = False
+        try:
+            return self._replay_slice(works, orders, weights, ends)
+        finally:
+            with self._wake:
+                self._touched = frozenset()
+                self._wake.notify_all()
+
+    def _replay_slice(
+        self,
+        works: list[ReplayWork],
+        orders: Mapping[TaskId, ReplayOrder],
+        weights: Mapping[TaskId, int],
+        ends: Ends,
+    ) -> bool:
+        """Run a slice of those works; return False if nothing is left to do for now."""
+        weights = {work.task: weights[work.task] for work in works}
         shares = share_out(weights, self._process.slots)
         round_ = ReplayRound(tuple(tuple(orders[task] for task in share) for share in shares))
-        before = [work.progress(ends) for work in works if work.task in orders]
+        before = [work.progress(ends) for work in works]
         reports = self._process.replay(round_, description=describe_slice(before))
+        ordered = {work.task: work for work in works}
         with self._wake:
             for report in reports:
                 current = self._work.get(report.task)
-                if current is not None:
+                if current is not None and current is ordered[report.task]:
                     self._take(current, report, current.goal(ends))
                     if report.task in self._work:
                         self._copies[report.task] = current.progress(ends)

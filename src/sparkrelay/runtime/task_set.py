@@ -11,7 +11,7 @@ from sparkrelay.errors import KafkaException, SparkRelayError, StreamsException
 from sparkrelay.protocol import LATEST_OFFSET
 from sparkrelay.runtime.changes import other_inputs
 from sparkrelay.runtime.orders import ReplayOrder, ReplayRound
-from sparkrelay.runtime.process import JobFailed
+from sparkrelay.runtime.process import CANCEL_AGAIN_SECONDS, JobFailed
 from sparkrelay.runtime.replayer import ReplayWork
 from sparkrelay.runtime.task import Task, TaskState, share_out
 from sparkrelay.runtime.worker import faults
@@ -40,7 +40,9 @@ log = logging.getLogger(__name__)
 #: Shares of max.poll.interval.ms, the bound on a rebalance: for a batch to end, and for a cancelled one.
 _WAITED_FOR = 0.5
 _WAITED_FOR_CANCELLED = 0.25
-_CANCEL_AGAIN_SECONDS = 1.0
+#: The longest that closing stores may take, also as a share of it: they may wait for a core behind others' batches.
+_LONGEST_FAREWELL_SECONDS = 10.0
+_FAREWELL = 0.1
 _NO_OFFSETS: Mapping[TopicPartition, int] = {}
 
 
@@ -112,6 +114,9 @@ class TaskSet:
         self._let_go(gone)
         self._demote(demoted)
         self._wait_for_batches({*active, *standby} - self._tasks.keys())
+        # One slice may hold them all: it is waited for once.
+        standing_by = {id_ for id_, task in self._tasks.items() if task.state is TaskState.STANDBY}
+        self._replayer.release(sorted(standing_by.intersection(active)))
         for id_ in active:
             self._activate(id_)
         fresh = [self._new(id_) for id_ in standby if id_ not in self._tasks]
@@ -243,7 +248,6 @@ class TaskSet:
         if task is None:
             self._new(id_)
         elif task.state is TaskState.STANDBY:
-            self._replayer.release([id_])
             task.state = TaskState.CREATED
             task.changelog_end = {}
 
@@ -312,7 +316,7 @@ class TaskSet:
         while left and time.monotonic() < deadline:
             # Again and again: a batch between two of its jobs has none to cancel.
             self._in_service.while_under_way(left, self._process.cancel_batch)
-            left = self._in_service.withdraw(ids, timeout=_CANCEL_AGAIN_SECONDS)
+            left = self._in_service.withdraw(ids, timeout=CANCEL_AGAIN_SECONDS)
         if left:
             raise StreamsException(
                 f"the micro-batch of tasks {names} neither ended within {waited}, nor could Spark cancel it. Look in "
@@ -331,6 +335,7 @@ class TaskSet:
                 directory=task.directory,
                 settle=task.committed if task.state is TaskState.RUNNING else None,
                 changelog_next=dict(task.changelog_next) if task.state is TaskState.RUNNING else _NO_OFFSETS,
+                owner=task.opening if task.state is TaskState.RUNNING else None,
                 close=close,
             )
             for task in tasks
@@ -339,16 +344,16 @@ class TaskSet:
         if not orders:
             return
         try:
-            self._run_round(orders, f"closing {len(orders)} tasks")
+            longest = min(_LONGEST_FAREWELL_SECONDS, self._config.max_poll_interval_ms / 1000 * _FAREWELL)
+            self._process.settle(self._round(orders), description=f"closing {len(orders)} tasks", seconds=longest)
         except SparkRelayError as error:
             # Nothing is lost: whoever opens the copy next undoes and replays a little more.
             log.warning("stores could not be closed cleanly: %s", error)
 
-    def _run_round(self, orders: list[ReplayOrder], description: str) -> list[ReplayReport]:
+    def _round(self, orders: list[ReplayOrder]) -> ReplayRound:
         shares = share_out(dict.fromkeys((order.task for order in orders), 1), self._process.slots)
         by_task = {order.task: order for order in orders}
-        round_ = ReplayRound(tuple(tuple(by_task[id_] for id_ in share) for share in shares))
-        return self._process.replay(round_, description=description)
+        return ReplayRound(tuple(tuple(by_task[id_] for id_ in share) for share in shares))
 
     def _take_stock(self, ids: Collection[TaskId]) -> dict[TaskId, int]:
         if not ids:
@@ -359,7 +364,7 @@ class TaskSet:
             for id_ in ids
         ]
         try:
-            reports = self._run_round(orders, f"taking stock of {len(orders)} tasks")
+            reports = self._process.replay(self._round(orders), description=f"taking stock of {len(orders)} tasks")
         except JobFailed as error:
             # The copies are used all the same once their tasks are ours; the group only does not know of them.
             log.warning("local copies could not be looked at: %s", error)

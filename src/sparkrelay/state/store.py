@@ -268,10 +268,17 @@ class TaskStore:
         """Take back every batch that is not known here as committed."""
         return self.undo(self.header.batch)
 
-    def commit_known(self, batch: int, changelog_next: Mapping[TopicPartition, int]) -> None:
-        """Drop the journals up to ``batch``, which is committed, where no next batch will say so."""
+    def commit_known(
+        self, batch: int, changelog_next: Mapping[TopicPartition, int], *, epoch: int | None = None
+    ) -> None:
+        """Drop the journals up to ``batch``, which is committed, where no next batch will say so.
+
+        Raises:
+            StoreOutOfStepException: it comes late: the store was opened under another opening than ``epoch``.
+        """
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
+            self._check_opening(header, epoch)
             return self._settle(transaction, header, batch, changelog_next), None
 
         self._change(change)
@@ -365,13 +372,16 @@ class TaskStore:
         values: pa.Array,
         next_offset: int,
         marker: Marker | None,
+        *,
+        epoch: int | None = None,
     ) -> None:
         """Apply a slice of a changelog, in one transaction; null values delete, of equal keys the last one counts.
 
         The batch and the positions follow the slice's last marker.
 
         Raises:
-            StoreOutOfStepException: a batch is unfinished here (undo it first), or the store is beyond this slice.
+            StoreOutOfStepException: a batch is unfinished here (undo it first), or the store is beyond this slice, or
+                was opened under another opening than ``epoch``.
         """
         table = self._table(store)
         latest = dict(zip(rows.as_binary(keys).to_pylist(), rows.as_binary(values).to_pylist(), strict=True))
@@ -379,6 +389,7 @@ class TaskStore:
         new = [latest[key] for key in ordered]
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
+            self._check_opening(header, epoch)
             self._check_idle(header, changelog)
             known = header.changelog.get(changelog, 0)
             if next_offset < known:
@@ -397,10 +408,11 @@ class TaskStore:
 
         self._change(change)
 
-    def restore_reached(self, changelog: TopicPartition, end: int) -> None:
+    def restore_reached(self, changelog: TopicPartition, end: int, *, epoch: int | None = None) -> None:
         """Note that a changelog holds nothing more before ``end``, as when only control records are left."""
 
         def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
+            self._check_opening(header, epoch)
             self._check_idle(header, changelog)
             reached = max(end, header.changelog.get(changelog, 0))
             return replace(header, changelog={**header.changelog, changelog: reached}), None
@@ -458,6 +470,12 @@ class TaskStore:
             changelog=changelog,
             journals=tuple(left),
         )
+
+    def _check_opening(self, header: TaskHeader, epoch: int | None) -> None:
+        if epoch is not None and epoch != header.epoch:
+            raise self._out_of_step(
+                f"what was sent under opening {epoch} of the task comes late, the store was opened under {header.epoch}"
+            )
 
     def _check_epoch(self, header: TaskHeader, batch: BatchStamp) -> None:
         if batch.epoch != header.epoch:

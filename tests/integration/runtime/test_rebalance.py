@@ -186,3 +186,38 @@ def test_a_batch_that_holds_a_rebalance_up_is_cancelled_and_undone(
     wait_for_table(topics[1], expected(dict.fromkeys(slow_users, 1)), first, second)
     assert updates(consumed, topics[1]) == {user: [1] for user in slow_users}
     assert [first.exception(), second.exception()] == [None, None]
+
+
+def test_a_revocation_waits_for_no_batch_of_other_tasks(
+    instance, make_topic, topics, gate, slow_users, produce, wait_for_table, wait_until, consumed, tmp_path
+):
+    """Another application's batch has every core, so that nothing of ours gets one: neither slices nor a farewell."""
+    passing = gate.udf()
+    builder = StreamsBuilder()
+    source, sink = make_topic("slow", 2), make_topic("passed", 2)
+    builder.stream(source, key=String("user"), value=Json("n int")).where(passing("user") == F.col("user")).to(sink)
+    hog = {"application.id": f"hog-{tmp_path.name}", "transaction.timeout.ms": 600_000}
+    other = instance(builder, {**hog, "state.dir": str(tmp_path / "hog")})
+
+    builder = StreamsBuilder()
+    builder.stream(topics[0], key=String("user"), value=Json("n int")).groupBy("user", name="users").count().to(
+        topics[1]
+    )
+    first = instance(builder, {"state.dir": str(tmp_path / "first")})
+    second = instance(builder, {"state.dir": str(tmp_path / "second")})
+    users = {f"user{n}": 1 for n in range(20)}
+    produce(topics[0], [(user, {"n": 1}) for user in users])
+    first.start()
+    wait_for_table(topics[1], expected(users), first)
+    produce(source, [(user, {"n": 1}) for user in slow_users])
+    other.start()
+    wait_until(lambda: gate.reached() == set(slow_users), "the other application's batch did not begin")
+    second.start()
+    wait_until(lambda: len(active(first)) == 1, "the revocation waits for the other's batch", 120)
+    assert not consumed(sink), "the other's batch is still under way"
+    gate.open()
+    wait_until(lambda: len(active(second)) == 1, "the second does not get its task")
+    produce(topics[0], [(user, {"n": 1}) for user in users])
+    wait_for_table(topics[1], expected(dict.fromkeys(users, 2)), first, second)
+    assert updates(consumed, topics[1]) == {user: [1, 2] for user in users}
+    assert [streams.exception() for streams in (first, second, other)] == [None, None, None]

@@ -1,12 +1,13 @@
 """What a process says when its Spark session is gone."""
 
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.place import Place
-from sparkrelay.runtime.process import Process
+from sparkrelay.runtime.process import JobFailed, Process
 from sparkrelay.runtime.worker.replay import ReplaySpec
 
 
@@ -33,3 +34,29 @@ def test_a_session_that_is_gone_is_named(made, message):
         gone.require_session()
     with pytest.raises(StreamsException, match=message):
         gone.run_batch(None, None, description="batch 1")
+
+
+def test_a_farewell_that_takes_long_is_cancelled_until_it_ends(monkeypatch):
+    """It may wait for a core behind a batch of other tasks."""
+    cancelled, over = [], threading.Event()
+
+    def cancel(place, group):
+        cancelled.append(group)
+        if len(cancelled) == 2:
+            over.set()
+
+    def run_job(place, frame, order, *, group, **_):
+        assert over.wait(60)
+        raise JobFailed(f"{group} was cancelled")
+
+    monkeypatch.setattr(Place, "cancel", cancel)
+    monkeypatch.setattr("sparkrelay.runtime.process.run_job", run_job)
+    monkeypatch.setattr("sparkrelay.runtime.process.CANCEL_AGAIN_SECONDS", 0.01)
+    with pytest.raises(JobFailed, match="app-farewell was cancelled"):
+        process().settle(None, description="closing 1 tasks", seconds=0.01)
+    assert set(cancelled) == {"app-farewell"}
+
+
+def test_a_farewell_that_ends_is_not_cancelled(monkeypatch):
+    monkeypatch.setattr("sparkrelay.runtime.process.run_job", lambda *_, **__: ["report"])
+    assert process().settle(None, description="closing 1 tasks", seconds=60) == ["report"]

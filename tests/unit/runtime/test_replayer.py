@@ -19,7 +19,7 @@ from sparkrelay.runtime.replayer import Replayer, ReplayWork
 from sparkrelay.types import TaskId, TopicPartition
 
 CHANGELOG = TopicPartition("app-counts-changelog", 0)
-TASK = TaskId(0, 0)
+TASK, OTHER = TaskId(0, 0), TaskId(0, 1)
 
 
 REPORTED = StoreCorruptedException | StoreOutOfStepException | SerializationException
@@ -35,6 +35,7 @@ class Process:
         self.orders = []
         self.slice_began = threading.Semaphore(0)
         self.may_end = None
+        self.cancelled = 0
 
     def replay(self, round_, *, description):
         (orders,) = round_.slots
@@ -42,6 +43,9 @@ class Process:
         self.slice_began.release()
         if self.may_end is not None:
             self.may_end.acquire()
+        if self.cancelled:
+            self.cancelled = 0
+            raise JobFailed("cancelled")
         answer = self.answers.pop(0) if self.answers else None
         if isinstance(answer, Exception) and not isinstance(answer, REPORTED):
             raise answer
@@ -52,13 +56,19 @@ class Process:
             for order in orders
         ]
 
+    def cancel_replay(self):
+        self.cancelled += 1
+        self.may_end.release()
+
 
 @pytest.fixture
 def replayer_of():
     made = []
 
-    def make(process, list_ends=lambda partitions: dict.fromkeys(partitions, 10)):
-        made.append(Replayer(process, list_ends, name="replay", slice_seconds=0.1, idle_seconds=0.01))
+    def make(process, list_ends=lambda partitions: dict.fromkeys(partitions, 10), patience=60.0):
+        made.append(
+            Replayer(process, list_ends, name="replay", slice_seconds=0.1, idle_seconds=0.01, patience_seconds=patience)
+        )
         made[-1].start()
         return made[-1]
 
@@ -215,6 +225,53 @@ def test_letting_go_waits_for_the_slice_under_way_and_for_no_other(replayer_of):
     process.slice_began.acquire()
     releasing.join(30)
     assert not releasing.is_alive()
+    replayer.release([TASK])
+    process.may_end.release(1000)
+
+
+def lagging(replayer_of, process):
+    """Return a replayer with two standbys that always lag; its slices wait for a core for ever."""
+    process.may_end = threading.Semaphore(0)
+    ends = iter(range(1, 1000))
+    replayer = replayer_of(process, lambda partitions: dict.fromkeys(partitions, next(ends)), patience=0.01)
+    replayer.assign([ReplayWork(task=OTHER, directory="/elsewhere", changelogs={"counts": TopicPartition("c", 1)})])
+    process.slice_began.acquire()
+    return replayer
+
+
+def test_a_slice_that_waits_for_a_core_keeps_no_task_from_leaving(replayer_of):
+    """It does behind a long batch of other tasks. What is cancelled so is no failure, however often it happens."""
+    process = Process()
+    replayer = lagging(replayer_of, process)
+    standby = ReplayWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})
+    for _ in range(5):
+        replayer.assign([standby])
+        process.may_end.release()
+        process.slice_began.acquire()
+        assert {order.task for order in process.orders[-1]} == {OTHER, TASK}
+        replayer.release([TASK])
+        process.slice_began.acquire()
+        assert [order.task for order in process.orders[-1]] == [OTHER]
+    assert replayer.take_restored() == {}
+    process.may_end.release(1000)
+
+
+def test_the_end_waits_for_no_core(replayer_of):
+    process = Process()
+    lagging(replayer_of, process).stop()
+    assert len(process.orders) == 1
+
+
+def test_a_slice_that_cannot_be_cancelled_is_named(replayer_of, monkeypatch):
+    class Stubborn(Process):
+        def cancel_replay(self):
+            pass
+
+    monkeypatch.setattr("sparkrelay.runtime.replayer.CANCEL_AGAIN_SECONDS", 0.01)
+    process = Stubborn()
+    replayer = lagging(replayer_of, process)
+    with pytest.raises(StreamsException, match="replaying tasks 0_1 neither ended, nor could Spark cancel it"):
+        replayer.release([OTHER])
     process.may_end.release(1000)
 
 

@@ -155,6 +155,26 @@ def test_a_slice_that_was_overtaken_is_refused(store):
     assert store.header.changelog == {CHANGELOG: 12}
 
 
+def test_what_comes_late_for_a_former_opening_changes_nothing(driver):
+    """A Spark job that was cancelled may have a worker that goes on for a moment."""
+    driver.apply({b"a": b"1"}, commit=False)
+    store = driver.store
+    store.set_epoch(2)
+    store.undo_all()
+    before, one = store.header, pa.array([b"k"], pa.binary())
+    late = [
+        lambda: store.commit_known(1, {CHANGELOG: 12}, epoch=1),
+        lambda: store.restore("s", CHANGELOG, one, one, 10, None, epoch=1),
+        lambda: store.restore_reached(CHANGELOG, 10, epoch=1),
+    ]
+    for change in late:
+        with pytest.raises(StoreOutOfStepException, match="sent under opening 1 of the task comes late, .* under 2"):
+            change()
+    assert store.header == before
+    store.restore("s", CHANGELOG, one, one, 10, None, epoch=2)
+    assert store.header.changelog == {CHANGELOG: 10}
+
+
 def test_of_two_changelogs_the_furthest_marker_counts(store):
     none = pa.array([], pa.binary())
     store.restore("s", CHANGELOG, none, none, 3, Marker(7, {INPUT: 70}))

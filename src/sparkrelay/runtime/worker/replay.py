@@ -73,8 +73,11 @@ def _advance(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
     store = connections.store(order.directory, map_limit=spec.map_limit)
     if order.undo:
         store.claim(spec.application, order.topic_ids)
+    if order.opening is not None:
+        # Before anything else: what comes late for a former opening is refused from here on.
+        store.set_epoch(order.opening)
     if order.settle is not None:
-        store.commit_known(order.settle, order.changelog_next)
+        store.commit_known(order.settle, order.changelog_next, epoch=order.owner)
     if order.undo:
         faults.reach("replay-before-undo")
         # Whatever a former owner left unfinished is taken back; if it was committed after all, replaying its
@@ -83,8 +86,6 @@ def _advance(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
         if order.changelogs and (dropped := store.keep_only(order.changelogs)):
             log.warning("task %s: no longer has %s; its local rows are removed", order.task, dropped)
         faults.reach("replay-after-undo")
-    if order.opening is not None:
-        store.set_epoch(order.opening)
     deadline = time.monotonic() + order.budget_seconds
     records = 0
     for target in order.stores:
@@ -99,13 +100,13 @@ def _advance(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
                 name = partial(_name, target.changelog, offsets)
                 keys, values, marker = split(batch.column("key"), batch.column("value"), name)
                 following = offsets[-1].as_py() + 1
-                store.restore(target.store, target.changelog, keys, values, following, marker)
+                store.restore(target.store, target.changelog, keys, values, following, marker, epoch=order.owner)
                 records += batch.num_rows
                 faults.reach("replay-after-slice")
             if time.monotonic() > deadline:
                 break
         else:
-            store.restore_reached(target.changelog, target.end)
+            store.restore_reached(target.changelog, target.end, epoch=order.owner)
     header = store.header
     if order.close:
         connections.forget_store(order.directory, clean=True)
