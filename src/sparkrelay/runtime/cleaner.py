@@ -85,6 +85,9 @@ class Cleaner:
             self._seen = {task: at for task, at in self._seen.items() if at >= before}
             return self._remove(before, now)
 
+    def close(self) -> None:
+        """End what is being done."""
+
     def _remove(self, before: float, now: float) -> list[Path]:
         removed = []
         try:

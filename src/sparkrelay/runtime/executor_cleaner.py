@@ -1,23 +1,34 @@
-"""Cleaning up a slot on an executor's host: when is decided here, as for any slot; what goes is removed there."""
+"""Cleaning up a slot on an executor's host: when is decided here, as for any slot; what goes is removed there.
+
+That is a small Spark job, which may wait for a core behind a long batch. So it runs on a thread of its own, while the
+stream threads serve the group; who is about to tell the group of the copies (KIP-441's mutex) cancels it.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.runtime.cleaner import Cleaner
-from sparkrelay.runtime.place import ExecutorLost
 from sparkrelay.state.obsolete import ABANDONED_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
     from pathlib import Path
 
     from sparkrelay.runtime.executor_slot import ExecutorSlot
+    from sparkrelay.types import TaskId
 
 __all__ = ["ExecutorCleaner"]
 
 log = logging.getLogger(__name__)
+
+#: A job that is to end is cancelled again after this: before it was submitted there was nothing to cancel.
+_CANCEL_AGAIN_SECONDS: Final = 0.5
+#: After so many tries to cancel it Spark is not going to.
+_MOST_CANCELS: Final = 60
 
 
 class ExecutorCleaner(Cleaner):
@@ -26,13 +37,38 @@ class ExecutorCleaner(Cleaner):
     def __init__(self, slot: ExecutorSlot, *, delay_seconds: float, now: float) -> None:
         super().__init__(slot.path, delay_seconds=delay_seconds, now=now)
         self._there = slot
+        self._look: threading.Thread | None = None
+
+    def reported(self, who: Hashable) -> None:
+        """A subscription is about to tell of the local copies; returns once nothing is being removed."""
+        super().reported(who)
+        self._end_look()
+
+    def close(self) -> None:
+        """End what is being done."""
+        self._end_look()
 
     def _remove(self, before: float, now: float) -> list[Path]:
+        if self._look is None or not self._look.is_alive():
+            order = frozenset(self._seen), before, min(before, now - ABANDONED_SECONDS)
+            self._look = threading.Thread(target=self._clean, args=order, name="sparkrelay-cleaning", daemon=True)
+            self._look.start()
+        return []
+
+    def _clean(self, kept: frozenset[TaskId], before: float, abandoned_before: float) -> None:
         try:
-            return self._there.remove_obsolete(frozenset(self._seen), before, min(before, now - ABANDONED_SECONDS))
-        except ExecutorLost:
-            raise
+            self._there.remove_obsolete(kept, before, abandoned_before)
         except SparkRelayError as error:
-            # It costs disk, no correctness; the next look tries again.
-            log.warning("cleaning up below %s failed: %s", self._slot.parent, error)
-            return []
+            # It costs disk, no correctness; the next look tries again. A lost executor is noticed by others.
+            log.info("cleaning up below %s was not done: %s", self._slot.parent, error)
+
+    def _end_look(self) -> None:
+        look = self._look
+        if look is None:
+            return
+        for _ in range(_MOST_CANCELS):
+            if not look.is_alive():
+                return
+            self._there.cancel_removal()
+            look.join(_CANCEL_AGAIN_SECONDS)
+        log.warning("Spark does not cancel the job that cleans up below %s", self._slot.parent)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from py4j.protocol import Py4JError
 
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.runtime.process import REPLAY_POOL, run_job
@@ -35,6 +37,10 @@ if TYPE_CHECKING:
 __all__ = ["ExecutorSlot"]
 
 log = logging.getLogger(__name__)
+
+_GROUP: Final = "sparkrelay-slot"
+#: Apart, so that cancelling it ends nothing else.
+_CLEANING: Final = "sparkrelay-cleaning"
 
 
 class ExecutorSlot:
@@ -92,7 +98,8 @@ class ExecutorSlot:
             SparkRelayError: something cannot be removed.
         """
         order = CleanOrder(str(self.path), kept, before, abandoned_before)
-        paths = [Path(path) for path in _run(self._place, clean_slot, order, f"cleaning up {self.path}")]
+        what = f"cleaning up {self.path}"
+        paths = [Path(path) for path in _run(self._place, clean_slot, order, what, group=_CLEANING)]
         self._removed -= kept
         for path in paths:
             log.info(
@@ -102,6 +109,13 @@ class ExecutorSlot:
                 with contextlib.suppress(ValueError):
                     self._removed.add(TaskId.parse(path.name))
         return paths
+
+    def cancel_removal(self) -> None:
+        """Have Spark end a :meth:`remove_obsolete` that is under way on another thread."""
+        try:
+            self._place.cancel(self._place.job_group(_CLEANING))
+        except (Py4JError, ConnectionError) as error:
+            log.debug("cancelling failed: %s", error)
 
     def release(self) -> None:
         """Give the slot back; its state stays. With the executor gone, its keeper does so by itself."""
@@ -117,10 +131,10 @@ class ExecutorSlot:
         return f"ExecutorSlot({str(self.path)!r}, process_id={self.process_id}, {self._place.description})"
 
 
-def _run(place: Place, step: Callable[..., Iterator[pa.RecordBatch]], order: object, description: str) -> list[Any]:
+def _run(
+    place: Place, step: Callable[..., Iterator[pa.RecordBatch]], order: object, description: str, *, group: str = _GROUP
+) -> list[Any]:
     """Run a worker step once, in one of the executor's slots."""
     frame = place.source(1).mapInArrow(step, REPORT_SCHEMA)
-    group = place.job_group("sparkrelay-slot")
-    return run_job(
-        place, frame, order, pool=REPLAY_POOL, group=group, description=f"{description} on {place.description}"
-    )
+    text = f"{description} on {place.description}"
+    return run_job(place, frame, order, pool=REPLAY_POOL, group=place.job_group(group), description=text)

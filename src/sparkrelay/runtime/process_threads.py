@@ -228,6 +228,7 @@ class ProcessThreads:
         self._released = True
         for number in list(self._clients):
             self._disconnect(number)
+        self._cleaner.close()
         self.slot.release()
 
     def _begin(self, thread: StreamThread) -> None:
