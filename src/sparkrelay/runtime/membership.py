@@ -80,6 +80,11 @@ class Membership:
         """True once the group has given us an assignment."""
         return self._joined
 
+    @property
+    def heartbeats(self) -> int:
+        """How many heartbeats were answered so far; at most one is under way at any time."""
+        return int(self._consumer.metrics()["heartbeat-total"])
+
     def start(self, tasks: TaskSet) -> None:
         """Join the group on behalf of ``tasks``."""
         self._tasks = tasks

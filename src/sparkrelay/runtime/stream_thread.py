@@ -35,6 +35,8 @@ _BUSY_SECONDS = 0.01
 _IDLE_SECONDS = 0.1
 _PURGE_SECONDS = 30.0
 _LONGEST_BACKOFF = 5.0
+#: One may have been under way when we were fenced; the one after it tells how things stand since.
+_HEARTBEATS_AFTER_FENCE = 2
 
 
 class StreamThread:
@@ -66,7 +68,8 @@ class StreamThread:
         self._on_failure = on_failure
         self._on_replace = on_replace
         self._stopping = threading.Event()
-        self._fenced = False
+        #: Heartbeats that must have been answered before tasks are opened again, since one of ours was fenced.
+        self._awaited_heartbeats: int | None = None
         self._purged_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.settled = False
@@ -169,10 +172,12 @@ class StreamThread:
         backoff = 0.1
         while not self._stopping.is_set():
             try:
-                self._membership.poll(self._pause())
+                # Looked at first: what a heartbeat brought is acted on in the poll.
+                member = self._is_member()
+                self._membership.poll(_IDLE_SECONDS if self.tasks.all_up else _BUSY_SECONDS)
                 self._batches.check()
-                self._reopen()
-                if not self._fenced:
+                fenced = self._reopen()
+                if member and not fenced:
                     self.tasks.bring_up()
                 self._report_state()
                 self._membership.consider_follow_up(self.tasks)
@@ -190,22 +195,24 @@ class StreamThread:
                 continue
             return
 
-    def _pause(self) -> float:
-        """Return how long the next poll may wait.
+    def _is_member(self) -> bool:
+        """Tell whether we may open tasks: not after being fenced, until a heartbeat sent since then was answered.
 
-        After being fenced until a heartbeat tells if we are still a member: who is not, and opened its tasks again at
-        once, would fence their new owner.
+        Who is no member any more, and opened its tasks again at once, would fence their new owner.
         """
-        fenced, self._fenced = self._fenced, False
-        if fenced:
-            return 1.5 * self._config.heartbeat_interval_ms / 1000
-        return _IDLE_SECONDS if self.tasks.all_up else _BUSY_SECONDS
+        if self._awaited_heartbeats is not None and self._membership.heartbeats >= self._awaited_heartbeats:
+            self._awaited_heartbeats = None
+        return self._awaited_heartbeats is None
 
-    def _reopen(self) -> None:
-        """Have tasks opened again that fell out of service."""
+    def _reopen(self) -> bool:
+        """Have tasks opened again that fell out of service; return True if one of them was fenced."""
+        fenced = False
         for task, reason in self._in_service.take_fallen_out():
             self.tasks.reopen(task, reason)
-            self._fenced = self._fenced or isinstance(reason, ProducerFencedException)
+            fenced = fenced or isinstance(reason, ProducerFencedException)
+        if fenced:
+            self._awaited_heartbeats = self._membership.heartbeats + _HEARTBEATS_AFTER_FENCE
+        return fenced
 
     def _report_state(self) -> None:
         all_up = self.tasks.all_up

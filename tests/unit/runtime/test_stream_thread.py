@@ -1,0 +1,116 @@
+"""The stream thread without a broker and without Spark: what it does in which order, and how it ends."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from sparkrelay.config import StreamsConfig
+from sparkrelay.errors import ProducerFencedException, StoreOutOfStepException
+from sparkrelay.runtime.in_service import InService
+from sparkrelay.runtime.progress import ProgressLog
+from sparkrelay.runtime.stream_thread import StreamThread
+from sparkrelay.runtime.task import Task
+from sparkrelay.runtime.uncaught import StreamThreadExceptionResponse
+from sparkrelay.types import TaskId
+
+TASK = TaskId(0, 0)
+
+
+class Membership:
+    """A member whose heartbeats the test answers."""
+
+    stable = True
+    member_id = "member"
+
+    def __init__(self):
+        self.heartbeats = 7
+        self.at_poll = lambda: None
+
+    def poll(self, timeout):
+        self.at_poll()
+
+    def consider_follow_up(self, tasks):
+        pass
+
+    def note_service(self, *, all_up):
+        pass
+
+    def wakeup(self):
+        pass
+
+
+class Tasks:
+    """Notes which tasks are opened."""
+
+    all_up = True
+
+    def __init__(self):
+        self.closed, self.opened = [], []
+
+    def reopen(self, task, reason):
+        self.closed.append(task.id)
+
+    def bring_up(self):
+        self.opened, self.closed = self.opened + self.closed, []
+
+    def clean_up(self):
+        pass
+
+
+class Bench:
+    def __init__(self):
+        self.membership, self.tasks, self.service = Membership(), Tasks(), InService()
+        self.thread = StreamThread(
+            name="app",
+            config=StreamsConfig.from_dict({"application.id": "app", "bootstrap.servers": "h:1"}),
+            membership=self.membership,
+            tasks=self.tasks,
+            in_service=self.service,
+            batches=SimpleNamespace(check=lambda: None),
+            progress=ProgressLog("app").thread(),
+            on_change=lambda _: None,
+            on_failure=lambda *_: StreamThreadExceptionResponse.SHUTDOWN_CLIENT,
+            on_replace=lambda _: None,
+        )
+
+    def fall_out(self, reason):
+        self.service.put([Task(id=TASK, inputs=(), changelogs={}, directory=None)])
+        self.service.look()
+        self.service.done({TASK: reason})
+
+    def turn(self):
+        self.thread._turn()
+        return self.tasks.opened
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def test_what_fell_out_of_service_is_opened_again(bench):
+    bench.fall_out(StoreOutOfStepException("a batch came late"))
+    assert bench.turn() == [TASK]
+
+
+def test_a_fenced_owner_opens_nothing_before_a_heartbeat_sent_since_was_answered(bench):
+    bench.fall_out(ProducerFencedException("another owner"))
+    assert bench.turn() == bench.turn() == []
+    bench.membership.heartbeats += 1
+    assert bench.turn() == [], "that one was under way before"
+    bench.membership.heartbeats += 1
+    assert bench.turn() == [TASK]
+
+
+def test_what_the_heartbeat_brought_is_acted_on_first(bench):
+    """The second answer says that we are no member any more: the poll takes our tasks away."""
+    bench.fall_out(ProducerFencedException("another owner"))
+    bench.turn()
+
+    def answered_in_the_poll():
+        bench.membership.heartbeats += 2
+
+    bench.membership.at_poll = answered_in_the_poll
+    assert bench.turn() == [], "it was not known before the poll"
+    bench.membership.at_poll = bench.tasks.closed.clear
+    assert bench.turn() == []
