@@ -64,6 +64,11 @@ class InService:
                 self._changed.wait(patience)
         return frozenset()
 
+    @property
+    def under_way(self) -> frozenset[TaskId]:
+        """The tasks of the micro-batch under way, those that have left meanwhile included."""
+        return self._under_way
+
     def while_under_way(self, ids: Collection[TaskId], do: Callable[[], None]) -> None:
         """Call ``do`` if one of those tasks is in the micro-batch under way; no other one begins meanwhile.
 

@@ -79,6 +79,7 @@ class KafkaStreams:
             progress=self._progress,
             on_change=self._thread_changed,
             on_failure=self._thread_failed,
+            on_unclosed=self._thread_unclosed,
             on_replace=self._replace_thread,
         )
         self._processes = self._make_processes(spark)
@@ -320,6 +321,12 @@ class KafkaStreams:
             response = StreamThreadExceptionResponse.SHUTDOWN_CLIENT
         self._processes_failed(error)
         return response
+
+    def _thread_unclosed(self, thread: StreamThread, error: Exception) -> StreamThreadExceptionResponse:
+        """A thread that could not be ended takes the instance with it: what is left of it may go on."""
+        if not self._processes.lost(thread, error):
+            self._processes_failed(error)
+        return StreamThreadExceptionResponse.SHUTDOWN_CLIENT
 
     def _processes_failed(self, error: Exception) -> None:
         self._progress.counters.error("thread")

@@ -7,6 +7,7 @@ What all processes of an instance share stands in the :class:`Workshop`; what a 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
@@ -15,7 +16,7 @@ from sparkrelay.client.admin import Admin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.transactions import TransactionCoordinator
-from sparkrelay.errors import StreamsException
+from sparkrelay.errors import KafkaException, StreamsException
 from sparkrelay.runtime.batch import BatchRunner
 from sparkrelay.runtime.batch_thread import BatchThread
 from sparkrelay.runtime.cleaner import Cleaner
@@ -56,6 +57,10 @@ _BROKER_SECONDS: Final = 30.0
 _runs: Counter[str] = Counter()
 #: FAIR pools do not preempt: a slice of replaying is how long a batch may have to wait for a core.
 _SLICE_SECONDS: Final = 0.1
+#: The pause before a dead thread is replaced: the first, and the longest.
+_FIRST_REPLACEMENT: Final = 0.5
+_LONGEST_REPLACEMENT: Final = 30.0
+_LOOK_SECONDS: Final = 0.2
 
 
 class Workshop:
@@ -71,6 +76,7 @@ class Workshop:
         progress: ProgressLog,
         on_change: Callable[[StreamThread], None],
         on_failure: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
+        on_unclosed: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
         on_replace: Callable[[StreamThread], None],
     ) -> None:
         self.config = config
@@ -81,6 +87,7 @@ class Workshop:
         self.progress = progress
         self.on_change = on_change
         self.on_failure = on_failure
+        self.on_unclosed = on_unclosed
         _runs[config.application_id] += 1
         self.run = _runs[config.application_id]
         self.on_replace = on_replace
@@ -149,6 +156,9 @@ class ProcessThreads:
             else ExecutorCleaner(slot, delay_seconds=delay_seconds, now=time.time())
         )
         self._released = False
+        self._stopping = threading.Event()
+        #: Stream thread's number -> how many of them have died in a row without having committed a batch.
+        self._deaths: Counter[int] = Counter()
         self._plans: list[Plans] = []
         self.threads: list[StreamThread] = []
         try:
@@ -197,17 +207,45 @@ class ProcessThreads:
     def replace(self, thread: StreamThread) -> None:
         """Put a new stream thread in the place of one that has left the group, and start it.
 
+        Not at once: an error that does not pass would else have thread follow thread as fast as they can die. The pause
+        doubles until one of them has committed a batch. A broker that does not answer is waited for. Once the process
+        is told to stop, or its executor is gone, there is no successor.
+
         Raises:
-            KafkaException: the broker does not answer.
+            SparkRelayError: a thread cannot be made.
         """
         number = self.threads.index(thread)
-        self._disconnect(number)
-        successor = self._thread(number)
-        self.threads[number] = successor
-        self._begin(successor)
+        deaths = 1 if thread.progress.committed else self._deaths[number] + 1
+        self._deaths[number] = deaths
+        tries = 0
+        while self._rest(min(_FIRST_REPLACEMENT * 2.0 ** min(deaths + tries - 1, 20), _LONGEST_REPLACEMENT)):
+            self._disconnect(number)
+            try:
+                successor = self._thread(number)
+            except KafkaException as error:
+                if not error.retriable:
+                    raise
+                log.warning("%s: its successor cannot be made yet: %s", thread.name, error)
+                thread.progress.trouble(str(error))
+                tries += 1
+                continue
+            self.threads[number] = successor
+            self._begin(successor)
+            return
+
+    def _rest(self, seconds: float) -> bool:
+        """Wait; return False if the process is to end meanwhile."""
+        deadline = time.monotonic() + seconds
+        while not (self._stopping.is_set() or self.place.lost):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return True
+            self._stopping.wait(min(left, _LOOK_SECONDS))
+        return False
 
     def stop(self) -> None:
         """Ask the threads to hand over and leave; returns at once."""
+        self._stopping.set()
         for thread in self.threads:
             thread.stop()
 
@@ -321,6 +359,7 @@ class ProcessThreads:
             progress=progress,
             on_change=shared.on_change,
             on_failure=shared.on_failure,
+            on_unclosed=shared.on_unclosed,
             on_replace=shared.on_replace,
         )
 

@@ -46,6 +46,8 @@ class ThreadProgress:
         #: What hindered the last look at the inputs, and the last batch.
         self.hindered: str | None = None
         self.failing: str | None = None
+        #: True once a batch was committed.
+        self.committed = False
 
     def lags(self, tasks: Sequence[Task], ends: Mapping[TopicPartition, int]) -> None:
         """Note how far the running tasks are behind."""
@@ -73,6 +75,7 @@ class ThreadProgress:
     ) -> None:
         """Add a micro-batch."""
         reason = next(iter({**outcome.reopen, **outcome.again}.items()), None)
+        self.committed = self.committed or bool(outcome.committed)
         self.failing = None if reason is None else f"task {reason[0]}: {reason[1]}"
         records: dict[str, int] = {}
         for id_ in outcome.committed:

@@ -54,6 +54,7 @@ class StreamThread:
         progress: ThreadProgress,
         on_change: Callable[[StreamThread], None],
         on_failure: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
+        on_unclosed: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
         on_replace: Callable[[StreamThread], None],
     ) -> None:
         self.name = name
@@ -66,6 +67,7 @@ class StreamThread:
         self._progress = progress
         self._on_change = on_change
         self._on_failure = on_failure
+        self._on_unclosed = on_unclosed
         self._on_replace = on_replace
         self._stopping = threading.Event()
         #: Heartbeats that must have been answered before tasks are opened again, since one of ours was fenced.
@@ -134,12 +136,16 @@ class StreamThread:
         response = None if failure is None else self._on_failure(self, failure)
         close = functools.partial(self.tasks.close, clean=failure is None, batches=self._batches)
         unclosed = self._attempt(close, "closing tasks failed")
-        if failure is None and unclosed is not None:
-            self._on_failure(self, unclosed)
+        if unclosed is not None:
+            # A batch of ours may go on: nobody may take our place beside it.
+            response = self._on_unclosed(self, unclosed)
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
             self._attempt(self._membership.ask_all_to_end, "asking the application to end failed")
         self._attempt(self._membership.close, "leaving the group failed")
         if response is StreamThreadExceptionResponse.REPLACE_THREAD:
+            # Its successor may take a while.
+            self.settled = False
+            self._on_change(self)
             self._on_replace(self)
         self._progress.end()
         self._ended = True

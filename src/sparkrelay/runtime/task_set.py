@@ -93,7 +93,8 @@ class TaskSet:
         self._cleaner.gone(self)
         batches.ask_to_end()
         try:
-            self._wait_for_batches([task.id for task in tasks])
+            # A batch of tasks that were lost meanwhile must end as well.
+            self._wait_for_batches(self._in_service.under_way.union(task.id for task in tasks))
         finally:
             self._replayer.stop()
         batches.stop()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from sparkrelay.config import StreamsConfig
-from sparkrelay.errors import ProducerFencedException, StoreOutOfStepException
+from sparkrelay.errors import ProducerFencedException, StoreOutOfStepException, StreamsException
 from sparkrelay.runtime.in_service import InService
 from sparkrelay.runtime.progress import ProgressLog
 from sparkrelay.runtime.stream_thread import StreamThread
@@ -38,6 +38,12 @@ class Membership:
     def wakeup(self):
         pass
 
+    def start(self, tasks):
+        pass
+
+    def close(self):
+        pass
+
 
 class Tasks:
     """Notes which tasks are opened."""
@@ -46,6 +52,14 @@ class Tasks:
 
     def __init__(self):
         self.closed, self.opened = [], []
+        self.unclosed = None
+
+    def start(self):
+        pass
+
+    def close(self, *, clean, batches):
+        if self.unclosed is not None:
+            raise self.unclosed
 
     def reopen(self, task, reason):
         self.closed.append(task.id)
@@ -59,6 +73,7 @@ class Tasks:
 
 class Bench:
     def __init__(self):
+        self.told, self.replaced, self.failure = [], [], None
         self.membership, self.tasks, self.service = Membership(), Tasks(), InService()
         self.thread = StreamThread(
             name="app",
@@ -66,12 +81,17 @@ class Bench:
             membership=self.membership,
             tasks=self.tasks,
             in_service=self.service,
-            batches=SimpleNamespace(check=lambda: None),
+            batches=SimpleNamespace(check=self.check, start=lambda: None),
             progress=ProgressLog("app").thread(),
             on_change=lambda _: None,
-            on_failure=lambda *_: StreamThreadExceptionResponse.SHUTDOWN_CLIENT,
-            on_replace=lambda _: None,
+            on_failure=lambda _, error: self.told.append(error) or StreamThreadExceptionResponse.REPLACE_THREAD,
+            on_unclosed=lambda _, error: self.told.append(error) or StreamThreadExceptionResponse.SHUTDOWN_CLIENT,
+            on_replace=self.replaced.append,
         )
+
+    def check(self):
+        if self.failure is not None:
+            raise self.failure
 
     def fall_out(self, reason):
         self.service.put([Task(id=TASK, inputs=(), changelogs={}, directory=None)])
@@ -114,3 +134,18 @@ def test_what_the_heartbeat_brought_is_acted_on_first(bench):
     assert bench.turn() == [], "it was not known before the poll"
     bench.membership.at_poll = bench.tasks.closed.clear
     assert bench.turn() == []
+
+
+def test_a_dead_thread_gets_a_successor(bench, wait_until):
+    bench.failure = ValueError("user code")
+    bench.thread.start()
+    wait_until(lambda: bench.thread.ended, "it does not end")
+    assert (bench.told, bench.replaced) == ([bench.failure], [bench.thread])
+
+
+def test_beside_a_batch_that_cannot_be_ended_nobody_takes_its_place(bench, wait_until):
+    bench.failure = ValueError("user code")
+    bench.tasks.unclosed = StreamsException("the micro-batch neither ended nor could Spark cancel it")
+    bench.thread.start()
+    wait_until(lambda: bench.thread.ended, "it does not end")
+    assert (bench.told, bench.replaced) == ([bench.failure, bench.tasks.unclosed], [])
