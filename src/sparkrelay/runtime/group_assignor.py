@@ -33,6 +33,7 @@ from sparkrelay.errors import (
     SparkRelayError,
     StreamsException,
     TaskAssignmentException,
+    WakeupException,
 )
 from sparkrelay.protocol import (
     ASSIGNOR_TAG,
@@ -209,8 +210,8 @@ class StreamsGroupAssignor:
             ends = self._ends(tasks)
             assignor = self._agreed(decoded)
         except (SparkRelayError, ValueError) as error:
-            if isinstance(error, KafkaException) and error.retriable:
-                # The group tries again; an error in the answer would end every member.
+            if isinstance(error, WakeupException) or (isinstance(error, KafkaException) and error.retriable):
+                # We stop, or the broker is away: the group tries again; an error in the answer would end every member.
                 raise
             return self._failed(error, members)
         # User code decides here. One that never comes back must not hold the group: it gets a thread and a limit.

@@ -29,10 +29,15 @@ __all__ = ["Membership"]
 log = logging.getLogger(__name__)
 
 _ASK_SECONDS = 0.1
+#: How long the broker may take to hear that we leave; else it finds out by the session timeout.
+_FAREWELL_SECONDS = 5.0
 
 
 class Membership:
-    """One group member. The stream thread owns it; only :meth:`wakeup` may be called from elsewhere."""
+    """One group member. The stream thread owns it.
+
+    Only :meth:`wakeup` and :meth:`interrupt` may be called from elsewhere.
+    """
 
     def __init__(
         self,
@@ -145,9 +150,13 @@ class Membership:
         """End a waiting :meth:`poll`. May be called from any thread."""
         self._consumer.wakeup()
 
+    def interrupt(self) -> None:
+        """Break off what is asked about topics and transactions, now and later. May be called from any thread."""
+        self._topics.interrupt()
+
     def close(self) -> None:
-        """Leave the group and close the connections."""
-        self._consumer.close()
+        """Leave the group and close the connections; a broker that does not answer is not waited for."""
+        self._consumer.close(_FAREWELL_SECONDS)
 
     def consider_follow_up(self, tasks: TaskSet) -> None:
         """Ask for a rebalance as soon as a copy that was cold is warm.

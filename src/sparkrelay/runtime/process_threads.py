@@ -312,6 +312,7 @@ class ProcessThreads:
             slice_seconds=_SLICE_SECONDS,
             topic_ids=replay_topics.ids,
             on_slice=progress.replayed,
+            interrupt=replay_topics.interrupt,
         )
         progress.copies = replayer.copies
         batch_topics = shared.topics(connect(f"{name}-batch"))

@@ -20,6 +20,7 @@ from sparkrelay.errors import (
     StoreCorruptedException,
     StoreOutOfStepException,
     StreamsException,
+    WakeupException,
 )
 from sparkrelay.runtime.orders import ReplayOrder, ReplayRound, StoreReplay
 from sparkrelay.runtime.process import CANCEL_AGAIN_SECONDS, JobFailed
@@ -112,6 +113,7 @@ class Replayer:
         patience_seconds: float = _PATIENCE_SECONDS,
         topic_ids: Callable[[Collection[str]], Mapping[str, str]] = lambda _: {},
         on_slice: Callable[[Sequence[ReplayProgress], int], None] = lambda _, __: None,
+        interrupt: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare the thread.
 
@@ -125,6 +127,7 @@ class Replayer:
             topic_ids: gives the ids of topics; called on the thread.
             on_slice: told after each slice where its tasks stand, and how many records were applied; called on the
                 thread.
+            interrupt: breaks off ``list_ends`` and ``topic_ids``, now and later.
         """
         self._process = process
         self._list_ends = list_ends
@@ -133,6 +136,7 @@ class Replayer:
         self._idle_seconds = idle_seconds
         self._patience_seconds = patience_seconds
         self._on_slice = on_slice
+        self._interrupt = interrupt
         self._wake = threading.Condition()
         self._work: dict[TaskId, ReplayWork] = {}
         self._reports: dict[TaskId, tuple[ReplayReport, Ends]] = {}
@@ -160,6 +164,7 @@ class Replayer:
             self._stopping = True
             self._wake.notify_all()
             self._leave(self._touched)
+        self._interrupt()
         self._thread.join()
 
     def assign(self, works: list[ReplayWork]) -> None:
@@ -252,6 +257,8 @@ class Replayer:
             if not self._slice(works):
                 pause = self._idle_seconds
             self._failures = 0
+        except WakeupException:
+            return False
         except SparkRelayError as error:
             pause = self._backoff(error)
         if pause:

@@ -70,6 +70,7 @@ class StreamThread:
         self._on_unclosed = on_unclosed
         self._on_replace = on_replace
         self._stopping = threading.Event()
+        self._serving = True
         #: Heartbeats that must have been answered before tasks are opened again, since one of ours was fenced.
         self._awaited_heartbeats: int | None = None
         self._purged_at = time.monotonic()
@@ -85,6 +86,9 @@ class StreamThread:
         """Ask the thread to finish its batch, hand its tasks over and leave the group; returns at once."""
         self._stopping.set()
         self._membership.wakeup()
+        if self._serving:
+            # The broker may not answer for a while, and need not. Who is past that has a farewell to say.
+            self._membership.interrupt()
 
     def pause(self) -> None:
         """Begin no further micro-batch; what is replayed goes on."""
@@ -133,6 +137,7 @@ class StreamThread:
 
     def _run(self) -> None:
         failure = self._attempt(self._serve, "stream thread dies")
+        self._serving = False
         response = None if failure is None else self._on_failure(self, failure)
         close = functools.partial(self.tasks.close, clean=failure is None, batches=self._batches)
         unclosed = self._attempt(close, "closing tasks failed")

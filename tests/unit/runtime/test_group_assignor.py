@@ -26,6 +26,7 @@ from sparkrelay.errors import (
     StreamsException,
     TaskAssignmentException,
     TimeoutException,
+    WakeupException,
 )
 from sparkrelay.protocol import (
     LATEST_OFFSET,
@@ -245,6 +246,14 @@ def test_a_topic_that_is_missing_is_told_to_all_and_raised_here(made):
 def test_what_may_pass_is_left_to_the_group_to_try_again(made):
     leader = made(1, error=TimeoutException("creating topics took too long"))
     with pytest.raises(TimeoutException, match="too long"):
+        lead(leader, {"one": leader})
+    assert leader.assignor.failure is None
+
+
+def test_a_leader_that_stops_answers_nobody(made):
+    """An error in its answer would end every member; so they choose another leader."""
+    leader = made(1, error=WakeupException("interrupted"))
+    with pytest.raises(WakeupException):
         lead(leader, {"one": leader})
     assert leader.assignor.failure is None
 

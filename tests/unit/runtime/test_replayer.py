@@ -12,6 +12,7 @@ from sparkrelay.errors import (
     StoreCorruptedException,
     StoreOutOfStepException,
     StreamsException,
+    WakeupException,
 )
 from sparkrelay.runtime.orders import ReplayReport
 from sparkrelay.runtime.process import JobFailed
@@ -65,9 +66,17 @@ class Process:
 def replayer_of():
     made = []
 
-    def make(process, list_ends=lambda partitions: dict.fromkeys(partitions, 10), patience=60.0):
+    def make(process, list_ends=lambda partitions: dict.fromkeys(partitions, 10), patience=60.0, **settings):
         made.append(
-            Replayer(process, list_ends, name="replay", slice_seconds=0.1, idle_seconds=0.01, patience_seconds=patience)
+            Replayer(
+                process,
+                list_ends,
+                name="replay",
+                slice_seconds=0.1,
+                idle_seconds=0.01,
+                patience_seconds=patience,
+                **settings,
+            )
         )
         made[-1].start()
         return made[-1]
@@ -295,3 +304,19 @@ def test_a_changelog_that_ends_before_the_store_is_refused(replayer_of, wait_unt
 
     wait_until(failed, "the replay does not fail")
     assert "store 'counts' has 25 offsets of app-counts-changelog-0, but the changelog ends at 10" in messages[0]
+
+
+def test_the_end_breaks_off_a_look_at_a_silent_broker(replayer_of):
+    asked, interrupted = threading.Event(), threading.Event()
+
+    def list_ends(partitions):
+        asked.set()
+        assert interrupted.wait(60)
+        raise WakeupException("interrupted")
+
+    replayer = replayer_of(Process(), list_ends, interrupt=interrupted.set)
+    replayer.assign([ReplayWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
+    assert asked.wait(60)
+    replayer.release([TASK])
+    replayer.stop()
+    assert replayer.take_restored() == {}

@@ -1,11 +1,12 @@
 """The stream thread without a broker and without Spark: what it does in which order, and how it ends."""
 
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 from sparkrelay.config import StreamsConfig
-from sparkrelay.errors import ProducerFencedException, StoreOutOfStepException, StreamsException
+from sparkrelay.errors import ProducerFencedException, StoreOutOfStepException, StreamsException, WakeupException
 from sparkrelay.runtime.in_service import InService
 from sparkrelay.runtime.progress import ProgressLog
 from sparkrelay.runtime.stream_thread import StreamThread
@@ -25,6 +26,7 @@ class Membership:
     def __init__(self):
         self.heartbeats = 7
         self.at_poll = lambda: None
+        self.interrupted = threading.Event()
 
     def poll(self, timeout):
         self.at_poll()
@@ -37,6 +39,9 @@ class Membership:
 
     def wakeup(self):
         pass
+
+    def interrupt(self):
+        self.interrupted.set()
 
     def start(self, tasks):
         pass
@@ -149,3 +154,28 @@ def test_beside_a_batch_that_cannot_be_ended_nobody_takes_its_place(bench, wait_
     bench.thread.start()
     wait_until(lambda: bench.thread.ended, "it does not end")
     assert (bench.told, bench.replaced) == ([bench.failure, bench.tasks.unclosed], [])
+
+
+def test_stopping_breaks_off_what_a_silent_broker_is_asked(bench, wait_until):
+    asked = threading.Event()
+
+    def ask():
+        asked.set()
+        assert bench.membership.interrupted.wait(60)
+        raise WakeupException("interrupted")
+
+    bench.tasks.bring_up = ask
+    bench.thread.start()
+    assert asked.wait(60)
+    bench.thread.stop()
+    wait_until(lambda: bench.thread.ended, "it does not end")
+    assert (bench.told, bench.replaced) == ([], [])
+
+
+def test_who_is_past_serving_is_not_broken_off(bench, wait_until):
+    """A thread that dies may have to ask the whole application to end, and to lead the rebalance that tells it."""
+    bench.failure = ValueError("user code")
+    bench.thread.start()
+    wait_until(lambda: bench.thread.ended, "it does not end")
+    bench.thread.stop()
+    assert not bench.membership.interrupted.is_set()
