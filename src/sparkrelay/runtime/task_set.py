@@ -6,27 +6,24 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from sparkrelay.client.admin import EARLIEST, LATEST
 from sparkrelay.errors import KafkaException, SparkRelayError, StreamsException
 from sparkrelay.protocol import LATEST_OFFSET
-from sparkrelay.runtime.changes import other_inputs
+from sparkrelay.runtime.openings import Openings
 from sparkrelay.runtime.orders import ReplayOrder, ReplayRound
 from sparkrelay.runtime.process import CANCEL_AGAIN_SECONDS, JobFailed
 from sparkrelay.runtime.replayer import ReplayWork
 from sparkrelay.runtime.task import Task, TaskState, share_out
-from sparkrelay.runtime.worker import faults
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
-    from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
+    from sparkrelay.client.transactions import TransactionCoordinator
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.batch_thread import BatchThread
     from sparkrelay.runtime.cleaner import Cleaner
     from sparkrelay.runtime.executor_slot import ExecutorSlot
     from sparkrelay.runtime.in_service import InService
     from sparkrelay.runtime.layout import Layout
-    from sparkrelay.runtime.orders import ReplayReport
     from sparkrelay.runtime.process import Process
     from sparkrelay.runtime.replayer import Replayer
     from sparkrelay.runtime.topics import Topics
@@ -66,9 +63,11 @@ class TaskSet:
         self._process = process
         self._replayer = replayer
         self._in_service = in_service
-        self._transactions = transactions
         self._topics = topics
         self._cleaner = cleaner
+        self._openings = Openings(
+            config=config, transactions=transactions, topics=topics, replayer=replayer, in_service=in_service
+        )
         self._layout: Layout | None = None
         self._tasks: dict[TaskId, Task] = {}
         #: Local copies as of when their task was last elsewhere: task -> sum of changelog offsets.
@@ -179,7 +178,7 @@ class TaskSet:
         self._slot.require_in_place()
         created = [task for task in self._tasks.values() if task.state is TaskState.CREATED]
         if created:
-            self._open(created)
+            self._openings.open(created)
         restored = [
             (task, report)
             for id_, report in self._replayer.take_restored().items()
@@ -188,10 +187,10 @@ class TaskSet:
         if not restored:
             return
         try:
-            self._serve(restored)
+            self._openings.serve(restored)
         except KafkaException:
             # Their reports are taken and would not come again.
-            self._start_over([task for task, _ in restored])
+            self._openings.start_over([task for task, _ in restored])
             raise
 
     def reopen(self, task: Task, reason: Exception) -> None:
@@ -326,6 +325,7 @@ class TaskSet:
 
     def _see(self, layout: Layout) -> None:
         self._layout = layout
+        self._openings.internal_topics = layout.internal_topics.keys()
         self._in_service.sink_partitions = layout.sink_partitions
 
     def _settle(self, tasks: list[Task], *, close: bool = True) -> None:
@@ -378,125 +378,6 @@ class TaskSet:
                 log.warning("local copy of task %s cannot be used: %s", report.task, report.error)
         return stock
 
-    def _open(self, tasks: list[Task]) -> None:
-        """Open transactions first - that fences and settles whatever a former owner left - and only then list ends."""
-        names = {self._transactional_id(task.id): task for task in tasks}
-        identities = self._transactions.init(list(names), transaction_timeout_ms=self._config.transaction_timeout_ms)
-        faults.reach("open-after-init")
-        ends = self._topics.end_offsets({p for task in tasks for p in task.changelogs.values()})
-        try:
-            works = self._restores(names, identities, ends)
-        except KafkaException:
-            self._start_over(tasks)
-            raise
-        self._replayer.assign(works)
-        for task in tasks:
-            task.wipe = False
-
-    def _start_over(self, tasks: list[Task]) -> None:
-        """Open those tasks anew that the broker's silence kept from service."""
-        for task in tasks:
-            if task.state is TaskState.RESTORING:
-                task.state = TaskState.CREATED
-
-    def _restores(
-        self,
-        names: Mapping[str, Task],
-        identities: Mapping[str, ProducerIdentity],
-        ends: Mapping[TopicPartition, int],
-    ) -> list[ReplayWork]:
-        """Take stateless tasks into service at once; return what is to be replayed for the others."""
-        works = []
-        ready: list[tuple[Task, ReplayReport | None]] = []
-        for name, task in names.items():
-            identity = identities[name]
-            task.identity = identity
-            # Producer ids and epochs only grow, so the pair numbers the openings of a task.
-            task.opening = (identity.producer_id << 16) | identity.epoch
-            task.unfinished = None
-            task.state = TaskState.RESTORING
-            if task.directory is None:
-                ready.append((task, None))
-            else:
-                task.changelog_end = {p: ends[p] for p in task.changelogs.values()}
-                works.append(
-                    ReplayWork(
-                        task=task.id,
-                        directory=task.directory,
-                        changelogs=task.changelogs,
-                        opening=task.opening,
-                        ends=dict(task.changelog_end),
-                        wipe=task.wipe,
-                    )
-                )
-        if ready:
-            self._serve(ready)
-        return works
-
-    def _serve(self, ready: Sequence[tuple[Task, ReplayReport | None]]) -> None:
-        """Decide where tasks start and take them into service; a request asks for all of them at once."""
-        inputs = [partition for task, _ in ready for partition in task.inputs]
-        committed = self._topics.committed(inputs)
-        seen = {
-            partition: offset
-            for task, report in ready
-            if report is not None
-            for partition, offset in report.positions.items()
-            if partition in task.inputs and partition.topic in task.state_topics
-        }
-        first = self._first_offsets([p for p in inputs if p not in committed and p not in seen])
-        moved = self._moved_by_hand(committed, seen)
-        positions = {**first, **committed, **seen, **moved}
-        for task, report in ready:
-            task.skipped = {partition: seen[partition] for partition in task.inputs if partition in moved}
-            if report is not None:
-                if change := other_inputs(task.id, report.positions, task.inputs, task.state_topics):
-                    log.warning("%s", change)
-                task.changelog_next = dict(report.changelog_next)
-                task.batch = max(task.batch, report.batch)
-            # What the store knows: batches of ours that came to nothing must not count as committed.
-            task.committed = task.batch if report is None else report.batch
-            task.positions = {partition: positions[partition] for partition in task.inputs}
-            task.state = TaskState.RUNNING
-            log.debug("task %s is in service at %s", task.id, ", ".join(f"{p}@{o}" for p, o in task.positions.items()))
-        self._in_service.put([task for task, _ in ready])
-
-    def _moved_by_hand(
-        self, committed: Mapping[TopicPartition, int], seen: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        """Return the group's offsets that are to win over what the state has seen.
-
-        Both are written in one transaction, so a difference means that somebody has set the group's offset. That is the
-        way out where the records that the state would go on with are gone; else it would lose or repeat some.
-        """
-        moved = {p: offset for p, offset in seen.items() if committed.get(p, offset) != offset}
-        earliest = self._topics.offsets(dict.fromkeys(moved, EARLIEST))
-        winning = {}
-        for partition, offset in moved.items():
-            told = committed[partition]
-            if offset < earliest[partition] <= told:
-                winning[partition] = told
-                log.warning(
-                    "%s: records %d to %d are gone from the topic and are not in the state; going on at the group's "
-                    "offset %d",
-                    partition,
-                    offset,
-                    earliest[partition],
-                    told,
-                )
-            else:
-                log.warning(
-                    "%s: the group's offset is %d, the state has seen %d; the state decides", partition, told, offset
-                )
-        return winning
-
-    def _first_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return where partitions start that nobody has a position for."""
-        latest = self._config.auto_offset_reset == "latest"
-        # What our own legs wrote was never read by anybody: the setting is about the user's topics.
-        reset = {p: LATEST if latest and p.topic not in self.internal_topics else EARLIEST for p in partitions}
-        return self._topics.offsets(reset)
-
     def _running_on(self, partitions: Collection[TopicPartition]) -> list[Task]:
         wanted = set(partitions)
         return [t for t in self._tasks.values() if t.state is not TaskState.STANDBY and wanted.intersection(t.inputs)]
@@ -508,6 +389,3 @@ class TaskSet:
                 task.changelog_next = dict(report.changelog_next)
                 if task.state is TaskState.STANDBY:
                     task.changelog_end = dict(ends)
-
-    def _transactional_id(self, id_: TaskId) -> str:
-        return f"{self._config.application_id}-{id_}"
