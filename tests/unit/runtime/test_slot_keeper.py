@@ -6,9 +6,17 @@ import signal
 import pytest
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.runtime.worker.slot_keeper import ClaimOrder, hold_slot
+from sparkrelay.runtime.worker.slot_keeper import ClaimOrder, hold_slot as claim_and_hold
 from sparkrelay.state import Slot
 from sparkrelay.state.host import process_start
+
+
+def hold_slot(order, wanted):
+    """Claim a slot as a job does that comes to its end."""
+    held, keep = claim_and_hold(order, wanted)
+    with keep:
+        keep.write(b"k")
+    return held
 
 
 @pytest.fixture
@@ -37,6 +45,30 @@ def test_the_slot_is_held_until_nobody_wants_it(order, wanted, wait_until):
     assert (mine.number, mine.process_id) == (0, held.process_id)
     mine.release()
     other.release()
+
+
+def test_a_claim_that_nobody_learns_of_leaves_no_keeper(order, wanted, wait_until):
+    """The job was cancelled, or its worker died: who tries again must find the slot free."""
+    held, keep = claim_and_hold(order, wanted.exists)
+    other = Slot.claim(order.state_dir, order.application_id)
+    assert (held.number, other.number) == (0, 1)
+    keep.close()
+    wait_until(lambda: process_start(held.keeper) != held.keeper_start, "the keeper goes on")
+    again = hold_slot(order, wanted.exists)
+    assert (again.number, again.process_id) == (0, held.process_id)
+    other.release()
+
+
+def test_a_worker_that_is_killed_before_its_answer_arrives_leaves_no_keeper(order, wanted, tmp_path, wait_until):
+    answer = tmp_path / "answer"
+    child = os.fork()
+    if child == 0:
+        held, _keep = claim_and_hold(order, wanted.exists)
+        answer.write_text(f"{held.keeper} {held.keeper_start}")
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    keeper, start = answer.read_text().split()
+    wait_until(lambda: process_start(int(keeper)) != start, "the keeper goes on")
 
 
 def test_a_keeper_is_told_to_go(order, wanted, wait_until):

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
 import time
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -82,10 +84,14 @@ def claim_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     own = own_executor()
     assert own is not None, "only executors are asked to claim slots"
     try:
-        claimed = hold_slot(order, lambda: process_start(own.jvm) == own.jvm_start)
+        claimed, keep = hold_slot(order, lambda: process_start(own.jvm) == own.jvm_start)
     except SparkRelayError as error:
         raise WorkerFailure(error) from error
-    yield _row(claimed)
+    with keep:
+        yield _row(claimed)
+        # Asked for the next row: Spark has this one. A job that is cancelled or dies before ends the keeper, or nobody
+        # would ever give its slot back while the executor lives.
+        keep.write(b"k")
 
 
 def release_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -100,46 +106,66 @@ def release_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield _row(process_start(order.keeper) != order.keeper_start)
 
 
-def hold_slot(order: ClaimOrder, wanted: Callable[[], bool]) -> ClaimedSlot:
-    """Fork a keeper that holds a slot for as long as ``wanted()`` says.
+def hold_slot(order: ClaimOrder, wanted: Callable[[], bool]) -> tuple[ClaimedSlot, FileIO]:
+    """Fork a keeper that holds a slot for as long as ``wanted()`` says, once it is told to keep it.
+
+    Returns:
+        The slot, and what the keeper listens to: write one byte for it to keep the slot. If that is closed before, by
+        whatever death, the keeper ends.
 
     Raises:
         SparkRelayError: the slot cannot be claimed.
     """
     reading, writing = os.pipe()
+    confirmed, keep = os.pipe()
     child = os.fork()
     if child == 0:
         # The keeper's parent ends at once, so that nobody has to wait for the keeper's end.
         if os.fork():
             os._exit(0)
-        _keep(order, wanted, writing)
+        _keep(order, wanted, writing, confirmed)
     os.close(writing)
+    os.close(confirmed)
     os.waitpid(child, 0)
-    with os.fdopen(reading, "rb") as answer:
-        data = answer.read()
-    if not data:
-        raise StreamsException(f"the process that was to hold a slot in {order.state_dir} died at once")
-    claimed: ClaimedSlot | SparkRelayError = decode_bytes(data)
-    if isinstance(claimed, SparkRelayError):
-        raise claimed
-    return claimed
+    told = FileIO(keep, "w")
+    try:
+        with os.fdopen(reading, "rb") as answer:
+            data = answer.read()
+        if not data:
+            raise StreamsException(f"the process that was to hold a slot in {order.state_dir} died at once")
+        claimed: ClaimedSlot | SparkRelayError = decode_bytes(data)
+        if isinstance(claimed, SparkRelayError):
+            raise claimed
+    except BaseException:
+        told.close()
+        raise
+    return claimed, told
 
 
-def _keep(order: ClaimOrder, wanted: Callable[[], bool], writing: int) -> NoReturn:
+def _keep(order: ClaimOrder, wanted: Callable[[], bool], writing: int, confirmed: int) -> NoReturn:
     # Nothing of the worker that was forked may be finalised here: it is still in use there.
     gc.disable()
     try:
-        _detach(writing)
+        _detach({writing, confirmed})
         answer, slot = _claim(order)
         _write_all(writing, encode_bytes(answer))
         os.close(writing)
-        while slot is not None and wanted():
-            time.sleep(_LOOK_SECONDS)
+        if slot is not None and _is_confirmed(confirmed, wanted):
+            while wanted():
+                time.sleep(_LOOK_SECONDS)
     finally:
         os._exit(0)
 
 
-def _detach(writing: int) -> None:
+def _is_confirmed(confirmed: int, wanted: Callable[[], bool]) -> bool:
+    """Wait until whoever asked for the slot has it, or is gone."""
+    while wanted():
+        if select.select([confirmed], [], [], _LOOK_SECONDS)[0]:
+            return bool(os.read(confirmed, 1))
+    return False
+
+
+def _detach(kept: set[int]) -> None:
     os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
@@ -150,8 +176,10 @@ def _detach(writing: int) -> None:
     for standard in (0, 1, 2):
         os.dup2(nothing, standard)
     highest = os.sysconf("SC_OPEN_MAX")
-    os.closerange(3, writing)
-    os.closerange(writing + 1, highest if 0 < highest <= 1 << 20 else 1 << 16)
+    start = 3
+    for file in [*sorted(kept), highest if 0 < highest <= 1 << 20 else 1 << 16]:
+        os.closerange(start, file)
+        start = file + 1
 
 
 def _claim(order: ClaimOrder) -> tuple[ClaimedSlot | SparkRelayError, Slot | None]:
