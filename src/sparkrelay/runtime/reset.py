@@ -13,6 +13,7 @@ Owners that are stopped but not dead are fenced, or one that wakes up could stil
 from __future__ import annotations
 
 import re
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -21,6 +22,7 @@ from sparkrelay.client.application_admin import ApplicationAdmin
 from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.errors import ConfigException, LockException, StreamsException, UnknownTopicException
 from sparkrelay.runtime.layout import TopicNames
+from sparkrelay.runtime.whose_topics import doubtful_topics
 from sparkrelay.state.application_home import ApplicationHome, remove_state
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -74,7 +76,7 @@ class ResetPlan:
         kept: offsets of topics that are not to be read anew.
         forgotten: the group's offsets of internal topics.
         internal_topics: topics to be deleted.
-        doubtful: of these, the ones that another group's application may own, with that group.
+        doubtful: of these, the ones that another application may own, with what speaks for that.
         transactional_ids: whose holders are fenced.
         directories: local state to be removed.
         holders: slots that living processes hold.
@@ -111,6 +113,10 @@ class Resetter:
     def __init__(self, client: KafkaClient, order: ResetOrder, *, timeout: float = _TIMEOUT_S) -> None:
         self._order = order
         self._names = TopicNames(order.application_id)
+        #: The group's offset of the marker's only partition is the number of the reset that was begun last.
+        self._seal = TopicPartition(self._names.reset_marker, 0)
+        self._token = secrets.randbelow(1 << 62)
+        self._marker_id: dict[str, str] = {}
         self._admin = Admin(client, timeout=timeout)
         self._application = ApplicationAdmin(client, order.application_id, timeout=timeout)
         self._transactions = TransactionCoordinator(client, timeout=timeout)
@@ -127,7 +133,7 @@ class Resetter:
         group = self._admin.describe_group(self._order.application_id)
         _check_kind(group)
         topics = self._admin.list_topics()
-        known = self._application.offsets()
+        known = {at: offset for at, offset in self._application.offsets().items() if at.topic != self._seal.topic}
         internal = self._internal(topics, {at.topic for at in known})
         own = {at for at in known if at.topic in internal or self._is_deleted_repartition(at.topic, topics)}
         sources = self._sources(topics, {at.topic for at in known.keys() - own}, internal)
@@ -145,7 +151,7 @@ class Resetter:
             kept={at: known[at] for at in sorted(known.keys() - own) if at.topic not in sources},
             forgotten=frozenset(own),
             internal_topics=internal,
-            doubtful=self._doubtful(internal),
+            doubtful=self._doubtful(internal, {at.topic for at in known}),
             transactional_ids=tuple(filter(self._is_tasks, self._application.transactional_ids())),
             directories=tuple(self._home.state()) if self._home is not None else (),
             holders=self._home.holders() if self._home is not None else {},
@@ -171,10 +177,10 @@ class Resetter:
             told = ", ".join(f"{slot} by {holder}" for slot, holder in plan.holders.items())
             raise LockException(f"application {name!r} runs on this host: {told}. Stop it first")
         if plan.doubtful:
-            told = ", ".join(f"{topic} (group {group})" for topic, group in sorted(plan.doubtful.items()))
+            told = ", ".join(f"{topic} ({why})" for topic, why in sorted(plan.doubtful.items()))
             raise ConfigException(
-                f"it is not clear whether these topics are of application {name!r} or of another: {told}. Name its "
-                "own ones by --internal-topics A,B,..."
+                f"it is not clear whether these topics are of application {name!r} or of another: {told}. Name its own "
+                f"ones, out of all that were found: --internal-topics {','.join(plan.internal_topics)}"
             )
         if plan.nothing:
             where = "" if self._home is None else f", and no local state in {self._home.path}"
@@ -197,28 +203,60 @@ class Resetter:
             self._carry_out(tell)
 
     def _carry_out(self, tell: Callable[[str], object]) -> None:
-        marker = self._names.reset_marker
+        marker = self._seal.topic
         made = self._admin.create_topics({marker: TopicSpec(1)}, exist_ok=True)
-        tell(f"no instance starts from here on: made topic {marker}")
+        self._marker_id = self._admin.topic_ids([marker])
         plan = self.look()
         if plan.members:
             if made:
                 self._admin.delete_topics([marker], missing_ok=True)
             self.require_possible(plan)
+        self._application.set_offsets({self._seal: self._token})
+        tell(f"no instance starts from here on: made topic {marker}")
+        self._require_alone()
         if plan.transactional_ids:
             self._transactions.init(plan.transactional_ids, transaction_timeout_ms=_TRANSACTION_MS)
         tell(f"fenced {_count(plan.transactional_ids, 'transactional id')}")
-        for directory in plan.directories:
-            remove_state(directory)
-        tell(f"removed {_count(plan.directories, 'local directory', 'local directories')}")
+        self._require_alone()
+        # Before the local state, which may be what proves whose they are when an interrupted reset is run again.
         if plan.internal_topics:
             self._admin.delete_topics(plan.internal_topics, missing_ok=True)
         tell(f"deleted {_count(plan.internal_topics, 'internal topic')}")
+        self._require_alone()
+        for directory in plan.directories:
+            remove_state(directory)
+        tell(f"removed {_count(plan.directories, 'local directory', 'local directories')}")
+        self._require_alone()
         self._application.delete_offsets(plan.forgotten)
         self._application.set_offsets({at: then for at, (_, then) in plan.offsets.items()})
         tell(f"set the offsets of {_count(plan.offsets, 'partition')}")
+        self._require_alone()
+        self._application.delete_offsets([self._seal])
         self._admin.delete_topics([marker], missing_ok=True)
         tell(f"deleted topic {marker}: the application may be started")
+
+    def _require_alone(self) -> None:
+        """Make sure, before a step, that nobody else works on the application.
+
+        Whoever begins last goes on: it leaves its number with the group, and who finds another there ends. So two that
+        run at once never both take steps, and the marker is deleted by the one that has taken all of them.
+
+        Raises:
+            StreamsException: another reset has begun, or ended, since this one did; or an instance has joined.
+        """
+        name, marker = self._order.application_id, self._seal.topic
+        same = self._admin.topic_ids([marker]) == self._marker_id
+        if not same or self._application.offsets().get(self._seal) != self._token:
+            raise StreamsException(
+                f"another sparkrelay reset of application {name!r} was begun while this one was under way, on this "
+                "host or another. This one ends here and leaves the rest to it; run it again once the other has ended"
+            )
+        if members := self._admin.describe_group(name).members:
+            raise StreamsException(
+                f"an instance joined application {name!r} while it was being started over: {members[0].member_id} on "
+                f"{members[0].host.lstrip('/')}. Stop it and run sparkrelay reset again: until then topic {marker!r} "
+                "keeps every instance from running"
+            )
 
     # -- what belongs to it -----------------------------------------------------------------------------------------
 
@@ -254,13 +292,15 @@ class Resetter:
                 raise UnknownTopicException(f"--topics: topic {topic!r} does not exist")
         return sorted(set(self._order.topics))
 
-    def _doubtful(self, internal: tuple[str, ...]) -> dict[str, str]:
-        """Return topics whose name also fits a group whose name begins as ours: orders, and orders-eu."""
+    def _doubtful(self, internal: tuple[str, ...], known: set[str]) -> dict[str, str]:
+        """Return topics whose names also fit another application's; ``known`` are those with offsets of the group."""
         if self._order.internal_topics is not None or not internal:
             return {}
-        prefix = f"{self._order.application_id}-"
-        groups = sorted(group for group in self._application.other_groups() if group.startswith(prefix))
-        return {topic: group for topic in internal for group in groups if topic.startswith(f"{group}-")}
+        made = self._home.changelogs() if self._home is not None else {}
+        ids = self._admin.topic_ids(sorted(made.keys() & set(internal)))
+        proven = {topic for topic in internal if topic in known or (topic in ids and ids[topic] == made[topic])}
+        groups = self._application.other_groups()
+        return doubtful_topics(self._order.application_id, internal, groups=groups, proven=proven)
 
     def _is_tasks(self, transactional_id: str) -> bool:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -63,6 +63,23 @@ class ApplicationHome:
     def state_of(slot: Path) -> list[Path]:
         """Return what is state in one slot."""
         return sorted(entry for entry in _entries(slot) if entry.name not in _KEPT)
+
+    def changelogs(self) -> dict[str, str]:
+        """Return the changelog topics that the state here was made with, and their ids.
+
+        State that cannot be read is left out; that of a running process can be.
+        """
+        found: dict[str, str] = {}
+        for directory in self.state():
+            if not _is_task(directory.name):
+                continue
+            with suppress(StateStoreException):
+                store = TaskStore.open(directory, create=False)
+                try:
+                    found.update(store.header.topics)
+                finally:
+                    store.close(clean=False)
+        return found
 
     def holders(self) -> dict[Path, str]:
         """Return the slots that a living process holds, with what is known of it. Nothing is changed."""

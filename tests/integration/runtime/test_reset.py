@@ -5,10 +5,11 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from pyspark.sql import functions as F
 
 from sparkrelay import Json, StreamsBuilder, String
@@ -220,6 +221,116 @@ def test_topics_that_may_be_of_another_application(ran_before, command, applicat
     assert command("--internal-topics", ",".join(own), "--execute")[0] == 0
     assert seen()[0] == set()
     assert ApplicationAdmin(client, other).offsets() == {TopicPartition(topics[0], 0): 1}
+
+
+HYPHENS = ("by-user-changelog", "by-shop-changelog", "by-shop-repartition")
+
+
+def hyphens(source, sink):
+    """Stores that are called as they are if nobody names them."""
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("user"), value=Json("shop string, n int"))
+    stream.groupBy("user").agg(F.count("n").alias("n"), name="by-user").to(sink)
+    stream.groupBy("shop").agg(F.count("n").alias("n"), name="by-shop").to(sink)
+    return builder
+
+
+def test_a_neighbour_that_the_broker_has_forgotten_keeps_its_topics(
+    instance, topics, produce, wait_for_table, command, application_id, client, seen, tmp_path
+):
+    produce(topics[0], ROWS)
+    with instance(hyphens(*topics)) as streams:
+        streams.start()
+        wait_for_table(topics[1], expected(len), streams)
+    own = {f"{application_id}-{name}" for name in HYPHENS}
+    # Its own local state, or the group's offsets, say whose they are.
+    code, out, err = command()
+    assert (code, err) == (0, "")
+    assert all(f"  topic {topic}: deleted" in out for topic in own)
+    neighbours = f"{application_id}-eu-users-changelog"
+    Admin(client).create_topics({neighbours: TopicSpec(1)})
+    before = seen()
+    code, out, err = command("--execute")
+    assert code == 1
+    assert f": {neighbours} (or of an application {application_id}-eu). Name its own ones" in err
+    assert f"--internal-topics {','.join(sorted({*own, neighbours}))}" in err
+    assert seen() == before
+    without_state = Resetter(client, ResetOrder(application_id=application_id)).look()
+    # Of one store the group has read the repartition topic; of the other, nothing is known from here.
+    assert set(without_state.doubtful) == {neighbours, f"{application_id}-by-user-changelog"}
+    assert command("--internal-topics", ",".join(own), "--execute")[0] == 0
+    assert seen()[0] == {neighbours}
+
+
+@pytest.fixture
+def pretended(client, application_id):
+    """An application that has not run on this host: topics and offsets, no state."""
+    source, own = f"{application_id}.in", f"{application_id}-users-changelog"
+    Admin(client).create_topics({source: TopicSpec(1), own: TopicSpec(1)})
+    ApplicationAdmin(client, application_id).set_offsets({TopicPartition(source, 0): 0})
+    return source
+
+
+@pytest.mark.parametrize("step", range(1, 6))
+def test_of_two_resets_at_once_the_later_one_does_it_all(step, pretended, client, application_id):
+    order = ResetOrder(application_id=application_id)
+    steps, told = [], []
+
+    def begin_another(done):
+        steps.append(done)
+        if len(steps) == step:
+            Resetter(client, order).carry_out(told.append)
+
+    with pytest.raises(StreamsException, match=f"another sparkrelay reset of application '{application_id}' was begun"):
+        Resetter(client, order).carry_out(begin_another)
+    assert len(steps) == step
+    assert len(told) == 6
+    assert {name for name in Admin(client).list_topics() if name.startswith(application_id)} == {pretended}
+    assert ApplicationAdmin(client, application_id).offsets() == {TopicPartition(pretended, 0): 0}
+
+
+def test_a_reset_that_is_overtaken_in_the_middle_of_another_one_leaves_the_marker(pretended, client, application_id):
+    """The later one is not through when the earlier one goes on: nobody may start yet."""
+    order = ResetOrder(application_id=application_id)
+
+    class PausedError(Exception):
+        pass
+
+    def pause(_):
+        raise PausedError
+
+    def begin_another(_):
+        with pytest.raises(PausedError):
+            Resetter(client, order).carry_out(pause)
+
+    with pytest.raises(StreamsException, match="another sparkrelay reset"):
+        Resetter(client, order).carry_out(begin_another)
+    assert f"{application_id}-sparkrelay-reset" in Admin(client).list_topics()
+    Resetter(client, order).carry_out(lambda _: None)
+    assert f"{application_id}-sparkrelay-reset" not in Admin(client).list_topics()
+
+
+@pytest.mark.parametrize("step", range(1, 6))
+def test_who_joins_in_the_middle_is_told_and_nothing_goes_on(step, pretended, client, application_id, kafka):
+    steps = []
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": application_id}
+    consumer = Consumer(settings)
+
+    def join(done):
+        steps.append(done)
+        if len(steps) == step:
+            joined = threading.Event()
+            consumer.subscribe([pretended], on_assign=lambda *_: joined.set())
+            while not joined.is_set():
+                consumer.poll(0.1)
+
+    try:
+        with pytest.raises(StreamsException, match=r"joined application .* Stop it and run sparkrelay reset again"):
+            Resetter(client, ResetOrder(application_id=application_id)).carry_out(join)
+    finally:
+        consumer.close()
+    assert len(steps) == step
+    assert f"{application_id}-sparkrelay-reset" in Admin(client).list_topics()
 
 
 def test_what_is_not_there(command, topics, application_id, tmp_path):
