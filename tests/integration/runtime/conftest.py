@@ -78,3 +78,15 @@ def wait_for_table(table, wait_until):
         assert found == expected
 
     return wait
+
+
+@pytest.fixture
+def fails_with(wait_until):
+    """`fails_with(streams, error, words)`: it goes to ERROR, saying so."""
+
+    def check(streams, error, words):
+        wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
+        with pytest.raises(error, match=words):
+            streams.awaitTermination(10)
+
+    return check

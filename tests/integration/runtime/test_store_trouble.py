@@ -1,46 +1,18 @@
 """Local state that is damaged, full, gone or foreign: nothing is lost, and what to do is said."""
 
 import json
-import os
 import re
-import resource
 import shutil
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
-from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import SerializationException, StateStoreException, StoreFullException, StreamsException
 from sparkrelay.state import TaskStore
 
+from .long_texts import SIZE, Users, keeping
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
-
-SIZE = 1_500
-
-
-def keeping(source, sink):
-    """Keep the longest text of each user: as many bytes of state as are sent."""
-    builder = StreamsBuilder()
-    from pyspark.sql import functions as F
-
-    stream = builder.stream(source, key=String("user"), value=Json("t string"))
-    stream.groupBy("user").agg(F.max("t").alias("t"), name="users").to(sink)
-    return builder
-
-
-class Users:
-    """Writes users with their texts, and knows the table."""
-
-    def __init__(self, produce, topic):
-        self._produce, self._topic = produce, topic
-        self.table = {}
-
-    def write(self, first, last, size=SIZE):
-        rows = [(f"u{n}", {"t": f"{n:08}".ljust(size, "x")}) for n in range(first, last)]
-        self._produce(self._topic, rows)
-        self.table |= {user.encode(): {"user": user, **value} for user, value in rows}
 
 
 @pytest.fixture
@@ -64,18 +36,6 @@ def ran_before(instance, topics, users, wait_for_table):
     with instance(keeping(*topics)) as streams:
         streams.start()
         wait_for_table(topics[1], users.table, streams)
-
-
-@pytest.fixture
-def fails_with(wait_until):
-    """`fails_with(streams, error, words)`: it goes to ERROR, saying so."""
-
-    def check(streams, error, words):
-        wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
-        with pytest.raises(error, match=words):
-            streams.awaitTermination(10)
-
-    return check
 
 
 def damage(task_dir):
@@ -181,71 +141,6 @@ def test_a_store_at_its_bound_stops_and_goes_on_with_a_higher_one(
     again.start()
     fails_with(again, StoreFullException, words)
     enough = instance(keeping(*topics), {**bounded, "store.max.bytes": 8 << 20})
-    enough.start()
-    wait_for_table(topics[1], users.table, enough)
-    keys = [key for _, _, key, _ in consumed(topics[1])]
-    assert sorted(keys) == sorted(set(keys)), "an output was seen twice"
-
-
-@contextmanager
-def no_file_grows_beyond(limit):
-    """What a full disk does, to Spark's Python workers only, and without being root: writes beyond ``limit`` fail."""
-    workers = _workers()
-    assert workers
-    for pid in workers:
-        _limit(pid, limit)
-    try:
-        yield
-    finally:
-        for pid in _workers():
-            _limit(pid, resource.RLIM_INFINITY)
-
-
-def _workers():
-    """Return the processes below this one that are Python workers, and their daemon, of which new ones are forked."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            # The name in brackets may hold blanks.
-            stat = _read(entry / "stat").rpartition(b")")[2].split()
-            parents[int(entry.name)] = int(stat[1]) if stat else 0
-
-    def ours(pid):
-        while pid > 1 and pid != os.getpid():
-            pid = parents.get(pid, 0)
-        return pid == os.getpid()
-
-    return [pid for pid in parents if ours(pid) and b"worker.daemon" in _read(Path(f"/proc/{pid}/cmdline"))]
-
-
-def _read(path):
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
-
-
-def _limit(pid, limit):
-    try:
-        hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, hard))
-    except ProcessLookupError:
-        pass
-
-
-def test_a_full_disk_stops_and_goes_on_with_room(
-    ran_before, instance, topics, users, wait_for_table, fails_with, task_dir, consumed
-):
-    streams = instance(keeping(*topics), {"max.batch.records": 100})
-    with no_file_grows_beyond((task_dir / "data.mdb").stat().st_size):
-        users.write(100, 800)
-        streams.start()
-        fails_with(
-            streams,
-            StoreFullException,
-            rf"^task 0_0: the disk below {task_dir} did not take .* The state has \d+ bytes, the disk has .* Free some",
-        )
-    enough = instance(keeping(*topics), {"max.batch.records": 100})
     enough.start()
     wait_for_table(topics[1], users.table, enough)
     keys = [key for _, _, key, _ in consumed(topics[1])]
