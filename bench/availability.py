@@ -18,6 +18,7 @@ from bench.availability_tables import availability_table
 from bench.children import BenchError
 from bench.group import Scale
 from bench.machine import facts
+from bench.streams_instance import classpath
 from bench.systems import SYSTEMS
 from sparkrelay.devkafka import DevKafka
 
@@ -50,6 +51,8 @@ def main() -> int:
 
     machine = facts()
     tell({"bench": "machine", "at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), **machine})
+    if not options.only or "streams" in options.only:
+        classpath()  # fetched and compiled now, not while it is measured
     failed = False
     try:
         for name in options.scenarios or SCENARIOS:

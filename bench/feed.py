@@ -50,7 +50,13 @@ class Feed:
     ) -> None:
         # Each record goes out at once: what is measured is the query, not the producer's patience.
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap_servers, "linger.ms": 0, "partitioner": "murmur2_random"}
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "linger.ms": 0,
+                "partitioner": "murmur2_random",
+                # What is not delivered is told by it; a broker that ends before it is no news.
+                "log_level": 2,
+            }
         )
         self._topic = topic
         self._rate = rate

@@ -22,7 +22,7 @@ from bench.gaps import Watch
 from bench.machine import load_average
 from bench.member import Member
 from bench.results import check_totals, last_rows
-from bench.systems import RELAY, STRUCTURED, System, Variant
+from bench.systems import STREAMS, STREAMS_EXACTLY_ONCE, STRUCTURED, System, Variant
 from bench.topics import run_topics
 from bench.workload import PARTITIONS, write_records
 from sparkrelay.records.partition import murmur2_partitions
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["Group", "Scale", "Show"]
 
 SESSION_TIMEOUT_MS = 10_000
+#: Kafka Streams looks at its warm-ups this often, and can be told no less (its default is ten times that).
+_SHORTEST_PROBING = {"probing.rebalance.interval.ms": 60_000}
 _START_S = 180.0
 _LOAD_S = 240.0
 _EVENT_S = 180.0
@@ -73,7 +75,15 @@ class Group:
         self.system = system
         self.scale = scale
         self._name = name
-        self._settings = {"session.timeout.ms": SESSION_TIMEOUT_MS, **(settings or {})}
+        #: The default for 1 M keys; with fewer, a copy must still have to be warmed up.
+        self.acceptable_lag = min(10_000, max(1000, scale.keys // 100))
+        self._settings = {
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "acceptable.recovery.lag": self.acceptable_lag,
+            **(settings or {}),
+        }
+        if system is STREAMS:
+            self._settings |= _SHORTEST_PROBING
         self._open = contextlib.ExitStack()
         self.members: list[Member] = []
         self.before: Totals = {}
@@ -93,16 +103,19 @@ class Group:
         """Return where an instance keeps its state."""
         return self._folder / name
 
-    def start(self, name: str, *, master: str = "local[1]", folder: str | None = None, **orders: Any) -> Member:
+    def start(
+        self, name: str, *, cores: int = 1, executors: int = 0, folder: str | None = None, **orders: Any
+    ) -> Member:
         """Start an instance; returns at once.
 
         Args:
             name: of its log.
-            master: Spark's, for systems that run on it.
+            cores: how many it uses: Spark's slots, or Kafka Streams' threads.
+            executors: it runs on a cluster with so many of one core each, instead.
             folder: whose state it has, if not its own.
             orders: added to its argument.
         """
-        variant = Variant(self.system)
+        variant = STREAMS_EXACTLY_ONCE if self.system is STREAMS else Variant(self.system)
         made = variant.orders(
             bootstrap_servers=self._servers,
             source=self.source,
@@ -111,9 +124,12 @@ class Group:
             look_s=0.05,
         )
         if "spark" in made:
+            master = f"local-cluster[{executors},1,1024]" if executors else f"local[{cores}]"
             made["spark"]["spark.master"] = master
         if "config" in made:
             made["config"] |= self._settings
+        if self.system is STREAMS:
+            made["config"]["num.stream.threads"] = cores
         label = f"{self._name}-{self.system.name.replace(' ', '')}-{name}"
         member = self._open.enter_context(
             Member(label, self.system, {**made, "tasks": True, **orders}, self.scale.logs)
@@ -278,6 +294,6 @@ class Show:
         self._group.wait("every record has had its effect", lambda: not any(self.feed.unseen.values()))
         self._group.stop()
         self._group.check(self.feed.totals())
-        if self.watch.repeats and self._group.system is RELAY:
+        if self.watch.repeats and self._group.system is not STRUCTURED:
             raise BenchError(f"{self.watch.repeats} rows say no more than an earlier row of their user")
         return {"repeated_rows": self.watch.repeats, "exact": True, "load_average_before": self._group.load_before}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,9 @@ def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
     streams = KafkaStreams(build_topology(orders["source"], orders["sink"]), orders["config"], spark=spark)
     if orders.get("paused"):
         streams.pause()
+    if orders.get("tasks"):
+        # Each decision of the leader, with its reason.
+        logging.getLogger("sparkrelay.runtime.group_assignor").setLevel(logging.DEBUG)
     streams.start()
     tasks = RelayTasks(streams, report) if orders.get("tasks") else None
     seen = -1

@@ -20,7 +20,7 @@ from sparkrelay.java import require_java
 
 __all__ = ["classpath"]
 
-_SOURCE = Path(__file__).parent / "kafka_streams" / "Instance.java"
+_SOURCES = sorted((Path(__file__).parent / "kafka_streams").glob("*.java"))
 _COMPILER = "jdk.compiler/com.sun.tools.javac.Main"
 _TIMEOUT_S = 120
 
@@ -35,7 +35,7 @@ def classpath() -> str:
         DevKafkaException: the jars could not be fetched.
     """
     jars = streams_classpath()
-    digest = hashlib.sha256(_SOURCE.read_bytes() + jars.encode()).hexdigest()[:12]
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in _SOURCES) + jars.encode()).hexdigest()[:12]
     classes = cache_dir() / f"bench-streams-{digest}"
     if not classes.is_dir():
         _compile(jars, classes)
@@ -47,12 +47,14 @@ def _compile(jars: str, classes: Path) -> None:
         made = Path(folder) / "classes"
         # The compiler is part of a JDK, whether or not there is a javac on PATH. Started so it expands no *.
         path = os.pathsep.join(map(str, Path(jars).parent.glob("*.jar")))
-        command = [require_java(), "-m", _COMPILER, "-cp", path, "-d", str(made), "--release", "17", str(_SOURCE)]
+        command = [require_java(), "-m", _COMPILER, "-cp", path, "-d", str(made), "--release", "17"]
+        command += map(str, _SOURCES)
         run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
         if run.returncode:
             raise BenchError(
-                f"{_SOURCE} could not be compiled (exit {run.returncode}). Kafka Streams as a peer needs a JDK of Java "
-                "17 or newer, not only a JRE: install one, set JAVA_HOME to one, or leave it out with --only. Java "
+                f"{_SOURCES[0].parent} could not be compiled (exit {run.returncode}). Kafka Streams as a peer needs a "
+                "JDK of Java 17 or newer, not only a JRE: install one, set JAVA_HOME to one, or leave it out with "
+                "--only. Java "
                 f"said:\n{(run.stdout + run.stderr)[-2000:].strip()}"
             )
         try:

@@ -115,8 +115,9 @@ public final class Instance {
         });
         watchInput(ending);
         report("up", event("at", now()));
+        Tasks tasks = orders.path("tasks").asBoolean() ? new Tasks(streams) : null;
         streams.start();
-        look(streams, ending, orders.get("look_s").asDouble());
+        look(streams, ending, orders.get("look_s").asDouble(), tasks);
         CloseOptions close = CloseOptions.timeout(CLOSE_TIMEOUT);
         if (orders.path("leave_group").asBoolean()) {
             close.withGroupMembershipOperation(GroupMembershipOperation.LEAVE_GROUP);
@@ -131,7 +132,8 @@ public final class Instance {
     }
 
     /** Report progress until the end is near. */
-    private void look(KafkaStreams streams, CountDownLatch ending, double lookSeconds) throws InterruptedException {
+    private void look(KafkaStreams streams, CountDownLatch ending, double lookSeconds, Tasks tasks)
+            throws InterruptedException {
         long everyMillis = Math.round(Math.max(LEAST_LOOK_S, lookSeconds) * 1000);
         boolean live = false;
         long told = 0;
@@ -140,6 +142,12 @@ public final class Instance {
             if (!live && streams.state() == KafkaStreams.State.RUNNING) {
                 live = true;
                 report("live", event("at", now()));
+            }
+            if (tasks != null) {
+                for (ObjectNode changed : tasks.look()) {
+                    OUT.println(changed);
+                }
+                OUT.flush();
             }
             long count = processed.sum();
             double ended = now();
