@@ -50,7 +50,7 @@ from sparkrelay.runtime.topology_card import difference, topology_card
 from sparkrelay.runtime.worker import faults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from sparkrelay.assignment import TaskAssignor
     from sparkrelay.assignment.group import GroupResult
@@ -242,7 +242,7 @@ class StreamsGroupAssignor:
             return self._failed(late, members)
         faults.reach("leader-before-answer")
         self.failure = result.failure
-        notice = self._notice(decoded)
+        notice = self._notice(decoded, {task for tasks in result.warm_ups.values() for task in tasks})
         self._left_to_do = _left_to_do(result)
         log.info("leads the rebalance (members: %d), because %s: %s", len(decoded), notice.why, summarise(result))
         for line in tell(result, decoded):
@@ -256,7 +256,7 @@ class StreamsGroupAssignor:
             answers[member_id] = MemberAssignment(partitions=tuple(member.partitions), user_data=data)
         return answers
 
-    def _notice(self, members: list[GroupMember]) -> Notice:
+    def _notice(self, members: list[GroupMember], warming: Collection[TaskId]) -> Notice:
         """Return what to tell of this rebalance, and remember who took part."""
         led: dict[str, frozenset[str]] = {}
         for member in members:
@@ -272,7 +272,7 @@ class StreamsGroupAssignor:
             begins=not any(member.owned_partitions for member in members),
         )
         self._led = led
-        return Notice.of((member.subscription.process_id for member in members), text)
+        return Notice.of((member.subscription.process_id for member in members), text, warming)
 
     def _foreign_topologies(self, members: list[GroupMember]) -> dict[str, str]:
         """Return the members that run another topology than ours, with the difference."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sparkrelay.consumer import Consumer
 from sparkrelay.errors import ApplicationShutdownException, KafkaException, StreamsException, WakeupException
 from sparkrelay.runtime.appointment import Appointment
+from sparkrelay.runtime.follow_up import FollowUp
 from sparkrelay.runtime.group_assignor import StreamsGroupAssignor
 
 if TYPE_CHECKING:
@@ -69,11 +70,9 @@ class Membership:
         )
         self._consumer = Consumer(settings, assignors=(self._assignor,), fetching=False)
         self._appointment = Appointment()
-        self._assigned_at = time.monotonic()
-        #: Standbys that were beyond the acceptable lag, by what the leader knew, and have not asked yet.
-        self._cold: set[TaskId] = set()
-        #: The standbys' lags when the leader was last told of our state.
-        self._told_lags: Mapping[TaskId, int] = {}
+        self._follow_up = FollowUp(
+            acceptable_lag=config.acceptable_recovery_lag, pause_s=config.follow_up_min_interval_ms / 1000
+        )
         #: An assignment, active and standby tasks, that is not followed yet.
         self._unfollowed: tuple[frozenset[TaskId], frozenset[TaskId]] | None = None
         self._joined = False
@@ -159,22 +158,11 @@ class Membership:
         self._consumer.close(_FAREWELL_SECONDS)
 
     def consider_follow_up(self, tasks: TaskSet) -> None:
-        """Ask for a rebalance as soon as a copy that was cold is warm.
-
-        KIP-441 waits for ``probing.rebalance.interval.ms``, fearing storms. Here each copy that was beyond the
-        acceptable lag when we last told the leader about it asks once, at half of that lag, and a group at most every
-        ``follow.up.min.interval.ms``.
-        """
-        if not self._config.follow_up_when_caught_up or not self._cold:
+        """Ask for a rebalance as soon as a copy that was cold is warm."""
+        if not self._config.follow_up_when_caught_up or not self._follow_up.waits:
             return
-        if time.monotonic() - self._assigned_at < self._config.follow_up_min_interval_ms / 1000:
-            return
-        lags = tasks.standby_lags()
-        warm = {task for task in self._cold if task in lags and lags[task] <= self._config.acceptable_recovery_lag // 2}
-        if warm:
-            self._cold -= warm
-            self._assigned_at = time.monotonic()
-            names = ", ".join(map(str, sorted(warm)))
+        if warm := self._follow_up.reasons(tasks.standby_lags(), time.monotonic()):
+            names = ", ".join(map(str, warm))
             log.info("copies of %s are warm: asking for the follow-up rebalance", names)
             self._ask(f"copies of {names} are warm")
 
@@ -197,7 +185,7 @@ class Membership:
         assert self._tasks is not None, "subscribe() comes after start()"
         self._story.joins(time.monotonic())
         sums = self._tasks.offset_sums()
-        self._told_lags = self._tasks.standby_lags()
+        self._follow_up.told(self._tasks.standby_lags())
         return sums
 
     def _on_info(self, info: AssignmentInfo, metadata: GroupMetadata) -> None:
@@ -206,7 +194,7 @@ class Membership:
         self._story.assigned(self._assignor.notice, metadata.generation, active, standby, time.monotonic())
         self._joined = True
         self.member_id = metadata.member_id
-        self._assigned_at = time.monotonic()
+        self._follow_up.assigned(time.monotonic())
         self._appointment.told(info.next_rebalance_ms, int(time.time() * 1000))
         self._unfollowed = active, standby
         self._follow()
@@ -219,6 +207,4 @@ class Membership:
         active, standby = self._unfollowed
         self._tasks.follow(active, standby)
         self._unfollowed = None
-        # The leader decided on what we told it; a copy that has caught up since must still ask.
-        limit = self._config.acceptable_recovery_lag
-        self._cold = {task for task in standby if self._told_lags.get(task, limit + 1) > limit}
+        self._follow_up.followed(standby, self._assignor.notice.warming)

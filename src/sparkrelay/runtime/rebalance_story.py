@@ -33,27 +33,30 @@ class Notice:
     Attributes:
         processes: the group's processes, by the beginnings of their ids, as thread names have them.
         why: what made the group rebalance, as far as the leader can tell.
+        warming: tasks whose move waits for a copy that the leader holds to be cold.
     """
 
     processes: tuple[str, ...] = ()
     why: str = _UNKNOWN
+    warming: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, processes: Iterable[ProcessId], why: str) -> Notice:
+    def of(cls, processes: Iterable[ProcessId], why: str, warming: Iterable[TaskId] = ()) -> Notice:
         """Return the notice about a group of these processes."""
-        return cls(tuple(sorted({str(process)[:8] for process in processes})), why)
+        return cls(tuple(sorted({str(process)[:8] for process in processes})), why, tuple(map(str, sorted(warming))))
 
     def encode(self) -> bytes:
         """Return it as bytes."""
-        return json.dumps({"processes": self.processes, "why": self.why}).encode()
+        return json.dumps({"processes": self.processes, "why": self.why, "warming": self.warming}).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Notice:
         """Read it; what another release wrote and nobody here can read is an empty notice."""
         try:
             told = json.loads(data)
-            return cls(tuple(map(str, told["processes"])), str(told["why"]))
-        except (ValueError, KeyError, TypeError):
+            warming = tuple(map(str, told.get("warming", ())))
+            return cls(tuple(map(str, told["processes"])), str(told["why"]), warming)
+        except (ValueError, KeyError, TypeError, AttributeError):
             return cls()
 
 

@@ -1,0 +1,67 @@
+"""Whether a copy that has become warm is a reason to ask for the next rebalance. Pure: it is told the time.
+
+KIP-441 waits for ``probing.rebalance.interval.ms``, fearing storms. Here each copy that the leader held to be cold asks
+once, at half of the acceptable lag, and a group at most every ``follow.up.min.interval.ms``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from sparkrelay.types import TaskId
+
+__all__ = ["FollowUp"]
+
+
+class FollowUp:
+    """One member's copies, as the leader knew them at the last rebalance.
+
+    Args:
+        acceptable_lag: offsets within which a copy is warm.
+        pause_s: least seconds from an assignment, or from asking, to asking.
+    """
+
+    def __init__(self, *, acceptable_lag: int, pause_s: float) -> None:
+        self._acceptable_lag = acceptable_lag
+        self._pause_s = pause_s
+        self._told: Mapping[TaskId, int] = {}
+        self._cold: set[TaskId] = set()
+        self._not_before = 0.0
+
+    def told(self, lags: Mapping[TaskId, int]) -> None:
+        """Hear how far the copies are behind, as far as is known, when the leader is told of our state."""
+        self._told = lags
+
+    def assigned(self, now: float) -> None:
+        """Hear that an assignment has come."""
+        self._not_before = now + self._pause_s
+
+    def followed(self, standby: Collection[TaskId], warming: Collection[str]) -> None:
+        """Hear the copies of the assignment that is followed now.
+
+        Args:
+            standby: all of ours.
+            warming: tasks, anybody's, whose move waits for a copy that the leader holds to be cold.
+        """
+        # The leader decided on what we told it; a copy that has caught up since must still ask. And the leader may hold
+        # one to be cold that we held to be warm: the ends that it lists are newer, by whole batches of a busy owner.
+        limit = self._acceptable_lag
+        self._cold = {task for task in standby if self._told.get(task, limit + 1) > limit or str(task) in warming}
+
+    @property
+    def waits(self) -> bool:
+        """True while there is a copy that could be a reason."""
+        return bool(self._cold)
+
+    def reasons(self, lags: Mapping[TaskId, int], now: float) -> list[TaskId]:
+        """Return the copies that are a reason to ask now, in order; asked once, they are none any more."""
+        if not self._cold or now < self._not_before:
+            return []
+        warm = sorted(task for task in self._cold if task in lags and lags[task] <= self._acceptable_lag // 2)
+        if warm:
+            self._cold.difference_update(warm)
+            self._not_before = now + self._pause_s
+        return warm
