@@ -75,8 +75,9 @@ class Group:
         self.system = system
         self.scale = scale
         self._name = name
-        #: The default for 1 M keys; with fewer, a copy must still have to be warmed up.
-        self.acceptable_lag = min(10_000, max(1000, scale.keys // 100))
+        #: The default, but for few keys: half of a task's, so that a copy must still be warmed up. Much less, and a
+        #: warm copy counts as cold each time its owner commits what it took a little longer for.
+        self.acceptable_lag = min(10_000, scale.keys // PARTITIONS // 2)
         self._settings = {
             "session.timeout.ms": SESSION_TIMEOUT_MS,
             "acceptable.recovery.lag": self.acceptable_lag,
