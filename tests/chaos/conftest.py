@@ -251,8 +251,14 @@ class Fleet:
         return "\n".join(instance.tail() for instance in self._instances[-3:])
 
     def close(self):
+        """End everything; of an instance that has ended nothing may be left, whoever was killed."""
+        deadline = time.monotonic() + 60
+        ended = [instance for instance in self._instances if not instance.alive]
+        while (left := {one.name: one.members() for one in ended if one.members()}) and time.monotonic() < deadline:
+            time.sleep(0.2)
         for instance in self._instances:
             instance.close()
+        assert not left, f"these outlived their instance: {left}"
 
 
 class Ledger:

@@ -7,6 +7,9 @@ import pytest
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
 
+KILLS = 30
+ALWAYS = 4
+
 
 @pytest.fixture(scope="module")
 def dice(seed):
@@ -14,7 +17,7 @@ def dice(seed):
 
 
 @pytest.mark.parametrize(
-    "number", [*range(4), *(pytest.param(number, marks=pytest.mark.long) for number in range(4, 10))]
+    "number", [*range(ALWAYS), *(pytest.param(n, marks=pytest.mark.long) for n in range(ALWAYS, KILLS))]
 )
 def test_a_kill_at_a_random_moment(number, fleet, ledger, dice, seed):
     doomed = fleet.ensure_running()

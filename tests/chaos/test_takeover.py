@@ -95,3 +95,19 @@ def test_one_of_two_is_killed(neighbours, ledger, share):
     assert set(second.tasks()["active"]) == EVERYTHING
     assert second.stop() == "stopped NOT_RUNNING"
     ledger.read_again()
+
+
+@pytest.mark.long
+def test_both_are_killed_and_one_returns(neighbours, ledger, share):
+    both = neighbours.start(), neighbours.start()
+    share(*both)
+    ledger.write_and_read_half(2000, neighbours.tail)
+    for instance in both:
+        instance.kill()
+    one = neighbours.start(spare=False)
+    ledger.settle(neighbours)
+    ledger.write(200)
+    ledger.settle(neighbours)
+    assert set(one.tasks()["active"]) == EVERYTHING
+    assert one.stop() == "stopped NOT_RUNNING"
+    ledger.read_again()
