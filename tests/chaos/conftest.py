@@ -174,25 +174,23 @@ class Fleet:
 
     def start(self, *, spare=True):
         """Start the prepared instance and, unless told otherwise, prepare another."""
-        self.prepare()
-        self.running, self._spare = self._spare, None
-        self.running.start()
+        self.running = self.take_spare().start()
         if spare:
             self.prepare()
         return self.running
 
     def launch_and_die(self, why):
         """Start the prepared instance, which an armed fault kills while it opens its tasks."""
-        self.prepare()
-        doomed, self._spare = self._spare, None
+        doomed = self.take_spare()
         doomed.tell("start")
         doomed.wait_for_death(why)
         self.prepare()
 
-    @property
-    def spare(self):
-        """The prepared instance, which is not started yet."""
-        return self._spare
+    def take_spare(self):
+        """Return the prepared instance, whose process is up, to be started by whoever took it."""
+        self.prepare()
+        taken, self._spare = self._spare, None
+        return taken
 
     def wait_for_one_death(self, instances, timeout_s=120):
         deadline = time.monotonic() + timeout_s

@@ -69,8 +69,7 @@ def test_a_terminated_instance_hands_over(neighbours, ledger, share, wait_until)
 
 def test_the_leader_dies_over_an_assignment(neighbours, ledger, share):
     share(*neighbours.crew)
-    neighbours.prepare()
-    newcomer = neighbours.spare
+    newcomer = neighbours.take_spare()
     neighbours.arm("leader-before-answer", 1, "instance")
     ledger.write_and_read_half(800, neighbours.tail)
     # It dies itself if the group makes it its leader.
