@@ -43,6 +43,9 @@ log = logging.getLogger(__name__)
 
 Ranges = dict["TopicPartition", tuple[int, int]]
 
+#: Who stops waits for it, and it is worth no more than the time that it saves.
+_LONGEST_REHEARSAL_SECONDS = 10.0
+
 
 class AnotherTaskFailed(StreamsException):
     """A task's own work was fine, but the batch it ran in was aborted."""
@@ -76,6 +79,16 @@ class BatchRunner:
         self._group_id = group_id
         self._retries = retries
         self._number = 0
+
+    def rehearse(self, plans: Plans) -> None:
+        """Run every leg without a task, so that Spark has compiled their code before anybody waits for it.
+
+        Raises:
+            SparkRelayError: it failed, or did not get a core for a while.
+        """
+        order = BatchOrder(((),) * self._process.slots, {})
+        for wave in plans.all_waves():
+            self._process.rehearse(wave.frame, order, seconds=_LONGEST_REHEARSAL_SECONDS)
 
     def run(
         self, plans: Plans, work: Mapping[TaskId, tuple[Task, Ranges]], partitions: Mapping[str, int]

@@ -11,7 +11,13 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from sparkrelay.errors import KafkaException, TimeoutException, UnknownTopicException, WakeupException
+from sparkrelay.errors import (
+    KafkaException,
+    SparkRelayError,
+    TimeoutException,
+    UnknownTopicException,
+    WakeupException,
+)
 from sparkrelay.runtime.batch_limit import BatchLimit
 from sparkrelay.runtime.task import plan_ranges, require_inputs
 
@@ -90,14 +96,21 @@ class BatchThread:
             raise self._failure
 
     def _run(self) -> None:
-        while not self._in_service.ended:
-            try:
+        try:
+            self._rehearse()
+            while not self._in_service.ended:
                 self._turn()
-            except WakeupException:
-                return
-            except Exception as error:  # noqa: BLE001 - the stream thread rethrows it
-                self._failure = error
-                return
+        except WakeupException:
+            return
+        except Exception as error:  # noqa: BLE001 - the stream thread rethrows it
+            self._failure = error
+
+    def _rehearse(self) -> None:
+        """Have Spark compile the legs while the group is joined and state is replayed: a task may come any time."""
+        try:
+            self._batches.rehearse(self._plans)
+        except SparkRelayError as error:
+            log.debug("%s: the legs could not be rehearsed: %s", self._name, error)
 
     def _turn(self) -> None:
         tasks = self._in_service.look()

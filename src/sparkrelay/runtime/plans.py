@@ -58,13 +58,18 @@ class Plans:
 
     def waves(self, subtopologies: Collection[int], topics: Collection[str]) -> list[Wave]:
         """Return the jobs for a batch that has work in these subtopologies and input topics, in order."""
+        return self._jobs(
+            lambda leg: leg.subtopology in subtopologies and not self._compiler.source_topics(leg).isdisjoint(topics)
+        )
+
+    def all_waves(self) -> list[Wave]:
+        """Return the jobs for a batch that has work everywhere, in order."""
+        return self._jobs(lambda _: True)
+
+    def _jobs(self, wanted: Callable[[Leg], bool]) -> list[Wave]:
         jobs = []
         for wave in self._waves:
-            legs = [
-                leg
-                for leg in wave
-                if leg.subtopology in subtopologies and not self._compiler.source_topics(leg).isdisjoint(topics)
-            ]
+            legs = filter(wanted, wave)
             # Whether a leg lets anything through may depend on the time of the batch.
             plans = [plan for plan in map(self._fresh, legs) if not plan.idle]
             if plans:

@@ -66,6 +66,7 @@ class Process:
         self._name = name
         self._batch_group = place.job_group(f"{name}-batch")
         self._replay_group = place.job_group(f"{name}-replay")
+        self._rehearsal_group = place.job_group(f"{name}-rehearsal")
         self._farewell_group = place.job_group(f"{name}-farewell")
         self._replay = place.source().mapInArrow(functools.partial(replay_slot, replay), REPORT_SCHEMA)
 
@@ -79,6 +80,18 @@ class Process:
             SparkRelayError: a worker's own error, such as a record that does not decode.
         """
         return self._collect(legs, order, pool=BATCH_POOL, group=self._batch_group, description=description)
+
+    def rehearse(self, legs: DataFrame, order: BatchOrder, *, seconds: float) -> None:
+        """Run one wave of legs for an order without tasks; raises as :meth:`run_batch` does.
+
+        Args:
+            legs: the wave.
+            order: has no tasks.
+            seconds: how long it may take; then it is cancelled, which is a JobFailed.
+        """
+        group = self._rehearsal_group
+        with self._cancelled_after(seconds, group):
+            self._collect(legs, order, pool=BATCH_POOL, group=group, description="rehearsal, without a task")
 
     def replay(self, order: ReplayRound, *, description: str) -> list[ReplayReport]:
         """Bring stores forward by one slice; raises as :meth:`run_batch` does."""

@@ -48,6 +48,7 @@ _JOB_TRIES = 3
 _REBUILDS = 3
 #: A slice takes a moment, once it has a core; whom it keeps from leaving for longer cancels it.
 _PATIENCE_SECONDS = 5.0
+_STALE_SECONDS = 1.0
 #: After so many tries to cancel it Spark is not going to.
 _MOST_CANCELS = 30
 
@@ -111,6 +112,7 @@ class Replayer:
         slice_seconds: float,
         idle_seconds: float = 0.2,
         patience_seconds: float = _PATIENCE_SECONDS,
+        stale_seconds: float = _STALE_SECONDS,
         topic_ids: Callable[[Collection[str]], Mapping[str, str]] = lambda _: {},
         on_slice: Callable[[Sequence[ReplayProgress], int], None] = lambda _, __: None,
         interrupt: Callable[[], None] = lambda: None,
@@ -124,6 +126,7 @@ class Replayer:
             slice_seconds: about how long one task may take of a slice.
             idle_seconds: pause where nothing is to do.
             patience_seconds: how long a slice may keep a task from leaving before it is cancelled.
+            stale_seconds: how long ends that were listed before a slice tell how far its copies are behind.
             topic_ids: gives the ids of topics; called on the thread.
             on_slice: told after each slice where its tasks stand, and how many records were applied; called on the
                 thread.
@@ -135,6 +138,7 @@ class Replayer:
         self._slice_seconds = slice_seconds
         self._idle_seconds = idle_seconds
         self._patience_seconds = patience_seconds
+        self._stale_seconds = stale_seconds
         self._on_slice = on_slice
         self._interrupt = interrupt
         self._wake = threading.Condition()
@@ -337,7 +341,11 @@ class Replayer:
         shares = share_out(weights, self._process.slots)
         round_ = ReplayRound(tuple(tuple(orders[task] for task in share) for share in shares))
         before = [work.progress(ends) for work in works]
+        began = time.monotonic()
         reports = self._process.replay(round_, description=describe_slice(before))
+        if ends and time.monotonic() - began > self._stale_seconds:
+            # A slice that waited for a core, or for Python workers: its copies would seem warmer than they are.
+            ends = self._list_ends(list(ends))
         ordered = {work.task: work for work in works}
         with self._wake:
             for report in reports:

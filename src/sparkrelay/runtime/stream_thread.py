@@ -139,6 +139,10 @@ class StreamThread:
         failure = self._attempt(self._serve, "stream thread dies")
         self._serving = False
         response = None if failure is None else self._on_failure(self, failure)
+        if isinstance(failure, ExecutorLost):
+            # Nothing runs there any more, and the tasks' next owners fence what was begun: they need not wait for us.
+            self.tasks.drop()
+            self._leave()
         close = functools.partial(self.tasks.close, clean=failure is None, batches=self._batches)
         unclosed = self._attempt(close, "closing tasks failed")
         if unclosed is not None:
@@ -146,7 +150,7 @@ class StreamThread:
             response = self._on_unclosed(self, unclosed)
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
             self._attempt(self._membership.ask_all_to_end, "asking the application to end failed")
-        self._attempt(self._membership.close, "leaving the group failed")
+        self._leave()
         if response is StreamThreadExceptionResponse.REPLACE_THREAD:
             # Its successor may take a while.
             self.settled = False
@@ -155,6 +159,9 @@ class StreamThread:
         self._progress.end()
         self._ended = True
         self._on_change(self)
+
+    def _leave(self) -> None:
+        self._attempt(self._membership.close, "leaving the group failed")
 
     def _attempt(self, step: Callable[[], None], complaint: str) -> Exception | None:
         try:

@@ -100,6 +100,11 @@ class TaskSet:
         if clean:
             self._settle(tasks)
 
+    def drop(self) -> None:
+        """Have no tasks any more, without a farewell: the executor that they lived on is gone."""
+        self._in_service.withdraw(self._tasks, timeout=0.0)
+        self._tasks = {}
+
     # -- what the group says ----------------------------------------------------------------------------------------
 
     def follow(self, active: Collection[TaskId], standby: Collection[TaskId]) -> None:

@@ -31,6 +31,9 @@ class Process:
     def __init__(self, raised=None, reported=None, silent=None):
         self.raised, self.reported, self.silent = raised, reported, silent
 
+    def rehearse(self, legs, order, *, seconds):
+        self.rehearsed = order
+
     def run_batch(self, frame, order, *, description):
         if self.raised is not None:
             raise self.raised
@@ -43,6 +46,9 @@ class Process:
 
 
 class Plans:
+    def all_waves(self):
+        return self.waves((), ())
+
     def waves(self, subtopologies, topics):
         return [Wave(object(), {"leg": (0, frozenset({"orders"}))})]
 
@@ -81,6 +87,12 @@ def tasks():
 def run(process, transactions=None, work=None, retries=2):
     transactions = transactions or Transactions()
     return BatchRunner(process, transactions, "app", retries=retries).run(Plans(), work or tasks(), {}), transactions
+
+
+def test_a_rehearsal_has_no_task_in_any_slot():
+    process = Process()
+    BatchRunner(process, Transactions(), "app", retries=0).rehearse(Plans())
+    assert process.rehearsed.slots == ((), ())
 
 
 def test_a_batch_that_works_moves_positions_and_epochs():

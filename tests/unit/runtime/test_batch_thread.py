@@ -15,6 +15,7 @@ from sparkrelay.errors import (
 from sparkrelay.runtime.batch import BatchOutcome
 from sparkrelay.runtime.batch_thread import BatchThread
 from sparkrelay.runtime.in_service import InService
+from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.progress import ProgressLog
 from sparkrelay.runtime.task import Task, TaskState
 from sparkrelay.types import TaskId, TopicPartition
@@ -58,6 +59,12 @@ class Batches:
         self.ran = []
         self.outcomes = []
         self.gate = None
+        self.rehearsed = None
+
+    def rehearse(self, plans):
+        assert not self.ran
+        if self.rehearsed is not None:
+            raise self.rehearsed
 
     def run(self, plans, work, partitions):
         self.ran.append({id_: ranges for id_, (_, ranges) in work.items()})
@@ -120,6 +127,13 @@ def bench():
     if bench.batches.gate is not None:
         bench.batches.gate.set()
     bench.thread.stop()
+
+
+def test_what_could_not_be_rehearsed_runs_all_the_same(bench, wait_until):
+    bench.batches.rehearsed = JobFailed("no core for it")
+    bench.write(ONE, 3)
+    bench.start()
+    wait_until(lambda: bench.batches.ran, "no batch runs")
 
 
 def test_only_tasks_with_input_are_in_a_batch(bench, wait_until):

@@ -320,3 +320,19 @@ def test_the_end_breaks_off_a_look_at_a_silent_broker(replayer_of):
     replayer.release([TASK])
     replayer.stop()
     assert replayer.take_restored() == {}
+
+
+@pytest.mark.parametrize(("stale", "told"), [(60.0, 10), (-1.0, 5000)])
+def test_a_slice_that_took_long_is_measured_by_the_ends_after_it(replayer_of, wait_until, stale, told):
+    """A copy that waited for its first slice would else ask to take over what it is far behind of."""
+    process = Process()
+    process.may_end = threading.Semaphore(0)
+    ends = {CHANGELOG: 10}
+    replayer = replayer_of(process, lambda _: dict(ends), stale_seconds=stale)
+    replayer.assign([dataclasses.replace(restore(), opening=None, ends=None)])
+    assert process.slice_began.acquire(timeout=60)
+    ends[CHANGELOG] = 5000
+    process.may_end.release()
+    wait_until(replayer.progress, "the slice does not end")
+    assert replayer.progress()[TASK][1] == {CHANGELOG: told}
+    process.may_end.release(1000)

@@ -8,6 +8,7 @@ import pytest
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import ProducerFencedException, StoreOutOfStepException, StreamsException, WakeupException
 from sparkrelay.runtime.in_service import InService
+from sparkrelay.runtime.place import ExecutorLost
 from sparkrelay.runtime.progress import ProgressLog
 from sparkrelay.runtime.stream_thread import StreamThread
 from sparkrelay.runtime.task import Task
@@ -25,7 +26,7 @@ class Membership:
 
     def __init__(self):
         self.heartbeats = 7
-        self.at_poll = lambda: None
+        self.at_poll = self.at_close = lambda: None
         self.interrupted = threading.Event()
 
     def poll(self, timeout):
@@ -47,7 +48,7 @@ class Membership:
         pass
 
     def close(self):
-        pass
+        self.at_close()
 
 
 class Tasks:
@@ -58,11 +59,16 @@ class Tasks:
     def __init__(self):
         self.closed, self.opened = [], []
         self.unclosed = None
+        self.ended = []
 
     def start(self):
         pass
 
+    def drop(self):
+        self.ended.append("dropped")
+
     def close(self, *, clean, batches):
+        self.ended.append("closed")
         if self.unclosed is not None:
             raise self.unclosed
 
@@ -179,3 +185,11 @@ def test_who_is_past_serving_is_not_broken_off(bench, wait_until):
     wait_until(lambda: bench.thread.ended, "it does not end")
     bench.thread.stop()
     assert not bench.membership.interrupted.is_set()
+
+
+def test_who_lost_its_executor_leaves_before_its_batch_has_ended(bench, wait_until):
+    bench.failure = ExecutorLost("gone")
+    bench.membership.at_close = lambda: bench.tasks.ended.append("left")
+    bench.thread.start()
+    wait_until(lambda: bench.thread.ended, "it goes on")
+    assert bench.tasks.ended == ["dropped", "left", "closed", "left"]
