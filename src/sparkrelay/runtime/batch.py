@@ -71,7 +71,7 @@ class BatchOutcome:
 
 
 class BatchRunner:
-    """Runs micro-batches of one process. One stream thread owns it."""
+    """Runs micro-batches of one process. One batch thread owns it."""
 
     def __init__(self, process: Process, transactions: TransactionCoordinator, group_id: str, *, retries: int) -> None:
         self._process = process
@@ -89,6 +89,10 @@ class BatchRunner:
         order = BatchOrder(((),) * self._process.slots, {})
         for wave in plans.all_waves():
             self._process.rehearse(wave.frame, order, seconds=_LONGEST_REHEARSAL_SECONDS)
+
+    def cancel_rehearsal(self) -> None:
+        """Break a rehearsal off. May be called from any thread."""
+        self._process.cancel_rehearsal()
 
     def run(
         self, plans: Plans, work: Mapping[TaskId, tuple[Task, Ranges]], partitions: Mapping[str, int]

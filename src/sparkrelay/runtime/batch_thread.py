@@ -80,8 +80,9 @@ class BatchThread:
         self._thread.start()
 
     def ask_to_end(self) -> None:
-        """Let the thread end after its current micro-batch; a look for input is broken off."""
+        """Let the thread end after its current micro-batch; a look for input, or the rehearsal, is broken off."""
         self._in_service.end()
+        self._batches.cancel_rehearsal()
         self._topics.interrupt()
 
     def stop(self) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.runtime.cleaner import Cleaner
+from sparkrelay.runtime.process import CANCEL_AGAIN_SECONDS, MOST_CANCELS
 from sparkrelay.state.obsolete import ABANDONED_SECONDS
 
 if TYPE_CHECKING:
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["ExecutorCleaner"]
 
 log = logging.getLogger(__name__)
-
-#: A job that is to end is cancelled again after this: before it was submitted there was nothing to cancel.
-_CANCEL_AGAIN_SECONDS: Final = 0.5
-#: After so many tries to cancel it Spark is not going to.
-_MOST_CANCELS: Final = 60
 
 
 class ExecutorCleaner(Cleaner):
@@ -66,9 +62,9 @@ class ExecutorCleaner(Cleaner):
         look = self._look
         if look is None:
             return
-        for _ in range(_MOST_CANCELS):
+        for _ in range(MOST_CANCELS):
             if not look.is_alive():
                 return
             self._there.cancel_removal()
-            look.join(_CANCEL_AGAIN_SECONDS)
+            look.join(CANCEL_AGAIN_SECONDS)
         log.warning("Spark does not cancel the job that cleans up below %s", self._slot.parent)

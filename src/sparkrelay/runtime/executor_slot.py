@@ -11,8 +11,6 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from py4j.protocol import Py4JError
-
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.runtime.process import REPLAY_POOL, run_job
 from sparkrelay.runtime.schemas import REPORT_SCHEMA
@@ -41,6 +39,7 @@ log = logging.getLogger(__name__)
 _GROUP: Final = "sparkrelay-slot"
 #: Apart, so that cancelling it ends nothing else.
 _CLEANING: Final = "sparkrelay-cleaning"
+_RELEASING: Final = "sparkrelay-farewell-slot"
 
 
 class ExecutorSlot:
@@ -54,6 +53,8 @@ class ExecutorSlot:
         #: The executor's host, rack and tags.
         self.whereabouts = claimed.whereabouts
         self._removed: set[TaskId] = set()
+        #: Once a clean-up had no known outcome, and while one is under way: the tasks whose copies are there for sure.
+        self._sure: frozenset[TaskId] | None = None
 
     @classmethod
     def claim(cls, place: Place, state_dir: Path | str, application_id: str) -> Self:
@@ -80,8 +81,8 @@ class ExecutorSlot:
         return self.path / str(task)
 
     def holds(self, task: TaskId) -> bool:
-        """Tell whether a task has a directory there, as far as known: false once it was cleaned up."""
-        return task not in self._removed
+        """Tell whether a task has a directory there, as far as known: false once it may have been cleaned up."""
+        return task not in self._removed and (self._sure is None or task in self._sure)
 
     def require_in_place(self) -> None:
         """Nothing can be seen from here; the workers find out."""
@@ -99,8 +100,10 @@ class ExecutorSlot:
         """
         order = CleanOrder(str(self.path), kept, before, abandoned_before)
         what = f"cleaning up {self.path}"
+        before_it, self._sure = self._sure, kept
         paths = [Path(path) for path in _run(self._place, clean_slot, order, what, group=_CLEANING)]
         self._removed -= kept
+        self._sure = None if before_it is None else before_it | kept
         for path in paths:
             log.info(
                 "%s: %s is removed: not used there any more (state.cleanup.delay.ms)", self._place.description, path
@@ -112,18 +115,16 @@ class ExecutorSlot:
 
     def cancel_removal(self) -> None:
         """Have Spark end a :meth:`remove_obsolete` that is under way on another thread."""
-        try:
-            self._place.cancel(self._place.job_group(_CLEANING))
-        except (Py4JError, ConnectionError) as error:
-            log.debug("cancelling failed: %s", error)
+        self._place.cancel(self._place.job_group(_CLEANING))
 
     def release(self) -> None:
         """Give the slot back; its state stays. With the executor gone, its keeper does so by itself."""
-        if self._place.lost:
-            return
         order = ReleaseOrder(self._claimed.keeper, self._claimed.keeper_start)
         try:
-            _run(self._place, release_slot, order, f"releasing slot {self.path}")
+            # Ours may be closed although the executor lives, where a stop found a process that was being made.
+            place = self._place.renewed()
+            place.require_alive()
+            _run(place, release_slot, order, f"releasing slot {self.path}", group=_RELEASING)
         except SparkRelayError as error:
             log.info("slot %s is given back when its executor ends: %s", self.path, error)
 

@@ -44,7 +44,7 @@ class FollowUp:
 
         Args:
             standby: all of ours.
-            warming: tasks, anybody's, whose move waits for a copy that the leader holds to be cold.
+            warming: tasks that are to move here once our copy, which the leader holds to be cold, has caught up.
         """
         # The leader decided on what we told it; a copy that has caught up since must still ask. And the leader may hold
         # one to be cold that we held to be warm: the ends that it lists are newer, by whole batches of a busy owner.

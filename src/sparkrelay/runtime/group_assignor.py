@@ -242,7 +242,7 @@ class StreamsGroupAssignor:
             return self._failed(late, members)
         faults.reach("leader-before-answer")
         self.failure = result.failure
-        notice = self._notice(decoded, {task for tasks in result.warm_ups.values() for task in tasks})
+        notice = self._notice(decoded, result.warm_ups)
         self._left_to_do = _left_to_do(result)
         log.info("leads the rebalance (members: %d), because %s: %s", len(decoded), notice.why, summarise(result))
         for line in tell(result, decoded):
@@ -256,7 +256,7 @@ class StreamsGroupAssignor:
             answers[member_id] = MemberAssignment(partitions=tuple(member.partitions), user_data=data)
         return answers
 
-    def _notice(self, members: list[GroupMember], warming: Collection[TaskId]) -> Notice:
+    def _notice(self, members: list[GroupMember], warming: Mapping[ProcessId, Collection[TaskId]]) -> Notice:
         """Return what to tell of this rebalance, and remember who took part."""
         led: dict[str, frozenset[str]] = {}
         for member in members:

@@ -28,7 +28,8 @@ class InService:
         self._tasks: dict[TaskId, Task] = {}
         self._under_way: frozenset[TaskId] = frozenset()
         self._fallen_out: dict[TaskId, tuple[Task, Exception]] = {}
-        self._news = 0
+        #: How often there was news for the batch thread, now and when it last looked.
+        self._news = self._seen = 0
         self._ended = False
         self._paused = False
         #: Partition count of each topic that is written, as last seen by either thread.
@@ -118,6 +119,7 @@ class InService:
             if self._ended:
                 return []
             self._under_way = frozenset(self._tasks)
+            self._seen = self._news
             return list(self._tasks.values())
 
     def begin(self, ids: Collection[TaskId]) -> frozenset[TaskId]:
@@ -138,10 +140,9 @@ class InService:
             self._changed.notify_all()
 
     def rest(self, seconds: float) -> None:
-        """Wait, but no longer than until a task is put into service or the thread is to end."""
+        """Wait, but no longer than until a task is put into service (since the last look), or the thread is to end."""
         with self._changed:
-            before = self._news
-            self._changed.wait_for(lambda: self._ended or self._news != before, seconds)
+            self._changed.wait_for(lambda: self._ended or self._news != self._seen, seconds)
 
     def _tell(self) -> None:
         self._news += 1

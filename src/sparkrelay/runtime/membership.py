@@ -69,6 +69,7 @@ class Membership:
             on_info=self._on_info,
         )
         self._consumer = Consumer(settings, assignors=(self._assignor,), fetching=False)
+        self._process_id = process_id
         self._appointment = Appointment()
         self._follow_up = FollowUp(
             acceptable_lag=config.acceptable_recovery_lag, pause_s=config.follow_up_min_interval_ms / 1000
@@ -207,4 +208,4 @@ class Membership:
         active, standby = self._unfollowed
         self._tasks.follow(active, standby)
         self._unfollowed = None
-        self._follow_up.followed(standby, self._assignor.notice.warming)
+        self._follow_up.followed(standby, self._assignor.notice.warms(self._process_id))

@@ -57,6 +57,12 @@ class Place:
         place.executor, place._executors = executor, executors
         return place
 
+    def renewed(self) -> Place:
+        """Return the same place as if nobody had closed it; jobs there need names of their own."""
+        if self.executor is None or self._executors is None:
+            return Place(self._spark, slots=self.slots)
+        return Place.on(self._spark, self.executor, self._executors)
+
     @property
     def lost(self) -> bool:
         """True once the executor is known to be gone."""
@@ -100,8 +106,11 @@ class Place:
         return group
 
     def cancel(self, group: str) -> None:
-        """Have Spark end the jobs of a group that run now."""
-        self._context.cancelJobGroup(group)
+        """Have Spark end the jobs of a group that run now; with the session gone they have ended."""
+        try:
+            self._context.cancelJobGroup(group)
+        except (Py4JError, ConnectionError, AttributeError) as error:
+            log.debug("jobs of %s could not be cancelled: %s", group, error)
 
     def require(self) -> None:
         """Make sure that jobs can run here, without asking Spark.

@@ -31,7 +31,16 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.place import Place
     from sparkrelay.types import TaskId
 
-__all__ = ["BATCH_POOL", "CANCEL_AGAIN_SECONDS", "REPLAY_POOL", "JobFailed", "Process", "TaskFailed", "run_job"]
+__all__ = [
+    "BATCH_POOL",
+    "CANCEL_AGAIN_SECONDS",
+    "MOST_CANCELS",
+    "REPLAY_POOL",
+    "JobFailed",
+    "Process",
+    "TaskFailed",
+    "run_job",
+]
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +51,8 @@ REPLAY_POOL = "sparkrelay-replay"
 _TAGS_PROPERTY = "spark.job.tags"
 #: A job that is to end is cancelled again after this: before it was submitted there was nothing to cancel.
 CANCEL_AGAIN_SECONDS = 1.0
+#: After so many tries to cancel it Spark is not going to.
+MOST_CANCELS = 30
 
 
 class JobFailed(StreamsException):
@@ -112,11 +123,15 @@ class Process:
 
     def cancel_batch(self) -> None:
         """Have Spark end the micro-batch that runs, if one does; it fails with JobFailed on its own thread."""
-        self._cancel(self._batch_group)
+        self._place.cancel(self._batch_group)
+
+    def cancel_rehearsal(self) -> None:
+        """Have Spark end the rehearsal that runs, if one does."""
+        self._place.cancel(self._rehearsal_group)
 
     def cancel_replay(self) -> None:
         """Have Spark end the slice of replaying that runs, if one does; it fails with JobFailed on its own thread."""
-        self._cancel(self._replay_group)
+        self._place.cancel(self._replay_group)
 
     def require_session(self) -> None:
         """Make sure that Spark is there, and the process's executor, without asking.
@@ -127,12 +142,6 @@ class Process:
         """
         self._place.require()
 
-    def _cancel(self, group: str) -> None:
-        try:
-            self._place.cancel(group)
-        except (Py4JError, ConnectionError) as error:
-            log.debug("cancelling failed: %s", error)
-
     @contextlib.contextmanager
     def _cancelled_after(self, seconds: float, group: str) -> Iterator[None]:
         """Cancel a group's jobs again and again, from that time on until the block has ended."""
@@ -141,7 +150,7 @@ class Process:
         def watch() -> None:
             patience = seconds
             while not over.wait(patience):
-                self._cancel(group)
+                self._place.cancel(group)
                 patience = CANCEL_AGAIN_SECONDS
 
         watcher = threading.Thread(target=watch, name=f"{self._name}-patience", daemon=True)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from sparkrelay.types import ProcessId, TaskId
 
@@ -33,17 +33,25 @@ class Notice:
     Attributes:
         processes: the group's processes, by the beginnings of their ids, as thread names have them.
         why: what made the group rebalance, as far as the leader can tell.
-        warming: tasks whose move waits for a copy that the leader holds to be cold.
+        warming: process id -> the tasks that are to move there once its copy, which the
+            leader holds to be cold, has caught up.
     """
 
     processes: tuple[str, ...] = ()
     why: str = _UNKNOWN
-    warming: tuple[str, ...] = ()
+    warming: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, processes: Iterable[ProcessId], why: str, warming: Iterable[TaskId] = ()) -> Notice:
+    def of(
+        cls, processes: Iterable[ProcessId], why: str, warming: Mapping[ProcessId, Collection[TaskId]] | None = None
+    ) -> Notice:
         """Return the notice about a group of these processes."""
-        return cls(tuple(sorted({str(process)[:8] for process in processes})), why, tuple(map(str, sorted(warming))))
+        told = {str(process): tuple(map(str, sorted(tasks))) for process, tasks in (warming or {}).items() if tasks}
+        return cls(tuple(sorted({str(process)[:8] for process in processes})), why, told)
+
+    def warms(self, process: ProcessId) -> tuple[str, ...]:
+        """Return the tasks that wait for this process's copies."""
+        return self.warming.get(str(process), ())
 
     def encode(self) -> bytes:
         """Return it as bytes."""
@@ -54,7 +62,7 @@ class Notice:
         """Read it; what another release wrote and nobody here can read is an empty notice."""
         try:
             told = json.loads(data)
-            warming = tuple(map(str, told.get("warming", ())))
+            warming = {str(name): tuple(map(str, tasks)) for name, tasks in told.get("warming", {}).items()}
             return cls(tuple(map(str, told["processes"])), str(told["why"]), warming)
         except (ValueError, KeyError, TypeError, AttributeError):
             return cls()

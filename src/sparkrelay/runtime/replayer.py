@@ -23,7 +23,7 @@ from sparkrelay.errors import (
     WakeupException,
 )
 from sparkrelay.runtime.orders import ReplayOrder, ReplayRound, StoreReplay
-from sparkrelay.runtime.process import CANCEL_AGAIN_SECONDS, JobFailed
+from sparkrelay.runtime.process import CANCEL_AGAIN_SECONDS, MOST_CANCELS, JobFailed
 from sparkrelay.runtime.replay_progress import ReplayProgress, describe_slice
 from sparkrelay.runtime.task import share_out
 
@@ -49,8 +49,6 @@ _REBUILDS = 3
 #: A slice takes a moment, once it has a core; whom it keeps from leaving for longer cancels it.
 _PATIENCE_SECONDS = 5.0
 _STALE_SECONDS = 1.0
-#: After so many tries to cancel it Spark is not going to.
-_MOST_CANCELS = 30
 
 
 @dataclass(slots=True)
@@ -167,8 +165,9 @@ class Replayer:
         with self._wake:
             self._stopping = True
             self._wake.notify_all()
-            self._leave(self._touched)
         self._interrupt()
+        with self._wake:
+            self._leave(self._touched)
         self._thread.join()
 
     def assign(self, works: list[ReplayWork]) -> None:
@@ -203,7 +202,7 @@ class Replayer:
         if self._wake.wait_for(lambda: not self._touched.intersection(tasks), self._patience_seconds):
             return
         log.info("a slice of replaying has not ended within %g s and is cancelled", self._patience_seconds)
-        for _ in range(_MOST_CANCELS):
+        for _ in range(MOST_CANCELS):
             self._cancelled = True
             # Under the lock: the next slice cannot begin meanwhile.
             self._process.cancel_replay()
@@ -256,6 +255,8 @@ class Replayer:
                 return True
             # Somebody waits for the tasks that open; standbys can wait.
             works = [work for work in known if work.ends is not None] or known
+            # Setting a copy aside asks for no opening. So nothing may hold it up that a late worker could wait for.
+            works = [work for work in works if work.wipe] or works
         pause = 0.0
         try:
             if not self._slice(works):
@@ -322,12 +323,7 @@ class Replayer:
                 return False
             self._touched = frozenset(work.task for work in works)
             self._cancelled = False
-        try:
-            return self._replay_slice(works, orders, weights, ends)
-        finally:
-            with self._wake:
-                self._touched = frozenset()
-                self._wake.notify_all()
+        return self._replay_slice(works, orders, weights, ends)
 
     def _replay_slice(
         self,
@@ -342,10 +338,19 @@ class Replayer:
         round_ = ReplayRound(tuple(tuple(orders[task] for task in share) for share in shares))
         before = [work.progress(ends) for work in works]
         began = time.monotonic()
-        reports = self._process.replay(round_, description=describe_slice(before))
+        try:
+            reports = self._process.replay(round_, description=describe_slice(before))
+        finally:
+            with self._wake:
+                self._touched = frozenset()
+                self._wake.notify_all()
         if ends and time.monotonic() - began > self._stale_seconds:
-            # A slice that waited for a core, or for Python workers: its copies would seem warmer than they are.
-            ends = self._list_ends(list(ends))
+            # It waited for a core, or for Python workers: by the ends from before, copies would seem too warm.
+            try:
+                ends = self._list_ends(list(ends))
+            except KafkaException as error:
+                if not error.retriable:
+                    raise
         ordered = {work.task: work for work in works}
         with self._wake:
             for report in reports:

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from sparkrelay.errors import KafkaException, ProducerFencedException, StreamsException, WakeupException
+from sparkrelay.errors import KafkaException, StreamsException, WakeupException
 from sparkrelay.runtime.place import ExecutorLost
 from sparkrelay.runtime.uncaught import StreamThreadExceptionResponse
 
@@ -227,7 +227,8 @@ class StreamThread:
         fenced = False
         for task, reason in self._in_service.take_fallen_out():
             self.tasks.reopen(task, reason)
-            fenced = fenced or isinstance(reason, ProducerFencedException)
+            # Also where the broker was silent: who slept may have been fenced meanwhile.
+            fenced = fenced or isinstance(reason, KafkaException)
         if fenced:
             self._awaited_heartbeats = self._membership.heartbeats + _HEARTBEATS_AFTER_FENCE
         return fenced

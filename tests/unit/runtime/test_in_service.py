@@ -82,6 +82,16 @@ def test_a_rest_ends_when_there_is_something_to_do(service):
             resting.join(0.01)
 
 
+def test_a_task_put_in_since_the_look_is_seen_before_a_rest(service):
+    service.look()
+    service.put([task(TaskId(7, 7))])
+    service.done({})
+    began = time.monotonic()
+    service.rest(600.0)
+    assert time.monotonic() - began < 300
+    assert TaskId(7, 7) in {one.id for one in service.look()}
+
+
 def test_the_end_wakes_who_waits_for_tasks():
     service, found = InService(), []
     looking = threading.Thread(target=lambda: found.append(service.look()))

@@ -101,8 +101,10 @@ def test_a_notice_travels():
     notice = Notice.of(ids, "a joined")
     assert notice == Notice(("aaaaaaaa", "bbbbbbbb"), "a joined")
     assert Notice.decode(notice.encode()) == notice
-    warming = Notice.of(ids, "a joined", [TaskId(1, 0), TaskId(0, 10), TaskId(0, 9)])
-    assert warming.warming == ("0_9", "0_10", "1_0")
+    one, other = ids[0], ids[-1]
+    warming = Notice.of(ids, "a joined", {one: [TaskId(1, 0), TaskId(0, 10), TaskId(0, 9)], other: []})
+    assert warming.warms(one) == ("0_9", "0_10", "1_0")
+    assert warming.warms(other) == ()
     assert Notice.decode(warming.encode()) == warming
     # What an older release tells has none.
     assert Notice.decode(b'{"processes": ["aaaaaaaa"], "why": "a joined"}') == Notice(("aaaaaaaa",), "a joined")

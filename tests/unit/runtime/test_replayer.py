@@ -336,3 +336,50 @@ def test_a_slice_that_took_long_is_measured_by_the_ends_after_it(replayer_of, wa
     wait_until(replayer.progress, "the slice does not end")
     assert replayer.progress()[TASK][1] == {CHANGELOG: told}
     process.may_end.release(1000)
+
+
+def test_the_look_after_a_long_slice_holds_nobody_up(replayer_of, wait_until):
+    """The broker went away meanwhile: the slice has ended, whoever leaves or stops need not wait for the answer."""
+    process = Process()
+    process.may_end = threading.Semaphore(0)
+    asked, interrupted = threading.Semaphore(0), threading.Event()
+
+    def list_ends(partitions):
+        if not process.orders:
+            return dict.fromkeys(partitions, 10)
+        asked.release()
+        assert interrupted.wait(60)
+        raise WakeupException("we stop")
+
+    replayer = replayer_of(process, list_ends, stale_seconds=-1.0, interrupt=interrupted.set)
+    replayer.assign([dataclasses.replace(restore(), opening=None, ends=None)])
+    process.may_end.release()
+    assert asked.acquire(timeout=60)
+    replayer.release([TASK])
+    replayer.stop()
+    assert process.cancelled == 0
+
+
+def test_ends_that_cannot_be_listed_again_cost_no_slice(replayer_of, wait_until):
+    process = Process()
+
+    def list_ends(partitions):
+        if len(process.orders) == 1:
+            raise DisconnectException("gone for a moment")
+        return dict.fromkeys(partitions, 10)
+
+    replayer = replayer_of(process, list_ends, stale_seconds=-1.0)
+    replayer.assign([dataclasses.replace(restore(), opening=None, ends=None)])
+    wait_until(replayer.progress, "what the slice did is lost")
+
+
+def test_a_copy_is_set_aside_in_a_slice_without_others(replayer_of, wait_until):
+    """Others' records may keep a worker waiting; coming back late, it would set the new copy aside."""
+    process = Process()
+    replayer = replayer_of(process)
+    other = dataclasses.replace(restore(), task=OTHER, wipe=True)
+    replayer.assign([restore(), other])
+    restored(replayer, wait_until)
+    assert [[order.task for order in orders] for orders in process.orders if any(order.wipe for order in orders)] == [
+        [OTHER]
+    ]

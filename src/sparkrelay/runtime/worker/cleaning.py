@@ -46,9 +46,10 @@ def clean_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     slot = Path(order.slot)
     removed = []
     try:
-        for path in obsolete(slot, order.kept, order.before):
-            remove_state(path)
-            removed.append(path)
+        # Looked at anew each time: whoever cancelled this job may have opened a copy since.
+        while found := obsolete(slot, order.kept, order.before):
+            remove_state(found[0])
+            removed.append(found[0])
         removed += clear_abandoned(slot, order.abandoned_before)
     except SparkRelayError as error:
         raise WorkerFailure(error) from error

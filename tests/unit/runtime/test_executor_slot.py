@@ -1,0 +1,60 @@
+"""What the driver knows of a slot on another host."""
+
+import pytest
+
+from sparkrelay.runtime import executor_slot
+from sparkrelay.runtime.executor_slot import ExecutorSlot
+from sparkrelay.runtime.process import JobFailed
+from sparkrelay.runtime.whereabouts import Whereabouts
+from sparkrelay.runtime.worker.slot_keeper import ClaimedSlot
+from sparkrelay.types import ProcessId, TaskId
+
+KEPT, GONE, OTHER = (TaskId(0, number) for number in range(3))
+
+
+class Place:
+    description = "executor 1 on node"
+
+
+@pytest.fixture
+def slot():
+    claimed = ClaimedSlot(
+        path="/state/app/0",
+        number=0,
+        process_id=ProcessId.parse("aaaaaaaa-0000-0000-0000-000000000000"),
+        whereabouts=Whereabouts("node"),
+        tasks=(KEPT, GONE, OTHER),
+        keeper=1,
+        keeper_start="1",
+    )
+    return ExecutorSlot(Place(), claimed)
+
+
+def clean(slot, monkeypatch, answer, kept=(KEPT,)):
+    def run(*_, **__):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(executor_slot, "_run", run)
+    return slot.remove_obsolete(frozenset(kept), 1000.0, 1000.0)
+
+
+def held(slot):
+    return [task for task in (KEPT, GONE, OTHER) if slot.holds(task)]
+
+
+def test_what_was_cleaned_up_is_not_held_any_more(slot, monkeypatch):
+    clean(slot, monkeypatch, ["/state/app/0/0_1"])
+    assert held(slot) == [KEPT, OTHER]
+
+
+def test_after_a_clean_up_that_was_broken_off_only_what_stays_for_sure_is_held(slot, monkeypatch):
+    with pytest.raises(JobFailed):
+        clean(slot, monkeypatch, JobFailed("cancelled"))
+    assert held(slot) == [KEPT]
+    # It may have removed some: what the next one does not find is not there for that.
+    clean(slot, monkeypatch, [])
+    assert held(slot) == [KEPT]
+    clean(slot, monkeypatch, [], kept={KEPT, OTHER})
+    assert held(slot) == [KEPT, OTHER]
