@@ -89,7 +89,7 @@ def claim_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         raise WorkerFailure(error) from error
     with keep:
         yield _row(claimed)
-        # Asked for the next row: this one is on its way to Spark. A job that ends before ends the keeper, too, or nobody
+        # Asked for the next row: this one is on its way to Spark. A job that ends before ends the keeper, or nobody
         # would ever give its slot back while the executor lives.
         keep.write(b"k")
 
