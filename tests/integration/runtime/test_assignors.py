@@ -9,6 +9,8 @@ from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.assignment import HighAvailabilityTaskAssignor, KafkaStreamsAssignment, TaskAssignment
 from sparkrelay.errors import StreamsException, TaskAssignmentException
 
+from .conftest import active
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 PARTITIONS = 4
@@ -141,27 +143,18 @@ def test_an_assignor_that_never_answers_is_not_waited_for(start, scripted, wait_
         assert "OfThisTest did not answer within 3 s" in str(heard)
 
 
-def running(streams):
-    return {
-        task.task_id
-        for thread in streams.metadata_for_local_threads()
-        for task in thread.active_tasks
-        if task.state == "running"
-    }
-
-
 def test_an_assignor_that_is_not_ready_keeps_the_assignment_and_is_asked_again_at_once(
     start, scripted, wait_until, topics, produce, wait_for_table
 ):
     assignor = scripted()
     everything = {f"0_{n}" for n in range(PARTITIONS)}
     first = start("first", assignor)
-    wait_until(lambda: running(first) == everything, "the first instance does not run")
+    wait_until(lambda: active(first) == everything, "the first instance does not run")
     calls = len(assignor.seen)
     assignor.script = [None] * calls + [raising(TaskAssignmentException("not ready"))] * 2
     second = start("second", assignor)
     wait_until(
-        lambda: len(running(first)) == len(running(second)) == 2 and running(first) | running(second) == everything,
+        lambda: len(active(first)) == len(active(second)) == 2 and active(first) | active(second) == everything,
         "the two do not share the tasks",
     )
     # Both times it was not ready, nobody lost a task: the next time all are where they were.
@@ -176,6 +169,6 @@ def test_an_assignor_that_is_not_ready_keeps_the_assignment_and_is_asked_again_a
 def test_a_group_whose_assignor_was_not_ready_at_first_works(start, scripted, wait_until):
     assignor = scripted(*[raising(TaskAssignmentException("not ready"))] * 2)
     streams = start("one", assignor)
-    wait_until(lambda: len(running(streams)) == PARTITIONS, "the instance does not run")
+    wait_until(lambda: len(active(streams)) == PARTITIONS, "the instance does not run")
     assert len(assignor.seen) >= 3
     assert streams.heard == []
