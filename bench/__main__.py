@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
-import signal
 import sys
-import time
-from pathlib import Path
 from typing import Any
 
 from bench.children import BenchError
 from bench.drain import drain
+from bench.journal import Journal
 from bench.latency import latency
-from bench.machine import facts
 from bench.steady import steady
 from bench.streams_instance import classpath
 from bench.systems import STREAMS, SYSTEMS
@@ -41,26 +37,16 @@ def main() -> int:
         parser.error(f"unknown part {min(unknown)!r}; use {', '.join(_PARTS)}")
     if "steady" in options.parts and options.only and SYSTEMS[options.only[0]] is STREAMS:
         parser.error("steady measures what runs on Spark: --only relay or --only structured")
-    # So that instances and folders are cleared away then, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: stopped by SIGTERM"))
-    lines: list[dict[str, Any]] = []
-
-    def tell(line: dict[str, Any]) -> None:
-        lines.append(line)
-        print(json.dumps(line), flush=True)
-
-    machine = facts()
-    tell({"bench": "machine", "at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), **machine})
-    if machine["load_average"] > _BUSY * machine["cores"]:
-        print(f"load average {machine['load_average']}: others are at work here, figures will be low", file=sys.stderr)
-    try:
-        results = _run(options, tell)
-    except BenchError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    finally:
-        if options.json:
-            Path(options.json).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with Journal(options.json) as journal:
+        machine = journal.machine
+        if machine["load_average"] > _BUSY * machine["cores"]:
+            others = f"load average {machine['load_average']}: others are at work here, figures will be low"
+            print(others, file=sys.stderr)
+        try:
+            results = _run(options, journal.tell)
+        except BenchError as error:
+            print(f"bench: {error}", file=sys.stderr)
+            return 1
     print()
     print(tables(machine, results))
     return 0

@@ -6,8 +6,6 @@ Figures as JSON lines, a table at the end. ``docs/benchmarks.md`` says what each
 from __future__ import annotations
 
 import argparse
-import json
-import signal
 import sys
 import time
 from pathlib import Path
@@ -17,7 +15,7 @@ from bench.availability_parts import SCENARIOS
 from bench.availability_tables import availability_table
 from bench.children import BenchError
 from bench.group import Scale
-from bench.machine import facts
+from bench.journal import Journal
 from bench.streams_instance import classpath
 from bench.systems import SYSTEMS
 from sparkrelay.devkafka import DevKafka
@@ -38,30 +36,17 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.scenarios) - set(SCENARIOS):
         parser.error(f"unknown scenario {min(unknown)!r}; use {', '.join(SCENARIOS)}")
-    # So that instances and folders are cleared away then, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: stopped by SIGTERM"))
     if options.logs:
         options.logs.mkdir(parents=True, exist_ok=True)
     scale = Scale(keys=options.keys or (_FEW_KEYS if options.quick else _KEYS), logs=options.logs)
-    lines: list[dict[str, Any]] = []
-
-    def tell(line: dict[str, Any]) -> None:
-        lines.append(line)
-        print(json.dumps(line), flush=True)
-
-    machine = facts()
-    tell({"bench": "machine", "at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), **machine})
-    if not options.only or "streams" in options.only:
-        classpath()  # fetched and compiled now, not while it is measured
     failed = False
-    try:
+    with Journal(options.json) as journal:
+        if not options.only or "streams" in options.only:
+            classpath()  # fetched and compiled now, not while it is measured
         for name in options.scenarios or SCENARIOS:
-            failed = _run(name, options, scale, tell) or failed
-    finally:
-        if options.json:
-            Path(options.json).write_text("".join(json.dumps(line) + "\n" for line in lines))
+            failed = _run(name, options, scale, journal.tell) or failed
     print()
-    print(availability_table(machine, [line for line in lines if line["bench"] == "availability"]))
+    print(availability_table(journal.machine, [line for line in journal.lines if line["bench"] == "availability"]))
     return 1 if failed else 0
 
 

@@ -10,19 +10,15 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import importlib.util
-import json
-import signal
 import sys
-import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.children import BenchError
 from bench.consumer_parts import crowd, drain, latency, rebalance
 from bench.consumer_readers import PYTHON_READERS
 from bench.consumer_tables import consumer_tables
-from bench.machine import facts
+from bench.journal import Journal
 from sparkrelay.devkafka import DevKafka
 
 if TYPE_CHECKING:
@@ -81,25 +77,15 @@ def main() -> int:
         scale.members,
         scale.callback_s,
     )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: stopped by SIGTERM"))
-    lines: list[dict[str, Any]] = []
-
-    def tell(line: dict[str, Any]) -> None:
-        lines.append(line)
-        print(json.dumps(line), flush=True)
-
-    machine = {**facts(), **{name: importlib.metadata.version(name) for name in chosen if name in _DISTRIBUTIONS}}
-    tell({"bench": "machine", "at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), **machine})
-    try:
-        results = run(options.parts or _PARTS, chosen, scale, tell)
-    except BenchError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    finally:
-        if options.json:
-            Path(options.json).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    versions = {name: importlib.metadata.version(name) for name in chosen if name in _DISTRIBUTIONS}
+    with Journal(options.json, versions) as journal:
+        try:
+            results = run(options.parts or _PARTS, chosen, scale, journal.tell)
+        except BenchError as error:
+            print(f"bench: {error}", file=sys.stderr)
+            return 1
     print()
-    print(consumer_tables(machine, results))
+    print(consumer_tables(journal.machine, results))
     return 0
 
 
