@@ -109,7 +109,11 @@ def create_topic(
     from sparkrelay.devkafka import topics  # noqa: PLC0415
 
     made = topics.create_topic(bootstrap_servers, name, partitions=partitions, exist_ok=True)
-    print(f"{name}: {f'made, partitions: {partitions}' if made else 'was there already'}")
+    if made:
+        print(f"{name}: made, partitions: {partitions}")
+    else:
+        there = len(topics.describe_topic(bootstrap_servers, name).partitions)
+        print(f"{name}: was there already, partitions: {there}")
     return 0
 
 

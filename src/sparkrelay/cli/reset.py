@@ -85,7 +85,8 @@ def lines(order: ResetOrder, plan: ResetPlan) -> Iterator[str]:
     if not plan.offsets:
         yield "  no offsets to set: auto.offset.reset decides where it starts (or name source topics by --topics)"
     for topic in plan.internal_topics:
-        yield f"  topic {topic}: deleted"
+        doubt = plan.doubtful.get(topic)
+        yield f"  topic {topic}: " + ("deleted" if doubt is None else f"not clear whose ({doubt})")
     for directory in plan.directories:
         yield f"  {directory}: removed"
     if order.state_dir is None:

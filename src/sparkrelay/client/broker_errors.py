@@ -242,7 +242,8 @@ def is_retriable(code: int) -> bool:
 #: What the code alone does not tell.
 _REMEDIES: Final[Mapping[int, str]] = {
     ErrorCode.INVALID_SESSION_TIMEOUT: (
-        "session.timeout.ms is not between the broker's group.min.session.timeout.ms and group.max.session.timeout.ms"
+        "session.timeout.ms is not between the broker's group.min.session.timeout.ms (default 6000) and "
+        "group.max.session.timeout.ms (default 1800000): choose another, or change the broker's"
     ),
     ErrorCode.INVALID_TIMESTAMP: (
         "a timestamp, such as a row's event time, is further from the broker's clock than the topic's "
@@ -250,7 +251,12 @@ _REMEDIES: Final[Mapping[int, str]] = {
         "raise it, or filter such rows out before to()"
     ),
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
-        "transaction.timeout.ms is larger than the broker's transaction.max.timeout.ms"
+        "transaction.timeout.ms is larger than the broker's transaction.max.timeout.ms (default 900000): lower it, or "
+        "raise the broker's"
+    ),
+    ErrorCode.INVALID_REPLICATION_FACTOR: (
+        "a topic has at most as many replicas as there are brokers: lower replication.factor, or set it to -1 for the "
+        "broker's default"
     ),
     ErrorCode.INVALID_GROUP_ID: "group.id must be 1 to 32767 bytes, and the group be of the kind that is asked for",
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error
+from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error, is_retriable
 from sparkrelay.client.flows import Backoff, run_flow
 from sparkrelay.client.messages import DeleteRecordsRequest, ListOffsetsRequest
 from sparkrelay.errors import KafkaException, TimeoutException, UnknownTopicException
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.flows import Flow
     from sparkrelay.client.kafka_client import KafkaClient
+    from sparkrelay.client.metadata import Metadata
 
 __all__ = ["DeleteRecordsCall", "LeaderCall", "ListOffsetsCall", "per_leader"]
 
@@ -110,6 +111,7 @@ def per_leader(
 
     Raises:
         UnknownTopicException: a partition did not exist during all of ``timeout`` seconds.
+        TimeoutException: a partition had no leader, or no broker answered.
         KafkaException: the first answer that repeating does not change.
     """
     results: dict[TopicPartition, int] = {}
@@ -139,16 +141,23 @@ def _flow(
 ) -> Flow[None]:
     backoff = Backoff(client.config)
     timeout_ms = client.config.request_timeout_ms
+    #: True once a broker has answered this call: what was known before may be from when the brokers came up or went.
+    heard = False
     while left := [tp for tp in values if tp not in results]:
         by_leader: dict[int, dict[str, dict[int, int]]] = {}
         error: KafkaException | None = None
+        leaderless: list[TopicPartition] = []
         stale = False
         missing.clear()
         for tp in left:
             leader = client.metadata.leader(tp)
             if leader is None:
-                missing.append(tp)
+                leaderless.append(tp)
                 stale = True
+                if heard:
+                    _require_permission(client.metadata, tp, call.describe(tp, values[tp]))
+                    if _is_absent(client.metadata, tp):
+                        missing.append(tp)
             else:
                 by_leader.setdefault(leader, {}).setdefault(tp.topic, {})[tp.partition] = values[tp]
         responses = [
@@ -174,8 +183,25 @@ def _flow(
                 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     missing.append(tp)
         if stale:
-            yield client.request_metadata({tp.topic for tp in left})
+            told = client.request_metadata({tp.topic for tp in left})
+            yield told
+            heard = heard or told.error is None
             if error is None and all(client.metadata.leader(tp) is not None for tp in left):
                 continue  # their leaders just had not been asked for
         if len(results) < len(values):
-            yield backoff.next(error or broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{left[0]} has no leader"))
+            none = leaderless[0] if leaderless else left[0]
+            yield backoff.next(error or broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{none} has no leader"))
+
+
+def _require_permission(metadata: Metadata, tp: TopicPartition, what: str) -> None:
+    """Raise what a broker says of a topic if asking again does not change it: that we may not see it, say."""
+    code = metadata.topic_error(tp.topic)
+    if code and not is_retriable(code):
+        raise broker_error(code, what)
+
+
+def _is_absent(metadata: Metadata, tp: TopicPartition) -> bool:
+    """Return whether a broker has said that there is no such partition: not so while it only lacks a leader."""
+    if metadata.topic(tp.topic) is None:
+        return metadata.topic_error(tp.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return metadata.partition(tp) is None

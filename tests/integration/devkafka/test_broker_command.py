@@ -54,7 +54,7 @@ def test_start_leaves_it_running_until_stop(broker_command):
 
     made = broker_command("create-topic", "flights", "--partitions", "3")
     assert (made.returncode, made.stdout) == (0, "flights: made, partitions: 3\n"), made.stderr
-    assert broker_command("create-topic", "flights").stdout == "flights: was there already\n"
+    assert broker_command("create-topic", "flights").stdout == "flights: was there already, partitions: 3\n"
     assert describe_topic(address, "flights").partitions == (0, 1, 2)
     none = broker_command("create-topic", "flights", "--partitions", "0")
     assert none.returncode == 1

@@ -20,7 +20,11 @@ def made(monkeypatch):
         calls.append((bootstrap_servers, name, partitions, exist_ok))
         return name != "old"
 
+    def describe_topic(bootstrap_servers, name):
+        return topics.TopicDescription(name, None, (0, 1, 2), {})
+
     monkeypatch.setattr(topics, "create_topic", create_topic)
+    monkeypatch.setattr(topics, "describe_topic", describe_topic)
     return calls
 
 
@@ -33,7 +37,7 @@ def test_a_topic_on_a_given_broker(made, capsys, option):
 
 def test_a_topic_that_is_there_stays(made, capsys):
     assert command_line.run(["broker", "create-topic", "old", "--bootstrap-servers", "kafka:9092"]) == 0
-    assert capsys.readouterr().out == "old: was there already\n"
+    assert capsys.readouterr().out == "old: was there already, partitions: 3\n"
 
 
 def test_without_a_broker_the_remedies_are_named(made, capsys):

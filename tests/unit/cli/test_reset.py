@@ -46,6 +46,15 @@ def test_what_would_be_done_line_by_line():
     ]
 
 
+def test_a_topic_that_may_be_another_applications_is_not_said_to_go():
+    doubtful = {"app-eu-users-changelog": "or of an application app-eu"}
+    topics = ("app-eu-users-changelog", "app-users-changelog")
+    plan = ResetPlan(**PLAN | {"internal_topics": topics, "doubtful": doubtful})
+    told = list(lines(ResetOrder(application_id="app"), plan))
+    assert "  topic app-eu-users-changelog: not clear whose (or of an application app-eu)" in told
+    assert "  topic app-users-changelog: deleted" in told
+
+
 def test_what_a_reader_may_miss_is_said():
     told = list(lines(ResetOrder(application_id="app"), ResetPlan(**PLAN | {"begun": True})))
     assert "an earlier reset was interrupted" in told[1]

@@ -72,6 +72,9 @@ def test_a_code_without_a_class_of_its_own_keeps_code_and_name():
         (111, "group.instance.id"),
         (112, "group.remote.assignor"),
         (81, "group.max.size"),
+        (26, "session.timeout.ms"),
+        (38, "lower replication.factor, or set it to -1"),
+        (50, "lower it, or raise the broker's"),
     ],
 )
 def test_codes_that_a_setting_causes_name_it(code, setting):
