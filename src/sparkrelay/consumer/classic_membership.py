@@ -239,6 +239,11 @@ class ClassicMembership:
         """See ``Membership``."""
         return self._settings.heartbeat_interval
 
+    @property
+    def awaits_another(self) -> bool:
+        """See ``Membership``: what others give up in one rebalance, we are given in the next (KIP-429)."""
+        return self._settings.cooperative and self.state is State.STABLE
+
     def heartbeat(self) -> Any:
         """See ``Membership``."""
         return HeartbeatRequest(

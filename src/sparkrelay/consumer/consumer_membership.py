@@ -275,6 +275,11 @@ class ConsumerMembership:
         return self.state in {State.JOINING, State.ACKNOWLEDGING} or self._writer.differs(self._topics, self._pattern)
 
     @property
+    def awaits_another(self) -> bool:
+        """See ``Membership``: the coordinator says how often it wants to hear of us."""
+        return False
+
+    @property
     def life(self) -> int:
         """See ``Membership``."""
         return self._life

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.topic_metadata import TopicMetadataManager
     from sparkrelay.errors import KafkaException
 
-__all__ = ["GROUP_LANE", "CoordinatorManager"]
+__all__ = ["GROUP_LANE", "NOT_COORDINATING", "CoordinatorManager"]
 
 #: Heartbeats and commits; they must never wait behind a JoinGroup, which the broker holds back.
 GROUP_LANE: Final = "group"
 _MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+#: What a broker answers that does not coordinate the group, or not yet: nobody has heard what was said to it.
+NOT_COORDINATING: Final = _MOVED | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 _log = logging.getLogger(__name__)
 
 

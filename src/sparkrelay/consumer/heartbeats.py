@@ -7,10 +7,10 @@ member that does not poll for ``max.poll.interval.ms`` is taken care of by the m
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
-from sparkrelay.consumer.coordinator import GROUP_LANE
+from sparkrelay.consumer.coordinator import GROUP_LANE, NOT_COORDINATING
 from sparkrelay.consumer.requests import NOTHING, PollResult, RequestState, Unsent
 
 if TYPE_CHECKING:
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from sparkrelay.errors import KafkaException
 
 __all__ = ["HeartbeatManager"]
+
+#: Of a partition that moves nobody takes records until its next owner has heard of the second rebalance; so heartbeats
+#: are quick for so long after the first.
+_AWAITING_SECONDS: Final = 3.0
+_AWAITING_INTERVAL: Final = 0.1
 
 
 class HeartbeatManager:
@@ -48,6 +53,7 @@ class HeartbeatManager:
         self._sent_at = -math.inf
         self._sent_to = -1
         self._life: int | None = None
+        self._awaiting_since: float | None = None
 
     def poll(self, now: float) -> PollResult:
         """Return a heartbeat if one is due."""
@@ -55,8 +61,11 @@ class HeartbeatManager:
         if not membership.beats:
             return NOTHING
         if membership.life != self._life:
-            self._life = membership.life
+            self._life, self._awaiting_since = membership.life, None
             self._due = now + membership.heartbeat_interval
+        if self._awaiting_since is None and membership.awaits_another:
+            self._awaiting_since = now
+            self._due = min(self._due, now + _AWAITING_INTERVAL)
         node = self._coordinator.need()
         if self._state.in_flight:
             if (left := self._sent_at + self._session_timeout - now) > 0:
@@ -73,19 +82,27 @@ class HeartbeatManager:
             return PollResult(wait=wait)
         self._state.sent()
         self._sent_at, self._sent_to = now, node
-        self._due = now + membership.heartbeat_interval
+        interval = self._interval(now)
+        self._due = now + interval
         life = membership.life
 
         def handle(message: Any, error: KafkaException | None, now: float) -> None:
             self._answered(life, message, error, now)
 
-        return PollResult((Unsent(membership.heartbeat(), handle, node, GROUP_LANE),), membership.heartbeat_interval)
+        return PollResult((Unsent(membership.heartbeat(), handle, node, GROUP_LANE),), interval)
+
+    def _interval(self, now: float) -> float:
+        interval = self._membership.heartbeat_interval
+        since = self._awaiting_since
+        quick = since is not None and now - since < _AWAITING_SECONDS
+        return min(interval, _AWAITING_INTERVAL) if quick else interval
 
     def _answered(self, life: int, message: Any, error: KafkaException | None, now: float) -> None:
         code = 0 if message is None else message.error_code
         if error is not None:
             self._coordinator.lost(error)
-        elif self._coordinator.moved(code) or code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        elif code in NOT_COORDINATING:
+            self._coordinator.moved(code)
             error = broker_error(code, "heartbeat")
         if error is not None:
             self._state.failed(now)
@@ -100,4 +117,4 @@ class HeartbeatManager:
             self._state.succeeded()
         if life == self._membership.life:
             self._membership.heartbeat_answered(message)
-            self._due = min(self._due, now + self._membership.heartbeat_interval)
+            self._due = min(self._due, now + self._interval(now))

@@ -95,6 +95,10 @@ class Membership(Protocol):
     def heartbeat_interval(self) -> float:
         """Seconds between heartbeats."""
 
+    @property
+    def awaits_another(self) -> bool:
+        """Whether a rebalance is over that is often followed by another, which only a heartbeat tells of."""
+
     def heartbeat(self) -> Any:
         """Return the heartbeat to send now; at most one is under way."""
 

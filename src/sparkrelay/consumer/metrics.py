@@ -11,6 +11,8 @@ import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkrelay.consumer.coordinator import NOT_COORDINATING
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -163,7 +165,8 @@ class ConsumerMetrics:
         self._fetch_throttle.add(message.throttle_time_ms, now)
 
     def _beaten(self, message: Any, took: float, now: float) -> None:
-        del message
+        if message.error_code in NOT_COORDINATING:
+            return
         self._heartbeats.add(took, now)
         self._beat_at = now
 

@@ -158,6 +158,7 @@ class Placed:
 
     def __init__(self):
         self.beats, self.hurried, self.life, self.heartbeat_interval = True, False, 5, 3.0
+        self.awaits_another = False
         self.codes, self.errors = [], []
 
     def heartbeat(self):
@@ -186,6 +187,25 @@ def test_heartbeats_come_each_interval_one_at_a_time(beating):
     request = beating.driver.answer("Heartbeat", HeartbeatResponse(error_code=0))
     assert (request.generation_id, request.member_id) == (5, "m")
     assert beating.driver.poll() == ["Heartbeat"]
+
+
+def test_heartbeats_are_quick_once_a_rebalance_is_over_that_another_may_follow(beating):
+    beating.place.life = 6
+    beating.driver.poll()
+    assert beating.driver.pass_time(2.0) == [], "the leader assigns, say"
+    beating.place.awaits_another = True
+    beating.driver.poll()
+    for _ in range(30):
+        assert beating.driver.pass_time(0.101) == ["Heartbeat"]
+        beating.driver.answer("Heartbeat", HeartbeatResponse(error_code=0))
+    assert beating.driver.pass_time(2.9) == []
+    assert beating.driver.pass_time(0.11) == ["Heartbeat"]
+
+
+def test_heartbeats_that_are_quicker_anyway_stay_so(beating):
+    beating.place.awaits_another, beating.place.life, beating.place.heartbeat_interval = True, 6, 0.05
+    beating.driver.poll()
+    assert beating.driver.pass_time(0.051) == ["Heartbeat"]
 
 
 def test_no_heartbeats_outside_of_a_generation(beating):

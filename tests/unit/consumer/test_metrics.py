@@ -3,6 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import (
     FetchRequest,
     HeartbeatRequest,
@@ -95,6 +96,14 @@ def test_requests(subscription):
     assert (values["heartbeat-total"], values["commit-total"]) == (1, 1)
     assert values["last-heartbeat-seconds-ago"] == pytest.approx(1.0)
     assert values["commit-latency-max"] == pytest.approx(250)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
+def test_a_heartbeat_that_no_coordinator_has_heard_does_not_count(subscription, code):
+    metrics = ConsumerMetrics()
+    metrics.answered(HeartbeatRequest(), SimpleNamespace(error_code=code), None, sent_at=4.0, now=4.2)
+    values = metrics.snapshot(subscription, 5.2)
+    assert (values["heartbeat-total"], values["last-heartbeat-seconds-ago"]) == (0, -1)
 
 
 def test_lag_is_what_is_left_now(subscription):
