@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sparkrelay.errors import ConfigException
-from sparkrelay.settings import nearest
+from sparkrelay.settings import nearest, shown
 
 __all__ = ["MOST_TAGS", "SECURITY_PREFIXES", "StreamsConfig", "check_client_tags"]
 
@@ -52,7 +52,12 @@ class StreamsConfig(BaseModel):
         description="a name of this instance that its restart has again: back within session.timeout.ms, it finds its "
         "tasks without a rebalance; its threads are told apart by -1, -2, ...",
     )
-    state_dir: str = Field("/tmp/sparkrelay", alias="state.dir", description="where local state lives")  # noqa: S108
+    state_dir: str = Field(
+        "/tmp/sparkrelay",  # noqa: S108
+        alias="state.dir",
+        min_length=1,
+        description="where local state lives",
+    )
     application_server: str = Field(
         "", alias="application.server", description="HOST:PORT that other instances can ask"
     )
@@ -125,7 +130,8 @@ class StreamsConfig(BaseModel):
         10_000,
         alias="follow.up.min.interval.ms",
         ge=0,
-        description="least time between such follow-ups, ms (SparkRelay's own)",
+        description="what the pause before such a follow-up grows to, ms: at most 1 s at first, twice as long with "
+        "each that comes soon after (SparkRelay's own)",
     )
     task_assignor_class: Any = Field(
         None, alias="task.assignor.class", description="class, import path or file.py:Class (KIP-924)"
@@ -188,10 +194,16 @@ class StreamsConfig(BaseModel):
         60_000,
         alias="transaction.timeout.ms",
         ge=1_000,
+        # It goes to the broker as an INT32.
+        le=(1 << 31) - 1,
         description="the broker aborts a transaction open longer, ms",
     )
     replication_factor: int = Field(
-        -1, alias="replication.factor", ge=-1, description="copies of each internal topic; -1: the broker's default"
+        -1,
+        alias="replication.factor",
+        ge=-1,
+        le=(1 << 15) - 1,
+        description="copies of each internal topic; -1: the broker's default",
     )
     request_timeout_ms: int = Field(30_000, alias="request.timeout.ms", ge=100, description="bound on one request, ms")
     default_api_timeout_ms: int = Field(
@@ -226,6 +238,11 @@ class StreamsConfig(BaseModel):
         Raises:
             ConfigException: a key is unknown, missing, malformed or out of range; the message names it.
         """
+        if not isinstance(settings, Mapping):
+            raise ConfigException(
+                f"settings are a dictionary such as {{'application.id': 'delays', 'bootstrap.servers': "
+                f"'localhost:9092'}}, not a {type(settings).__name__}"
+            )
         known = cls.keys()
         values: dict[str, Any] = {}
         groups: dict[str, dict[str, Any]] = {alias: {} for alias in (*_PREFIXES, _CLIENT_TAG, "security.")}
@@ -240,7 +257,8 @@ class StreamsConfig(BaseModel):
             elif key == "internal.task.assignor.class":
                 raise ConfigException(f"{key!r} is Kafka's internal setting; use 'task.assignor.class' instead")
             elif key not in known:
-                raise ConfigException(f"unknown setting {key!r} (value {value!r}){nearest(key, known)}")
+                remedy = nearest(key, known) or "; leave it out: docs/settings.md has all that there are"
+                raise ConfigException(f"unknown setting {shown(key, value)}{remedy}")
             else:
                 values[key] = value
         try:
@@ -273,6 +291,13 @@ class StreamsConfig(BaseModel):
                 host, _, port = server.strip().rpartition(":")
                 if not host or not port.isdecimal() or not 0 < int(port) < 65536:
                     raise ValueError(f"{server.strip()!r} is not HOST:PORT")
+        return value
+
+    @field_validator("replication_factor")
+    @classmethod
+    def _check_replication_factor(cls, value: int) -> int:
+        if value == 0:
+            raise ValueError("give 1 or more, or -1 for the broker's default")
         return value
 
     @field_validator("application_server")
@@ -330,7 +355,8 @@ def check_client_tags(tags: Mapping[str, str]) -> None:
 
 
 def _describe(problem: Any) -> str:
-    location = problem["loc"][0] if problem["loc"] else "settings"
+    # The location of a tag is its prefix and its name.
+    location = "".join(f"[{part}]" if isinstance(part, int) else part for part in problem["loc"]) or "settings"
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "missing":
         return f"setting {location!r} is required"

@@ -26,7 +26,7 @@ def test_defaults_are_kafka_streams_own():
     [
         (
             {"num.standby.replica": 1},
-            "unknown setting 'num.standby.replica' .*did you mean 'num.standby.replicas'",
+            "unknown setting num.standby.replica=1; did you mean 'num.standby.replicas'",
         ),
         ({"num.standby.replicas": -1}, "'num.standby.replicas' has the value -1"),
         ({"num.standby.replicas": "many"}, "'num.standby.replicas' has the value 'many'"),
@@ -37,11 +37,30 @@ def test_defaults_are_kafka_streams_own():
         ({"internal.task.assignor.class": "x"}, "use 'task.assignor.class'"),
         ({"session.timeout.ms": 1000, "heartbeat.interval.ms": 900}, "at most a third"),
         ({7: 1}, "setting names are strings"),
+        ({"checkpointLocation": "/x"}, "unknown setting checkpointLocation='/x'; leave it out: docs/settings.md"),
+        ({"state.dir": ""}, "'state.dir' has the value ''"),
+        ({"replication.factor": 0}, "'replication.factor' has the value 0: give 1 or more, or -1"),
+        ({"replication.factor": 40_000}, "'replication.factor' has the value 40000"),
+        ({"transaction.timeout.ms": 1 << 40}, "'transaction.timeout.ms' has the value 1099511627776"),
+        ({"client.tag.zone": 5}, "setting 'client.tag.zone' has the value 5"),
     ],
 )
 def test_bad_settings_name_key_value_and_remedy(changes, message):
     with pytest.raises(ConfigException, match=message):
         StreamsConfig.from_dict(MINIMAL | changes)
+
+
+@pytest.mark.parametrize("key", ["sasl_password", "sasl_plain_password", "SSL.key.password"])
+def test_a_secret_under_a_misspelt_key_is_not_told(key):
+    with pytest.raises(ConfigException, match="unknown setting") as refused:
+        StreamsConfig.from_dict(MINIMAL | {key: "hunter2"})
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("settings", [None, "application.id=app", [("application.id", "app")]])
+def test_settings_that_are_no_dictionary_are_refused(settings):
+    with pytest.raises(ConfigException, match=re.escape(f"not a {type(settings).__name__}")):
+        StreamsConfig.from_dict(settings)
 
 
 def test_a_missing_key_is_named():

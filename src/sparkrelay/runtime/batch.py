@@ -28,7 +28,7 @@ from sparkrelay.runtime.task import name_tasks, share_out
 from sparkrelay.runtime.worker import faults
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
     from sparkrelay.runtime.orders import LegReport
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 Ranges = dict["TopicPartition", tuple[int, int]]
 
-#: Who stops waits for it, and it is worth no more than the time that it saves.
+#: Who joins, and who stops, waits for it, and it is worth no more than the time that it saves.
 _LONGEST_REHEARSAL_SECONDS = 10.0
 
 
@@ -80,19 +80,25 @@ class BatchRunner:
         self._retries = retries
         self._number = 0
 
-    def rehearse(self, plans: Plans) -> None:
-        """Run every leg without a task, so that Spark has compiled their code before anybody waits for it.
+    def rehearse(self, plans: Plans, over: Callable[[], bool]) -> None:
+        """Run every leg without a task, so that code is compiled and workers are up before anybody waits for them.
+
+        Args:
+            plans: the prepared legs.
+            over: tells, on any thread, whether nobody needs it any more: then it is broken off.
 
         Raises:
             SparkRelayError: it failed, or did not get a core for a while.
         """
         order = BatchOrder(((),) * self._process.slots, {})
-        for wave in plans.all_waves():
-            self._process.rehearse(wave.frame, order, seconds=_LONGEST_REHEARSAL_SECONDS)
+        deadline = time.monotonic() + _LONGEST_REHEARSAL_SECONDS
 
-    def cancel_rehearsal(self) -> None:
-        """Break a rehearsal off. May be called from any thread."""
-        self._process.cancel_rehearsal()
+        def due() -> bool:
+            return over() or time.monotonic() >= deadline
+
+        for wave in plans.all_waves():
+            if not due():
+                self._process.rehearse(wave.frame, order, due)
 
     def run(
         self, plans: Plans, work: Mapping[TaskId, tuple[Task, Ranges]], partitions: Mapping[str, int]
@@ -198,10 +204,11 @@ class BatchRunner:
         # Fenced is no failure of the instance: it slept, say, and others have its tasks. What comes next tells.
         mends = failed is None or isinstance(failed, ProducerFencedException) or _worth_another_try(failed)
         fatal = None if mends else failed
+        bystander = AnotherTaskFailed("another task of the batch failed")
         for id_, (task, _) in work.items():
             assert task.identity is not None
             answer = answers[task.identity.transactional_id]
-            reason = broken.get(id_) or failed or AnotherTaskFailed("another task of the batch failed")
+            reason = broken.get(id_) or failed or bystander
             if isinstance(answer, Exception):
                 outcome.reopen[id_] = answer
                 continue
@@ -219,9 +226,11 @@ class BatchRunner:
                 fatal = reason
             else:
                 outcome.again[id_] = reason
-                log.warning("task %s: batch %d failed and runs again: %s", id_, task.batch, reason)
         if fatal is not None:
             raise fatal
+        for reason in dict.fromkeys(outcome.again.values()):
+            shared = [id_ for id_, its in outcome.again.items() if its is reason]
+            log.warning("batch %d of %s failed and runs again: %s", self._number, name_tasks(shared), reason)
 
 
 def _require_all(expected: set[tuple[str, TaskId]], reports: Sequence[LegReport]) -> None:

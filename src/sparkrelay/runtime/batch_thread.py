@@ -73,16 +73,20 @@ class BatchThread:
         #: When the next micro-batch may start.
         self._due = 0.0
         self._failure: Exception | None = None
+        self._rehearsed = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"{name}-batch", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
+    def wait_rehearsed(self, seconds: float) -> bool:
+        """Wait until the legs have run once without a task, or cannot; return False if that takes longer."""
+        return self._rehearsed.wait(seconds)
+
     def ask_to_end(self) -> None:
         """Let the thread end after its current micro-batch; a look for input, or the rehearsal, is broken off."""
         self._in_service.end()
-        self._batches.cancel_rehearsal()
         self._topics.interrupt()
 
     def stop(self) -> None:
@@ -107,11 +111,13 @@ class BatchThread:
             self._failure = error
 
     def _rehearse(self) -> None:
-        """Have Spark compile the legs while the group is joined and state is replayed: a task may come any time."""
+        """Have Spark compile the legs and start its Python workers before there is a task that would wait for it."""
         try:
-            self._batches.rehearse(self._plans)
+            self._batches.rehearse(self._plans, over=lambda: self._in_service.ended)
         except SparkRelayError as error:
             log.debug("%s: the legs could not be rehearsed: %s", self._name, error)
+        finally:
+            self._rehearsed.set()
 
     def _turn(self) -> None:
         tasks = self._in_service.look()

@@ -11,8 +11,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import SparkRelayError
+from sparkrelay.runtime.cancelling import CANCEL_AGAIN_SECONDS, MOST_CANCELS
 from sparkrelay.runtime.cleaner import Cleaner
-from sparkrelay.runtime.process import CANCEL_AGAIN_SECONDS, MOST_CANCELS
 from sparkrelay.state.obsolete import ABANDONED_SECONDS
 
 if TYPE_CHECKING:

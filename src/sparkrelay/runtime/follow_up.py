@@ -1,15 +1,18 @@
 """Whether a copy that has become warm is a reason to ask for the next rebalance. Pure: it is told the time.
 
 KIP-441 waits for ``probing.rebalance.interval.ms``, fearing storms. Here each copy that the leader held to be cold asks
-once, at half of the acceptable lag, and a group at most every ``follow.up.min.interval.ms``.
+once, at half of the acceptable lag, after a pause that begins short and grows to ``follow.up.min.interval.ms`` while
+rebalance follows rebalance.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sparkrelay.assignment.follow_up_pause import FollowUpPause
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from sparkrelay.types import TaskId
 
@@ -21,23 +24,30 @@ class FollowUp:
 
     Args:
         acceptable_lag: offsets within which a copy is warm.
-        pause_s: least seconds from an assignment, or from asking, to asking.
+        longest_pause_s: least seconds from an assignment, or from asking, to asking, once the pause has grown.
     """
 
-    def __init__(self, *, acceptable_lag: int, pause_s: float) -> None:
+    def __init__(self, *, acceptable_lag: int, longest_pause_s: float) -> None:
         self._acceptable_lag = acceptable_lag
-        self._pause_s = pause_s
+        self._pause = FollowUpPause(longest_pause_s)
         self._told: Mapping[TaskId, int] = {}
+        self._standby: frozenset[TaskId] = frozenset()
         self._cold: set[TaskId] = set()
-        self._not_before = 0.0
 
-    def told(self, lags: Mapping[TaskId, int]) -> None:
-        """Hear how far the copies are behind, as far as is known, when the leader is told of our state."""
-        self._told = lags
+    def told(self, lags: Mapping[TaskId, int], running: Iterable[TaskId]) -> None:
+        """Hear of our copies when the leader is told of them.
+
+        Args:
+            lags: how far each copy is behind, where that is known.
+            running: tasks that we run. If they stand by here from now on, they do so without being behind.
+        """
+        # Of a copy that was not looked at since, what was told before holds: a hand-over takes two rebalances at once.
+        before = {task: lag for task, lag in self._told.items() if task in self._standby}
+        self._told = {**before, **dict.fromkeys(running, 0), **lags}
 
     def assigned(self, now: float) -> None:
         """Hear that an assignment has come."""
-        self._not_before = now + self._pause_s
+        self._pause.assigned(now)
 
     def followed(self, standby: Collection[TaskId], warming: Collection[str]) -> None:
         """Hear the copies of the assignment that is followed now.
@@ -49,6 +59,7 @@ class FollowUp:
         # The leader decided on what we told it; a copy that has caught up since must still ask. And the leader may hold
         # one to be cold that we held to be warm: the ends that it lists are newer, by whole batches of a busy owner.
         limit = self._acceptable_lag
+        self._standby = frozenset(standby)
         self._cold = {task for task in standby if self._told.get(task, limit + 1) > limit or str(task) in warming}
 
     @property
@@ -58,10 +69,10 @@ class FollowUp:
 
     def reasons(self, lags: Mapping[TaskId, int], now: float) -> list[TaskId]:
         """Return the copies that are a reason to ask now, in order; asked once, they are none any more."""
-        if not self._cold or now < self._not_before:
+        if not self._cold or now < self._pause.over_at:
             return []
         warm = sorted(task for task in self._cold if task in lags and lags[task] <= self._acceptable_lag // 2)
         if warm:
             self._cold.difference_update(warm)
-            self._not_before = now + self._pause_s
+            self._pause.asked(now)
         return warm

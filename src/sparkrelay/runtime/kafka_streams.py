@@ -147,6 +147,7 @@ class KafkaStreams:
             True if it has ended.
 
         Raises:
+            StreamsException: the instance is not started.
             Exception: what ended it, if it failed.
         """
         with on_termination(lambda: self.stop(0)):
@@ -289,6 +290,7 @@ class KafkaStreams:
     def _look_at_broker(self) -> None:
         client = self._workshop.client("admin")
         try:
+            self._workshop.connect(client)
             topics = self._workshop.topics(client)
             topics.check_broker()
             topics.layout()

@@ -165,7 +165,8 @@ def _count(
 
 def _missing(what: str, topic: str) -> UnknownTopicException:
     return UnknownTopicException(
-        f"{what} does not exist; create it (kafka-topics.sh --create --topic {topic} ...) and start again"
+        f"{what} does not exist; create it (kafka-topics.sh --create --topic {topic} ..., or on the development Kafka "
+        f"sparkrelay broker create-topic {topic}) and start again"
     )
 
 

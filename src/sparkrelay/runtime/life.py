@@ -107,6 +107,7 @@ class Life:
         """Say that the start failed: the instance may be started again, unless a stop came in between."""
         with self._changed:
             self._starting = False
+            self._changed.notify_all()
             stopped = self._state == PENDING_SHUTDOWN
         if stopped:
             self.end()
@@ -154,10 +155,25 @@ class Life:
         return self._teller == threading.get_ident()
 
     def wait_for_end(self, timeout: float | None) -> bool:
-        """Wait until everything is released and told; return False if it takes longer (seconds; None: for ever)."""
+        """Wait until everything is released and told; return False if it takes longer (seconds; None: for ever).
+
+        Raises:
+            StreamsException: nobody has started the instance, or its start failed meanwhile: no end would come.
+        """
         with self._changed:
             told_by_us = self.telling
-            return self._changed.wait_for(lambda: self._state in _ENDED and (told_by_us or not self._untold), timeout)
+
+            def ended() -> bool:
+                return self._state in _ENDED and (told_by_us or not self._untold)
+
+            self._changed.wait_for(lambda: ended() or self._unstarted, timeout)
+            if self._unstarted:
+                raise StreamsException(f"{self._name} is not started, so its end would never come: call start() first")
+            return ended()
+
+    @property
+    def _unstarted(self) -> bool:
+        return self._state == CREATED and not self._starting
 
     def _move(self, state: State) -> None:
         old = self._state

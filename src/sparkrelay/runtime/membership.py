@@ -72,7 +72,7 @@ class Membership:
         self._process_id = process_id
         self._appointment = Appointment()
         self._follow_up = FollowUp(
-            acceptable_lag=config.acceptable_recovery_lag, pause_s=config.follow_up_min_interval_ms / 1000
+            acceptable_lag=config.acceptable_recovery_lag, longest_pause_s=config.follow_up_min_interval_ms / 1000
         )
         #: An assignment, active and standby tasks, that is not followed yet.
         self._unfollowed: tuple[frozenset[TaskId], frozenset[TaskId]] | None = None
@@ -186,7 +186,7 @@ class Membership:
         assert self._tasks is not None, "subscribe() comes after start()"
         self._story.joins(time.monotonic())
         sums = self._tasks.offset_sums()
-        self._follow_up.told(self._tasks.standby_lags())
+        self._follow_up.told(self._tasks.standby_lags(), (task.id for task in self._tasks.running()))
         return sums
 
     def _on_info(self, info: AssignmentInfo, metadata: GroupMetadata) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sparkrelay.client.admin import EARLIEST, LATEST
 from sparkrelay.errors import KafkaException
 from sparkrelay.runtime.changes import other_inputs
-from sparkrelay.runtime.replayer import ReplayWork
+from sparkrelay.runtime.replay_work import ReplayWork
 from sparkrelay.runtime.task import TaskState
 from sparkrelay.runtime.worker import faults
 

@@ -193,7 +193,7 @@ def encode_bytes(value: Any) -> bytes:
 
 
 def decode_bytes(data: bytes) -> Any:
-    """Read what :func:`encode_bytes` wrote; only ever from our own workers."""
+    """Read what :func:`encode_bytes` wrote, whatever stands behind it; only ever from our own workers."""
     return pickle.loads(data)  # noqa: S301 - both ends are ours, within one Spark application
 
 

@@ -6,16 +6,16 @@ know: the driver's own JVM, or one executor. Here is which of Spark's FAIR pools
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
-import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from sparkrelay.errors import SparkRelayError, StreamsException
+from sparkrelay.runtime.cancelling import cancelled_when
 from sparkrelay.runtime.orders import ORDER_PROPERTY, decode_bytes, encode
 from sparkrelay.runtime.place import SESSION_GONE
 from sparkrelay.runtime.schemas import REPORT_SCHEMA
@@ -23,7 +23,7 @@ from sparkrelay.runtime.worker.context import MisplacedTask, find_failure
 from sparkrelay.runtime.worker.replay import ReplaySpec, replay_slot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BATCH_POOL",
-    "CANCEL_AGAIN_SECONDS",
-    "MOST_CANCELS",
     "REPLAY_POOL",
     "JobFailed",
     "Process",
@@ -49,14 +47,10 @@ BATCH_POOL = "sparkrelay-batches"
 REPLAY_POOL = "sparkrelay-replay"
 #: What ``SparkContext.addJobTag`` sets, by which Spark's API finds jobs.
 _TAGS_PROPERTY = "spark.job.tags"
-#: A job that is to end is cancelled again after this: before it was submitted there was nothing to cancel.
-CANCEL_AGAIN_SECONDS = 1.0
-#: After so many tries to cancel it Spark is not going to.
-MOST_CANCELS = 30
 
 
 class JobFailed(StreamsException):
-    """A Spark job failed in user code or with its Python worker; the cause's first lines are the message."""
+    """A Spark job failed in user code or with its Python worker; the message names the job and its cause."""
 
 
 class TaskFailed(StreamsException):
@@ -92,16 +86,16 @@ class Process:
         """
         return self._collect(legs, order, pool=BATCH_POOL, group=self._batch_group, description=description)
 
-    def rehearse(self, legs: DataFrame, order: BatchOrder, *, seconds: float) -> None:
+    def rehearse(self, legs: DataFrame, order: BatchOrder, due: Callable[[], bool]) -> None:
         """Run one wave of legs for an order without tasks; raises as :meth:`run_batch` does.
 
         Args:
             legs: the wave.
             order: has no tasks.
-            seconds: how long it may take; then it is cancelled, which is a JobFailed.
+            due: tells, on another thread, whether it is to end; then it is cancelled, which is a JobFailed.
         """
         group = self._rehearsal_group
-        with self._cancelled_after(seconds, group):
+        with cancelled_when(due, lambda: self._place.cancel(group)):
             self._collect(legs, order, pool=BATCH_POOL, group=group, description="rehearsal, without a task")
 
     def replay(self, order: ReplayRound, *, description: str) -> list[ReplayReport]:
@@ -117,17 +111,13 @@ class Process:
             seconds: how long it may take: it may wait for a core behind a batch of other tasks. Then it is cancelled,
                 which is a JobFailed.
         """
-        group = self._farewell_group
-        with self._cancelled_after(seconds, group):
+        group, deadline = self._farewell_group, time.monotonic() + seconds
+        with cancelled_when(lambda: time.monotonic() >= deadline, lambda: self._place.cancel(group)):
             return self._collect(self._replay, order, pool=REPLAY_POOL, group=group, description=description)
 
     def cancel_batch(self) -> None:
         """Have Spark end the micro-batch that runs, if one does; it fails with JobFailed on its own thread."""
         self._place.cancel(self._batch_group)
-
-    def cancel_rehearsal(self) -> None:
-        """Have Spark end the rehearsal that runs, if one does."""
-        self._place.cancel(self._rehearsal_group)
 
     def cancel_replay(self) -> None:
         """Have Spark end the slice of replaying that runs, if one does; it fails with JobFailed on its own thread."""
@@ -141,26 +131,6 @@ class Process:
             StreamsException: the session was stopped, or its JVM has ended.
         """
         self._place.require()
-
-    @contextlib.contextmanager
-    def _cancelled_after(self, seconds: float, group: str) -> Iterator[None]:
-        """Cancel a group's jobs again and again, from that time on until the block has ended."""
-        over = threading.Event()
-
-        def watch() -> None:
-            patience = seconds
-            while not over.wait(patience):
-                self._place.cancel(group)
-                patience = CANCEL_AGAIN_SECONDS
-
-        watcher = threading.Thread(target=watch, name=f"{self._name}-patience", daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            over.set()
-            # Or its last cancelling could hit the group's next job.
-            watcher.join()
 
     def _collect(self, frame: DataFrame, order: object, *, pool: str, group: str, description: str) -> list[Any]:
         tags = f"sparkrelay,{self._name},{pool}"
@@ -206,14 +176,18 @@ def run_job(
     except PySparkException as error:
         place.require_alive()
         # py4j's errors of user code arrive translated.
-        raise _readable(str(error)) from error
+        text = str(error)
     except Py4JJavaError as error:
         place.require_alive()
-        raise _readable(_causes(error)) from error
+        text = _causes(error)
     except (Py4JError, ConnectionError) as error:
         place.require()
         raise StreamsException(f"{SESSION_GONE} ({error})") from error
-    return [report for row in rows for report in decode_bytes(row.get(0))]
+    else:
+        return [report for row in rows for report in decode_bytes(row.get(0))]
+    log.debug("%s: %s", description, text)
+    # Without Spark's own error as the cause: it says the same in a hundred lines.
+    raise _readable(text, description)
 
 
 def _causes(error: Py4JJavaError) -> str:
@@ -225,7 +199,7 @@ def _causes(error: Py4JJavaError) -> str:
     return "\n".join(texts) or str(error)
 
 
-def _readable(text: str) -> SparkRelayError:
+def _readable(text: str, job: str) -> SparkRelayError:
     ours = find_failure(text)
     if ours is not None:
         error, task = ours
@@ -238,14 +212,14 @@ def _readable(text: str) -> SparkRelayError:
             "PYSPARK_PYTHON to a Python that has it before the session is made; sparkrelay.spark_session() does so for "
             "local sessions"
         )
-    return JobFailed(_shorten(text))
+    return JobFailed(f"the Spark job {job!r} failed: {_shorten(text)}")
 
 
 def _shorten(text: str) -> str:
-    """Return the part of Spark's report that a user can act on: the Python traceback's end if there is one."""
+    """Return what a user can act on: the Python error and its traceback if there is one."""
     lines = [line for line in text.splitlines() if line.strip()]
     for index, line in enumerate(lines):
         if line.startswith("Traceback (most recent call last)"):
             end = next((i for i in range(index + 1, len(lines)) if not lines[i].startswith(" ")), len(lines) - 1)
-            return "\n".join(lines[index : end + 1])
+            return "\n".join((lines[end], *lines[index : end + 1]))
     return "\n".join(lines[:6])

@@ -16,7 +16,7 @@ from sparkrelay.client.admin import Admin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.transactions import TransactionCoordinator
-from sparkrelay.errors import KafkaException, StreamsException
+from sparkrelay.errors import KafkaException, StreamsException, WakeupException
 from sparkrelay.runtime.batch import BatchRunner
 from sparkrelay.runtime.batch_thread import BatchThread
 from sparkrelay.runtime.cleaner import Cleaner
@@ -106,14 +106,17 @@ class Workshop:
         return Plans(compiler, legs, union=Process.union)
 
     def client(self, client_id: str) -> KafkaClient:
-        """Connect a client of its own; it belongs to the thread that polls it."""
-        client = KafkaClient(ClientConfig.from_dict(admin_settings(self.config, client_id)))
-        try:
-            client.bootstrap(min(_BROKER_SECONDS, self.config.default_api_timeout_ms / 1000))
-        except BaseException:
-            client.close()
-            raise
-        return client
+        """Make a client that is not connected yet; it belongs to the thread that polls it."""
+        return KafkaClient(ClientConfig.from_dict(admin_settings(self.config, client_id)))
+
+    def connect(self, client: KafkaClient) -> None:
+        """Have a client find the cluster.
+
+        Raises:
+            KafkaException: no broker answers, or they refuse us.
+            WakeupException: it was interrupted.
+        """
+        client.bootstrap(min(_BROKER_SECONDS, self.config.default_api_timeout_ms / 1000))
 
     def topics(self, client: KafkaClient) -> Topics:
         """Return a view of the topics through a client."""
@@ -157,6 +160,10 @@ class ProcessThreads:
         )
         self._released = False
         self._stopping = threading.Event()
+        #: Held to look at ``_stopping`` and act on it: nothing is begun once it is set.
+        self._lock = threading.Lock()
+        #: Connections that a stop need not wait for.
+        self._connecting: set[KafkaClient] = set()
         #: Stream thread's number -> how many of them have died in a row without having committed a batch.
         self._deaths: Counter[int] = Counter()
         self._plans: list[Plans] = []
@@ -222,6 +229,8 @@ class ProcessThreads:
             self._disconnect(number)
             try:
                 successor = self._thread(number)
+            except WakeupException:
+                return  # stop() calls
             except KafkaException as error:
                 if not error.retriable:
                     raise
@@ -229,8 +238,13 @@ class ProcessThreads:
                 thread.progress.trouble(str(error))
                 tries += 1
                 continue
-            self.threads[number] = successor
-            self._begin(successor)
+            with self._lock:
+                welcome = not self._stopping.is_set()
+                if welcome:
+                    self.threads[number] = successor
+                    self._begin(successor)
+            if not welcome:
+                _discard(successor)
             return
 
     def _rest(self, seconds: float) -> bool:
@@ -245,7 +259,10 @@ class ProcessThreads:
 
     def stop(self) -> None:
         """Ask the threads to hand over and leave; returns at once."""
-        self._stopping.set()
+        with self._lock:
+            self._stopping.set()
+            for client in self._connecting:
+                client.interrupt()
         for thread in self.threads:
             thread.stop()
 
@@ -256,7 +273,7 @@ class ProcessThreads:
     def discard(self) -> None:
         """Undo what was made and is not going to be started."""
         for thread in self.threads:
-            thread.discard()
+            _discard(thread)
         self.release()
 
     def release(self) -> None:
@@ -281,19 +298,29 @@ class ProcessThreads:
         for client in self._clients.pop(number, []):
             client.close()
 
+    def _connect(self, number: int, client_id: str) -> KafkaClient:
+        """Connect a client for a stream thread; :meth:`stop` breaks that off with WakeupException."""
+        client = self._workshop.client(client_id)
+        with self._lock:
+            self._clients[number].append(client)
+            self._connecting.add(client)
+            if self._stopping.is_set():
+                client.interrupt()
+        try:
+            self._workshop.connect(client)
+        finally:
+            with self._lock:
+                self._connecting.discard(client)
+        return client
+
     def _thread(self, number: int) -> StreamThread:
         shared, config, slot = self._workshop, self._config, self.slot
         name = f"{config.application_id}-{self.process_id[:8]}-StreamThread-{number + 1}"
-
-        def connect(client_id: str) -> KafkaClient:
-            # Each thread asks for itself: a client belongs to the thread that polls it.
-            client = shared.client(client_id)
-            self._clients[number].append(client)
-            return client
-
-        own = connect(name)
-        topics = shared.topics(own)
-        replay_topics = shared.topics(connect(f"{name}-replay"))
+        # Each thread asks for itself: a client belongs to the thread that polls it.
+        own, for_replay, for_batches, for_transactions = (
+            self._connect(number, name + suffix) for suffix in ("", "-replay", "-batch", "-transactions")
+        )
+        topics, replay_topics, batch_topics = map(shared.topics, (own, for_replay, for_batches))
         process = Process(
             self.place,
             replay=ReplaySpec(
@@ -304,31 +331,6 @@ class ProcessThreads:
             ),
             name=name,
         )
-        progress = shared.progress.thread()
-        replayer = Replayer(
-            process,
-            replay_topics.end_offsets,
-            name=f"{name}-replay",
-            slice_seconds=_SLICE_SECONDS,
-            topic_ids=replay_topics.ids,
-            on_slice=progress.replayed,
-            interrupt=replay_topics.interrupt,
-        )
-        progress.copies = replayer.copies
-        batch_topics = shared.topics(connect(f"{name}-batch"))
-        patience = config.default_api_timeout_ms / 1000
-        in_service = InService()
-        tasks = TaskSet(
-            config=config,
-            slot=slot,
-            process=process,
-            replayer=replayer,
-            in_service=in_service,
-            transactions=TransactionCoordinator(own, timeout=patience),
-            topics=topics,
-            cleaner=self._cleaner,
-        )
-        transactions = TransactionCoordinator(connect(f"{name}-transactions"), timeout=patience)
         membership = Membership(
             config=config,
             topology=shared.topology,
@@ -342,6 +344,32 @@ class ProcessThreads:
             settings=consumer_settings(config, name, self._instance_id(number)),
             story=RebalanceStory(name, shared.progress.counters.rebalance),
         )
+        # Nothing fails from here on: the log would keep the part of a thread that never was.
+        progress = shared.progress.thread()
+        replayer = Replayer(
+            process,
+            replay_topics.end_offsets,
+            name=f"{name}-replay",
+            slice_seconds=_SLICE_SECONDS,
+            topic_ids=replay_topics.ids,
+            on_slice=progress.replayed,
+            interrupt=replay_topics.interrupt,
+        )
+        progress.copies = replayer.copies
+        patience = config.default_api_timeout_ms / 1000
+        in_service = InService()
+        tasks = TaskSet(
+            config=config,
+            slot=slot,
+            process=process,
+            replayer=replayer,
+            in_service=in_service,
+            transactions=TransactionCoordinator(own, timeout=patience),
+            topics=topics,
+            cleaner=self._cleaner,
+            stopping=self._stopping,
+        )
+        transactions = TransactionCoordinator(for_transactions, timeout=patience)
         return StreamThread(
             name=name,
             config=config,
@@ -372,3 +400,9 @@ class ProcessThreads:
         # Executors come and go; what stays is the slot, and its identity.
         place = "" if self.place.executor is None else f"-{self.process_id[:8]}"
         return f"{given}{place}-{number + 1}"
+
+
+def _discard(thread: StreamThread) -> None:
+    """Release what a thread holds that is never going to be started."""
+    thread.discard()
+    thread.progress.end()

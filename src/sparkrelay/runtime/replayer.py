@@ -10,7 +10,6 @@ import dataclasses
 import logging
 import threading
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import (
@@ -22,9 +21,10 @@ from sparkrelay.errors import (
     StreamsException,
     WakeupException,
 )
-from sparkrelay.runtime.orders import ReplayOrder, ReplayRound, StoreReplay
-from sparkrelay.runtime.process import CANCEL_AGAIN_SECONDS, MOST_CANCELS, JobFailed
-from sparkrelay.runtime.replay_progress import ReplayProgress, describe_slice
+from sparkrelay.runtime.cancelling import CANCEL_AGAIN_SECONDS, MOST_CANCELS
+from sparkrelay.runtime.orders import ReplayOrder, ReplayRound
+from sparkrelay.runtime.process import JobFailed
+from sparkrelay.runtime.replay_progress import describe_slice
 from sparkrelay.runtime.task import share_out
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.orders import ReplayReport
     from sparkrelay.runtime.process import Process
+    from sparkrelay.runtime.replay_progress import ReplayProgress
+    from sparkrelay.runtime.replay_work import Ends, ReplayWork
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["ReplayWork", "Replayer"]
+__all__ = ["Replayer"]
 
 log = logging.getLogger(__name__)
-
-Ends = dict["TopicPartition", int]
 
 _SHORTEST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 5.0
@@ -49,51 +49,6 @@ _REBUILDS = 3
 #: A slice takes a moment, once it has a core; whom it keeps from leaving for longer cancels it.
 _PATIENCE_SECONDS = 5.0
 _STALE_SECONDS = 1.0
-
-
-@dataclass(slots=True)
-class ReplayWork:
-    """One task to replay.
-
-    Attributes:
-        changelogs: store -> changelog partition.
-        opening: number of the opening for a task that is being restored; None for a standby.
-        ends: where an opening task must get to; None for a standby, which follows the changelog for ever.
-        opened: True once the store was opened under ``opening``.
-        began_at: when the work was given, in seconds since the epoch.
-        first_lag: offsets that were to replay when the store was opened.
-        wiped: how often the copy was found unusable since it was last complete.
-    """
-
-    task: TaskId
-    directory: str
-    changelogs: Mapping[str, TopicPartition]
-    opening: int | None = None
-    ends: Ends | None = None
-    wipe: bool = False
-    opened: bool = False
-    changelog_next: Ends | None = None
-    began_at: float = field(default_factory=time.time)
-    first_lag: int | None = None
-    wiped: int = 0
-
-    def goal(self, listed: Ends) -> Ends:
-        """Return where the task is to get to; ``listed`` are the changelogs' ends as of now."""
-        return listed if self.ends is None else self.ends
-
-    def progress(self, listed: Ends) -> ReplayProgress:
-        """Return where the work stands, as a copy."""
-        goal = self.goal(listed)
-        return ReplayProgress(
-            task=self.task,
-            restoring=self.ends is not None,
-            began_at=self.began_at,
-            offsets=None if self.changelog_next is None else dict(self.changelog_next),
-            ends={partition: goal[partition] for partition in self.changelogs.values() if partition in goal},
-            first_lag=self.first_lag,
-        )
-
-
 #: The opening of a copy that nobody runs: batches that come late for its former owner are refused.
 _NOBODYS = 0
 
@@ -300,7 +255,7 @@ class Replayer:
         weights: dict[TaskId, int] = {}
         for work in works:
             # A copy that is wiped is filled in the slice after: wiping it again must not cost what was restored.
-            stores = () if work.wipe else self._stores(work, work.goal(ends))
+            stores = () if work.wipe else work.missing(work.goal(ends))
             if stores or not work.opened:
                 orders[work.task] = ReplayOrder(
                     task=work.task,
@@ -311,7 +266,7 @@ class Replayer:
                     owner=work.opening or _NOBODYS,
                     budget_seconds=self._slice_seconds,
                     wipe=work.wipe,
-                    topic_ids=_of(work, ids),
+                    topic_ids=work.ids_to_check(ids),
                     changelogs={} if work.opened else work.changelogs,
                 )
                 known = work.changelog_next or {}
@@ -366,15 +321,7 @@ class Replayer:
         if any(report.error is not None for report in reports):
             return False
         with self._wake:
-            return any(not work.opened or self._stores(work, work.goal(ends)) for work in self._work.values())
-
-    def _stores(self, work: ReplayWork, ends: Ends) -> tuple[StoreReplay, ...]:
-        known = work.changelog_next or {}
-        return tuple(
-            StoreReplay(store, partition, ends[partition])
-            for store, partition in sorted(work.changelogs.items())
-            if ends.get(partition, 0) > known.get(partition, 0)
-        )
+            return any(not work.opened or work.missing(work.goal(ends)) for work in self._work.values())
 
     def _take(self, work: ReplayWork, report: ReplayReport, ends: Ends) -> None:
         if report.error is not None:
@@ -388,11 +335,11 @@ class Replayer:
                 max(0, ends.get(p, 0) - work.changelog_next.get(p, 0)) for p in work.changelogs.values()
             )
         self._reports[work.task] = report, {p: ends.get(p, 0) for p in work.changelogs.values()}
-        if not self._stores(work, ends):
+        if not work.missing(ends):
             work.wiped = 0
         if work.ends is not None:
-            _require_changelogs(work, work.ends)
-            if not self._stores(work, work.ends):
+            work.require_changelogs()
+            if not work.missing(work.ends):
                 self._restored[work.task] = dataclasses.replace(report, opening=work.opening)
                 del self._work[work.task]
 
@@ -421,20 +368,3 @@ class Replayer:
             log.warning("task %s: a slice of its replay failed and is tried again: %s", work.task, error)
         else:
             raise error
-
-
-def _of(work: ReplayWork, ids: Mapping[str, str]) -> dict[str, str]:
-    """Return the ids of a task's changelog topics, while it is to be opened."""
-    return {} if work.opened else {p.topic: ids[p.topic] for p in work.changelogs.values() if p.topic in ids}
-
-
-def _require_changelogs(work: ReplayWork, ends: Ends) -> None:
-    """Refuse a changelog that ends before what was replayed from it: nobody could restore the state from it."""
-    for store, partition in work.changelogs.items():
-        known = (work.changelog_next or {}).get(partition, 0)
-        if known > ends[partition]:
-            raise StreamsException(
-                f"task {work.task}: store {store!r} has {known} offsets of {partition}, but the changelog ends at "
-                f"{ends[partition]}: the topic was deleted and created again, or lost records. No other instance could "
-                "take this task over. Start the application over: sparkrelay reset"
-            )

@@ -178,9 +178,10 @@ class Resetter:
             raise LockException(f"application {name!r} runs on this host: {told}. Stop it first")
         if plan.doubtful:
             told = ", ".join(f"{topic} ({why})" for topic, why in sorted(plan.doubtful.items()))
+            name_them = "Name" if self._home is not None else "Give --state-dir on a host with local state; or name"
             raise ConfigException(
-                f"it is not clear whether these topics are of application {name!r} or of another: {told}. Name its own "
-                f"ones, out of all that were found: --internal-topics {','.join(plan.internal_topics)}"
+                f"it is not clear whether these topics are of application {name!r} or of another: {told}. {name_them} "
+                f"its own ones, out of all that were found: --internal-topics {','.join(plan.internal_topics)}"
             )
         if plan.nothing:
             where = "" if self._home is None else f", and no local state in {self._home.path}"

@@ -21,6 +21,8 @@ from sparkrelay.java import require_java
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark import SparkConf
+
 __all__ = ["RECOMMENDED", "check_session", "spark_session"]
 
 log = logging.getLogger(__name__)
@@ -88,11 +90,12 @@ def check_session(spark: SparkSession) -> None:
         )
     if not hasattr(spark, "_jsparkSession"):
         raise StreamsException(
-            "SparkRelay needs a classic Spark session: jobs are placed through the driver's JVM, which Spark Connect "
-            "hides. Build it with SparkSession.builder.master(...) instead of .remote(...)."
+            f"SparkRelay needs a classic Spark session, not a {type(spark).__module__}.{type(spark).__qualname__}: "
+            "jobs are placed through the driver's JVM, which Spark Connect hides. Build it by "
+            "sparkrelay.spark_session(), or by SparkSession.builder.master(...) instead of .remote(...)."
         )
     conf = spark.sparkContext.getConf()
-    if (conf.get("spark.speculation") or "false").lower() == "true":
+    if _is_on(conf, "spark.speculation"):
         raise ConfigException("spark.speculation=true would run one task's writes twice; set it to false")
     for key, (wanted, cost) in RECOMMENDED.items():
         found = conf.get(key)
@@ -104,10 +107,22 @@ def check_session(spark: SparkSession) -> None:
                 wanted,
                 cost,
             )
+    if spark.sparkContext._jsc.sc().isLocal():
+        return
+    if _is_on(conf, "spark.dynamicAllocation.enabled") and not conf.get("spark.dynamicAllocation.minExecutors"):
+        log.warning(
+            "Spark setting spark.dynamicAllocation.enabled is true, and spark.dynamicAllocation.minExecutors is not "
+            "set: executors without input are released, and none is asked for when the lag grows. Set that to the "
+            "number of executors that the peak needs."
+        )
     wait = conf.get("spark.locality.wait") or "3s"
-    if not spark.sparkContext._jsc.sc().isLocal() and wait != RECOMMENDED["spark.locality.wait"][0]:
+    if wait != RECOMMENDED["spark.locality.wait"][0]:
         log.warning(
             "Spark setting spark.locality.wait is %s, not 10m: a job that waits longer for its executor is started on "
             "another, where it is refused and run again.",
             wait,
         )
+
+
+def _is_on(conf: SparkConf, key: str) -> bool:
+    return (conf.get(key) or "false").lower() == "true"

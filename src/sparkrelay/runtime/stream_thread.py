@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from sparkrelay.errors import KafkaException, StreamsException, WakeupException
+from sparkrelay.errors import KafkaException, SparkRelayError, StreamsException, WakeupException
 from sparkrelay.runtime.place import ExecutorLost
 from sparkrelay.runtime.uncaught import StreamThreadExceptionResponse
 
@@ -169,6 +169,12 @@ class StreamThread:
         except ExecutorLost as error:
             log.warning("%s: %s", self.name, error)
             return error
+        except SparkRelayError as error:
+            # It says what there is to say; where it was raised is for developers. What others raised is not ours.
+            foreign = not isinstance(error.__cause__, SparkRelayError | None)
+            traceback = foreign or log.isEnabledFor(logging.DEBUG)
+            log.error("%s: %s: %s", self.name, complaint, error, exc_info=traceback)  # noqa: TRY400
+            return error
         except Exception as error:
             log.exception("%s: %s", self.name, complaint)
             return error
@@ -179,9 +185,14 @@ class StreamThread:
         return None
 
     def _serve(self) -> None:
-        self.tasks.start()
-        self._membership.start(self.tasks)
         self._batches.start()
+        self.tasks.start()
+        # A member is given tasks at once, of others too if it has their state: they would wait for our Python workers.
+        while not (self._batches.wait_rehearsed(_IDLE_SECONDS) or self._stopping.is_set()):
+            pass
+        self._batches.check()
+        self.tasks.require_place()
+        self._membership.start(self.tasks)
         while not self._stopping.is_set():
             self._turn()
 

@@ -6,15 +6,17 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from sparkrelay.errors import KafkaException, SparkRelayError, StreamsException
+from sparkrelay.errors import KafkaException, SparkRelayError, StoreCorruptedException, StreamsException
 from sparkrelay.protocol import LATEST_OFFSET
+from sparkrelay.runtime.cancelling import CANCEL_AGAIN_SECONDS, cancelled_when
 from sparkrelay.runtime.openings import Openings
 from sparkrelay.runtime.orders import ReplayOrder, ReplayRound
-from sparkrelay.runtime.process import CANCEL_AGAIN_SECONDS, JobFailed
-from sparkrelay.runtime.replayer import ReplayWork
+from sparkrelay.runtime.process import JobFailed
+from sparkrelay.runtime.replay_work import ReplayWork
 from sparkrelay.runtime.task import Task, TaskState, share_out
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Collection, Mapping
 
     from sparkrelay.client.transactions import TransactionCoordinator
@@ -57,6 +59,7 @@ class TaskSet:
         transactions: TransactionCoordinator,
         topics: Topics,
         cleaner: Cleaner,
+        stopping: threading.Event,
     ) -> None:
         self._config = config
         self._slot = slot
@@ -65,6 +68,8 @@ class TaskSet:
         self._in_service = in_service
         self._topics = topics
         self._cleaner = cleaner
+        #: Set once the thread is to end.
+        self._stopping = stopping
         self._openings = Openings(
             config=config, transactions=transactions, topics=topics, replayer=replayer, in_service=in_service
         )
@@ -172,15 +177,19 @@ class TaskSet:
 
     # -- bringing tasks up ------------------------------------------------------------------------------------------
 
-    def bring_up(self) -> None:
-        """Open created tasks and take restored ones into service.
+    def require_place(self) -> None:
+        """Make sure that jobs can run and stores be opened here, which an idle instance would not notice otherwise.
 
         Raises:
-            StreamsException: the Spark session is gone, which an idle instance would not notice otherwise.
+            StreamsException: the Spark session is gone, or the executor.
             StateStoreException: the slot's directory is gone.
         """
         self._process.require_session()
         self._slot.require_in_place()
+
+    def bring_up(self) -> None:
+        """Open created tasks and take restored ones into service; raises as :meth:`require_place` does."""
+        self.require_place()
         created = [task for task in self._tasks.values() if task.state is TaskState.CREATED]
         if created:
             self._openings.open(created)
@@ -351,10 +360,22 @@ class TaskSet:
             return
         try:
             longest = min(_LONGEST_FAREWELL_SECONDS, self._config.max_poll_interval_ms / 1000 * _FAREWELL)
-            self._process.settle(self._round(orders), description=f"closing {len(orders)} tasks", seconds=longest)
+            reports = self._process.settle(
+                self._round(orders), description=f"closing {len(orders)} tasks", seconds=longest
+            )
         except SparkRelayError as error:
             # Nothing is lost: whoever opens the copy next undoes and replays a little more.
             log.warning("stores could not be closed cleanly: %s", error)
+            return
+        by_id = {task.id: task for task in tasks}
+        for report in reports:
+            if report.error is not None:
+                # The same, for one of them.
+                log.warning("task %s: its store could not be closed cleanly: %s", report.task, report.error)
+            if isinstance(report.error, StoreCorruptedException):
+                # It will be built anew: the group must not count on it.
+                by_id[report.task].changelog_next = {}
+                self._leftovers.pop(report.task, None)
 
     def _round(self, orders: list[ReplayOrder]) -> ReplayRound:
         shares = share_out(dict.fromkeys((order.task for order in orders), 1), self._process.slots)
@@ -370,7 +391,10 @@ class TaskSet:
             for id_ in ids
         ]
         try:
-            reports = self._process.replay(self._round(orders), description=f"taking stock of {len(orders)} tasks")
+            # It may wait for a core behind others' jobs. Without one the thread has no business in the group, but it
+            # can be stopped.
+            with cancelled_when(self._stopping.is_set, self._process.cancel_replay):
+                reports = self._process.replay(self._round(orders), description=f"taking stock of {len(orders)} tasks")
         except JobFailed as error:
             # The copies are used all the same once their tasks are ours; the group only does not know of them.
             log.warning("local copies could not be looked at: %s", error)

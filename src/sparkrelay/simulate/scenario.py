@@ -49,7 +49,7 @@ class Scenario:
         input_rate: Records that a running task adds to its changelog per second.
         probing_interval_s: ``probing.rebalance.interval.ms``, here in seconds; at least 60.
         follow_up: Whether a member asks for a rebalance when a copy has got warm (``follow.up.when.caught.up``).
-        follow_up_min_interval_s: Shortest time between two such requests, seconds.
+        follow_up_min_interval_s: What the pause between two such requests grows to, seconds.
         rebalance_s: Time of one rebalance, from the request to the answer, seconds.
         detection_s: Time until the group notices a dead process (``session.timeout.ms``), seconds.
         downtime_s: Time that a bounced or flapping process is away, seconds.

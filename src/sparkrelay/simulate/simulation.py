@@ -11,6 +11,7 @@ import math
 import random
 from typing import TYPE_CHECKING
 
+from sparkrelay.assignment.follow_up_pause import FollowUpPause
 from sparkrelay.simulate.churn import Action, Churn, Event, churn_events
 from sparkrelay.simulate.cluster import Cluster
 from sparkrelay.simulate.leader import AssignorFailed, Leader
@@ -62,7 +63,7 @@ class _Simulation:
         self._leader = Leader(scenario, assignor, processes)
         self._leader.place_replicas(self._racks)
         self._rebalance_at = math.inf
-        self._assigned_at = -math.inf
+        self._pause = FollowUpPause(scenario.follow_up_min_interval_s)
         self._rebalances = self._rebalances_since_event = 0
         self._imbalance_worst = 0.0
         self._left_out = 0
@@ -117,8 +118,7 @@ class _Simulation:
             if then > deadline or self._rebalances_since_event >= scenario.max_rebalances:
                 return False
             if cluster.advance(max(0.0, then - cluster.now)) and scenario.follow_up:
-                earliest = self._assigned_at + scenario.follow_up_min_interval_s
-                self._request(max(cluster.now, earliest) + scenario.rebalance_s)
+                self._request(max(cluster.now, self._pause.over_at) + scenario.rebalance_s)
             cluster.now = then
             while pending and pending[-1].at_s <= then:
                 self._happen(pending.pop())
@@ -165,7 +165,7 @@ class _Simulation:
         self._rebalances += 1
         self._rebalances_since_event += 1
         waits = cluster.follow(answer.placed)
-        self._assigned_at = cluster.now
+        self._pause.assigned(cluster.now)
         self._left_out = 0 if answer.kept else answer.left_out
         self._rebalance_at = cluster.now + answer.look_again_s + scenario.rebalance_s
         if waits:

@@ -30,9 +30,11 @@ class Process:
 
     def __init__(self, raised=None, reported=None, silent=None):
         self.raised, self.reported, self.silent = raised, reported, silent
+        self.rehearsed = None
 
-    def rehearse(self, legs, order, *, seconds):
+    def rehearse(self, legs, order, due):
         self.rehearsed = order
+        self.due = due()
 
     def run_batch(self, frame, order, *, description):
         if self.raised is not None:
@@ -91,8 +93,15 @@ def run(process, transactions=None, work=None, retries=2):
 
 def test_a_rehearsal_has_no_task_in_any_slot():
     process = Process()
-    BatchRunner(process, Transactions(), "app", retries=0).rehearse(Plans())
+    BatchRunner(process, Transactions(), "app", retries=0).rehearse(Plans(), over=lambda: False)
     assert process.rehearsed.slots == ((), ())
+    assert not process.due
+
+
+def test_nobody_rehearses_for_what_is_over():
+    process = Process()
+    BatchRunner(process, Transactions(), "app", retries=0).rehearse(Plans(), over=lambda: True)
+    assert process.rehearsed is None
 
 
 def test_a_batch_that_works_moves_positions_and_epochs():
@@ -116,6 +125,11 @@ def test_a_passing_failure_runs_again_with_the_same_ranges(error, how):
     assert (task.unfinished, task.batch, task.identity.epoch) == (ranges, 1, 1)
     run(Process(), work=work)
     assert (task.batch, task.committed, task.unfinished) == (1, 1, None)
+
+
+def test_a_failure_that_tasks_share_is_told_once(caplog):
+    run(Process(raised=JobFailed("a worker died")))
+    assert caplog.messages == ["batch 1 of 2 tasks, 0_0..0_1 failed and runs again: a worker died"]
 
 
 @pytest.mark.parametrize("how", ["raised", "reported"])

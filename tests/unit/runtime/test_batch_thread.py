@@ -60,14 +60,15 @@ class Batches:
         self.outcomes = []
         self.gate = None
         self.rehearsed = None
+        self.rehearsal, self.over = threading.Event(), None
+        self.rehearsal.set()
 
-    def rehearse(self, plans):
+    def rehearse(self, plans, over):
         assert not self.ran
+        self.over = over
+        assert self.rehearsal.wait(60)
         if self.rehearsed is not None:
             raise self.rehearsed
-
-    def cancel_rehearsal(self):
-        pass
 
     def run(self, plans, work, partitions):
         self.ran.append({id_: ranges for id_, (_, ranges) in work.items()})
@@ -137,6 +138,18 @@ def test_what_could_not_be_rehearsed_runs_all_the_same(bench, wait_until):
     bench.write(ONE, 3)
     bench.start()
     wait_until(lambda: bench.batches.ran, "no batch runs")
+
+
+def test_a_rehearsal_is_over_with_the_thread(bench, wait_until):
+    bench.batches.rehearsal.clear()
+    bench.start()
+    wait_until(lambda: bench.batches.over, "no rehearsal")
+    assert not bench.thread.wait_rehearsed(0)
+    assert not bench.batches.over()
+    bench.thread.ask_to_end()
+    assert bench.batches.over()
+    bench.batches.rehearsal.set()
+    assert bench.thread.wait_rehearsed(60)
 
 
 def test_only_tasks_with_input_are_in_a_batch(bench, wait_until):

@@ -4,9 +4,9 @@ from sparkrelay.types import TaskId
 A, B = TaskId(0, 0), TaskId(0, 1)
 
 
-def follow_up(standby, *, told=None, warming=(), at=0.0):
-    made = FollowUp(acceptable_lag=1000, pause_s=10.0)
-    made.told(told or {})
+def follow_up(standby, *, told=None, running=(), warming=(), at=0.0):
+    made = FollowUp(acceptable_lag=1000, longest_pause_s=10.0)
+    made.told(told or {}, running)
     made.assigned(at)
     made.followed(standby, warming)
     return made
@@ -24,6 +24,15 @@ def test_a_copy_that_was_cold_asks_once_when_it_is_at_half_of_the_acceptable_lag
 
 def test_a_copy_whose_lag_the_leader_was_not_told_was_cold():
     assert follow_up([A]).reasons({A: 0}, 20.0) == [A]
+
+
+def test_a_task_that_we_ran_until_now_does_not_ask():
+    ours = follow_up([A], running=[A])
+    assert not ours.waits
+    # Its partitions are given up, so the second rebalance follows before anybody has looked at the copy.
+    ours.told({}, ())
+    ours.followed([A], ())
+    assert not ours.waits
 
 
 def test_a_copy_whose_lag_is_not_known_does_not_ask():
@@ -44,7 +53,7 @@ def test_a_copy_that_the_leader_holds_to_be_cold_asks_again_though_it_was_told_t
 
 def test_between_two_requests_there_is_a_pause():
     ours = follow_up([A, B], at=100.0)
-    assert ours.reasons({A: 0}, 109.0) == []
-    assert ours.reasons({A: 0}, 110.0) == [A]
-    assert ours.reasons({A: 0, B: 0}, 119.0) == []
-    assert ours.reasons({A: 0, B: 0}, 120.0) == [B]
+    assert ours.reasons({A: 0}, 100.9) == []
+    assert ours.reasons({A: 0}, 101.0) == [A]
+    assert ours.reasons({A: 0, B: 0}, 101.9) == []
+    assert ours.reasons({A: 0, B: 0}, 102.0) == [B]

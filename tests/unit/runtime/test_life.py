@@ -54,6 +54,19 @@ def test_a_failed_start_may_be_repeated(life):
     assert life.begun()
 
 
+def test_without_a_start_there_is_no_end_to_wait_for(life):
+    with pytest.raises(StreamsException, match=r"app is not started.*call start\(\) first"):
+        life.wait_for_end(5)
+
+
+def test_who_waits_hears_that_the_start_failed(life):
+    life.begin()
+    assert not life.wait_for_end(0)
+    threading.Timer(0.05, life.not_begun).start()
+    with pytest.raises(StreamsException, match="is not started"):
+        life.wait_for_end(30)
+
+
 def test_a_stop_before_the_start_ends_it_at_once(life):
     life.ask_to_end()
     assert life.state == "NOT_RUNNING"

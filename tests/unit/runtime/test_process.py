@@ -4,6 +4,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import PySparkException
 
 from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.place import Place
@@ -51,7 +52,7 @@ def test_a_farewell_that_takes_long_is_cancelled_until_it_ends(monkeypatch):
 
     monkeypatch.setattr(Place, "cancel", cancel)
     monkeypatch.setattr("sparkrelay.runtime.process.run_job", run_job)
-    monkeypatch.setattr("sparkrelay.runtime.process.CANCEL_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("sparkrelay.runtime.cancelling.CANCEL_AGAIN_SECONDS", 0.01)
     with pytest.raises(JobFailed, match="app-farewell was cancelled"):
         process().settle(None, description="closing 1 tasks", seconds=0.01)
     assert set(cancelled) == {"app-farewell"}
@@ -60,3 +61,34 @@ def test_a_farewell_that_takes_long_is_cancelled_until_it_ends(monkeypatch):
 def test_a_farewell_that_ends_is_not_cancelled(monkeypatch):
     monkeypatch.setattr("sparkrelay.runtime.process.run_job", lambda *_, **__: ["report"])
     assert process().settle(None, description="closing 1 tasks", seconds=60) == ["report"]
+
+
+def test_a_failed_job_is_named_and_its_error_comes_before_its_traceback(monkeypatch):
+    spark_says = """PythonException: An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "pipeline.py", line 7, in price
+    return 1 / quantity
+ZeroDivisionError: division by zero
+	at org.apache.spark.api.python.BasePythonRunner
+"""
+
+    def nothing(*_, **__):
+        pass
+
+    def fail():
+        raise PySparkException(spark_says)
+
+    monkeypatch.setattr(Place, "mark_jobs", lambda _: None)
+    monkeypatch.setattr("sparkrelay.runtime.process.encode", lambda _: "")
+    on = process()
+    frame = SimpleNamespace(
+        sparkSession=SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=nothing, setJobGroup=nothing)),
+        _jdf=SimpleNamespace(collect=fail),
+    )
+    with pytest.raises(JobFailed) as caught:
+        on.run_batch(frame, None, description="batch 7 of 0_0")
+    first, second, *_, last = str(caught.value).splitlines()
+    assert first == "the Spark job 'app: batch 7 of 0_0' failed: ZeroDivisionError: division by zero"
+    assert second.startswith("Traceback")
+    assert last == first.partition("failed: ")[2]
+    assert caught.value.__cause__ is None

@@ -1,13 +1,15 @@
 """When a dead stream thread gets its successor, without Spark and without a broker."""
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from types import SimpleNamespace
 
 import pytest
 
-from sparkrelay.errors import TimeoutException, UnsupportedVersionException
+from sparkrelay.config import StreamsConfig
+from sparkrelay.errors import TimeoutException, UnsupportedVersionException, WakeupException
 from sparkrelay.runtime.process_threads import ProcessThreads
+from sparkrelay.runtime.progress import ProgressLog
 
 
 class Process(ProcessThreads):
@@ -15,9 +17,10 @@ class Process(ProcessThreads):
 
     def __init__(self):
         self.place = SimpleNamespace(lost=False)
-        self.threads = [made_thread()]
+        self.threads = [Thread()]
         self.pauses, self.troubles, self.begun = [], [], []
         self._deaths, self._stopping = Counter(), threading.Event()
+        self._lock, self._connecting, self._clients = threading.Lock(), set(), defaultdict(list)
 
     def _rest(self, seconds):
         self.pauses.append(seconds)
@@ -29,7 +32,7 @@ class Process(ProcessThreads):
     def _thread(self, number):
         if self.troubles:
             raise self.troubles.pop(0)
-        return made_thread()
+        return Thread()
 
     def _begin(self, thread):
         self.begun.append(thread)
@@ -40,8 +43,39 @@ class Process(ProcessThreads):
         self.replace(thread)
 
 
-def made_thread():
-    return SimpleNamespace(name="app-StreamThread-1", progress=SimpleNamespace(committed=False, trouble=print))
+class Thread:
+    """A stream thread that notes what it is told."""
+
+    def __init__(self):
+        self.name = "app-StreamThread-1"
+        self.told = []
+        self.progress = SimpleNamespace(
+            committed=False, trouble=print, end=lambda: self.told.append("left out of the log")
+        )
+
+    def start(self):
+        self.told.append("start")
+
+    def stop(self):
+        self.told.append("stop")
+
+    def discard(self):
+        self.told.append("discard")
+
+
+class Client:
+    """A client of a broker that is silent: it connects for as long as nobody interrupts it."""
+
+    def __init__(self):
+        self.connecting, self.interrupted = threading.Event(), threading.Event()
+
+    def interrupt(self):
+        self.interrupted.set()
+
+    def bootstrap(self):
+        self.connecting.set()
+        assert self.interrupted.wait(60)
+        raise WakeupException("interrupted")
 
 
 @pytest.fixture
@@ -82,3 +116,53 @@ def test_a_process_that_ends_gets_no_successor(process, why):
         process.place.lost = True
     process.die()
     assert (process.threads, process.begun) == ([thread], [])
+
+
+def test_a_stop_does_not_wait_for_a_successor_that_connects(process):
+    client = Client()
+    process._workshop = SimpleNamespace(client=lambda client_id: client, connect=Client.bootstrap)
+    process._thread = lambda number: process._connect(number, "app")
+    replacing = threading.Thread(target=process.die)
+    replacing.start()
+    assert client.connecting.wait(60)
+    process.stop()
+    assert client.interrupted.is_set()
+    replacing.join(60)
+    assert not replacing.is_alive()
+    assert (process.begun, process._connecting) == ([], set())
+
+
+def test_a_successor_that_comes_after_the_stop_is_not_started(process):
+    (thread,) = process.threads
+    late = Thread()
+
+    def make(number):
+        process.stop()
+        return late
+
+    process._thread = make
+    process.die()
+    assert (process.threads, process.begun) == ([thread], [])
+    assert late.told == ["discard", "left out of the log"]
+
+
+@pytest.mark.parametrize("connected", range(4))
+def test_a_thread_that_could_not_be_made_is_not_in_the_progress(connected):
+    """Its ends and copies would be asked for ever after."""
+    made = Process()
+    left = [connected]
+
+    def connect(client):
+        left[0] -= 1
+        if left[0] < 0:
+            raise TimeoutException("no broker answers")
+
+    progress = ProgressLog("app")
+    made._workshop = SimpleNamespace(
+        client=lambda client_id: object(), connect=connect, topics=lambda client: SimpleNamespace(), progress=progress
+    )
+    made._config = StreamsConfig.from_dict({"application.id": "app", "bootstrap.servers": "h:1"})
+    made.slot = SimpleNamespace(process_id="a" * 36)
+    with pytest.raises(TimeoutException):
+        ProcessThreads._thread(made, 0)
+    assert progress._threads == ()

@@ -16,7 +16,8 @@ from sparkrelay.errors import (
 )
 from sparkrelay.runtime.orders import ReplayReport
 from sparkrelay.runtime.process import JobFailed
-from sparkrelay.runtime.replayer import Replayer, ReplayWork
+from sparkrelay.runtime.replay_work import ReplayWork
+from sparkrelay.runtime.replayer import Replayer
 from sparkrelay.types import TaskId, TopicPartition
 
 CHANGELOG = TopicPartition("app-counts-changelog", 0)

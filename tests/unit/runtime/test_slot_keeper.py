@@ -1,12 +1,20 @@
 """A keeper holds a slot for as long as it is wanted, whatever becomes of the process that forked it."""
 
+import contextlib
 import os
+import select
 import signal
+import socket
+import threading
+from types import SimpleNamespace
 
 import pytest
+from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.runtime.worker.slot_keeper import ClaimOrder, hold_slot as claim_and_hold
+from sparkrelay.runtime.orders import decode_bytes
+from sparkrelay.runtime.worker import slot_keeper
+from sparkrelay.runtime.worker.slot_keeper import ClaimOrder, claim_slot, hold_slot as claim_and_hold
 from sparkrelay.state import Slot
 from sparkrelay.state.host import process_start
 
@@ -69,6 +77,54 @@ def test_a_worker_that_is_killed_before_its_answer_arrives_leaves_no_keeper(orde
     os.waitpid(child, 0)
     keeper, start = answer.read_text().split()
     wait_until(lambda: process_start(int(keeper)) != start, "the keeper goes on")
+
+
+@pytest.fixture
+def claiming(order, monkeypatch):
+    """The step as a worker runs it, in an executor whose JVM lives as long as the test."""
+    jvm = SimpleNamespace(jvm=os.getpid(), jvm_start=process_start(os.getpid()))
+    monkeypatch.setattr(slot_keeper, "current_order", lambda kind: order)
+    monkeypatch.setattr(slot_keeper, "own_executor", lambda: jvm)
+    claiming = claim_slot(iter(()))
+    yield claiming
+    claiming.close()
+
+
+def reports(batches):
+    return [report for batch in batches for report in decode_bytes(batch.column(0)[0].as_py())]
+
+
+def test_a_claim_reports_one_slot_which_is_held(claiming, order):
+    (held,) = reports(claiming)
+    assert process_start(held.keeper) == held.keeper_start
+    os.kill(held.keeper, signal.SIGTERM)
+
+
+def test_a_claim_whose_job_was_cancelled_meanwhile_leaves_no_keeper(claiming, order, wait_until):
+    """Its worker goes on, and learns of that only once Spark closes the socket, having read nothing."""
+    worker, spark = socket.socketpair()
+    # As PySpark's daemon opens it: what a step yields is not written at once.
+    stream = os.fdopen(worker.detach(), "wb", 65536)
+    written = threading.Event()
+
+    def write():
+        with contextlib.suppress(BrokenPipeError), stream:
+            ArrowStreamSerializer().dump_stream(claiming, stream)
+        claiming.close()
+        written.set()
+
+    threading.Thread(target=write, daemon=True).start()
+    # It writes.
+    assert select.select([spark], [], [], 60)[0]
+    spark.close()
+    assert written.wait(60)
+
+    def free():
+        slot = Slot.claim(order.state_dir, order.application_id)
+        slot.release()
+        return slot.number == 0
+
+    wait_until(free, "the slot is held")
 
 
 def test_a_keeper_is_told_to_go(order, wanted, wait_until):

@@ -27,7 +27,7 @@ class Membership:
     def __init__(self):
         self.heartbeats = 7
         self.at_poll = self.at_close = lambda: None
-        self.interrupted = threading.Event()
+        self.interrupted, self.joined = threading.Event(), threading.Event()
 
     def poll(self, timeout):
         self.at_poll()
@@ -45,7 +45,7 @@ class Membership:
         self.interrupted.set()
 
     def start(self, tasks):
-        pass
+        self.joined.set()
 
     def close(self):
         self.at_close()
@@ -58,6 +58,7 @@ class Tasks:
 
     def __init__(self):
         self.closed, self.opened = [], []
+        self.gone = None
         self.unclosed = None
         self.ended = []
 
@@ -75,6 +76,10 @@ class Tasks:
     def reopen(self, task, reason):
         self.closed.append(task.id)
 
+    def require_place(self):
+        if self.gone is not None:
+            raise self.gone
+
     def bring_up(self):
         self.opened, self.closed = self.opened + self.closed, []
 
@@ -85,6 +90,8 @@ class Tasks:
 class Bench:
     def __init__(self):
         self.told, self.replaced, self.failure = [], [], None
+        self.rehearsed = threading.Event()
+        self.rehearsed.set()
         self.membership, self.tasks, self.service = Membership(), Tasks(), InService()
         self.thread = StreamThread(
             name="app",
@@ -92,7 +99,7 @@ class Bench:
             membership=self.membership,
             tasks=self.tasks,
             in_service=self.service,
-            batches=SimpleNamespace(check=self.check, start=lambda: None),
+            batches=SimpleNamespace(check=self.check, start=lambda: None, wait_rehearsed=self.rehearsed.wait),
             progress=ProgressLog("app").thread(),
             on_change=lambda _: None,
             on_failure=lambda _, error: self.told.append(error) or StreamThreadExceptionResponse.REPLACE_THREAD,
@@ -145,6 +152,43 @@ def test_what_the_heartbeat_brought_is_acted_on_first(bench):
     assert bench.turn() == [], "it was not known before the poll"
     bench.membership.at_poll = bench.tasks.closed.clear
     assert bench.turn() == []
+
+
+def test_the_group_is_joined_once_the_workers_are_up(bench, wait_until):
+    """With state of former runs it is given tasks at once, which others then do not run any more."""
+    bench.rehearsed.clear()
+    bench.thread.start()
+    assert not bench.membership.joined.wait(0.3)
+    bench.rehearsed.set()
+    assert bench.membership.joined.wait(60)
+    bench.thread.stop()
+    wait_until(lambda: bench.thread.ended, "the thread did not end")
+
+
+def test_who_lost_its_executor_in_the_rehearsal_does_not_join(bench, wait_until):
+    bench.tasks.gone = ExecutorLost("executor 1 is gone")
+    bench.thread.start()
+    wait_until(lambda: bench.thread.ended, "the thread did not end")
+    assert not bench.membership.joined.is_set()
+    assert bench.told == [bench.tasks.gone]
+
+
+@pytest.mark.parametrize("users", [True, False])
+def test_a_traceback_is_shown_of_what_the_users_code_raised(bench, wait_until, caplog, users):
+    bench.failure = StreamsException("task assignor Mine failed: 'NoneType' object has no attribute 'id'")
+    bench.failure.__cause__ = AttributeError("'NoneType' object has no attribute 'id'") if users else None
+    bench.thread.start()
+    wait_until(lambda: bench.thread.ended, "the thread did not end")
+    (record,) = [record for record in caplog.records if "stream thread dies" in record.message]
+    assert "task assignor Mine failed" in record.message
+    assert bool(record.exc_info) is users
+
+
+def test_stopping_does_not_wait_for_the_rehearsal(bench, wait_until):
+    bench.rehearsed.clear()
+    bench.thread.start()
+    bench.thread.stop()
+    wait_until(lambda: bench.thread.ended, "the thread did not end")
 
 
 def test_a_dead_thread_gets_a_successor(bench, wait_until):

@@ -1,14 +1,17 @@
 """What a member tells the group of its local copies, while its tasks come and go."""
 
+import threading
 from types import SimpleNamespace
 
 import pytest
 
+from sparkrelay.errors import StoreCorruptedException, StoreOutOfStepException
 from sparkrelay.protocol import LATEST_OFFSET
 from sparkrelay.runtime.cleaner import Cleaner
 from sparkrelay.runtime.in_service import InService
 from sparkrelay.runtime.layout import Layout, TaskShape
 from sparkrelay.runtime.orders import ReplayReport
+from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.task import TaskState
 from sparkrelay.runtime.task_set import TaskSet
 from sparkrelay.types import TaskId, TopicPartition
@@ -36,34 +39,74 @@ class Replayer:
         return self.reports
 
 
+class Process:
+    """Doubles the process's jobs: the slot has a copy of the task with 470 changelog offsets."""
+
+    slots = 1
+
+    def __init__(self):
+        #: What goes wrong with each store that is closed.
+        self.unclosed = None
+        self.core = threading.Event()
+        self.core.set()
+        self.waits, self.cancelled = threading.Event(), 0
+
+    def replay(self, round_, *, description):
+        self.waits.set()
+        assert self.core.wait(60)
+        if self.cancelled:
+            raise JobFailed("cancelled")
+        return [ReplayReport(order.task, {}, 3, {CHANGELOG: 470}) for slot in round_.slots for order in slot]
+
+    def settle(self, round_, *, description, seconds):
+        return [ReplayReport(order.task, {}, 0, {}, error=self.unclosed) for slot in round_.slots for order in slot]
+
+    def cancel_replay(self):
+        self.cancelled += 1
+        if self.cancelled == 2:
+            # The first one came before the job was submitted.
+            self.core.set()
+
+
 @pytest.fixture
 def replayer():
     return Replayer()
 
 
 @pytest.fixture
-def tasks(replayer, tmp_path):
-    """A process that finds a copy of the task with 470 changelog offsets in its slot."""
+def process():
+    return Process()
+
+
+@pytest.fixture
+def stopping():
+    return threading.Event()
+
+
+@pytest.fixture
+def unstarted(replayer, process, stopping, tmp_path):
+    """The tasks of a process that has looked at nothing yet."""
     (tmp_path / str(TASK)).mkdir()
-
-    def replay(round_, *, description):
-        return [ReplayReport(order.task, {}, 3, {CHANGELOG: 470}) for slot in round_.slots for order in slot]
-
     layout = Layout({TASK: TaskShape((INPUT,), {"totals": CHANGELOG})}, {}, {})
-    made = TaskSet(
-        config=SimpleNamespace(application_id="app"),
+    return TaskSet(
+        config=SimpleNamespace(application_id="app", max_poll_interval_ms=300_000),
         slot=SimpleNamespace(
             task_ids=lambda: [TASK], task_dir=lambda task: tmp_path / str(task), holds=lambda task: True
         ),
-        process=SimpleNamespace(slots=1, replay=replay),
+        process=process,
         replayer=replayer,
         in_service=InService(),
         transactions=None,
         topics=SimpleNamespace(layout=lambda: layout),
         cleaner=Cleaner(tmp_path, delay_seconds=600, now=0.0),
+        stopping=stopping,
     )
-    made.start()
-    return made
+
+
+@pytest.fixture
+def tasks(unstarted):
+    unstarted.start()
+    return unstarted
 
 
 def test_a_copy_that_was_found_is_told_of(tasks):
@@ -88,3 +131,38 @@ def test_a_running_task_has_everything(tasks):
     (task,) = tasks.all()
     task.state = TaskState.RUNNING
     assert tasks.offset_sums() == {TASK: LATEST_OFFSET}
+
+
+def test_a_look_at_the_copies_that_gets_no_core_ends_with_a_stop(unstarted, process, stopping, monkeypatch):
+    monkeypatch.setattr("sparkrelay.runtime.cancelling.CANCEL_AGAIN_SECONDS", 0.01)
+    process.core.clear()
+    starting = threading.Thread(target=unstarted.start)
+    starting.start()
+    assert process.waits.wait(60)
+    assert starting.is_alive()
+    stopping.set()
+    starting.join(60)
+    assert not starting.is_alive()
+    assert process.cancelled >= 2
+    assert unstarted.offset_sums() == {}
+
+
+def test_a_look_at_the_copies_that_ends_by_itself_is_not_cancelled(tasks, process):
+    assert process.cancelled == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(StoreCorruptedException("a page is torn"), {}), (StoreOutOfStepException("a batch came late"), {TASK: 480})],
+)
+@pytest.mark.parametrize("then", ["gone", "standby"])
+def test_what_a_store_could_not_be_closed_for_is_said_and_a_damaged_one_is_not_counted_on(
+    tasks, process, error, told, then, caplog
+):
+    tasks.follow(active=[TASK], standby=[])
+    (task,) = tasks.all()
+    task.state, task.changelog_next = TaskState.RUNNING, {CHANGELOG: 480}
+    process.unclosed = error
+    tasks.follow(active=[], standby=[TASK] if then == "standby" else [])
+    assert {id_: total for id_, total in tasks.offset_sums().items() if total} == told
+    assert f"task 0_1: its store could not be closed cleanly: {error}" in caplog.text

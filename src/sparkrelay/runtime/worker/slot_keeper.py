@@ -39,6 +39,8 @@ __all__ = ["ClaimOrder", "ClaimedSlot", "ReleaseOrder", "claim_slot", "hold_slot
 
 _LOOK_SECONDS = 0.1
 _RELEASE_SECONDS = 10.0
+#: More than PySpark's buffer and a Unix socket's take together (64, 208 KiB): it is written only if Spark reads it.
+_PADDING = bytes(512 << 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +90,9 @@ def claim_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     except SparkRelayError as error:
         raise WorkerFailure(error) from error
     with keep:
-        yield _row(claimed)
-        # Asked for the next row: this one is on its way to Spark. A job that ends before ends the keeper, or nobody
-        # would ever give its slot back while the executor lives.
+        yield _row(claimed, _PADDING)
+        # Asked for the next row: Spark has read this one. A job that ends before ends the keeper, or nobody would ever
+        # give its slot back while the executor lives. The worker itself may not hear of the end until it writes.
         keep.write(b"k")
 
 
@@ -208,5 +210,5 @@ def _write_all(file: int, data: bytes) -> None:
         data = data[os.write(file, data) :]
 
 
-def _row(value: object) -> pa.RecordBatch:
-    return pa.record_batch({"report": pa.array([encode_bytes([value])], pa.binary())})
+def _row(value: object, padding: bytes = b"") -> pa.RecordBatch:
+    return pa.record_batch({"report": pa.array([encode_bytes([value]) + padding], pa.binary())})
