@@ -64,6 +64,24 @@ def stop(servers: str, system: System, scale: Scale) -> dict[str, Any]:
             return {**show.figures(lost), "stop_s": round(took, 2), **show.finish()}
 
 
+def bounce(servers: str, system: System, scale: Scale) -> dict[str, Any]:
+    """One of two instances is stopped in an orderly way and started again on its disk, as in a rolling upgrade."""
+    with Group(servers, system, scale, "bounce", _COPIES) as group:
+        a = group.start("a", leave_group=True)
+        group.start("b")
+        group.wait_shared(2, standbys=1)
+        group.load(standbys=1, places=2)
+        with group.feeding() as show:
+            show.settle()
+            at = show.event()
+            _stop_beside(group, a.stop)
+            group.start("c", folder="a")
+            group.wait("both have their half", lambda: group.shared(2, standbys=1))
+            shared = time.time() - at
+            show.wait_quiet()
+            return {**show.figures(_ALL), "shared_after_s": round(shared, 1), **show.finish()}
+
+
 def executor(servers: str, system: System, scale: Scale) -> dict[str, Any]:
     """One of two executors of one application is killed; the other has copies of its tasks."""
     with Group(servers, system, scale, "executor", _COPIES) as group:
@@ -245,6 +263,7 @@ SCENARIOS: dict[str, tuple[Callable[[str, System, Scale], dict[str, Any]], tuple
     "kill": (kill, (RELAY, STREAMS)),
     "executor": (executor, (RELAY,)),
     "stop": (stop, (RELAY, STREAMS)),
+    "bounce": (bounce, (RELAY, STREAMS)),
     "restore": (restore, (RELAY, STREAMS)),
     "kill_alone": (kill_alone, (RELAY, STREAMS)),
     "scale_out": (scale_out, (RELAY, STREAMS)),

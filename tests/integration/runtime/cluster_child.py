@@ -9,11 +9,12 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
 from pyspark.sql import functions as F
-from tests.integration.runtime.cluster_steps import tell_where
+from tests.integration.runtime.cluster_steps import claim_and_wait, tell_where
 
 from sparkrelay import Json, KafkaStreams, StreamsBuilder, String, spark_session
 from sparkrelay.runtime.executor_slot import ExecutorSlot
@@ -21,7 +22,12 @@ from sparkrelay.runtime.executors import Executor, Executors
 from sparkrelay.runtime.place import ExecutorLost, Place
 from sparkrelay.runtime.process import BATCH_POOL, JobFailed, run_job
 from sparkrelay.runtime.schemas import REPORT_SCHEMA
+from sparkrelay.runtime.worker.slot_keeper import ClaimOrder
+from sparkrelay.state.file_lock import FileLock
 from sparkrelay.types import TaskId
+
+#: Two subtopologies of four partitions each.
+TASKS = 8
 
 
 def main():
@@ -54,6 +60,7 @@ def look_around(spark, settings):
     answer["placed"] = [where(place) for place in places]
     answer["union"] = where_all(places[0], [place.source(3) for place in (places[0], places[0])])
     answer["slots"] = claim_slots(places, settings["state_dir"])
+    answer["cancelled"] = cancel_claim(places[0], settings["state_dir"])
     answer["misplaced"] = misplace(spark, executors, there, settings["state_dir"])
     if "pipeline" in settings:
         answer["pipeline"] = run_pipeline(spark, settings["pipeline"])
@@ -108,6 +115,29 @@ def claim_slots(places, state_dir):
     return found
 
 
+def cancel_claim(place, state_dir):
+    """Cancel a claim between its worker's having the slot and its answer; say what became of the job and the slot."""
+    lock = FileLock(Path(state_dir) / "cancelled" / "0" / ".lock")
+    frame = place.source(1).mapInArrow(claim_and_wait, REPORT_SCHEMA)
+    order, group = ClaimOrder(state_dir, "cancelled"), place.job_group("cancelled")
+    failed = []
+
+    def claim():
+        try:
+            run_job(place, frame, order, pool=BATCH_POOL, group=group, description="cancelled")
+        except JobFailed as error:
+            failed.append(str(error))
+
+    claiming = threading.Thread(target=claim)
+    claiming.start()
+    wait_for(lock.is_held_elsewhere, bool)
+    place.cancel(group)
+    claiming.join()
+    (Path(state_dir) / "answer").touch()
+    wait_for(lambda: not lock.is_held_elsewhere(), bool)
+    return failed
+
+
 def misplace(spark, executors, there, state_dir):
     """Run a job of the first executor on the second, as Spark does when the first is gone or busy for too long."""
 
@@ -130,12 +160,35 @@ def run_pipeline(spark, settings):
     orders.groupBy("shop").agg(F.count("*").alias("n"), F.sum("amount").alias("total")).to(settings["sink"])
     with KafkaStreams(builder.build(), settings["config"], spark=spark) as streams:
         streams.start()
-        tasks = wait_for(
-            lambda: {t.process_id: [a.task_id for a in t.active_tasks] for t in streams.metadata_for_local_threads()},
-            lambda found: len(found) == 2 and all(found.values()) and streams.state == "RUNNING",
-        )
+        tasks = wait_shared(streams, 2)
         wait_for(lambda: sum(row["numInputRows"] for row in streams.recentProgress), lambda n: n >= settings["rows"])
-        return {"tasks": tasks, "slots": sorted(slot.name for slot in state_of(settings).iterdir())}
+        slots = sorted(slot.name for slot in state_of(settings).iterdir())
+        return {"tasks": tasks, "slots": slots, **resize(spark, streams)}
+
+
+def resize(spark, streams):
+    """Release an executor and ask for another, by the calls that dynamic allocation makes; tell who has what then."""
+    context, executors = spark.sparkContext._jsc.sc(), Executors(spark)
+    before = executors.ids()
+    assert context.killExecutor(max(before))
+    fewer = wait_shared(streams, 1)
+    no_preference = getattr(getattr(spark._jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+    assert context.requestTotalExecutors(2, 0, no_preference)
+    more = wait_shared(streams, 2)
+    return {"fewer": fewer, "more": more, "new": sorted(executors.ids() - before)}
+
+
+def wait_shared(streams, processes):
+    """Wait until so many processes run all tasks, each some; return the tasks of each."""
+
+    def look():
+        return {t.process_id: [a.task_id for a in t.active_tasks] for t in streams.metadata_for_local_threads()}
+
+    def enough(found):
+        shared = len(found) == processes and all(found.values()) and sum(map(len, found.values())) == TASKS
+        return shared and streams.state == "RUNNING"
+
+    return wait_for(look, enough, 180)
 
 
 def state_of(settings):

@@ -113,7 +113,7 @@ def test_a_source_topic_gets_more_partitions_while_running(
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"num.standby.replica": 1}, "unknown setting 'num.standby.replica'.*did you mean 'num.standby.replicas'"),
+        ({"num.standby.replica": 1}, "unknown setting num.standby.replica=1; did you mean 'num.standby.replicas'"),
         ({"num.standby.replicas": -1}, "'num.standby.replicas' has the value -1"),
         ({"max.batch.records": "many"}, "'max.batch.records' has the value 'many'"),
         ({"session.timeout.ms": 1000, "heartbeat.interval.ms": 900}, r"heartbeat.interval.ms \(900\)"),

@@ -58,7 +58,7 @@ def cluster(kafka, topics, tmp_path_factory, spark_home):
                 "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
             },
             check=False,
-            timeout=280,
+            timeout=400,
         )
     assert child.returncode == 0, "\n".join(log.read_text(errors="replace").splitlines()[-60:])
     return json.loads(child.stdout)
@@ -96,6 +96,11 @@ def test_copies_that_nobody_needs_are_removed_on_their_host(cluster):
     assert cluster["slots"]["held"] == [3]
 
 
+def test_a_claim_that_was_cancelled_gives_the_slot_back(cluster):
+    (error,) = cluster["cancelled"]
+    assert "cancelled" in error
+
+
 def test_a_job_on_the_wrong_executor_is_refused_and_touches_nothing(cluster):
     assert "a Spark task of executor 0 was started on executor 1 and refused" in cluster["misplaced"]["error"]
     assert not cluster["misplaced"]["touched"]
@@ -111,6 +116,15 @@ def test_a_pipeline_is_shared_by_the_executors_and_exact(cluster, topics, table)
         row["n"] += 1
         row["total"] += number
     assert table(topics["sink"]) == expected
+
+
+def test_executors_are_released_and_asked_for_as_dynamic_allocation_does(cluster):
+    tasks, fewer, more = (cluster["pipeline"][when] for when in ("tasks", "fewer", "more"))
+    assert len(cluster["pipeline"]["new"]) == 1
+    ((left, everything),) = fewer.items()
+    assert sorted(everything) == sorted(task for ids in tasks.values() for task in ids)
+    assert left in tasks
+    assert set(more) == set(tasks), "the newcomer takes the free slot, its identity and its state"
 
 
 def test_the_place_of_a_dead_executor_is_closed(cluster):

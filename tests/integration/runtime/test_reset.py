@@ -255,9 +255,12 @@ def test_a_neighbour_that_the_broker_has_forgotten_keeps_its_topics(
     assert f": {neighbours} (or of an application {application_id}-eu). Name its own ones" in err
     assert f"--internal-topics {','.join(sorted({*own, neighbours}))}" in err
     assert seen() == before
-    without_state = Resetter(client, ResetOrder(application_id=application_id)).look()
+    blind = Resetter(client, ResetOrder(application_id=application_id))
+    without_state = blind.look()
     # Of one store the group has read the repartition topic; of the other, nothing is known from here.
     assert set(without_state.doubtful) == {neighbours, f"{application_id}-by-user-changelog"}
+    with pytest.raises(ConfigException, match="Give --state-dir on a host with local state; or name its own ones"):
+        blind.require_possible(without_state)
     assert command("--internal-topics", ",".join(own), "--execute")[0] == 0
     assert seen()[0] == {neighbours}
 
