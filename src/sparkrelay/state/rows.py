@@ -15,7 +15,7 @@ from sparkrelay.state.long_keys import SPELT_BYTES, read_spelt, spell, spelt_val
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["SortedKeys", "as_binary", "get", "put"]
+__all__ = ["SortedKeys", "as_binary", "get", "latest", "put"]
 
 
 def as_binary(array: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -23,6 +23,18 @@ def as_binary(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     return array if pa.types.is_binary(array.type) else array.cast(pa.binary())
+
+
+def latest(keys: pa.Array, values: pa.Array) -> tuple[list[bytes], list[bytes | None]]:
+    """Return the distinct keys in LMDB's order, and the last value of each."""
+    # A stable sort: equal keys stay in the order in which they were written.
+    order = pc.array_sort_indices(keys)
+    ordered = keys.take(order)
+    if len(keys) > 1:
+        last = pa.concat_arrays([pc.not_equal(ordered[1:], ordered[:-1]), pa.array([True])])
+        if not pc.all(last).as_py():
+            order, ordered = order.filter(last), ordered.filter(last)
+    return ordered.to_pylist(), values.take(order).to_pylist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +67,7 @@ class SortedKeys:
 
 
 def _spelt(keys: Sequence[bytes]) -> bool:
-    lengths = set(map(len, keys))
-    return bool(lengths) and not 0 < min(lengths) <= max(lengths) < SPELT_BYTES
+    return b"" in keys or max(map(len, keys), default=0) >= SPELT_BYTES
 
 
 def get(transaction: Any, table: Any, keys: Sequence[bytes]) -> list[bytes | None]:

@@ -384,9 +384,7 @@ class TaskStore:
                 was opened under another opening than ``epoch``.
         """
         table = self._table(store)
-        latest = dict(zip(rows.as_binary(keys).to_pylist(), rows.as_binary(values).to_pylist(), strict=True))
-        ordered = sorted(latest)
-        new = [latest[key] for key in ordered]
+        ordered, new = rows.latest(rows.as_binary(keys), rows.as_binary(values))
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
             self._check_opening(header, epoch)
