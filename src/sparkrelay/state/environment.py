@@ -29,7 +29,8 @@ T = TypeVar("T")
 
 DATA_FILE: Final = "data.mdb"
 
-_FIRST_MAP: Final = 16 << 20
+#: A slice whose transaction finds the map full is applied again, so a restore should seldom meet that.
+_FIRST_MAP: Final = 64 << 20
 _MAX_DATABASES: Final = 256
 _MAX_READERS: Final = 512
 # LMDB reports a write that stopped half way, which is how most disks fill up, as an input/output error.
@@ -39,7 +40,7 @@ _FULL_DISK: Final = ("No space left", "File too large", "Disk quota exceeded", "
 class Environment:
     """An open LMDB environment of this process. Threads take turns; a forked child must open its own."""
 
-    def __init__(self, path: Path, *, map_limit: int, first_map: int = _FIRST_MAP) -> None:
+    def __init__(self, path: Path, *, map_limit: int) -> None:
         """Open or make the environment.
 
         Raises:
@@ -54,7 +55,7 @@ class Environment:
         try:
             self._env = lmdb.open(
                 os.fspath(path),
-                map_size=min(first_map, map_limit),
+                map_size=min(_FIRST_MAP, map_limit),
                 max_dbs=_MAX_DATABASES,
                 max_readers=_MAX_READERS,
                 sync=False,

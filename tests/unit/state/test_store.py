@@ -277,13 +277,16 @@ def test_two_processes_take_turns(path, driver, run_child, read_all):
     assert driver.apply({b"key00001": b"mine again"}).emitted.column(0).to_pylist() == [b"v"]
 
 
-def test_a_process_follows_when_another_has_grown_the_map(path, driver, run_child):
+def test_a_process_follows_when_another_has_grown_the_map(path, make_driver, run_child, monkeypatch):
+    monkeypatch.setattr(environment, "_FIRST_MAP", 1 << 20)
+    driver = make_driver(TaskStore.open(path))
     driver.apply({b"key00000": b"mine"})
     assert run_child(OTHER_PROCESS, path, 1, 2, 60_000, 1000) == "59999"
     assert driver.store.rows("s") == 60_000
     assert driver.store._environment.map_size > environment._FIRST_MAP
     driver.committed, driver.position = 2, 20
     driver.apply({b"key00000": b"mine again"})
+    driver.store.close(clean=False)
 
 
 def test_a_process_in_an_old_epoch_is_refused(path, driver, run_child, read_all):
