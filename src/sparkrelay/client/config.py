@@ -65,7 +65,13 @@ class ClientConfig:
         aliases=("socket.send.buffer.bytes",),
     )
     max_request_size: int = setting(1_048_576, "largest Produce request, bytes", aliases=("message.max.bytes",))
-    delivery_timeout_ms: int = setting(120_000, "the producer retries for so long, ms", aliases=("message.timeout.ms",))
+    delivery_timeout_ms: int = setting(
+        120_000,
+        "the producer retries for so long, ms; where it writes for an instance, for three quarters of its "
+        "`transaction.timeout.ms` at most",
+        least=1,
+        aliases=("message.timeout.ms",),
+    )
     security_protocol: str = setting(
         "PLAINTEXT", "how to speak to the port", choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
     )

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
     from sparkrelay.config import StreamsConfig
 
-__all__ = ["admin_settings", "check_client_settings", "compression", "consumer_settings", "worker_settings"]
+__all__ = [
+    "admin_settings",
+    "check_client_settings",
+    "compression",
+    "consumer_settings",
+    "flush_seconds",
+    "worker_settings",
+]
 
 _COMPRESSION: Final = "compression.type"
 _ACKS: Final = "acks"
@@ -36,6 +43,9 @@ _OURS: Final[Mapping[str, str]] = {
     "auto.offset.reset": "auto.offset.reset",
     "group.instance.id": "group.instance.id",
 }
+
+#: Of transaction.timeout.ms, what writing may take: the rest is for the commit. The broker aborts what takes longer.
+_SHARE_OF_TRANSACTION: Final = 0.75
 
 
 def admin_settings(config: StreamsConfig, client_id: str) -> dict[str, Any]:
@@ -73,6 +83,12 @@ def worker_settings(config: StreamsConfig, client_id: str, *, run: int = 1) -> d
 def compression(config: StreamsConfig) -> str:
     """Return the codec of everything that is written."""
     return str(config.producer.get(_COMPRESSION, "none"))
+
+
+def flush_seconds(config: StreamsConfig) -> float:
+    """Return how long the broker may take to acknowledge what a batch has written."""
+    client = ClientConfig.from_dict(worker_settings(config, "worker"))
+    return min(client.delivery_timeout_ms, _SHARE_OF_TRANSACTION * config.transaction_timeout_ms) / 1000
 
 
 def check_client_settings(config: StreamsConfig) -> None:

@@ -32,7 +32,7 @@ from sparkrelay.runtime.catalyst import (
     read_aggregate,
     wanted_columns,
 )
-from sparkrelay.runtime.client_settings import compression
+from sparkrelay.runtime.client_settings import compression, flush_seconds
 from sparkrelay.runtime.schemas import (
     KAFKA_FIELDS,
     REPORT_SCHEMA,
@@ -115,6 +115,7 @@ class LegCompiler:
         self._names = names
         self._client = dict(client)
         self._compression = compression(config)
+        self._flush_seconds = flush_seconds(config)
         #: store -> schema that Spark gives the aggregation, names and types
         self._grouped: dict[str, StructType] = {}
         #: internal topic (topology name) -> Spark schema of the rows shipped through it, known once its writer is built
@@ -288,6 +289,7 @@ class LegCompiler:
             output=arrow_schema(StructType([*results, *hidden_fields(_EMITTED)])),
             contents=_brief(f"{', '.join(held)} by {', '.join(_key(f, texts) for f in results.fields[:width])}"),
             compression=self._compression,
+            flush_seconds=self._flush_seconds,
             map_limit=self._config.store_max_bytes,
         )
         return spec, results
@@ -315,6 +317,7 @@ class LegCompiler:
             value=None if sink is not None and sink.internal else plan.format,
             headers=plan.headers,
             compression=self._compression,
+            flush_seconds=self._flush_seconds,
         )
 
 

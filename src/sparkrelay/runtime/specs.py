@@ -60,6 +60,7 @@ class StateSpec:
         input: Arrow schema of the rows that come in: keys, arguments, hidden columns.
         output: Arrow schema of the emitted rows: keys, results, hidden columns.
         contents: what the store holds, in words: a store that holds something else is refused.
+        flush_seconds: how long the broker may take to acknowledge what is written.
     """
 
     leg: str
@@ -75,6 +76,7 @@ class StateSpec:
     output: pa.Schema
     contents: str
     compression: str
+    flush_seconds: float
     map_limit: int
 
 
@@ -88,6 +90,7 @@ class PublishSpec:
         key_columns: columns that make the key; empty: the key that travels with the rows.
         value: format of the value; None for a repartition topic, which carries whole rows.
         headers: True to write the column ``headers`` as the records' headers.
+        flush_seconds: how long the broker may take to acknowledge what is written.
     """
 
     leg: str
@@ -101,3 +104,4 @@ class PublishSpec:
     value: Format | None
     headers: bool
     compression: str
+    flush_seconds: float

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["publish_leg", "state_and_publish_leg", "state_leg"]
 
-#: Below the default of transaction.timeout.ms: longer than that, the broker would have aborted the transaction anyway.
-_FLUSH_SECONDS = 45.0
-
 
 class _Transaction:
     """Produces one task's records under its lent producer id, keeping count of sequences."""
@@ -134,7 +131,7 @@ def state_leg(state: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[p
             transaction = _Transaction(producer, outcome.order, state.compression)
             _send_changelog(transaction, state, outcome.order, outcome.result())
         faults.reach("changelog-before-flush")
-        failed = producer.settle(_FLUSH_SECONDS).failed
+        failed = producer.settle(state.flush_seconds).failed
         if failed:
             raise next(iter(failed.values()))
         faults.reach("changelog-after-flush")
@@ -169,7 +166,7 @@ def _publish(
         reports.append(report)
     faults.reach("publish-before-flush")
     try:
-        failed = producer.settle(_FLUSH_SECONDS).failed
+        failed = producer.settle(spec.flush_seconds).failed
     except SparkRelayError as error:
         failed = {transactional_id: error for transactional_id in transactional_ids}  # noqa: C420 - typed so
     faults.reach("publish-after-flush")
