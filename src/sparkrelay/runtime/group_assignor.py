@@ -71,9 +71,11 @@ _AT_ONCE = 0
 _SHARE_OF_REBALANCE = 0.5
 #: Between the assignment's bytes and what the leader tells of the rebalance; a reason follows it.
 _NOTICE = b"\x00sparkrelay-notice:"
-#: Between those and the reason of a refusal.
+#: Between those and the reason of a refusal: one byte that says of which kind it is, then the text.
 _REASON = b"\x00sparkrelay-reason:"
-#: Characters of it; the leader's log has all of it.
+_OTHER_TOPOLOGY = b"t"
+_FAILURE = b"f"
+#: Characters of the text; the leader's log has all of it.
 _LONGEST_REASON = 2_000
 
 
@@ -163,7 +165,7 @@ class StreamsGroupAssignor:
         info = AssignmentInfo.decode(data)
         self.notice, self.asked = Notice.decode(notice), None
         if info.err_code != ErrorCode.NONE:
-            raise _refusal(ErrorCode(info.err_code), reason.decode("utf-8", "replace"))
+            raise _refusal(ErrorCode(info.err_code), reason)
         if self._spoken.answered(info.version, info.commonly_supported_version):
             log.info("the group speaks version %s of the assignment protocol: joining anew", self._spoken.used)
             info = replace(info, next_rebalance_ms=_AT_ONCE)
@@ -250,9 +252,10 @@ class StreamsGroupAssignor:
         answers = {}
         for member_id, member in result.members.items():
             data = member.info.encode() + _NOTICE + notice.encode()
-            reason = reasons.get(member_id) or (str(result.failure) if result.failure else "")
-            if reason:
-                data += _reason_bytes(reason)
+            if member_id in reasons:
+                data += _reason_bytes(_OTHER_TOPOLOGY, reasons[member_id])
+            elif result.failure is not None:
+                data += _reason_bytes(_FAILURE, str(result.failure))
             answers[member_id] = MemberAssignment(partitions=tuple(member.partitions), user_data=data)
         return answers
 
@@ -292,7 +295,7 @@ class StreamsGroupAssignor:
     def _failed(self, error: Exception, members: Mapping[str, MemberSubscription]) -> dict[str, MemberAssignment]:
         """Return the answer that tells every member why there is none; the stream thread raises the error after it."""
         self.failure = error
-        data = AssignmentInfo(err_code=ErrorCode.ASSIGNMENT_ERROR).encode() + _reason_bytes(str(error))
+        data = AssignmentInfo(err_code=ErrorCode.ASSIGNMENT_ERROR).encode() + _reason_bytes(_FAILURE, str(error))
         return {member_id: MemberAssignment(partitions=(), user_data=data) for member_id in members}
 
     def _agreed(self, members: list[GroupMember]) -> TaskAssignor:
@@ -367,17 +370,18 @@ def _left_to_do(result: GroupResult) -> str | None:
     return "copies were to be looked at again" if result.probing_rebalance else None
 
 
-def _reason_bytes(reason: str) -> bytes:
+def _reason_bytes(kind: bytes, reason: str) -> bytes:
     """Return a reason as it follows an assignment: whatever user code wrote, and short, as every member gets it."""
     text = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
-    return _REASON + text.encode("utf-8", "backslashreplace")
+    return _REASON + kind + text.encode("utf-8", "backslashreplace")
 
 
-def _refusal(code: ErrorCode, reason: str) -> StreamsException:
-    if "runs another topology" in reason:
-        return IncompatibleTopologyException(reason)
+def _refusal(code: ErrorCode, reason: bytes) -> StreamsException:
+    kind, text = reason[:1], reason[1:].decode("utf-8", "replace")
+    if kind == _OTHER_TOPOLOGY:
+        return IncompatibleTopologyException(text)
     if code is ErrorCode.SHUTDOWN_REQUESTED:
         return ApplicationShutdownException(
             "an instance asked the whole application to shut down, by its uncaught-exception handler; its log says why"
         )
-    return TaskAssignmentException(reason or f"the group's leader answered with error {code.name}; its log says why")
+    return TaskAssignmentException(text or f"the group's leader answered with error {code.name}; its log says why")

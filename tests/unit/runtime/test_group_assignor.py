@@ -412,6 +412,14 @@ def test_an_assignor_that_fails_is_named_to_every_member(made, answer, message):
             made(2).assignor.on_assignment(answers[name][0], GROUP)
 
 
+def test_an_assignors_words_do_not_make_another_topology(made):
+    broken = Raises(ValueError("this instance runs another topology"))
+    leader = made(1, assignor=broken)
+    answers = lead(leader, {"one": leader})
+    with pytest.raises(TaskAssignmentException, match="runs another topology"):
+        leader.assignor.on_assignment(answers["one"][0], GROUP)
+
+
 def test_an_assignor_that_only_newer_members_have_is_not_waited_for(made, caplog):
     leader, newer = made(1), made(2)
     newer.assignor._assignor = type("Brilliant", (Seen,), {"__module__": "sparkrelay.assignment"})()
