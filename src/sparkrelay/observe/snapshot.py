@@ -57,7 +57,8 @@ class ThreadMetadata:
 
     Attributes:
         thread_name: its name, in logs and in Spark's UI.
-        thread_state: CREATED, STARTING, PARTITIONS_ASSIGNED, RUNNING, PENDING_SHUTDOWN or DEAD.
+        thread_state: CREATED, STARTING, PARTITIONS_REVOKED (expelled, joining anew), PARTITIONS_ASSIGNED, RUNNING,
+            PENDING_SHUTDOWN or DEAD.
         process_id: the process whose state directory it uses.
         executor_id: the Spark executor that the process is; None for one in the driver (``local[N]``).
         consumer_client_id: ``client.id`` of its group member.

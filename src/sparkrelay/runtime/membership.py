@@ -82,7 +82,7 @@ class Membership:
 
     @property
     def stable(self) -> bool:
-        """True once the group has given us an assignment."""
+        """True while we have an assignment of the group: from the first on, except after we were expelled."""
         return self._joined
 
     @property
@@ -178,6 +178,7 @@ class Membership:
 
     def _lose(self, tasks: TaskSet, partitions: Collection[TopicPartition]) -> None:
         self._story.loses()
+        self._joined = False
         # An assignment that is not followed yet is over, too.
         self._unfollowed = None
         tasks.lose(partitions)

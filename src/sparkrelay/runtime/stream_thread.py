@@ -122,7 +122,7 @@ class StreamThread:
         if not self._thread.is_alive():
             return "CREATED"
         if not self._membership.stable:
-            return "STARTING"
+            return "PARTITIONS_REVOKED" if self.member_id else "STARTING"
         return "RUNNING" if self.settled else "PARTITIONS_ASSIGNED"
 
     @property

@@ -131,6 +131,17 @@ def test_what_fell_out_of_service_is_opened_again(bench):
     assert bench.turn() == [TASK]
 
 
+def test_who_was_expelled_does_not_run_until_the_group_has_answered_again(bench, monkeypatch):
+    """It has no tasks then, and all of none are in service."""
+    monkeypatch.setattr(bench.thread, "_thread", threading.current_thread())
+    seen = []
+    for stable in (True, False, True):
+        bench.membership.stable = stable
+        bench.turn()
+        seen.append((bench.thread.settled, bench.thread.state))
+    assert seen == [(True, "RUNNING"), (False, "PARTITIONS_REVOKED"), (True, "RUNNING")]
+
+
 def test_a_fenced_owner_opens_nothing_before_a_heartbeat_sent_since_was_answered(bench):
     bench.fall_out(ProducerFencedException("another owner"))
     assert bench.turn() == bench.turn() == []
