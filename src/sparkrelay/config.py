@@ -18,9 +18,9 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sparkrelay.errors import ConfigException
-from sparkrelay.settings import nearest, shown
+from sparkrelay.settings import host_and_port, nearest, shown
 
-__all__ = ["MOST_TAGS", "SECURITY_PREFIXES", "StreamsConfig", "check_client_tags"]
+__all__ = ["MOST_TAGS", "SECURITY_PREFIXES", "StreamsConfig", "check_application_id", "check_client_tags"]
 
 #: How the keys of security begin. They are passed on to every connection as they are; ``client.config`` knows them.
 SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "https.ca.", "oauth_cb", "enable.ssl.certificate.verification")
@@ -275,10 +275,7 @@ class StreamsConfig(BaseModel):
     @field_validator("application_id")
     @classmethod
     def _check_application_id(cls, value: str) -> str:
-        if not _APPLICATION_ID.fullmatch(value) or value in {".", ".."}:
-            raise ValueError(
-                "use 1 to 200 letters, digits, '.', '_' or '-': it becomes part of topic and directory names"
-            )
+        check_application_id(value)
         return value
 
     @field_validator("bootstrap_servers", mode="before")
@@ -288,9 +285,7 @@ class StreamsConfig(BaseModel):
             value = ",".join(map(str, value))
         if isinstance(value, str):
             for server in value.split(","):
-                host, _, port = server.strip().rpartition(":")
-                if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-                    raise ValueError(f"{server.strip()!r} is not HOST:PORT")
+                host_and_port(server.strip())
         return value
 
     @field_validator("replication_factor")
@@ -303,9 +298,8 @@ class StreamsConfig(BaseModel):
     @field_validator("application_server")
     @classmethod
     def _check_application_server(cls, value: str) -> str:
-        host, _, port = value.rpartition(":")
-        if value and not (host and port.isdecimal() and 0 < int(port) < 65536):
-            raise ValueError("it is not HOST:PORT")
+        if value:
+            host_and_port(value)
         return value
 
     @field_validator("rack_aware_assignment_tags", mode="before")
@@ -334,6 +328,12 @@ class StreamsConfig(BaseModel):
         if len(self.rack_aware_assignment_tags) > MOST_TAGS:
             raise ValueError(f"rack.aware.assignment.tags names more than {MOST_TAGS} tags")
         return self
+
+
+def check_application_id(value: str) -> None:
+    """Raise ValueError if that cannot be an ``application.id``."""
+    if not _APPLICATION_ID.fullmatch(value) or value in {".", ".."}:
+        raise ValueError("use 1 to 200 letters, digits, '.', '_' or '-': it becomes part of topic and directory names")
 
 
 def check_client_tags(tags: Mapping[str, str]) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "check",
     "check_sent",
     "dotted",
+    "host_and_port",
     "nearest",
     "read",
     "setting",
@@ -238,6 +239,18 @@ def check_sent(key: str, value: str | None) -> None:
     """
     if value is not None and (problem := string_problem(value)) is not None:
         raise ConfigException(f"{key}={shortly(value)}: {problem}")
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """Read ``HOST:PORT``; an IPv6 host stands in brackets, and keeps them.
+
+    Raises:
+        ValueError: there is no host, or no port between 1 and 65535.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text!r} is not HOST:PORT, such as localhost:9092")
+    return host, int(port)
 
 
 def string_problem(text: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from sparkrelay.client.foreign_settings import FOREIGN
 from sparkrelay.errors import ConfigException
-from sparkrelay.settings import check, check_sent, read, setting, settings_of, shown
+from sparkrelay.settings import check, check_sent, host_and_port, read, setting, settings_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -199,18 +199,16 @@ class ClientConfig:
         """Return the bootstrap servers as (host, port).
 
         Raises:
-            ConfigException: an entry is not ``host:port``.
+            ConfigException: an entry is not ``HOST:PORT``.
         """
         result = []
         for entry in self.bootstrap_servers.split(","):
             text = entry.strip().rpartition("://")[2]
             if not text:
                 continue
-            host, colon, port = text.rpartition(":")
-            if not colon or not port.isdecimal() or not 0 < int(port) < 65536 or not host:
-                raise ConfigException(
-                    f"bootstrap.servers={self.bootstrap_servers!r}: {entry.strip()!r} is not host:port, such as "
-                    "localhost:9092"
-                )
-            result.append((host.strip("[]"), int(port)))
+            try:
+                host, port = host_and_port(text)
+            except ValueError as error:
+                raise ConfigException(f"bootstrap.servers={self.bootstrap_servers!r}: {error}") from None
+            result.append((host.strip("[]"), port))
         return tuple(result)

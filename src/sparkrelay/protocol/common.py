@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple, Self
 
+from sparkrelay.settings import host_and_port
+
 __all__ = [
     "LATEST_OFFSET",
     "LATEST_SUPPORTED_VERSION",
@@ -58,12 +60,9 @@ class HostInfo(NamedTuple):
         """Read ``host:port``; an IPv6 host stands in brackets.
 
         Raises:
-            ValueError: there is no host, or no port between 0 and 65535.
+            ValueError: there is no host, or no port between 1 and 65535.
         """
-        host, separator, port = end_point.rpartition(":")
-        if not (separator and host and port.isdecimal() and int(port) <= 65535):
-            raise ValueError(f"not a host and port: {end_point!r}; expected HOST:PORT, such as localhost:8080")
-        return cls(host, int(port))
+        return cls(*host_and_port(end_point))
 
 
 def check_version(version: int, *, latest: int = LATEST_SUPPORTED_VERSION) -> None:

@@ -181,12 +181,15 @@ class KafkaStreams:
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802 - PySpark's name
-        """The newest micro-batch, with the keys of Spark's StreamingQuery progress."""
+        """The newest of :attr:`recentProgress`, or None."""
         return self._progress.last
 
     @property
     def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802 - PySpark's name
-        """The newest micro-batches, oldest first."""
+        """The newest reports, oldest first: one a micro-batch, and while copies are replayed some without a batch.
+
+        They have the keys of Spark's StreamingQuery progress.
+        """
         return self._progress.recent
 
     @property

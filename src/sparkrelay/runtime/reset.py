@@ -12,7 +12,6 @@ Owners that are stopped but not dead are fenced, or one that wakes up could stil
 
 from __future__ import annotations
 
-import re
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from sparkrelay.client.admin import EARLIEST, LATEST, Admin, TopicSpec
 from sparkrelay.client.application_admin import ApplicationAdmin
 from sparkrelay.client.transactions import TransactionCoordinator
+from sparkrelay.config import check_application_id
 from sparkrelay.errors import ConfigException, LockException, StreamsException, UnknownTopicException
 from sparkrelay.runtime.layout import TopicNames
 from sparkrelay.runtime.whose_topics import doubtful_topics
@@ -27,7 +27,7 @@ from sparkrelay.state.application_home import ApplicationHome, remove_state
 from sparkrelay.types import TaskId, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sized
     from pathlib import Path
 
     from sparkrelay.client.admin import GroupDescription
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["ResetOrder", "ResetPlan", "Resetter"]
 
 _TIMEOUT_S: Final = 60.0
-_APPLICATION_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 #: Only to fence: nothing is written under these transactions.
 _TRANSACTION_MS: Final = 60_000
 
@@ -60,10 +59,10 @@ class ResetOrder:
     state_dir: Path | None = None
 
     def __post_init__(self) -> None:
-        if not _APPLICATION_ID.fullmatch(self.application_id) or self.application_id in {".", ".."}:
-            raise ConfigException(
-                f"application.id {self.application_id!r}: it has letters, digits, '.', '_' and '-' only"
-            )
+        try:
+            check_application_id(self.application_id)
+        except ValueError as error:
+            raise ConfigException(f"application.id {self.application_id!r}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,6 +315,6 @@ def _check_kind(group: GroupDescription) -> None:
         raise StreamsException(f"group {group.group_id!r} is a group of {group.protocol_type!r}, not of an application")
 
 
-def _count(things: object, one: str, many: str = "") -> str:
-    number = len(things)  # type: ignore[arg-type]
+def _count(things: Sized, one: str, many: str = "") -> str:
+    number = len(things)
     return f"{number} {one if number == 1 else many or one + 's'}"

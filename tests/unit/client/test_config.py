@@ -32,8 +32,8 @@ def test_an_unknown_key_names_the_nearest(key, nearest):
     [
         ({}, "bootstrap.servers is missing"),
         ({"bootstrap.servers": ""}, "bootstrap.servers is empty"),
-        ({"bootstrap.servers": "localhost"}, "not host:port"),
-        ({"bootstrap.servers": "localhost:99999"}, "not host:port"),
+        ({"bootstrap.servers": "localhost"}, "not HOST:PORT"),
+        ({"bootstrap.servers": "localhost:99999"}, "not HOST:PORT"),
         ({"bootstrap.servers": "a:1", "request.timeout.ms": "soon"}, "request.timeout.ms='soon'"),
         ({"bootstrap.servers": "a:1", "request.timeout.ms": -1}, "request.timeout.ms=-1 is out of range"),
         ({"bootstrap.servers": "a:1", "request.timeout.ms": True}, "not a valid whole number"),
