@@ -1,4 +1,4 @@
-"""A clock that tests move, a cluster without brokers, and a broker's answers for request managers."""
+"""A clock that tests move, a cluster without brokers, managers that tests drive, and answers of a broker for them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import uuid
 from types import SimpleNamespace
 
 import pytest
+from tests.unit.consumer.fetched_data import T0, T1
+from tests.unit.consumer.surroundings import Asker, Committing
 
 from sparkrelay.client.messages import MetadataResponse
 from sparkrelay.client.metadata import Metadata
-from sparkrelay.consumer.events import Call
+from sparkrelay.consumer.coordinator import CoordinatorManager
+from sparkrelay.consumer.events import Call, Mailbox
+from sparkrelay.consumer.fetch_buffer import FetchBuffer
+from sparkrelay.consumer.offsets import OffsetsManager
 from sparkrelay.consumer.requests import RequestState
+from sparkrelay.consumer.subscription import SubscriptionState
 
 
 def make_metadata(topics, *, brokers=(1,), leaders=None, ids=None):
@@ -130,3 +136,44 @@ def message():
 @pytest.fixture
 def metadata_message():
     return metadata_response
+
+
+@pytest.fixture
+def finding(driver, cluster, make_state):
+    failures, asker = [], Asker()
+    manager = CoordinatorManager(
+        "g", metadata=cluster({}, brokers=(1, 2)), topics=asker, fail=failures.append, state=make_state()
+    )
+    manager.failures, manager.asker, manager.driver = failures, asker, driver(manager)
+    return manager
+
+
+@pytest.fixture
+def committing(driver, cluster, make_state):
+    return Committing(driver, cluster, make_state)
+
+
+@pytest.fixture
+def listing(driver, cluster, make_state):
+    stale = []
+    manager = OffsetsManager(
+        cluster({"t": 2}, brokers=(1, 2), leaders={("t", 1): 2}),
+        stale=stale.append,
+        make_state=make_state,
+        timeout_ms=1000,
+    )
+    manager.stale_, manager.driver = stale, driver(manager)
+    return manager
+
+
+@pytest.fixture
+def buffering():
+    subscription, mailbox, resets = SubscriptionState(), Mailbox(), []
+    buffer = FetchBuffer(
+        subscription, mailbox, read_committed=True, check_crcs=True, out_of_range=lambda p, o: resets.append((p, o))
+    )
+    buffer.subscription, buffer.resets = subscription, resets
+    subscription.assign_by_hand([T0, T1])
+    subscription.seek(T0, 0)
+    subscription.seek(T1, 0)
+    return buffer

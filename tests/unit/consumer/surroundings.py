@@ -1,0 +1,72 @@
+"""What stands around managers in their tests: a coordinator that is known, topics that are looked up, commits."""
+
+from __future__ import annotations
+
+from sparkrelay.client.broker_errors import ErrorCode
+from sparkrelay.consumer.assignor import GroupMetadata
+from sparkrelay.consumer.commits import CommitManager
+from sparkrelay.consumer.events import Commit
+from sparkrelay.types import TopicPartition
+
+T0 = TopicPartition("t", 0)
+
+
+class Located:
+    """A coordinator that is known until it is lost."""
+
+    def __init__(self, node=1):
+        self.node, self.last_error, self.losses = node, None, []
+
+    def need(self):
+        return self.node
+
+    def lost(self, why):
+        self.losses.append(why)
+
+    def moved(self, code):
+        if code in {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}:
+            self.lost(code)
+            return True
+        return False
+
+    def silent(self, node, why):
+        self.lost(why)
+
+
+class Topics:
+    def __init__(self):
+        self.asked = []
+
+    def ask(self, topics, done):
+        self.asked.append((topics, done))
+
+    def answer(self):
+        _, done = self.asked.pop(0)
+        done()
+
+
+class Asker:
+    def __init__(self):
+        self.refreshed = 0
+
+    def refresh(self):
+        self.refreshed += 1
+
+
+class Committing:
+    def __init__(self, driver, cluster, make_state):
+        self.place, self.fenced, self.coordinator = GroupMetadata("g", 5, "m"), [], Located()
+        self.metadata, self.stale = cluster({"t": 2}), []
+        self.manager = CommitManager(
+            "g",
+            coordinator=self.coordinator,
+            metadata=self.metadata,
+            stale=self.stale.append,
+            place=lambda: self.place,
+            fenced=self.fenced.append,
+            make_state=make_state,
+        )
+        self.driver = driver(self.manager)
+
+    def commit(self, call, offset=1, *, retry=True, automatic=False):
+        self.manager.commit(Commit(call, {T0: (offset, -1, "")}, retry, automatic))
