@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.observe.snapshot import TaskMetadata, ThreadMetadata
 from sparkrelay.runtime.client_settings import admin_settings, consumer_settings
-from sparkrelay.runtime.task import TaskState
+from sparkrelay.runtime.task import TaskState, behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -88,7 +88,7 @@ def _replayed(task: Task, state: TaskState, copy: ReplayProgress | None) -> Task
         began = dt.datetime.fromtimestamp(copy.began_at, dt.UTC)
     else:
         offsets, ends, began = dict(task.changelog_next), dict(task.changelog_end), None
-        lag = sum(max(0, end - offsets.get(partition, 0)) for partition, end in ends.items()) if ends else None
+        lag = behind(offsets, ends) if ends else None
         if not task.stateful:
             lag = 0
     return TaskMetadata(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparkrelay.runtime.task import name_tasks
+from sparkrelay.runtime.task import behind, name_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ class ReplayProgress:
         """Offsets still to replay; None while that is not known."""
         if self.offsets is None:
             return None
-        return sum(max(0, end - self.offsets.get(partition, 0)) for partition, end in self.ends.items())
+        return behind(self.offsets, self.ends)
 
     @property
     def share(self) -> float | None:

@@ -96,7 +96,7 @@ class Replayer:
         self._interrupt = interrupt
         self._wake = threading.Condition()
         self._work: dict[TaskId, ReplayWork] = {}
-        self._reports: dict[TaskId, tuple[ReplayReport, Ends]] = {}
+        #: Where each copy stands, of what is complete until that is taken.
         self._copies: dict[TaskId, ReplayProgress] = {}
         self._restored: dict[TaskId, ReplayReport] = {}
         #: The tasks whose stores the Spark job under way may touch, and whether that was cancelled.
@@ -148,7 +148,6 @@ class Replayer:
             for task in tasks:
                 self._work.pop(task, None)
                 self._restored.pop(task, None)
-                self._reports.pop(task, None)
                 self._copies.pop(task, None)
             self._leave(tasks)
 
@@ -179,12 +178,9 @@ class Replayer:
             if self._failure is not None:
                 raise self._failure
             restored, self._restored = self._restored, {}
+            for task in restored:
+                del self._copies[task]
             return restored
-
-    def progress(self) -> dict[TaskId, tuple[ReplayReport, Ends]]:
-        """Return the last report and known changelog ends of each task that is replayed."""
-        with self._wake:
-            return dict(self._reports)
 
     def copies(self) -> dict[TaskId, ReplayProgress]:
         """Return where each copy stands that is being replayed. Any thread may call it."""
@@ -312,10 +308,7 @@ class Replayer:
                 current = self._work.get(report.task)
                 if current is not None and current is ordered[report.task]:
                     self._take(current, report, current.goal(ends))
-                    if report.task in self._work:
-                        self._copies[report.task] = current.progress(ends)
-                    else:
-                        del self._copies[report.task]
+                    self._copies[report.task] = current.progress(ends)
             copies = list(self._copies.values())
         self._on_slice(copies, sum(report.records for report in reports))
         if any(report.error is not None for report in reports):
@@ -331,10 +324,7 @@ class Replayer:
         work.wipe = False
         work.changelog_next = dict(report.changelog_next)
         if work.first_lag is None:
-            work.first_lag = report.records + sum(
-                max(0, ends.get(p, 0) - work.changelog_next.get(p, 0)) for p in work.changelogs.values()
-            )
-        self._reports[work.task] = report, {p: ends.get(p, 0) for p in work.changelogs.values()}
+            work.first_lag = report.records + (work.progress(ends).lag or 0)
         if not work.missing(ends):
             work.wiped = 0
         if work.ends is not None:

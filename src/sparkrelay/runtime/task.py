@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["Task", "TaskState", "name_tasks", "plan_ranges", "require_inputs", "share_out"]
+__all__ = ["Task", "TaskState", "behind", "name_tasks", "plan_ranges", "require_inputs", "share_out"]
 
 
 class TaskState(enum.Enum):
@@ -83,12 +83,17 @@ class Task:
     @property
     def lag(self) -> int:
         """Changelog offsets still to replay, as far as the ends are known."""
-        return sum(max(0, end - self.changelog_next.get(p, 0)) for p, end in self.changelog_end.items())
+        return behind(self.changelog_next, self.changelog_end)
 
     @property
     def offset_sum(self) -> int:
         """Changelog offsets replayed or written so far, as a subscription reports them."""
         return sum(self.changelog_next.get(partition, 0) for partition in self.changelogs.values())
+
+
+def behind(offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
+    """Return how many offsets lie between where something stands and the ends, as far as these are known."""
+    return sum(max(0, end - offsets.get(partition, 0)) for partition, end in ends.items())
 
 
 def require_inputs(tasks: Iterable[Task], ends: Mapping[TopicPartition, int]) -> None:

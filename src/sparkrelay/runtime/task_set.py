@@ -412,9 +412,10 @@ class TaskSet:
         return [t for t in self._tasks.values() if t.state is not TaskState.STANDBY and wanted.intersection(t.inputs)]
 
     def _note_replay_progress(self) -> None:
-        for id_, (report, ends) in self._replayer.progress().items():
+        for id_, copy in self._replayer.copies().items():
             task = self._tasks.get(id_)
-            if task is not None and task.state in {TaskState.STANDBY, TaskState.RESTORING}:
-                task.changelog_next = dict(report.changelog_next)
-                if task.state is TaskState.STANDBY:
-                    task.changelog_end = dict(ends)
+            if task is None or copy.offsets is None or task.state not in {TaskState.STANDBY, TaskState.RESTORING}:
+                continue
+            task.changelog_next = dict(copy.offsets)
+            if task.state is TaskState.STANDBY:
+                task.changelog_end = dict(copy.ends)

@@ -112,6 +112,15 @@ def test_a_restore_ends_at_the_ends_that_were_listed(replayer_of, wait_until):
     assert [order.undo for (order,) in process.orders] == [True]
 
 
+def test_a_complete_copy_is_shown_until_its_task_is_taken(replayer_of, wait_until):
+    """Else a subscription in between would tell of less than there is."""
+    replayer = replayer_of(Process())
+    replayer.assign([restore()])
+    wait_until(lambda: replayer.copies()[TASK].lag == 0, "the task is not restored")
+    assert list(replayer.take_restored()) == [TASK]
+    assert replayer.copies() == {}
+
+
 @pytest.mark.parametrize("failure", [JobFailed("a worker died"), DisconnectException("the broker went away")])
 def test_a_passing_failure_is_tried_again(failure, replayer_of, wait_until):
     process = Process(failure, failure)
@@ -132,7 +141,7 @@ def test_ends_that_cannot_be_listed_are_asked_for_again(replayer_of, wait_until)
 
     replayer = replayer_of(Process(), list_ends)
     replayer.assign([ReplayWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
-    wait_until(lambda: TASK in replayer.progress(), "the standby is not replayed")
+    wait_until(lambda: replayer.copies()[TASK].offsets, "the standby is not replayed")
 
 
 @pytest.mark.parametrize(
@@ -334,8 +343,8 @@ def test_a_slice_that_took_long_is_measured_by_the_ends_after_it(replayer_of, wa
     assert process.slice_began.acquire(timeout=60)
     ends[CHANGELOG] = 5000
     process.may_end.release()
-    wait_until(replayer.progress, "the slice does not end")
-    assert replayer.progress()[TASK][1] == {CHANGELOG: told}
+    wait_until(lambda: replayer.copies()[TASK].offsets, "the slice does not end")
+    assert replayer.copies()[TASK].ends == {CHANGELOG: told}
     process.may_end.release(1000)
 
 
@@ -371,7 +380,7 @@ def test_ends_that_cannot_be_listed_again_cost_no_slice(replayer_of, wait_until)
 
     replayer = replayer_of(process, list_ends, stale_seconds=-1.0)
     replayer.assign([dataclasses.replace(restore(), opening=None, ends=None)])
-    wait_until(replayer.progress, "what the slice did is lost")
+    wait_until(lambda: replayer.copies()[TASK].offsets, "what the slice did is lost")
 
 
 def test_a_copy_is_set_aside_in_a_slice_without_others(replayer_of, wait_until):

@@ -1,5 +1,6 @@
 """What a member tells the group of its local copies, while its tasks come and go."""
 
+import dataclasses
 import threading
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from sparkrelay.runtime.in_service import InService
 from sparkrelay.runtime.layout import Layout, TaskShape
 from sparkrelay.runtime.orders import ReplayReport
 from sparkrelay.runtime.process import JobFailed
+from sparkrelay.runtime.replay_progress import ReplayProgress
 from sparkrelay.runtime.task import TaskState
 from sparkrelay.runtime.task_set import TaskSet
 from sparkrelay.types import TaskId, TopicPartition
@@ -21,10 +23,10 @@ INPUT, CHANGELOG = TopicPartition("orders", 1), TopicPartition("totals", 1)
 
 
 class Replayer:
-    """Doubles the replay thread: it reports what the test says."""
+    """Doubles the replay thread: its copies stand where the test says."""
 
     def __init__(self):
-        self.reports = {}
+        self.standing = {}
 
     def start(self):
         pass
@@ -35,8 +37,8 @@ class Replayer:
     def release(self, tasks):
         pass
 
-    def progress(self):
-        return self.reports
+    def copies(self):
+        return self.standing
 
 
 class Process:
@@ -122,8 +124,11 @@ def test_a_copy_is_still_told_of_when_its_task_came_and_nothing_was_replayed_yet
 
 def test_what_was_replayed_counts_from_then_on(tasks, replayer):
     tasks.follow(active=[], standby=[TASK])
-    replayer.reports = {TASK: (ReplayReport(TASK, {}, 4, {CHANGELOG: 480}), {CHANGELOG: 500})}
-    assert tasks.offset_sums() == {TASK: 480}
+    copy = ReplayProgress(TASK, False, 0.0, None, {CHANGELOG: 500}, None)
+    replayer.standing = {TASK: copy}
+    assert (tasks.offset_sums(), tasks.standby_lags()) == ({TASK: 470}, {}), "it was not opened yet"
+    replayer.standing = {TASK: dataclasses.replace(copy, offsets={CHANGELOG: 480})}
+    assert (tasks.offset_sums(), tasks.standby_lags()) == ({TASK: 480}, {TASK: 20})
 
 
 def test_a_running_task_has_everything(tasks):
