@@ -20,6 +20,7 @@ from sparkrelay.errors import (
     StateStoreException,
     StoreCorruptedException,
     StoreFullException,
+    StoreOutOfStepException,
     StreamsException,
 )
 from sparkrelay.runtime.orders import BatchOrder, TaskOrder
@@ -188,6 +189,7 @@ class BatchRunner:
             # Nobody has opened the task between the look and this commit, so all that was there is ours.
             task.changelog_next |= task.changelog_listed
             task.unfinished = None
+            task.failures = 0
             outcome.committed.append(id_)
         outcome.seconds["commit"] = time.perf_counter() - started
 
@@ -220,12 +222,18 @@ class BatchRunner:
                 outcome.reopen[id_] = reason
             elif isinstance(reason, StoreFullException):
                 fatal = reason
-            elif isinstance(reason, StateStoreException | ProducerFencedException):
+            elif isinstance(reason, StoreOutOfStepException | ProducerFencedException):
                 outcome.reopen[id_] = reason
-            elif not _worth_another_try(reason) or (task.tries > self._retries and not _passes(reason)):
-                fatal = reason
-            else:
+            elif reason is bystander or _passes(reason):
                 outcome.again[id_] = reason
+            else:
+                task.failures += 1
+                if not _worth_another_try(reason) or task.failures > self._retries:
+                    fatal = reason
+                elif isinstance(reason, StateStoreException):
+                    outcome.reopen[id_] = reason
+                else:
+                    outcome.again[id_] = reason
         if fatal is not None:
             raise fatal
         for reason in dict.fromkeys(outcome.again.values()):
@@ -259,7 +267,7 @@ def _passes(error: Exception) -> bool:
 
 
 def _worth_another_try(error: Exception) -> bool:
-    return _passes(error) or isinstance(error, JobFailed | StateStoreException | AnotherTaskFailed)
+    return _passes(error) or isinstance(error, JobFailed | StateStoreException)
 
 
 def _order(task: Task, ranges: Ranges, sequences: Mapping[TopicPartition, int]) -> TaskOrder:

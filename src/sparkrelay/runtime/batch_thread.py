@@ -72,6 +72,8 @@ class BatchThread:
         self._limit = BatchLimit(config.max_batch_records, config.transaction_timeout_ms, config.max_batch_retries)
         #: When the next micro-batch may start.
         self._due = 0.0
+        #: Failed batches in a row after which a topic was not there.
+        self._without_topics = 0
         self._failure: Exception | None = None
         self._rehearsed = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"{name}-batch", daemon=True)
@@ -127,7 +129,9 @@ class BatchThread:
         try:
             outcome = self._batch(tasks)
             if outcome is not None and outcome.again:
-                self._look_at_topics(tasks)
+                self._look_at_topics()
+            elif outcome is not None:
+                self._without_topics = 0
             pause = self._next_pause(tasks, outcome)
             self._backoff = _SHORTEST_BACKOFF
         except KafkaException as error:
@@ -173,15 +177,18 @@ class BatchThread:
         self._limit.note(outcome)
         return outcome
 
-    def _look_at_topics(self, tasks: list[Task]) -> None:
+    def _look_at_topics(self) -> None:
         """See whether a batch failed because a topic is gone, or has fewer partitions than it had."""
         try:
             self._in_service.sink_partitions = self._topics.layout().sink_partitions
         except UnknownTopicException as error:
             # A broker that has just come back may not know its topics for a moment.
-            if _tries(tasks) > self._config.max_batch_retries:
+            self._without_topics += 1
+            if self._without_topics > self._config.max_batch_retries:
                 raise
             log.warning("%s: %s", self._name, error)
+        else:
+            self._without_topics = 0
 
     def _choose(self, tasks: list[Task]) -> dict[TaskId, tuple[Task, Ranges]]:
         """Decide each task's ranges: an unfinished batch runs again as it was, else what is new."""

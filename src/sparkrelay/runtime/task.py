@@ -50,7 +50,9 @@ class Task:
         changelog_end: changelog partition -> where the restore must get to.
         skipped: input partition -> offset that the state has seen, where the records behind it are gone.
         unfinished: ranges of a batch that must run again exactly so, or None.
-        tries: times the unfinished batch was tried.
+        tries: times the unfinished batch was tried, which says how long to wait before the next try.
+        failures: times in a row that a batch failed by something of the task's own that does not pass of itself; kept
+            while the task is opened again, ended by a commit.
         wipe: True if the local copy cannot be trusted and is rebuilt.
         wiped_after: the batch that was the last committed one when the copy was last found unusable, or None.
     """
@@ -72,6 +74,7 @@ class Task:
     skipped: dict[TopicPartition, int] = field(default_factory=dict)
     unfinished: dict[TopicPartition, tuple[int, int]] | None = None
     tries: int = 0
+    failures: int = 0
     wipe: bool = False
     wiped_after: int | None = None
 

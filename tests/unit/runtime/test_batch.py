@@ -7,6 +7,7 @@ from sparkrelay.errors import (
     DisconnectException,
     ProducerFencedException,
     SerializationException,
+    StateStoreException,
     StoreCorruptedException,
     StoreFullException,
     StoreOutOfStepException,
@@ -199,12 +200,56 @@ def test_a_failure_that_stays_is_raised_after_the_last_try():
         run(process, work=work)
 
 
-def test_what_the_broker_is_to_blame_for_is_waited_out():
-    work, process = tasks(), Process(raised=DisconnectException("gone"))
+@pytest.mark.parametrize("how", ["raised", "reported"])
+def test_what_the_broker_is_to_blame_for_is_waited_out(how):
+    """Also by the tasks beside the one that waits, which have done nothing wrong."""
+    work, process = tasks(), Process(**{how: DisconnectException("gone")})
     for number in range(1, 6):
         outcome, _ = run(process, work=work)
         assert set(outcome.again) == {ONE, OTHER}
-        assert work[ONE][0].tries == number
+        assert work[ONE][0].tries == work[OTHER][0].tries == number
+
+
+@pytest.mark.parametrize("how", ["raised", "reported"])
+def test_tries_that_an_outage_took_are_not_missing_afterwards(how):
+    work = tasks()
+    for _ in range(5):
+        run(Process(**{how: DisconnectException("gone")}), work=work)
+    dying = Process(raised=JobFailed("a worker died"))
+    for _ in range(2):
+        outcome, _ = run(dying, work=work)
+        assert set(outcome.again) == {ONE, OTHER}
+    with pytest.raises(JobFailed, match="a worker died"):
+        run(dying, work=work)
+
+
+def test_a_commit_gives_all_tries_back():
+    work = tasks()
+    for _ in range(2):
+        for _ in range(2):
+            run(Process(raised=JobFailed("a worker died")), work=work)
+        run(Process(), work=work)
+
+
+def test_what_a_store_refuses_again_and_again_ends_the_instance():
+    work, process = tasks(), Process(reported=StateStoreException("key b'0' comes twice"))
+    task, _ = work[ONE]
+    for _ in range(2):
+        outcome, _ = run(process, work=work)
+        assert (set(outcome.reopen), set(outcome.again)) == ({ONE}, {OTHER})
+        # It was opened again: nothing is unfinished, but what happened is not forgotten.
+        task.unfinished = None
+    with pytest.raises(StateStoreException, match="comes twice"):
+        run(process, work=work)
+
+
+@pytest.mark.parametrize("error", [StoreOutOfStepException("elsewhere"), ProducerFencedException("another owner")])
+def test_who_has_lost_step_opens_its_task_however_often_it_takes(error):
+    work = tasks()
+    for _ in range(5):
+        outcome, _ = run(Process(reported=error), work=work)
+        assert (set(outcome.reopen), set(outcome.again)) == ({ONE}, {OTHER})
+        work[ONE][0].unfinished = None
 
 
 @pytest.mark.parametrize("outcome", [None, ProducerFencedException("another owner"), TimeoutException("no answer")])

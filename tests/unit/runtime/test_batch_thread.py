@@ -211,6 +211,18 @@ def test_a_topic_that_stays_away_ends_it(bench, wait_until):
     assert len(bench.batches.ran) == 2, "max.batch.retries=1"
 
 
+def test_a_broker_that_comes_back_may_not_know_its_topics_for_a_moment(bench, wait_until):
+    """However long it was away: the tries that took do not count."""
+    bench.tasks[ONE].tries = 9
+    bench.batches.outcomes = [BatchOutcome(again={ONE: DisconnectException("gone")})]
+    bench.topics.sinks = UnknownTopicException("out is gone")
+    bench.write(ONE, 5)
+    bench.tasks[ONE].unfinished = {TopicPartition("orders", 0): (0, 5)}
+    bench.start()
+    wait_until(lambda: len(bench.batches.ran) >= 2 or bench.failure(), "it does not go on")
+    assert bench.failure() is None
+
+
 def test_a_broker_that_is_away_is_waited_for(bench, wait_until):
     bench.topics.troubles = [UnknownTopicException("not known yet"), DisconnectException("the connection broke")]
     bench.write(ONE, 5)
