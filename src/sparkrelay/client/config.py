@@ -187,14 +187,6 @@ class ClientConfig:
         """Return every dotted key that ``from_dict`` takes and that has an effect."""
         return frozenset(key for known in settings_of(cls).values() for key in (known.key, *known.aliases))
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the dotted keys that differ from the defaults, so that a worker process can rebuild the value."""
-        return {
-            known.key: getattr(self, name)
-            for name, known in settings_of(type(self)).items()
-            if getattr(self, name) != known.default
-        }
-
     def servers(self) -> tuple[tuple[str, int], ...]:
         """Return the bootstrap servers as (host, port).
 

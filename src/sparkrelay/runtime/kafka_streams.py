@@ -77,7 +77,7 @@ class KafkaStreams:
             assignor=assignor,
             load_assignor=load,
             progress=self._progress,
-            on_change=self._thread_changed,
+            on_change=self._changed,
             on_failure=self._thread_failed,
             on_unclosed=self._thread_unclosed,
             on_replace=self._replace_thread,
@@ -299,10 +299,6 @@ class KafkaStreams:
             topics.layout()
         finally:
             client.close()
-
-    def _thread_changed(self, thread: StreamThread) -> None:
-        del thread
-        self._changed()
 
     def _changed(self) -> None:
         if self._processes.tidy():

@@ -7,6 +7,7 @@ stopped.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -47,11 +48,8 @@ class Wave:
 class Plans:
     """The legs of a process, built once and run for every batch."""
 
-    def __init__(
-        self, compiler: LegCompiler, legs: Iterable[Leg], union: Callable[[list[DataFrame]], DataFrame]
-    ) -> None:
+    def __init__(self, compiler: LegCompiler, legs: Iterable[Leg]) -> None:
         self._compiler = compiler
-        self._union = union
         self._plans: dict[str, LegPlan] = {leg.id: compiler.build(leg) for leg in legs}
         self._waves = assign_waves([plan.leg for plan in self._plans.values()])
         self._unions: dict[tuple[str, ...], DataFrame] = {}
@@ -78,10 +76,10 @@ class Plans:
 
     def _frame(self, plans: list[LegPlan]) -> DataFrame:
         if any(plan.rebuild for plan in plans):
-            return self._union([plan.reports for plan in plans])
+            return _union(plans)
         key = tuple(plan.leg.id for plan in plans)
         if key not in self._unions:
-            self._unions[key] = self._union([plan.reports for plan in plans])
+            self._unions[key] = _union(plans)
         return self._unions[key]
 
     def _fresh(self, leg: Leg) -> LegPlan:
@@ -90,6 +88,10 @@ class Plans:
 
     def _inputs(self, leg: Leg) -> tuple[int, frozenset[str]]:
         return leg.subtopology, self._compiler.source_topics(leg)
+
+
+def _union(plans: Iterable[LegPlan]) -> DataFrame:
+    return functools.reduce(lambda left, right: left.union(right), (plan.reports for plan in plans))
 
 
 def assign_waves(legs: Iterable[Leg]) -> list[list[Leg]]:

@@ -23,7 +23,7 @@ from sparkrelay.runtime.worker.context import MisplacedTask, find_failure
 from sparkrelay.runtime.worker.replay import ReplaySpec, replay_slot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame
 
@@ -136,11 +136,6 @@ class Process:
         tags = f"sparkrelay,{self._name},{pool}"
         text = f"{self._name}: {description}"
         return run_job(self._place, frame, order, pool=pool, group=group, tags=tags, description=text)
-
-    @staticmethod
-    def union(frames: Sequence[DataFrame]) -> DataFrame:
-        """Return the legs of a batch as one job."""
-        return functools.reduce(lambda left, right: left.union(right), frames)
 
 
 def run_job(

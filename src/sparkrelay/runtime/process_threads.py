@@ -74,7 +74,7 @@ class Workshop:
         assignor: TaskAssignor,
         load_assignor: Callable[[str], TaskAssignor],
         progress: ProgressLog,
-        on_change: Callable[[StreamThread], None],
+        on_change: Callable[[], None],
         on_failure: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
         on_unclosed: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
         on_replace: Callable[[StreamThread], None],
@@ -103,7 +103,7 @@ class Workshop:
         legs = self.topology.legs
         client = worker_settings(self.config, "worker", run=self.run)
         compiler = LegCompiler(place, self.config, legs, names=self.names, client=client)
-        return Plans(compiler, legs, union=Process.union)
+        return Plans(compiler, legs)
 
     def client(self, client_id: str) -> KafkaClient:
         """Make a client that is not connected yet; it belongs to the thread that polls it."""

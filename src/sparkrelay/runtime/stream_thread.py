@@ -52,7 +52,7 @@ class StreamThread:
         in_service: InService,
         batches: BatchThread,
         progress: ThreadProgress,
-        on_change: Callable[[StreamThread], None],
+        on_change: Callable[[], None],
         on_failure: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
         on_unclosed: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
         on_replace: Callable[[StreamThread], None],
@@ -154,11 +154,11 @@ class StreamThread:
         if response is StreamThreadExceptionResponse.REPLACE_THREAD:
             # Its successor may take a while.
             self.settled = False
-            self._on_change(self)
+            self._on_change()
             self._on_replace(self)
         self._progress.end()
         self._ended = True
-        self._on_change(self)
+        self._on_change()
 
     def _leave(self) -> None:
         self._attempt(self._membership.close, "leaving the group failed")
@@ -250,7 +250,7 @@ class StreamThread:
         settled = self._membership.stable and all_up
         if settled != self.settled:
             self.settled = settled
-            self._on_change(self)
+            self._on_change()
 
     def _purge(self) -> None:
         """Delete repartition records that are committed: they never expire by time."""

@@ -23,7 +23,6 @@ __all__ = [
     "is_star",
     "output_name",
     "parse_path",
-    "plain_column_name",
     "quoted",
     "stable_text",
 ]
@@ -92,12 +91,6 @@ def column_path(value: object) -> Path | None:
         path, name = expression_path(node.expression())
         return path if path is not None and name == path[-1] else None
     return None
-
-
-def plain_column_name(value: object) -> str | None:
-    """Return :func:`column_path` with dots, such as ``carrier`` or ``kafka.key``."""
-    path = column_path(value)
-    return None if path is None else ".".join(path)
 
 
 def output_name(value: object) -> str | None:

@@ -161,11 +161,6 @@ class Subtopology:
         return frozenset(leg.sink.topic for leg in self.legs if leg.sink is not None and not leg.sink.internal)
 
     @property
-    def repartition_sources(self) -> frozenset[str]:
-        """Repartition topics read, without the application id."""
-        return frozenset(topic for leg in self.legs if leg.source.internal for topic in leg.source.topics)
-
-    @property
     def repartition_sinks(self) -> frozenset[str]:
         """Repartition topics written, without the application id."""
         return frozenset(leg.sink.topic for leg in self.legs if leg.sink is not None and leg.sink.internal)

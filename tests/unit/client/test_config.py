@@ -64,9 +64,3 @@ def test_secrets_are_not_shown():
     assert config.sasl_password == " secret "
     assert "secret" not in repr(config)
     assert "hidden" not in repr(config)
-
-
-def test_the_dict_of_a_config_gives_it_back():
-    config = ClientConfig.from_dict({"bootstrap.servers": "a:1", "retry.backoff.ms": 7, "ssl.ca.location": "/ca"})
-    assert ClientConfig.from_dict(config.to_dict()) == config
-    assert config.to_dict() == {"bootstrap.servers": "a:1", "retry.backoff.ms": 7, "ssl.ca.location": "/ca"}

@@ -14,6 +14,11 @@ def made_leg(name, topic, sink=None, subtopology=0):
     return SimpleNamespace(id=name, subtopology=subtopology, topic=topic, sink=sink)
 
 
+class Frame(list):
+    def union(self, other):
+        return Frame(self + other)
+
+
 class Compiler:
     """Builds a leg as a number that counts; which legs are rebuilt and which are idle is the test's to say."""
 
@@ -26,7 +31,7 @@ class Compiler:
     def build(self, leg):
         self.built += 1
         rebuild = "time" if leg.id in self.rebuild else None
-        return LegPlan(leg, [(leg.id, self.built)], rebuild, leg.id in self.idle, None)
+        return LegPlan(leg, Frame([(leg.id, self.built)]), rebuild, leg.id in self.idle, None)
 
 
 @pytest.fixture
@@ -35,7 +40,7 @@ def compiler():
 
 
 def plans_of(compiler, *legs):
-    return Plans(compiler, legs, union=lambda frames: [name for frame in frames for name in frame])
+    return Plans(compiler, legs)
 
 
 def test_a_report_is_awaited_from_each_leg_for_each_task_with_input(compiler):

@@ -101,7 +101,7 @@ class Bench:
             in_service=self.service,
             batches=SimpleNamespace(check=self.check, start=lambda: None, wait_rehearsed=self.rehearsed.wait),
             progress=ProgressLog("app").thread(),
-            on_change=lambda _: None,
+            on_change=lambda: None,
             on_failure=lambda _, error: self.told.append(error) or StreamThreadExceptionResponse.REPLACE_THREAD,
             on_unclosed=lambda _, error: self.told.append(error) or StreamThreadExceptionResponse.SHUTDOWN_CLIENT,
             on_replace=self.replaced.append,
