@@ -137,8 +137,9 @@ class KafkaStreams:
     def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802 - PySpark's name
         """Wait until the instance has ended, as StreamingQuery's method does.
 
-        On the main thread a SIGTERM meanwhile stops the instance in good order, as :meth:`stop` does, unless the
-        program has a handler of its own for it.
+        On the main thread SIGTERM and Ctrl-C meanwhile stop the instance in good order, as :meth:`stop` does, unless
+        the program has a handler of its own for them. Ctrl-C then raises KeyboardInterrupt, so that the script ends;
+        a second one does so without waiting for the stop.
 
         Args:
             timeout: seconds; None waits for ever.
@@ -149,8 +150,9 @@ class KafkaStreams:
         Raises:
             StreamsException: the instance is not started.
             Exception: what ended it, if it failed.
+            KeyboardInterrupt: Ctrl-C was pressed; the instance is stopped.
         """
-        with on_termination(lambda: self.stop(0)):
+        with on_termination(self.stop):
             ended = self._wait_for_end(timeout)
         cause = self._life.cause
         if ended and cause is not None:
@@ -160,8 +162,9 @@ class KafkaStreams:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # Ctrl-C during a stop breaks it off: who pressed it does not want to wait for it once more.
+        self.stop(0 if kind is KeyboardInterrupt and self._stop_asked else None)
 
     # -- what users may ask -----------------------------------------------------------------------------------------
 
