@@ -1,0 +1,87 @@
+"""README.md and docs/how-to.md: their scripts run as a reader would run them, and Ctrl-C stops the pipeline in order.
+
+Only the broker's address and the names of topics, groups and the application are others: tests share a broker.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+CARRIERS, DAYS = ("UA", "AA", "B6"), range(1, 8)
+
+
+def scripts(page):
+    return re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+(PIPELINE,) = scripts("README.md")
+PRODUCER, READER = scripts("docs/how-to.md")[:2]
+
+
+def line(carrier, day):
+    window = f'{{"start":"2013-01-0{day}T00:00:00.000Z","end":"2013-01-0{day + 1}T00:00:00.000Z"}}'
+    return f'{carrier} {{"carrier":"{carrier}","window":{window},"flights":1,"mean_delay":{5.0 * day}}}'
+
+
+@contextmanager
+def running(file, **options):
+    """Run a script; it and all that it has started are dead in the end."""
+    process = subprocess.Popen(
+        [sys.executable, str(file)],
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        start_new_session=True,
+        text=True,
+        **options,
+    )
+    try:
+        yield process
+    finally:
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and os.getsid(int(entry.name)) == process.pid:
+                    os.kill(int(entry.name), signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+        process.wait()
+
+
+def test_the_pipeline_of_the_readme(kafka, kafka_admin, make_topic, consumed, wait_until, tmp_path):
+    flights, delays = make_topic("flights", 4), make_topic("delays", 4)
+    names = {"localhost:9092": kafka.bootstrap_servers, 'stream("flights"': f'stream("{flights}"'}
+    names |= {'send("flights"': f'send("{flights}"', '.to("delays"': f'.to("{delays}"', '["delays"]': f'["{delays}"]'}
+    names |= {'"application.id": "delays"': f'"application.id": "{delays}"', '"look"': f'"look-{delays}"'}
+    for name, script in {"pipeline": PIPELINE, "producer": PRODUCER, "reader": READER}.items():
+        text = re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], script)
+        (tmp_path / f"{name}.py").write_text(text)
+    log = tmp_path / "pipeline.log"
+    try:
+        with log.open("wb") as out, running(tmp_path / "pipeline.py", stdout=out, stderr=out) as pipeline:
+            with running(tmp_path / "producer.py") as producer:
+                assert producer.wait(120) == 0
+            wait_until(lambda: pipeline.poll() is not None or consumed(delays), f"no output\n{log.read_text()}", 300)
+            assert pipeline.poll() is None, log.read_text()
+            with running(tmp_path / "reader.py", stdout=subprocess.PIPE) as reader:
+                expected = sorted(line(carrier, day) for carrier in CARRIERS for day in DAYS)
+                # It ends by itself, a minute after the last row.
+                assert sorted(reader.stdout.readline().rstrip() for _ in expected) == expected, log.read_text()
+            assert line("AA", 1) in (ROOT / "docs" / "how-to.md").read_text().splitlines()
+
+            # A terminal's Ctrl-C reaches every process of the script.
+            os.killpg(pipeline.pid, signal.SIGINT)
+            assert pipeline.wait(120) == -signal.SIGINT, log.read_text()
+            # Who dies without an orderly stop stays in its group until the session timeout.
+            group = kafka_admin.describe_consumer_groups([delays])[delays].result(30)
+            assert list(group.members) == [], log.read_text()
+            assert "KeyboardInterrupt" in log.read_text().splitlines()[-1]
+    finally:
+        shutil.rmtree(Path("/tmp/sparkrelay") / delays, ignore_errors=True)
