@@ -59,7 +59,7 @@ class StreamsConfig(BaseModel):
         description="where local state lives",
     )
     application_server: str = Field(
-        "", alias="application.server", description="HOST:PORT that other instances can ask"
+        "", alias="application.server", description="HOST:PORT told to the group; nothing answers there yet"
     )
     client_rack: str = Field(
         "",

@@ -2,7 +2,8 @@
 
 The driver is the one committer. Workers produce under lent producer ids; nothing they wrote is visible until the
 driver, having all legs' reports, sends offsets and EndTxn. So a task's state, repartition records, outputs and
-offsets become visible together or not at all (design: "exactly once, always, and one committer").
+offsets become visible together or not at all. Refused: workers that commit, because a transaction may
+end only once every leg and slot that writes in it has reported, which none of them sees.
 """
 
 from __future__ import annotations

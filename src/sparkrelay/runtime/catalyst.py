@@ -2,7 +2,8 @@
 
 Column expressions come from PySpark itself, so ``groupBy(F.window("ts", "10 minutes")).agg(F.sum(F.col("a") * 2))``
 means what it means there: grouping keys and aggregate arguments become an ordinary projection before the stateful
-step, and only the aggregate functions themselves are ours (design: "column expressions come from PySpark").
+step, and only the aggregate functions themselves are ours. Refused: column expressions of our own, because they would
+never be quite those that users know.
 """
 
 from __future__ import annotations

@@ -110,8 +110,8 @@ def require_inputs(tasks: Iterable[Task], ends: Mapping[TopicPartition, int]) ->
             if ends.get(partition, offset) < offset:
                 raise StreamsException(
                     f"task {task.id} stands at offset {offset} of {partition}, but the log ends at {ends[partition]}: "
-                    "the topic was deleted and created again, or lost records. Start over under a new "
-                    "application.id, or, for a pipeline without state, set the group's offsets to what is there"
+                    "the topic was deleted and created again, or lost records. Start over with sparkrelay reset, or, "
+                    "for a pipeline without state, set the group's offsets to what is there"
                 )
 
 
