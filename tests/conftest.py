@@ -8,15 +8,18 @@ crashed worker holds nobody up.
 from __future__ import annotations
 
 import fcntl
-import itertools
-import json
 import os
-import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.topics import read_to_end, topic_maker, write
+from tests.waiting import wait_until
+
+# Modules beside the tests say what a failed assertion saw, as tests do.
+pytest.register_assert_rewrite("tests.chaos", "tests.integration", "tests.unit")
 
 # The same examples in every run, however slow the machine: what fails was broken by the change at hand. New examples
 # are looked for on purpose, with HYPOTHESIS_PROFILE=search.
@@ -35,8 +38,6 @@ BROKER = {
     # A change of the group is acted on at once, not once a second.
     "group.consumer.assignment.interval.ms": "0",
 }
-
-_numbers = itertools.count(1)
 
 
 class SharedBroker:
@@ -96,21 +97,15 @@ def kafka_admin(kafka):
 @pytest.fixture
 def make_topic(kafka_admin):
     """`make_topic("hint", partitions=1, config=None)` makes a topic and returns its name, which no other test has."""
-    from confluent_kafka.admin import NewTopic
-
-    def make(hint, partitions=1, config=None):
-        name = f"{hint}-{os.getpid()}-{next(_numbers)}"
-        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-        kafka_admin.create_topics([topic])[name].result(30)
-        _wait(lambda: _has_leaders(kafka_admin, name, partitions), f"topic {name} has no leaders")
-        return name
-
-    return make
+    return topic_maker(kafka_admin)
 
 
-def _has_leaders(admin, name, partitions):
-    found = admin.list_topics(name, timeout=10).topics[name].partitions
-    return len(found) == partitions and all(p.leader >= 0 for p in found.values())
+@pytest.fixture(scope="module")
+def module_topic(kafka):
+    """`make_topic` for a whole module."""
+    from confluent_kafka.admin import AdminClient
+
+    return topic_maker(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}))
 
 
 @pytest.fixture
@@ -121,43 +116,7 @@ def produce(kafka):
     optional. Text is written as UTF-8, a dict or list as JSON. Without a partition the key's murmur2 decides, as in
     Java.
     """
-    from confluent_kafka import Producer
-
-    def send(topic, rows, **config):
-        failed = []
-        producer = Producer(
-            {"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random", "linger.ms": 5}
-            | {name.replace("_", "."): value for name, value in config.items()}
-        )
-        transactional = "transactional_id" in config
-        if transactional:
-            producer.init_transactions(30)
-            producer.begin_transaction()
-        for row in rows:
-            fields = dict(zip(("key", "value"), row, strict=True)) if isinstance(row, tuple) else dict(row)
-            fields["key"], fields["value"] = _bytes(fields.get("key")), _bytes(fields.get("value"))
-            while True:
-                try:
-                    producer.produce(topic, **fields, on_delivery=lambda error, _: error and failed.append(error))
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-            producer.poll(0)
-        if transactional:
-            producer.commit_transaction(30)
-        left = producer.flush(60)
-        assert not failed, failed[:3]
-        assert not left, f"{left} records were not acknowledged within 60 s"
-
-    return send
-
-
-def _bytes(value):
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return value.encode()
-    return json.dumps(value).encode()
+    return partial(write, kafka.bootstrap_servers)
 
 
 @pytest.fixture
@@ -167,46 +126,13 @@ def consumed(kafka):
     It reads to the ends as they are when it is called: the last stable offsets with `read_committed`. With
     `full=True` the rows are confluent-kafka's messages.
     """
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     def read(topic, read_committed=True, *, full=False):
-        consumer = Consumer(
-            {
-                "bootstrap.servers": kafka.bootstrap_servers,
-                "group.id": "consumed",
-                "enable.auto.commit": False,
-                "fetch.wait.max.ms": 10,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed" if read_committed else "read_uncommitted",
-            }
-        )
-        try:
-            partitions = sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
-            consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
-            rows, open_ends = [], set(partitions)
-            deadline = time.monotonic() + 60
-            while open_ends:
-                assert time.monotonic() < deadline, f"partitions {open_ends} of {topic} did not end within 60 s"
-                for message in consumer.consume(10_000, 0.02):
-                    if message.error() is None:
-                        rows.append(message)
-                    elif message.error().name() == "_PARTITION_EOF":
-                        open_ends.discard(message.partition())
-                    else:
-                        raise AssertionError(message.error())
-        finally:
-            consumer.close()
+        rows = list(read_to_end(kafka.bootstrap_servers, topic, read_committed=read_committed))
         rows.sort(key=lambda m: (m.partition(), m.offset()))
         return rows if full else [(m.partition(), m.offset(), m.key(), m.value()) for m in rows]
 
     return read
-
-
-def _wait(condition, complaint, timeout_s=120):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{complaint} after {timeout_s} s"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="session")
@@ -221,10 +147,10 @@ def spark_home(tmp_path_factory):
     return home
 
 
-@pytest.fixture
-def wait_until():
+@pytest.fixture(name="wait_until")
+def _wait_until():
     """`wait_until(condition, complaint, timeout_s=120)`: poll a condition; fail with the complaint."""
-    return _wait
+    return wait_until
 
 
 @pytest.fixture

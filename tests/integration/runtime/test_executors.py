@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.topics import write
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -15,19 +16,11 @@ ROWS = 4000
 
 
 @pytest.fixture(scope="module")
-def topics(kafka):
-    from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    names = {"source": f"orders-{os.getpid()}", "sink": f"shops-{os.getpid()}"}
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    for made in admin.create_topics([NewTopic(name, 4, 1) for name in names.values()]).values():
-        made.result(30)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5})
-    for number in range(ROWS):
-        value = json.dumps({"shop": f"shop{number % 13}", "amount": number})
-        producer.produce(names["source"], value, f"user{number % 50}", partition=number % 4)
-    assert producer.flush(60) == 0
+def topics(kafka, module_topic):
+    names = {"source": module_topic("orders", 4), "sink": module_topic("shops", 4)}
+    values = ({"shop": f"shop{number % 13}", "amount": number} for number in range(ROWS))
+    rows = [{"key": f"user{n % 50}", "value": value, "partition": n % 4} for n, value in enumerate(values)]
+    write(kafka.bootstrap_servers, names["source"], rows)
     return names
 
 

@@ -1,0 +1,99 @@
+"""Topics as tests have them: made with their leaders, written until all is acknowledged, read to their ends."""
+
+import itertools
+import json
+import os
+import time
+
+from tests.waiting import wait_until
+
+_numbers = itertools.count(1)
+
+
+def topic_maker(admin):
+    """Return what makes topics: see the fixture `make_topic`."""
+    from confluent_kafka.admin import NewTopic
+
+    def make(hint, partitions=1, config=None):
+        name = f"{hint}-{os.getpid()}-{next(_numbers)}"
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        admin.create_topics([topic])[name].result(30)
+        wait_until(lambda: _has_leaders(admin, name, partitions), f"topic {name} has no leaders")
+        return name
+
+    return make
+
+
+def _has_leaders(admin, name, partitions):
+    found = admin.list_topics(name, timeout=10).topics[name].partitions
+    return len(found) == partitions and all(p.leader >= 0 for p in found.values())
+
+
+def write(servers, topic, rows, **config):
+    """Write rows and return when all are acknowledged: see the fixture `produce`."""
+    from confluent_kafka import Producer
+
+    failed = []
+    producer = Producer(
+        {"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": 5}
+        | {name.replace("_", "."): value for name, value in config.items()}
+    )
+    transactional = "transactional_id" in config
+    if transactional:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+    for row in rows:
+        fields = dict(zip(("key", "value"), row, strict=True)) if isinstance(row, tuple) else dict(row)
+        fields["key"], fields["value"] = _bytes(fields.get("key")), _bytes(fields.get("value"))
+        while True:
+            try:
+                producer.produce(topic, **fields, on_delivery=lambda error, _: error and failed.append(error))
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    if transactional:
+        producer.commit_transaction(30)
+    left = producer.flush(60)
+    assert not failed, failed[:3]
+    assert not left, f"{left} records were not acknowledged within 60 s"
+
+
+def _bytes(value):
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    return json.dumps(value).encode()
+
+
+def read_to_end(servers, topic, *, read_committed=True):
+    """Yield what is in a topic now, as confluent-kafka's messages, each partition's in order: see `consumed`."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "consumed",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 10,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed" if read_committed else "read_uncommitted",
+        }
+    )
+    try:
+        partitions = sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
+        open_ends = set(partitions)
+        deadline = time.monotonic() + 60
+        while open_ends:
+            assert time.monotonic() < deadline, f"partitions {open_ends} of {topic} did not end within 60 s"
+            for message in consumer.consume(10_000, 0.02):
+                if message.error() is None:
+                    yield message
+                elif message.error().name() == "_PARTITION_EOF":
+                    open_ends.discard(message.partition())
+                else:
+                    raise AssertionError(message.error())
+    finally:
+        consumer.close()
