@@ -57,16 +57,7 @@ def main():
     settings = json.loads(sys.argv[1])
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(threadName)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    spark = spark_session(
-        "chaos",
-        **{
-            "spark.master": settings["master"],
-            "spark.ui.enabled": "false",
-            # It does not live long enough to earn back what a second compiler costs.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        },
-    )
+    spark = spark_session("chaos", **settings["spark"])
     spark.sparkContext.setLogLevel("ERROR")
     watch_transactions()
     streams = KafkaStreams(pipeline(settings["topics"]), settings["config"], spark=spark)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 from tests.integration.runtime.cluster_steps import claim_and_wait, tell_where
+from tests.short_spark import SHORT_LIVED
 
 from sparkrelay import Json, KafkaStreams, StreamsBuilder, String, spark_session
 from sparkrelay.runtime.executor_slot import ExecutorSlot
@@ -38,10 +39,8 @@ def main():
         "cluster",
         **{
             "spark.master": "local-cluster[2,1,1024]",
-            "spark.ui.enabled": "false",
             "spark.executorEnv.SPARKRELAY_CLIENT_TAG_ZONE": "east",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            **SHORT_LIVED,
         },
     )
     spark.sparkContext.setLogLevel("OFF")

@@ -1,0 +1,254 @@
+"""Instances as real processes that can be killed, and a fleet that starts one after another."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+from tests.short_spark import SHORT_LIVED
+
+from sparkrelay.cli.demo_children import session_members
+
+SESSION_TIMEOUT_MS = 3000
+
+
+def signal_session(session, number):
+    """Signal every process of a session: Spark's Python workers have a process group of their own."""
+    for pid in session_members(session):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def members_of(session):
+    """Return the processes of a session: pid -> command line."""
+    found = {}
+    for pid in session_members(session):
+        with contextlib.suppress(OSError):
+            found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    return found
+
+
+class Instance:
+    """A child process with a Spark session of its own; it joins the group when it is told to."""
+
+    def __init__(self, folder, name, settings, faults, environment=None):
+        self.log = folder / f"{name}.log"
+        self.name = name
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("instance.py")), json.dumps(settings)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                text=True,
+                env={**os.environ, **(environment or {}), "SPARKRELAY_FAULTS": str(faults)},
+            )
+        self._ready = False
+
+    def tell(self, word):
+        """Send a word and return the answer; '' if the process died over it."""
+        if not self._ready:
+            assert self.process.stdout.readline().strip() == "ready", self.tail()
+            self._ready = True
+        try:
+            self.process.stdin.write(word + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return ""
+        return self.process.stdout.readline().strip()
+
+    def start(self):
+        answer = self.tell("start")
+        assert answer == "started", f"{answer}\n{self.tail()}"
+        return self
+
+    def tasks(self):
+        return json.loads(self.tell("tasks"))
+
+    def processes(self):
+        """Return process id -> active and standby tasks."""
+        return json.loads(self.tell("processes"))
+
+    def members(self):
+        """Return every process of the instance: pid -> command line."""
+        return members_of(self.process.pid)
+
+    def executors(self):
+        """Return the JVMs of its executors: executor id -> pid."""
+        found = {}
+        for pid, command in self.members().items():
+            if "--executor-id" in command and "java" in command[0]:
+                found[command[command.index("--executor-id") + 1]] = pid
+        return found
+
+    def stop(self):
+        answer = self.tell("stop")
+        self.process.wait(120)
+        return answer
+
+    def kill(self, *, only_driver=False):
+        """SIGKILL the whole instance, or its driver alone: JVM and workers then notice for themselves."""
+        if only_driver:
+            self.process.kill()
+        else:
+            signal_session(self.process.pid, signal.SIGKILL)
+        self.process.wait(120)
+
+    def signal(self, number):
+        """Send a signal to every process of the instance, such as SIGSTOP and SIGCONT."""
+        signal_session(self.process.pid, number)
+
+    def wait_for_death(self, why):
+        try:
+            code = self.process.wait(120)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} did not die {why}\n{self.tail()}") from None
+        assert code == -signal.SIGKILL, f"{self.name} ended with {code} {why}\n{self.tail()}"
+
+    @property
+    def alive(self):
+        return self.process.poll() is None
+
+    def tail(self):
+        lines = self.log.read_text(errors="replace").splitlines()
+        return f"--- {self.log}\n" + "\n".join(lines[-60:])
+
+    def close(self):
+        signal_session(self.process.pid, signal.SIGKILL)
+        self.process.wait(120)
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+class Fleet:
+    """Starts instances of one application; keeps a spare whose Spark session is up, so that restarts are quick."""
+
+    def __init__(self, kafka, folder, ledger, *, one_state_dir=True, master="local[2]", environment=None, **config):
+        self._spark = {"spark.master": master, **SHORT_LIVED}
+        self._environment = environment
+        self._folder = folder
+        self._number = 0
+        self._one_state_dir = one_state_dir
+        self._config = {
+            "application.id": f"chaos-{uuid.uuid4().hex[:8]}",
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": 300,
+            "max.batch.records": 40,
+            "transaction.timeout.ms": 30_000,
+            **config,
+        }
+        self._ledger = ledger
+        self._faults = folder / "faults"
+        self._instances = []
+        self._spare = None
+        self.running = None
+        self.crew = ()
+
+    @property
+    def application_id(self):
+        return self._config["application.id"]
+
+    def prepare(self):
+        """Launch the next instance's process; it brings Spark up and waits."""
+        if self._spare is None:
+            self._number += 1
+            state = self._folder / ("state" if self._one_state_dir else f"state-{self._number}")
+            config = {**self._config, "state.dir": str(state)}
+            settings = {"topics": self._ledger.topics, "config": config, "spark": self._spark}
+            self._spare = Instance(self._folder, f"instance-{self._number}", settings, self._faults, self._environment)
+            self._instances.append(self._spare)
+
+    def start(self, *, spare=True):
+        """Start the prepared instance and, unless told otherwise, prepare another."""
+        self.running = self.take_spare().start()
+        if spare:
+            self.prepare()
+        return self.running
+
+    def launch_and_die(self, why):
+        """Start the prepared instance, which an armed fault kills while it opens its tasks."""
+        doomed = self.take_spare()
+        doomed.tell("start")
+        doomed.wait_for_death(why)
+        self.prepare()
+
+    def take_spare(self):
+        """Return the prepared instance, whose process is up, to be started by whoever took it."""
+        self.prepare()
+        taken, self._spare = self._spare, None
+        return taken
+
+    def wait_for_one_death(self, instances, timeout_s=120):
+        deadline = time.monotonic() + timeout_s
+        while all(instance.alive for instance in instances):
+            assert time.monotonic() < deadline, f"nobody died\n{self.tail()}"
+            time.sleep(0.05)
+
+    def ensure_running(self):
+        if self.running is None or not self.running.alive:
+            self.start()
+        return self.running
+
+    def arm(self, point, count, whom):
+        """Let whoever reaches the point for the count-th time from now on kill the instance or itself."""
+        armed = self._faults.with_suffix(".new")
+        armed.write_text(f"{uuid.uuid4().hex} {point} {count} {whom}")
+        armed.rename(self._faults)
+
+    def die_in_a_batch(self, point, count, ledger):
+        """Have an instance die at the point, and its successor take up what it left."""
+        doomed = self.ensure_running()
+        ledger.settle(self)
+        self.arm(point, count, "instance")
+        ledger.write(240)
+        doomed.wait_for_death(f"at {point}")
+        self.disarm()
+        self.start()
+        ledger.settle(self)
+
+    def lose_a_worker(self, point, ledger):
+        """Have a Python worker die at the point, which its instance survives."""
+        instance = self.ensure_running()
+        ledger.settle(self)
+        self.arm(point, 3, "worker")
+        ledger.write(240)
+        ledger.settle(self)
+        assert self.struck
+        self.disarm()
+        assert instance.alive
+        assert instance.tasks()["state"] == "RUNNING", instance.tail()
+
+    def disarm(self):
+        self._faults.unlink(missing_ok=True)
+
+    @property
+    def struck(self):
+        """True once the armed point was reached as often as asked."""
+        id_, _, count, _ = self._faults.read_text().split()
+        reached = Path(f"{self._faults}.{id_}")
+        return reached.exists() and reached.stat().st_size >= int(count)
+
+    def forget_state(self):
+        shutil.rmtree(self._folder / "state", ignore_errors=True)
+
+    def tail(self):
+        return "\n".join(instance.tail() for instance in self._instances[-3:])
+
+    def close(self):
+        """End everything; of an instance that has ended nothing may be left, whoever was killed."""
+        deadline = time.monotonic() + 60
+        ended = [instance for instance in self._instances if not instance.alive]
+        while (left := {one.name: one.members() for one in ended if one.members()}) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        for instance in self._instances:
+            instance.close()
+        assert not left, f"these outlived their instance: {left}"

@@ -1,0 +1,140 @@
+"""A ledger that knows what every output must say, after every single order."""
+
+import json
+import random
+import time
+from collections import Counter, defaultdict
+
+from tests.topics import read_to_end
+
+PARTITIONS = 2
+OUTPUTS = ("users", "shops", "marks")
+
+
+class Ledger:
+    """Writes orders, recomputes in plain Python what each output must say, and reads them all, read_committed.
+
+    A user's and a shop's orders come from one partition, so their order is known: of every update `n` it is known what
+    its total must be, not only of the last one.
+    """
+
+    def __init__(self, kafka, make_topic, seed):
+        from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+        self.topics = {
+            "orders": make_topic("orders", PARTITIONS),
+            "users": make_topic("users", 2),
+            "shops": make_topic("shops", 2),
+            "marks": make_topic("marks", 2),
+        }
+        self._random = random.Random(seed)
+        self._id = 0
+        self._totals = {"users": defaultdict(lambda: [0]), "shops": defaultdict(lambda: [0])}
+        self._marks = Counter()
+        self._seen = {"users": {}, "shops": {}}
+        self._seen_marks = Counter()
+        self.updates = 0
+        self._servers = kafka.bootstrap_servers
+        self._producer = Producer({"bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 1})
+        self._names = {name: hint for hint, name in self.topics.items()}
+        self._reader = Consumer(
+            {
+                "bootstrap.servers": self._servers,
+                "group.id": "ledger",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 20,
+            }
+        )
+        self._reader.assign(
+            [TopicPartition(self.topics[hint], p, OFFSET_BEGINNING) for hint in OUTPUTS for p in (0, 1)]
+        )
+
+    def write(self, orders):
+        """Produce that many orders and note what they change."""
+        for _ in range(orders):
+            self._id += 1
+            partition = self._random.randrange(PARTITIONS)
+            user, shop = (f"{kind}{partition}-{self._random.randrange(9)}" for kind in ("user", "shop"))
+            amount = self._random.randrange(-50, 200)
+            value = json.dumps({"id": self._id, "shop": shop, "amount": amount})
+            # Noted first: another thread may be reading what becomes of it.
+            for totals in (self._totals["users"][user], self._totals["shops"][shop]):
+                totals.append(totals[-1] + amount)
+            if amount % 7 == 0:
+                self._marks[self._id, "seven"] += 1
+            if amount % 11 == 0:
+                self._marks[self._id, "eleven"] += 1
+            self._producer.produce(self.topics["orders"], value, user, partition=partition)
+        assert self._producer.flush(30) == 0
+
+    @property
+    def backlog(self):
+        """Orders whose user's update was not seen yet."""
+        seen = self._seen["users"]
+        return sum(len(totals) - 1 - seen.get(user, 0) for user, totals in self._totals["users"].items())
+
+    def read(self, seconds=0.05):
+        """Read what is there and check each update against the one before it."""
+        for message in self._reader.consume(1000, seconds):
+            error = message.error()
+            # That the broker is away is for the test to know.
+            assert error is None or error.name() in {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"}, error
+            if error is None:
+                self._check(self._names[message.topic()], message)
+
+    def read_until(self, condition, complaint, timeout_s=120):
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            self.read()
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{complaint()} after {timeout_s} s")
+
+    def write_and_read_half(self, count, complaint):
+        """Write orders and return in the middle of the work: half of what no output has said yet is still to come."""
+        self.write(count)
+        left = self.backlog // 2
+        self.read_until(lambda: self.backlog <= left, complaint)
+
+    def settle(self, fleet, timeout_s=240):
+        """Wait until every output has said everything; nothing may be lost, and nothing more may come."""
+        self.read_until(lambda: not self.missing(), lambda: f"missing: {self.missing()[:5]}\n{fleet.tail()}", timeout_s)
+
+    def missing(self):
+        """Return what no output has said yet."""
+        found = []
+        for table, groups in self._totals.items():
+            for group, totals in groups.items():
+                if self._seen[table].get(group, 0) != len(totals) - 1:
+                    found.append(f"{table} {group}: {self._seen[table].get(group, 0)} of {len(totals) - 1}")
+        found += [f"mark {mark}" for mark in self._marks - self._seen_marks]
+        return found
+
+    def read_again(self):
+        """Read every output once more from its beginning, as a reader who comes late; all must be said by its end."""
+        self._seen = {"users": {}, "shops": {}}
+        self._seen_marks.clear()
+        for hint in OUTPUTS:
+            for message in read_to_end(self._servers, self.topics[hint]):
+                self._check(hint, message)
+        assert not self.missing(), f"missing: {self.missing()[:5]}: is a transaction still open?"
+
+    def _check(self, table, message):
+        self.updates += 1
+        row = json.loads(message.value())
+        if table == "marks":
+            mark = row["id"], row["why"]
+            self._seen_marks[mark] += 1
+            assert self._seen_marks[mark] <= self._marks[mark], f"order {mark} came {self._seen_marks[mark]} times"
+            return
+        group = row[table[:-1]]
+        n, before, totals = row["n"], self._seen[table].get(group, 0), self._totals[table][group]
+        where = f"{message.topic()}-{message.partition()}@{message.offset()}"
+        assert message.key() == group.encode(), f"{where}: key {message.key()} of {row}"
+        assert n > before, f"{where}: {group} says n={n} after n={before}: an update came twice, or out of order"
+        assert n < len(totals), f"{where}: {group} says n={n}, but only {len(totals) - 1} orders were written"
+        assert row["total"] == totals[n], f"{where}: {group} says {row}, its first {n} orders make {totals[n]}"
+        self._seen[table][group] = n
+
+    def close(self):
+        self._reader.close()
