@@ -11,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from sparkrelay.client.pauses import pause_after
 from sparkrelay.errors import (
     KafkaException,
     SparkRelayError,
@@ -155,7 +156,7 @@ class BatchThread:
             self._pause = _SHORTEST_PAUSE
             tries = _tries(tasks)
             # A failed batch waits before it runs again: new Python workers, say, take a while to start.
-            failed = min(_SHORTEST_RETRY * 2 ** min(tries - 1, 10), _LONGEST_BACKOFF) if tries else 0.0
+            failed = pause_after(tries - 1, _SHORTEST_RETRY, _LONGEST_BACKOFF, jitter=0) if tries else 0.0
             return max(failed, rest)
         pause, self._pause = self._pause, min(self._pause * 2, self._config.poll_ms / 1000)
         return max(pause, rest)

@@ -44,8 +44,8 @@ from sparkrelay.protocol import (
     SpokenVersion,
     SubscriptionInfo,
 )
+from sparkrelay.runtime.leader_story import summarise, tell
 from sparkrelay.runtime.rebalance_story import Notice, why
-from sparkrelay.runtime.story import summarise, tell
 from sparkrelay.runtime.topology_card import difference, topology_card
 from sparkrelay.runtime.worker import faults
 

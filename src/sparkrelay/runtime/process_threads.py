@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from sparkrelay.client.admin import Admin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.client.pauses import pause_after
 from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.errors import KafkaException, StreamsException, WakeupException
 from sparkrelay.runtime.batch import BatchRunner
@@ -225,7 +226,7 @@ class ProcessThreads:
         deaths = 1 if thread.progress.committed else self._deaths[number] + 1
         self._deaths[number] = deaths
         tries = 0
-        while self._rest(min(_FIRST_REPLACEMENT * 2.0 ** min(deaths + tries - 1, 20), _LONGEST_REPLACEMENT)):
+        while self._rest(pause_after(deaths + tries - 1, _FIRST_REPLACEMENT, _LONGEST_REPLACEMENT, jitter=0)):
             self._disconnect(number)
             try:
                 successor = self._thread(number)

@@ -19,7 +19,7 @@ from sparkrelay.runtime.executor_slot import ExecutorSlot
 from sparkrelay.runtime.place import ExecutorLost, Place
 from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.process_threads import ProcessThreads
-from sparkrelay.runtime.warm_up import warm_up
+from sparkrelay.runtime.start_workers import start_workers
 from sparkrelay.runtime.whereabouts import Whereabouts
 from sparkrelay.state import Slot
 
@@ -57,7 +57,7 @@ class DriverProcess:
         self.plans: Plans | None = None
         self._process: ProcessThreads | None = None
         self._tidying = threading.Lock()
-        warm_up(place)
+        start_workers(place)
 
     @property
     def all(self) -> list[ProcessThreads]:
@@ -150,7 +150,7 @@ class ExecutorProcesses:
         self._watch = threading.Thread(target=self._run, name="sparkrelay-executors", daemon=True)
         self._watch_ended = False
         for executor in executors.describe(executors.ids()):
-            warm_up(Place.on(spark, executor, executors))
+            start_workers(Place.on(spark, executor, executors))
 
     @property
     def all(self) -> list[ProcessThreads]:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["Notice", "RebalanceStory", "why"]
+__all__ = ["Notice", "RebalanceStory", "listed", "why"]
 
 log = logging.getLogger(__name__)
 
 #: Tasks and processes named in one line.
-_NAMED: Final = 10
+_MOST_NAMED: Final = 10
 _UNKNOWN: Final = "the leader does not say why"
 
 
@@ -84,7 +84,7 @@ def why(
         return "the group begins" if begins else "the leader is new to the group"
     came, left = sorted(set(now) - set(before)), sorted(set(before) - set(now))
     parts = [
-        f"{_names(names)} {what}" for names, what in ((came, "joined"), (left, "left"), (sorted(again), "rejoined"))
+        f"{listed(names)} {what}" for names, what in ((came, "joined"), (left, "left"), (sorted(again), "rejoined"))
         if names
     ]  # fmt: skip
     return ", ".join(parts) or asked or "a member asked for it"
@@ -140,13 +140,13 @@ class RebalanceStory:
         self._active, self._standby = active, standby
         self._opened |= active - had
         self._opened &= active
-        told = "; ".join(f"{what} {_names(map(str, sorted(tasks)))}" for what, tasks in changes if tasks)
+        told = "; ".join(f"{what} {listed(sorted(tasks))}" for what, tasks in changes if tasks)
         self._moved = self._moved or bool(told)
         count = len(notice.processes)
         log.info(
             "%s: generation %d, %s (%s), because %s: %s; %d active, %d standby now",
             self._name, generation, f"{count} process" if count == 1 else f"{count} processes",
-            _names(notice.processes), notice.why, told or "nothing moves here", len(active), len(standby),
+            listed(notice.processes), notice.why, told or "nothing moves here", len(active), len(standby),
         )  # fmt: skip
 
     def in_service(self, now: float) -> None:
@@ -158,14 +158,15 @@ class RebalanceStory:
             logging.INFO if self._moved else logging.DEBUG,
             "%s: generation %d: every task in service after %.3f s: %.3f s until the assignment, %.3f s to %s",
             self._name, self._generation, took, waited, took - waited,
-            f"open {_names(map(str, sorted(self._opened)))}" if self._opened else "let go",
+            f"open {listed(sorted(self._opened))}" if self._opened else "let go",
         )  # fmt: skip
         self._began = self._assigned = None
         self._opened, self._moved = frozenset(), False
         self._finished(took)
 
 
-def _names(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = len(listed) - _NAMED
-    return ", ".join(listed[:_NAMED]) + (f" and {more} more" if more > 0 else "") if listed else "none"
+def listed(names: Iterable[object], most: int = _MOST_NAMED) -> str:
+    """Return names as one text, no more than so many of them."""
+    texts = [str(name) for name in names]
+    more = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "") if texts else "none"

@@ -12,6 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from sparkrelay.client.pauses import pause_after
 from sparkrelay.errors import (
     KafkaException,
     SparkRelayError,
@@ -233,7 +234,7 @@ class Replayer:
         passing = error.retriable if isinstance(error, KafkaException) else isinstance(error, JobFailed)
         if not passing or (isinstance(error, JobFailed) and self._failures >= _JOB_TRIES):
             raise error
-        pause: float = min(_SHORTEST_BACKOFF * 2 ** min(self._failures - 1, 10), _LONGEST_BACKOFF)
+        pause = pause_after(self._failures - 1, _SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
         log.warning("a slice of replaying failed and is tried again in %.1f s: %s", pause, error)
         return pause
 

@@ -86,7 +86,7 @@ def slots(monkeypatch):
     Process.made = ()
     monkeypatch.setattr(processes, "ExecutorSlot", slots)
     monkeypatch.setattr(processes, "ProcessThreads", Process)
-    monkeypatch.setattr(processes, "warm_up", lambda place: None)
+    monkeypatch.setattr(processes, "start_workers", lambda place: None)
     monkeypatch.setattr(processes, "_LOOK_SECONDS", 0.005)
     monkeypatch.setattr(processes, "_RETRY_SECONDS", 0.01)
     monkeypatch.setattr(processes, "_FAREWELL_SECONDS", 0.05)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparkrelay.assignment.explain import Kind, explain, withheld_decisions
 from sparkrelay.assignment.task_assignor import TaskAssignment
+from sparkrelay.runtime.rebalance_story import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,12 +30,9 @@ def summarise(result: GroupResult) -> str:
     kinds: dict[Kind, list[TaskId]] = {}
     for decision in _decisions(result):
         kinds.setdefault(decision.kind, []).append(decision.task)
-    return kept + ("; ".join(f"{kind.value} {_named(tasks)}" for kind, tasks in kinds.items()) or "nothing changes")
-
-
-def _named(tasks: Sequence[TaskId]) -> str:
-    more = len(tasks) - _NAMED
-    return ", ".join(map(str, tasks[:_NAMED])) + (f" and {more} more" if more > 0 else "")
+    return kept + (
+        "; ".join(f"{kind.value} {listed(tasks, _NAMED)}" for kind, tasks in kinds.items()) or "nothing changes"
+    )
 
 
 def _decisions(result: GroupResult) -> tuple[Decision, ...]:

@@ -7,7 +7,7 @@ from sparkrelay.assignment.explain import Reason
 from sparkrelay.assignment.group import assign_group
 from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.protocol import LATEST_OFFSET, SubscriptionInfo
-from sparkrelay.runtime.story import summarise, tell
+from sparkrelay.runtime.leader_story import summarise, tell
 from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
 P1, P2 = (ProcessId.parse(f"00000000-0000-0000-0000-{n:012x}") for n in (1, 2))

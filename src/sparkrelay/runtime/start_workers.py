@@ -19,27 +19,25 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.place import Place
 
-__all__ = ["warm_up"]
+__all__ = ["start_workers"]
 
 log = logging.getLogger(__name__)
 
 
-def warm_up(place: Place) -> threading.Thread:
+def start_workers(place: Place) -> None:
     """Run a job without work on another thread; nobody waits for it, and its failure shows in the first real job."""
 
     def run() -> None:
         try:
             source = place.source()
             place.mark_jobs()
-            group = place.job_group("sparkrelay-warm-up")
+            group = place.job_group("sparkrelay-start-workers")
             source.sparkSession.sparkContext.setJobGroup(group, "starting Python workers")
             source.mapInArrow(_nothing, "nothing int")._jdf.collect()
         except Exception as error:  # noqa: BLE001 - whatever it is, the first real job meets it again and reports it
             log.debug("starting Python workers failed: %s", error)
 
-    thread = threading.Thread(target=run, name="sparkrelay-warm-up", daemon=True)
-    thread.start()
-    return thread
+    threading.Thread(target=run, name="sparkrelay-start-workers", daemon=True).start()
 
 
 def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
