@@ -7,6 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from sparkrelay.cli.demo_children import executor_among
+
 __all__ = ["ROLES", "CpuClock", "executor_pid", "family", "heap_mb", "memory_mb"]
 
 ROLES = ("driver", "jvm", "workers")
@@ -37,14 +39,7 @@ def family(pid: int) -> dict[int, list[str]]:
 
 def executor_pid(pid: int, executor: str) -> int | None:
     """Return the process id of the JVM of a Spark executor below ``pid``, None if there is none."""
-    for member in family(pid):
-        try:
-            command = Path(f"/proc/{member}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"--executor-id" in command and command[command.index(b"--executor-id") + 1] == executor.encode():
-            return member
-    return None
+    return executor_among(family(pid), executor)
 
 
 class CpuClock:

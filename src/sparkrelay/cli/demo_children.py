@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from sparkrelay.devkafka.process import spawn_bound
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from queue import SimpleQueue
 
-__all__ = ["Child", "Report", "open_reports", "session_members"]
+__all__ = ["Child", "Report", "executor_among", "open_reports", "session_members"]
 
 _TAIL_LINES = 15
 _SWEEP_S = 5.0
@@ -116,14 +116,7 @@ class Child:
 
     def executor_pid(self, executor: str) -> int | None:
         """Return the process id of one of its Spark executors' JVMs, or None if there is none (or no ``/proc``)."""
-        for pid in session_members(self.pid):
-            try:
-                command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"--executor-id" in command and command[command.index(b"--executor-id") + 1] == executor.encode():
-                return pid
-        return None
+        return executor_among(session_members(self.pid), executor)
 
     def last_lines(self) -> str:
         """Return the end of its log, from its last error on if that is near."""
@@ -154,6 +147,18 @@ def open_reports(log: str) -> BinaryIO:
     os.dup2(descriptor, 2)
     os.close(descriptor)
     return reports
+
+
+def executor_among(pids: Iterable[int], executor: str) -> int | None:
+    """Return which of those processes is the JVM of a Spark executor, None if none is (or there is no ``/proc``)."""
+    for pid in pids:
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"--executor-id" in command and command[command.index(b"--executor-id") + 1] == executor.encode():
+            return pid
+    return None
 
 
 def session_members(session: int) -> list[int]:

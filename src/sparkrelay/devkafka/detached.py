@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from sparkrelay.devkafka.broker import LOG_NAME, DevKafka
 from sparkrelay.devkafka.ports import LOOPBACK
 from sparkrelay.devkafka.probe import answers
-from sparkrelay.devkafka.process import started_at
 from sparkrelay.errors import DevKafkaException
+from sparkrelay.host import process_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ class DetachedBroker:
     @property
     def alive(self) -> bool:
         """True if its process is there."""
-        return started_at(self.pid) == self.started
+        return process_start(self.pid) == self.started
 
     def answers(self) -> bool:
         """Tell whether it serves requests."""
@@ -119,7 +119,7 @@ def start_broker(*, port: int | None = None, data_dir: str | os.PathLike[str] | 
         (state_dir() / LOG_NAME).unlink(missing_ok=True)
         try:
             kafka.start()
-            started = started_at(kafka.pid)
+            started = process_start(kafka.pid)
             if started is None:
                 raise DevKafkaException(f"The broker (pid {kafka.pid}) ended right after its start: {kafka.log_path}")
             broker = DetachedBroker(

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from sparkrelay.devkafka.process import started_at
+from sparkrelay.host import process_start
 
 __all__ = ["add_user", "make_temporary", "sweep"]
 
@@ -30,7 +30,7 @@ def make_temporary() -> Path:
 def add_user(folder: Path, pid: int) -> None:
     """Note that the process needs the folder too."""
     with (folder / _USERS).open("a") as users:
-        users.write(f"{_where()} {pid} {started_at(pid)}\n")
+        users.write(f"{_where()} {pid} {process_start(pid)}\n")
 
 
 def _where() -> str:
@@ -48,7 +48,9 @@ def sweep() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             users = [line.split(" ", 2) for line in (folder / _USERS).read_text().splitlines()]
-            needed = not users or any(where != here or started_at(int(pid)) == started for where, pid, started in users)
+            needed = not users or any(
+                where != here or process_start(int(pid)) == started for where, pid, started in users
+            )
         except (OSError, ValueError):
             continue  # just being made, somebody else's, or already going
         if not needed:

@@ -1,4 +1,4 @@
-"""Child processes: started bound to us or left alone, and recognised later by pid and start time."""
+"""Child processes: started bound to us, or left alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import Future
-from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -15,10 +14,11 @@ from sparkrelay.devkafka import launch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 _KERNEL_WATCHES = sys.platform == "linux"
 
-__all__ = ["spawn_bound", "spawn_detached", "started_at"]
+__all__ = ["spawn_bound", "spawn_detached"]
 
 
 def spawn_detached(command: Sequence[str], *, log: BinaryIO, cwd: Path) -> subprocess.Popen[bytes]:
@@ -34,26 +34,6 @@ def spawn_bound(command: Sequence[str], *, log: BinaryIO, cwd: Path) -> subproce
     It gets a session of its own, so that Ctrl-C reaches only us and we decide in which order to stop.
     """
     return _keeper().spawn(command, log=log, cwd=cwd)
-
-
-def started_at(pid: int) -> str | None:
-    """Return an opaque word for when the process started, or None if there is none (or only a zombie).
-
-    A pid alone may have been given to somebody else.
-    """
-    stat = Path(f"/proc/{pid}/stat")
-    if stat.parent.parent.joinpath("self").exists():
-        try:
-            # The command's name, in brackets, may hold anything; the fields after it are plain.
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            return None
-        return None if fields[0] in "ZX" else fields[19]
-    shown = subprocess.run(
-        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    state, _, started = shown.partition(" ")
-    return started.strip() if shown and not state.startswith("Z") else None
 
 
 class _Keeper:

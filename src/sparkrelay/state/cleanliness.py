@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from sparkrelay import host
 from sparkrelay.errors import StoreCorruptedException
-from sparkrelay.state import host
 from sparkrelay.state.space import full_disk
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Self
 
 from sparkrelay.errors import StateStoreException
-from sparkrelay.state.host import boot_id, is_running, process_start
+from sparkrelay.host import boot_id, is_running, process_start
 
 if TYPE_CHECKING:
     from pathlib import Path

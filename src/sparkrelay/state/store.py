@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import pyarrow as pa
 
+from sparkrelay import host
 from sparkrelay.errors import (
     IncompatibleTopologyException,
     StateStoreException,
     StoreCorruptedException,
     StoreOutOfStepException,
 )
-from sparkrelay.state import cleanliness, host, journal, rows, scan
+from sparkrelay.state import cleanliness, journal, rows, scan
 from sparkrelay.state.batch import Applied, BatchStamp, MergeResult
 from sparkrelay.state.environment import DATA_FILE, Environment
 from sparkrelay.state.file_lock import FileLock

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from sparkrelay.devkafka import DevKafka
 from sparkrelay.devkafka.ports import LOOPBACK, is_free
 from sparkrelay.devkafka.probe import answers
-from sparkrelay.devkafka.process import started_at
 from sparkrelay.errors import DevKafkaException
+from sparkrelay.host import process_start
 
 pytestmark = pytest.mark.integration
 
@@ -94,7 +94,7 @@ def test_a_temporary_broker_leaves_nothing():
         folder, pid, port = broker.data_dir, broker.pid, port_of(broker)
         assert folder.is_dir()
     assert not folder.exists()
-    assert started_at(pid) is None
+    assert process_start(pid) is None
     assert is_free(port)
 
 
@@ -132,10 +132,10 @@ def test_the_broker_dies_with_its_parent(wait_until):
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as parent:
         pid, folder = parent.stdout.readline().split()
-        started = started_at(int(pid))
+        started = process_start(int(pid))
         assert started is not None
         parent.send_signal(signal.SIGKILL)
-    wait_until(lambda: started_at(int(pid)) != started, f"broker {pid} outlives its parent", timeout_s=20)
+    wait_until(lambda: process_start(int(pid)) != started, f"broker {pid} outlives its parent", timeout_s=20)
 
     # Its folder goes when the next broker starts.
     with DevKafka() as broker:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sparkrelay.devkafka.probe import answers
-from sparkrelay.devkafka.process import started_at
 from sparkrelay.devkafka.topics import describe_topic
+from sparkrelay.host import process_start
 
 pytestmark = pytest.mark.integration
 
@@ -90,7 +90,7 @@ def test_a_killed_broker_is_noticed_and_replaced(broker_command, tmp_path, wait_
     assert paused.returncode == 1
     assert "does not answer" in paused.stderr
     os.kill(first["pid"], signal.SIGKILL)
-    wait_until(lambda: started_at(first["pid"]) != first["started"], "the broker lives")
+    wait_until(lambda: process_start(first["pid"]) != first["started"], "the broker lives")
 
     status = broker_command("status")
     assert status.returncode == 3

@@ -9,8 +9,8 @@ import pytest
 from sparkrelay.cli.app import run
 from sparkrelay.devkafka.detached import find_broker, start_broker, stop_broker
 from sparkrelay.devkafka.ports import free_port
-from sparkrelay.devkafka.process import started_at
 from sparkrelay.errors import DevKafkaException
+from sparkrelay.host import process_start
 
 
 def record(state, *, pid, started, data_dir="/nowhere", temporary=False):
@@ -43,7 +43,7 @@ def test_a_pid_given_to_somebody_else_is_left_alone(own_state, tmp_path, capsys)
 
 
 def test_a_living_broker_that_does_not_answer_is_named(own_state):
-    record(own_state, pid=os.getpid(), started=started_at(os.getpid()))
+    record(own_state, pid=os.getpid(), started=process_start(os.getpid()))
     assert run(["broker", "status"]) == 1
     with pytest.raises(DevKafkaException, match="does not answer"):
         start_broker()

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from sparkrelay.devkafka import process
-from sparkrelay.devkafka.process import spawn_bound, started_at
+from sparkrelay.devkafka.process import spawn_bound
+from sparkrelay.host import process_start
 
 WAYS = pytest.mark.parametrize("kernel", [True, False] if sys.platform == "linux" else [False])
 
@@ -31,10 +32,10 @@ def test_it_dies_when_the_parent_is_killed(kernel, wait_until):
     command = [sys.executable, "-c", textwrap.dedent(PARENT), str(kernel)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         child = int(parent.stdout.readline())
-        started = started_at(child)
+        started = process_start(child)
         assert started is not None
         parent.send_signal(signal.SIGKILL)
-    wait_until(lambda: started_at(child) != started, f"child {child} lives", timeout_s=20)
+    wait_until(lambda: process_start(child) != started, f"child {child} lives", timeout_s=20)
 
 
 @WAYS
@@ -71,8 +72,8 @@ def test_a_command_that_cannot_start_says_so(tmp_path):
 
 
 def test_a_process_is_known_by_its_start():
-    assert started_at(os.getpid()) == started_at(os.getpid()) is not None
+    assert process_start(os.getpid()) == process_start(os.getpid()) is not None
     with subprocess.Popen(["/bin/sh", "-c", "exit 0"]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert started_at(child.pid) is None, "a zombie is not running"
-    assert started_at(child.pid) is None
+        assert process_start(child.pid) is None, "a zombie is not running"
+    assert process_start(child.pid) is None

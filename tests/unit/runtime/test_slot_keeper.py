@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
 from sparkrelay.errors import StateStoreException
+from sparkrelay.host import process_start
 from sparkrelay.runtime.orders import decode_bytes
 from sparkrelay.runtime.worker import slot_keeper
 from sparkrelay.runtime.worker.slot_keeper import ClaimOrder, claim_slot, hold_slot as claim_and_hold
 from sparkrelay.state import Slot
-from sparkrelay.state.host import process_start
 
 
 def hold_slot(order, wanted):

@@ -13,9 +13,9 @@ import time
 import pytest
 
 from sparkrelay.errors import LockException, StateStoreException
+from sparkrelay.host import process_start
 from sparkrelay.state import Slot, TaskStore, file_lock
 from sparkrelay.state.file_lock import FileLock, Holder
-from sparkrelay.state.host import process_start
 from sparkrelay.types import TaskId
 
 CLAIM = """

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from sparkrelay import host
 from sparkrelay.errors import (
     StateStoreException,
     StoreCorruptedException,
     StoreFullException,
     StoreOutOfStepException,
 )
-from sparkrelay.state import Marker, MergeResult, TaskStore, environment, host
+from sparkrelay.state import Marker, MergeResult, TaskStore, environment
 from sparkrelay.state.changelog import MARKER_KEY
 from sparkrelay.state.header import JournalEntry, TaskHeader
 from sparkrelay.state.space import full_disk

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkrelay.state.host import process_start
+from sparkrelay.host import process_start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

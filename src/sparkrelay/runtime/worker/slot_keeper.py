@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, NoReturn
 import pyarrow as pa
 
 from sparkrelay.errors import SparkRelayError, StreamsException
+from sparkrelay.host import process_start
 from sparkrelay.runtime.orders import decode_bytes, encode_bytes
 from sparkrelay.runtime.whereabouts import Whereabouts
 from sparkrelay.runtime.worker.context import WorkerFailure, current_order, drain
 from sparkrelay.runtime.worker.own_executor import own_executor
 from sparkrelay.state import Slot
-from sparkrelay.state.host import process_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Which boot of which machine, and which process: what local state needs to know about where it runs.
+"""Which boot of which machine, and which process: what locks and records of processes need to know.
 
 A pid alone names nobody, since pids are used again; a pid with its start time does. The boot id tells whether the
 page cache that an unsynced store relied on is still the one it was written through.
@@ -49,9 +49,10 @@ def process_start(pid: int) -> str | None:
     else:
         return None if fields[0] in {"Z", "X"} else fields[19]
     answer = subprocess.run(
-        ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False, timeout=10
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False, timeout=10
     )
-    return answer.stdout.strip() or None
+    state, _, start = answer.stdout.strip().partition(" ")
+    return None if state.startswith("Z") else start.strip() or None
 
 
 def is_running(pid: int, start: str, boot: str) -> bool:
