@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["CANCEL_AGAIN_SECONDS", "MOST_CANCELS", "cancelled_when"]
+__all__ = ["cancel_until", "cancelled_when"]
 
 #: A job that is to end is cancelled again after this: before it was submitted there was nothing to cancel.
-CANCEL_AGAIN_SECONDS: Final = 1.0
-#: After so many tries to cancel it Spark is not going to.
-MOST_CANCELS: Final = 30
+_AGAIN_SECONDS: Final = 1.0
+#: What Spark has not cancelled within this it is not going to.
+_LONGEST_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.1
 
 
@@ -32,7 +33,7 @@ def cancelled_when(due: Callable[[], bool], cancel: Callable[[], None]) -> Itera
         while not over.wait(_LOOK_SECONDS):
             if due():
                 cancel()
-                over.wait(CANCEL_AGAIN_SECONDS)
+                over.wait(_AGAIN_SECONDS)
 
     watcher = threading.Thread(target=watch, name=f"{threading.current_thread().name}-cancelling", daemon=True)
     watcher.start()
@@ -42,3 +43,20 @@ def cancelled_when(due: Callable[[], bool], cancel: Callable[[], None]) -> Itera
         over.set()
         # Or its last cancelling could hit the next job.
         watcher.join()
+
+
+def cancel_until(ended: Callable[[float], bool], cancel: Callable[[], None], seconds: float = _LONGEST_SECONDS) -> bool:
+    """Cancel a Spark job again and again until it has ended; return False if it does not.
+
+    Args:
+        ended: waits for the end, no longer than the seconds that it is given, and tells whether it has come.
+        cancel: cancels what runs then.
+        seconds: for how long that is tried.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        cancel()
+        if ended(_AGAIN_SECONDS):
+            return True
+        if time.monotonic() >= deadline:
+            return False

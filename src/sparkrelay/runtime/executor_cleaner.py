@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import SparkRelayError
-from sparkrelay.runtime.cancelling import CANCEL_AGAIN_SECONDS, MOST_CANCELS
+from sparkrelay.runtime.cancelling import cancel_until
 from sparkrelay.runtime.cleaner import Cleaner
 from sparkrelay.state.obsolete import ABANDONED_SECONDS
 
@@ -60,11 +60,12 @@ class ExecutorCleaner(Cleaner):
 
     def _end_look(self) -> None:
         look = self._look
-        if look is None:
+        if look is None or not look.is_alive():
             return
-        for _ in range(MOST_CANCELS):
-            if not look.is_alive():
-                return
-            self._there.cancel_removal()
-            look.join(CANCEL_AGAIN_SECONDS)
-        log.warning("Spark does not cancel the job that cleans up below %s", self._slot.parent)
+
+        def ended(seconds: float) -> bool:
+            look.join(seconds)
+            return not look.is_alive()
+
+        if not cancel_until(ended, self._there.cancel_removal):
+            log.warning("Spark does not cancel the job that cleans up below %s", self._slot.parent)

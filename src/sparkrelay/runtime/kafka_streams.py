@@ -15,12 +15,12 @@ from sparkrelay.runtime.executors import Executors
 from sparkrelay.runtime.life import ALIVE, Life, State
 from sparkrelay.runtime.metadata import describe_thread
 from sparkrelay.runtime.place import Place
-from sparkrelay.runtime.process_threads import Workshop
 from sparkrelay.runtime.processes import DriverProcess, ExecutorProcesses
 from sparkrelay.runtime.progress import ProgressLog
 from sparkrelay.runtime.session import check_session
 from sparkrelay.runtime.termination import on_termination
 from sparkrelay.runtime.uncaught import StreamThreadExceptionResponse, ask_handler
+from sparkrelay.runtime.workshop import Workshop
 from sparkrelay.topology import Topology
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """One process and its stream threads, made, started, lost and released as one.
 
-What all processes of an instance share stands in the :class:`Workshop`; what a process has of its own are its place
+What all processes of an instance share stands in the ``Workshop``; what a process has of its own are its place
 (where its jobs run), its slot (identity and state), its threads and their connections.
 """
 
@@ -12,116 +12,42 @@ import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.client.admin import Admin
-from sparkrelay.client.config import ClientConfig
-from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.pauses import pause_after
 from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.errors import KafkaException, StreamsException, WakeupException
 from sparkrelay.runtime.batch import BatchRunner
 from sparkrelay.runtime.batch_thread import BatchThread
 from sparkrelay.runtime.cleaner import Cleaner
-from sparkrelay.runtime.client_settings import admin_settings, consumer_settings, worker_settings
+from sparkrelay.runtime.client_settings import consumer_settings, worker_settings
 from sparkrelay.runtime.executor_cleaner import ExecutorCleaner
 from sparkrelay.runtime.in_service import InService
-from sparkrelay.runtime.layout import TopicNames
-from sparkrelay.runtime.legs import LegCompiler
 from sparkrelay.runtime.membership import Membership
-from sparkrelay.runtime.plans import Plans
 from sparkrelay.runtime.process import Process
 from sparkrelay.runtime.rebalance_story import RebalanceStory
 from sparkrelay.runtime.replayer import Replayer
 from sparkrelay.runtime.stream_thread import StreamThread
 from sparkrelay.runtime.task_set import TaskSet
-from sparkrelay.runtime.topics import Topics
 from sparkrelay.runtime.worker.replay import ReplaySpec
 from sparkrelay.state import Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sparkrelay.assignment import TaskAssignor
-    from sparkrelay.config import StreamsConfig
+    from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.runtime.executor_slot import ExecutorSlot
     from sparkrelay.runtime.place import Place
-    from sparkrelay.runtime.progress import ProgressLog
-    from sparkrelay.runtime.uncaught import StreamThreadExceptionResponse
+    from sparkrelay.runtime.plans import Plans
     from sparkrelay.runtime.whereabouts import Whereabouts
-    from sparkrelay.topology import Topology
+    from sparkrelay.runtime.workshop import Workshop
 
-__all__ = ["ProcessThreads", "Workshop"]
+__all__ = ["ProcessThreads"]
 
 log = logging.getLogger(__name__)
 
-_BROKER_SECONDS: Final = 30.0
-#: Instances of each application that this driver has made so far.
-_runs: Counter[str] = Counter()
 #: FAIR pools do not preempt: a slice of replaying is how long a batch may have to wait for a core.
 _SLICE_SECONDS: Final = 0.1
 #: The pause before a dead thread is replaced: the first, and the longest.
 _FIRST_REPLACEMENT: Final = 0.5
 _LONGEST_REPLACEMENT: Final = 30.0
 _LOOK_SECONDS: Final = 0.2
-
-
-class Workshop:
-    """Makes processes of one instance."""
-
-    def __init__(
-        self,
-        *,
-        config: StreamsConfig,
-        topology: Topology,
-        assignor: TaskAssignor,
-        load_assignor: Callable[[str], TaskAssignor],
-        progress: ProgressLog,
-        on_change: Callable[[], None],
-        on_failure: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
-        on_unclosed: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
-        on_replace: Callable[[StreamThread], None],
-    ) -> None:
-        self.config = config
-        self.topology = topology
-        self.names = TopicNames(config.application_id)
-        self.assignor = assignor
-        self.load_assignor = load_assignor
-        self.progress = progress
-        self.on_change = on_change
-        self.on_failure = on_failure
-        self.on_unclosed = on_unclosed
-        _runs[config.application_id] += 1
-        self.run = _runs[config.application_id]
-        self.on_replace = on_replace
-        #: True while no micro-batch is to begin, here or in a process to come.
-        self.paused = False
-
-    def plans(self, place: Place) -> Plans:
-        """Build every leg at a place; Catalyst checks every column.
-
-        Raises:
-            TopologyException: a column does not exist or a step is not possible.
-        """
-        legs = self.topology.legs
-        client = worker_settings(self.config, "worker", run=self.run)
-        compiler = LegCompiler(place, self.config, legs, names=self.names, client=client)
-        return Plans(compiler, legs)
-
-    def client(self, client_id: str) -> KafkaClient:
-        """Make a client that is not connected yet; it belongs to the thread that polls it."""
-        return KafkaClient(ClientConfig.from_dict(admin_settings(self.config, client_id)))
-
-    def connect(self, client: KafkaClient) -> None:
-        """Have a client find the cluster.
-
-        Raises:
-            KafkaException: no broker answers, or they refuse us.
-            WakeupException: it was interrupted.
-        """
-        client.bootstrap(min(_BROKER_SECONDS, self.config.default_api_timeout_ms / 1000))
-
-    def topics(self, client: KafkaClient) -> Topics:
-        """Return a view of the topics through a client."""
-        return Topics(Admin(client), self.topology, self.names, self.config)
 
 
 class ProcessThreads:

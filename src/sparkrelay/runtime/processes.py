@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.executors import Executor, Executors
     from sparkrelay.runtime.plans import Plans
-    from sparkrelay.runtime.process_threads import Workshop
     from sparkrelay.runtime.stream_thread import StreamThread
+    from sparkrelay.runtime.workshop import Workshop
 
 __all__ = ["DriverProcess", "ExecutorProcesses"]
 

@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import StreamsException
-from sparkrelay.runtime.orders import StoreReplay
+from sparkrelay.runtime.orders import ReplayOrder, ReplayRound, StoreReplay
 from sparkrelay.runtime.replay_progress import ReplayProgress
+from sparkrelay.runtime.task import share_out
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["Ends", "ReplayWork"]
+__all__ = ["Ends", "ReplayWork", "round_of"]
 
 Ends = dict["TopicPartition", int]
 
@@ -90,3 +91,10 @@ class ReplayWork:
                     f"{end}: the topic was deleted and created again, or lost records. No other instance could take "
                     "this task over. Start the application over: sparkrelay reset"
                 )
+
+
+def round_of(orders: Iterable[ReplayOrder], slots: int, weights: Mapping[TaskId, int] | None = None) -> ReplayRound:
+    """Return one job's orders, shared out over its slots by weight; without weights all weigh the same."""
+    by_task = {order.task: order for order in orders}
+    shares = share_out({task: 1 if weights is None else weights[task] for task in by_task}, slots)
+    return ReplayRound(tuple(tuple(by_task[task] for task in share) for share in shares))

@@ -22,11 +22,11 @@ from sparkrelay.errors import (
     StreamsException,
     WakeupException,
 )
-from sparkrelay.runtime.cancelling import CANCEL_AGAIN_SECONDS, MOST_CANCELS
-from sparkrelay.runtime.orders import ReplayOrder, ReplayRound
+from sparkrelay.runtime.cancelling import cancel_until
+from sparkrelay.runtime.orders import ReplayOrder
 from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.replay_progress import describe_slice
-from sparkrelay.runtime.task import share_out
+from sparkrelay.runtime.replay_work import round_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -157,12 +157,14 @@ class Replayer:
         if self._wake.wait_for(lambda: not self._touched.intersection(tasks), self._patience_seconds):
             return
         log.info("a slice of replaying has not ended within %g s and is cancelled", self._patience_seconds)
-        for _ in range(MOST_CANCELS):
+
+        def cancel() -> None:
             self._cancelled = True
             # Under the lock: the next slice cannot begin meanwhile.
             self._process.cancel_replay()
-            if self._wake.wait_for(lambda: not self._touched.intersection(tasks), CANCEL_AGAIN_SECONDS):
-                return
+
+        if cancel_until(lambda s: self._wake.wait_for(lambda: not self._touched.intersection(tasks), s), cancel):
+            return
         names = ", ".join(map(str, sorted(tasks)))
         raise StreamsException(
             f"a slice of replaying tasks {names} neither ended, nor could Spark cancel it. Look in Spark's UI for what "
@@ -285,9 +287,7 @@ class Replayer:
         ends: Ends,
     ) -> bool:
         """Run a slice of those works; return False if nothing is left to do for now."""
-        weights = {work.task: weights[work.task] for work in works}
-        shares = share_out(weights, self._process.slots)
-        round_ = ReplayRound(tuple(tuple(orders[task] for task in share) for share in shares))
+        round_ = round_of((orders[work.task] for work in works), self._process.slots, weights)
         before = [work.progress(ends) for work in works]
         began = time.monotonic()
         try:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.errors import KafkaException, SparkRelayError, StoreCorruptedException, StreamsException
 from sparkrelay.protocol import LATEST_OFFSET
-from sparkrelay.runtime.cancelling import CANCEL_AGAIN_SECONDS, cancelled_when
+from sparkrelay.runtime.cancelling import cancel_until, cancelled_when
 from sparkrelay.runtime.openings import Openings
-from sparkrelay.runtime.orders import ReplayOrder, ReplayRound
+from sparkrelay.runtime.orders import ReplayOrder
 from sparkrelay.runtime.process import JobFailed
-from sparkrelay.runtime.replay_work import ReplayWork
-from sparkrelay.runtime.task import Task, TaskState, share_out
+from sparkrelay.runtime.replay_work import ReplayWork, round_of
+from sparkrelay.runtime.task import Task, TaskState
 
 if TYPE_CHECKING:
     import threading
@@ -326,12 +326,13 @@ class TaskSet:
             names,
             waited,
         )
-        deadline = time.monotonic() + bound * _WAITED_FOR_CANCELLED
-        while left and time.monotonic() < deadline:
-            # Again and again: a batch between two of its jobs has none to cancel.
-            self._in_service.while_under_way(left, self._process.cancel_batch)
-            left = self._in_service.withdraw(ids, timeout=CANCEL_AGAIN_SECONDS)
-        if left:
+        under_way = left
+        ended = cancel_until(
+            lambda seconds: not self._in_service.withdraw(ids, timeout=seconds),
+            lambda: self._in_service.while_under_way(under_way, self._process.cancel_batch),
+            bound * _WAITED_FOR_CANCELLED,
+        )
+        if not ended:
             raise StreamsException(
                 f"the micro-batch of tasks {names} neither ended within {waited}, nor could Spark cancel it. Look in "
                 "Spark's UI for what its job does"
@@ -361,7 +362,7 @@ class TaskSet:
         try:
             longest = min(_LONGEST_FAREWELL_SECONDS, self._config.max_poll_interval_ms / 1000 * _FAREWELL)
             reports = self._process.settle(
-                self._round(orders), description=f"closing {len(orders)} tasks", seconds=longest
+                round_of(orders, self._process.slots), description=f"closing {len(orders)} tasks", seconds=longest
             )
         except SparkRelayError as error:
             # Nothing is lost: whoever opens the copy next undoes and replays a little more.
@@ -377,11 +378,6 @@ class TaskSet:
                 by_id[report.task].changelog_next = {}
                 self._leftovers.pop(report.task, None)
 
-    def _round(self, orders: list[ReplayOrder]) -> ReplayRound:
-        shares = share_out(dict.fromkeys((order.task for order in orders), 1), self._process.slots)
-        by_task = {order.task: order for order in orders}
-        return ReplayRound(tuple(tuple(by_task[id_] for id_ in share) for share in shares))
-
     def _take_stock(self, ids: Collection[TaskId]) -> dict[TaskId, int]:
         if not ids:
             return {}
@@ -394,7 +390,8 @@ class TaskSet:
             # It may wait for a core behind others' jobs. Without one the thread has no business in the group, but it
             # can be stopped.
             with cancelled_when(self._stopping.is_set, self._process.cancel_replay):
-                reports = self._process.replay(self._round(orders), description=f"taking stock of {len(orders)} tasks")
+                round_ = round_of(orders, self._process.slots)
+                reports = self._process.replay(round_, description=f"taking stock of {len(orders)} tasks")
         except JobFailed as error:
             # The copies are used all the same once their tasks are ours; the group only does not know of them.
             log.warning("local copies could not be looked at: %s", error)

@@ -52,7 +52,7 @@ def test_a_farewell_that_takes_long_is_cancelled_until_it_ends(monkeypatch):
 
     monkeypatch.setattr(Place, "cancel", cancel)
     monkeypatch.setattr("sparkrelay.runtime.process.run_job", run_job)
-    monkeypatch.setattr("sparkrelay.runtime.cancelling.CANCEL_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("sparkrelay.runtime.cancelling._AGAIN_SECONDS", 0.01)
     with pytest.raises(JobFailed, match="app-farewell was cancelled"):
         process().settle(None, description="closing 1 tasks", seconds=0.01)
     assert set(cancelled) == {"app-farewell"}

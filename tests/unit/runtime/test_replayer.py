@@ -286,7 +286,7 @@ def test_a_slice_that_cannot_be_cancelled_is_named(replayer_of, monkeypatch):
         def cancel_replay(self):
             pass
 
-    monkeypatch.setattr("sparkrelay.runtime.replayer.CANCEL_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("sparkrelay.runtime.replayer.cancel_until", lambda ended, cancel: cancel() or ended(0.0))
     process = Stubborn()
     replayer = lagging(replayer_of, process)
     with pytest.raises(StreamsException, match="replaying tasks 0_1 neither ended, nor could Spark cancel it"):

@@ -139,7 +139,7 @@ def test_a_running_task_has_everything(tasks):
 
 
 def test_a_look_at_the_copies_that_gets_no_core_ends_with_a_stop(unstarted, process, stopping, monkeypatch):
-    monkeypatch.setattr("sparkrelay.runtime.cancelling.CANCEL_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("sparkrelay.runtime.cancelling._AGAIN_SECONDS", 0.01)
     process.core.clear()
     starting = threading.Thread(target=unstarted.start)
     starting.start()
