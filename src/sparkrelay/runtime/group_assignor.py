@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sparkrelay.assignment import (
@@ -77,6 +77,25 @@ _OTHER_TOPOLOGY = b"t"
 _FAILURE = b"f"
 #: Characters of the text; the leader's log has all of it.
 _LONGEST_REASON = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What the leader decides upon.
+
+    Attributes:
+        members: what each member says.
+        foreign: the members that run another topology, with the difference.
+        tasks: what there is to assign.
+        ends: the changelogs' ends, as sums by task; None where they cannot be listed.
+        assignor: the one that all members support.
+    """
+
+    members: list[GroupMember]
+    foreign: dict[str, str]
+    tasks: list[TaskInfo]
+    ends: Mapping[TaskId, int] | None
+    assignor: TaskAssignor
 
 
 class StreamsGroupAssignor:
@@ -187,73 +206,90 @@ class StreamsGroupAssignor:
         """Assign all tasks to the members of the group; every member gets an answer, whatever goes wrong."""
         del cluster  # its view may be older than the topics just created
         try:
-            decoded = [
-                GroupMember(
-                    consumer_id=member_id,
-                    subscription=SubscriptionInfo.decode(member.user_data),
-                    owned_partitions=frozenset(member.owned_partitions),
-                    rack_id=member.rack or None,
-                )
-                for member_id, member in members.items()
-            ]
-            reasons = self._foreign_topologies(decoded)
-            layout = self._topics.prepare()
-            racks = self._racks(layout)
-            tasks = [
-                TaskInfo.of(
-                    id_,
-                    inputs=shape.inputs,
-                    changelogs=shape.changelogs.values(),
-                    stores=shape.changelogs,
-                    racks=racks,
-                )
-                for id_, shape in layout.tasks.items()
-            ]
-            ends = self._ends(tasks)
-            assignor = self._agreed(decoded)
+            view = self._look(members)
         except (SparkRelayError, ValueError) as error:
             if isinstance(error, WakeupException) or (isinstance(error, KafkaException) and error.retriable):
                 # We stop, or the broker is away: the group tries again; an error in the answer would end every member.
                 raise
             return self._failed(error, members)
-        # User code decides here. One that never comes back must not hold the group: it gets a thread and a limit.
+        try:
+            result = self._decide(view)
+        except StreamsException as error:
+            return self._failed(error, members)
+        faults.reach("leader-before-answer")
+        return self._answer(view, result)
+
+    def _look(self, members: Mapping[str, MemberSubscription]) -> _View:
+        """Read what the members say, make the internal topics, and ask the broker for what an assignment needs."""
+        decoded = [
+            GroupMember(
+                consumer_id=member_id,
+                subscription=SubscriptionInfo.decode(member.user_data),
+                owned_partitions=frozenset(member.owned_partitions),
+                rack_id=member.rack or None,
+            )
+            for member_id, member in members.items()
+        ]
+        foreign = self._foreign_topologies(decoded)
+        layout = self._topics.prepare()
+        racks = self._racks(layout)
+        tasks = [
+            TaskInfo.of(
+                id_,
+                inputs=shape.inputs,
+                changelogs=shape.changelogs.values(),
+                stores=shape.changelogs,
+                racks=racks,
+            )
+            for id_, shape in layout.tasks.items()
+        ]
+        return _View(decoded, foreign, tasks, self._ends(tasks), self._agreed(decoded))
+
+    def _decide(self, view: _View) -> GroupResult:
+        """Ask the assignor. User code decides here; one that never comes back must not hold the group.
+
+        Raises:
+            StreamsException: it failed, or took too long.
+        """
+        name = assignor_name(type(view.assignor))
         limit_s = self._config.max_poll_interval_ms * _SHARE_OF_REBALANCE / 1000
         try:
             result = _within(
                 limit_s,
                 lambda: assign_group(
-                    members=decoded,
-                    tasks=tasks,
-                    ends=ends,
-                    assignor=assignor,
+                    members=view.members,
+                    tasks=view.tasks,
+                    ends=view.ends,
+                    assignor=view.assignor,
                     configs=assignment_configs(self._config),
                     leader=self._process_id,
                     now_ms=int(time.time() * 1000),
-                    refused=dict.fromkeys(reasons, ErrorCode.ASSIGNMENT_ERROR),
+                    refused=dict.fromkeys(view.foreign, ErrorCode.ASSIGNMENT_ERROR),
                 ),
             )
-        except BaseException as error:  # noqa: BLE001 - nobody else would tell the members
-            failed = StreamsException(f"task assignor {assignor_name(type(assignor))} failed: {message_of(error)}")
-            failed.__cause__ = error
-            return self._failed(failed, members)
+        except BaseException as error:
+            # Also what would end a program: nobody else would tell the members.
+            raise StreamsException(f"task assignor {name} failed: {message_of(error)}") from error
         if result is None:
-            late = StreamsException(
-                f"task assignor {assignor_name(type(assignor))} did not answer within {limit_s:g} s, half of "
+            raise StreamsException(
+                f"task assignor {name} did not answer within {limit_s:g} s, half of "
                 f"max.poll.interval.ms={self._config.max_poll_interval_ms}; make it faster or raise that setting"
             )
-            return self._failed(late, members)
-        faults.reach("leader-before-answer")
+        return result
+
+    def _answer(self, view: _View, result: GroupResult) -> dict[str, MemberAssignment]:
+        """Tell what was decided: the log, and each member."""
         self.failure = result.failure
-        notice = self._notice(decoded, result.warm_ups)
+        notice = self._notice(view.members, result.warm_ups)
         self._left_to_do = _left_to_do(result)
-        log.info("leads the rebalance (members: %d), because %s: %s", len(decoded), notice.why, summarise(result))
-        for line in tell(result, decoded):
+        log.info("leads the rebalance (members: %d), because %s: %s", len(view.members), notice.why, summarise(result))
+        for line in tell(result, view.members):
             log.debug("%s", line)
         answers = {}
         for member_id, member in result.members.items():
             data = member.info.encode() + _NOTICE + notice.encode()
-            if member_id in reasons:
-                data += _reason_bytes(_OTHER_TOPOLOGY, reasons[member_id])
+            if member_id in view.foreign:
+                data += _reason_bytes(_OTHER_TOPOLOGY, view.foreign[member_id])
             elif result.failure is not None:
                 data += _reason_bytes(_FAILURE, str(result.failure))
             answers[member_id] = MemberAssignment(partitions=tuple(member.partitions), user_data=data)
