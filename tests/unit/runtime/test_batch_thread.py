@@ -12,6 +12,7 @@ from sparkrelay.errors import (
     UnknownTopicException,
     WakeupException,
 )
+from sparkrelay.runtime import batch_thread
 from sparkrelay.runtime.batch import BatchOutcome
 from sparkrelay.runtime.batch_thread import BatchThread
 from sparkrelay.runtime.in_service import InService
@@ -93,15 +94,26 @@ def made_task(id_):
     return task
 
 
+class Clock:
+    """Stands still until the test moves it on."""
+
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    perf_counter = monotonic
+
+
 class Bench:
-    def __init__(self):
+    def __init__(self, **more):
         self.topics, self.batches, self.service = Topics(), Batches(), InService()
         self.tasks = {id_: made_task(id_) for id_ in (ONE, OTHER)}
         self.progress = ProgressLog("app")
         settings = {"application.id": "app", "bootstrap.servers": "h:1", "poll.ms": 1, "max.batch.retries": 1}
         self.thread = BatchThread(
             name="app",
-            config=StreamsConfig.from_dict({**settings, "default.api.timeout.ms": 10_000}),
+            config=StreamsConfig.from_dict({**settings, "default.api.timeout.ms": 10_000, **more}),
             in_service=self.service,
             batches=self.batches,
             plans=None,
@@ -125,8 +137,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench():
-    bench = Bench()
+def bench(request):
+    bench = Bench(**getattr(request, "param", {}))
     yield bench
     if bench.batches.gate is not None:
         bench.batches.gate.set()
@@ -172,6 +184,25 @@ def test_a_task_without_input_leaves_while_a_batch_runs(bench, wait_until):
     bench.batches.gate.set()
     assert bench.service.withdraw([ONE], timeout=60) == frozenset()
     assert bench.tasks[ONE].positions == {TopicPartition("orders", 0): 5}, "its batch was finished"
+
+
+@pytest.mark.parametrize("bench", [{"commit.interval.ms": 125}], ids=["125 ms"], indirect=True)
+def test_batches_keep_the_distance_that_is_asked_for(bench, wait_until, monkeypatch):
+    clock, rests, rest = Clock(), [], bench.service.rest
+    monkeypatch.setattr(batch_thread, "time", clock)
+    monkeypatch.setattr(bench.service, "rest", lambda seconds: (rests.append(seconds), rest(seconds)))
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(lambda: rests, "no batch ran")
+    bench.write(ONE, 9)
+    wait_until(lambda: len(rests) >= 3, "the thread does not go on")
+    assert set(rests) == {0.125}, "it sleeps for what is left, and does not look meanwhile"
+    assert len(bench.batches.ran) == 1
+    clock.now += 0.0625
+    wait_until(lambda: 0.0625 in rests, "the thread does not go on")
+    assert len(bench.batches.ran) == 1
+    clock.now += 0.0625
+    wait_until(lambda: len(bench.batches.ran) == 2, "the next batch does not come")
 
 
 def test_what_fell_out_is_handed_back(bench, wait_until):

@@ -227,7 +227,7 @@ def test_a_copy_that_a_late_batch_reached_is_opened_again(replayer_of, wait_unti
     assert [(order.undo, order.opening) for (order,) in process.orders] == [(True, 0), (False, None), (True, 0)]
 
 
-def test_letting_go_waits_for_the_slice_under_way_and_for_no_other(replayer_of):
+def test_letting_go_waits_for_the_slice_under_way_and_for_no_other(replayer_of, wait_until):
     process = Process()
     process.may_end = threading.Semaphore(0)
     ends = iter(range(1, 1000))
@@ -238,6 +238,8 @@ def test_letting_go_waits_for_the_slice_under_way_and_for_no_other(replayer_of):
     process.slice_began.acquire()
     releasing = threading.Thread(target=replayer.release, args=([TASK],))
     releasing.start()
+    # Else the next slice would have it too.
+    wait_until(lambda: TASK not in replayer._work, "it is not let go")
     assert releasing.is_alive()
     process.may_end.release()
     # The next slice has begun, and does not end: nobody waits for it.
