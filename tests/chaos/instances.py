@@ -225,7 +225,7 @@ class Fleet:
         assert self.struck
         self.disarm()
         assert instance.alive
-        assert instance.tasks()["state"] == "RUNNING", instance.tail()
+        ledger.read_until(lambda: instance.tasks()["state"] == "RUNNING", instance.tail)
 
     def disarm(self):
         self._faults.unlink(missing_ok=True)

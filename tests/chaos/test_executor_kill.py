@@ -58,7 +58,7 @@ def test_all_executors_are_killed_and_the_instance_waits_for_new_ones(cluster, l
     # Two JVMs and their Python daemons start anew.
     ledger.settle(cluster, 240)
     assert wait_for_share() == identities
-    assert cluster.running.tell("status").startswith("RUNNING")
+    ledger.read_until(lambda: cluster.running.tell("status").startswith("RUNNING"), cluster.tail)
     ledger.read_again()
 
 

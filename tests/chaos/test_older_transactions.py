@@ -56,7 +56,7 @@ def test_an_instance_that_slept_through_its_successor_writes_nothing(fleet, ledg
     ledger.settle(fleet)
 
 
-def test_the_transaction_version_is_raised_under_a_running_instance(fleet, ledger, kafka):
+def test_the_transaction_version_is_raised_under_a_running_instance(fleet, ledger, kafka, wait_until):
     from sparkrelay.client.admin import Admin
     from sparkrelay.client.config import ClientConfig
     from sparkrelay.client.kafka_client import KafkaClient
@@ -67,12 +67,13 @@ def test_the_transaction_version_is_raised_under_a_running_instance(fleet, ledge
         client.bootstrap(30)
         assert "transaction.version" not in Admin(client).features()
         raise_transaction_version(client)
-        assert Admin(client).features()["transaction.version"] == 2
+        # The controller has it; the broker hears of it a moment later.
+        wait_until(lambda: Admin(client).features().get("transaction.version") == 2, "the broker does not hear of it")
     ledger.settle(fleet)
     ledger.write(100)
     ledger.settle(fleet)
     assert instance.alive
-    assert instance.tasks()["state"] == "RUNNING", instance.tail()
+    ledger.read_until(lambda: instance.tasks()["state"] == "RUNNING", instance.tail)
     instance.kill()
     # Its successor speaks the newer one, and takes up what the older one left.
     fleet.start(spare=False)
