@@ -94,11 +94,31 @@ def abort_transaction(kafka, topic, count):
     producer.abort_transaction(30)
 
 
-def test_aborted_records_and_markers_are_left_out_also_at_the_end(kafka, fetcher, make_topic, produce):
+@pytest.fixture
+def decided(kafka_admin, wait_until):
+    """`decided(topic, end)` waits for the last marker: the end of a transaction is answered before it is written."""
+    from confluent_kafka import IsolationLevel, TopicPartition as Theirs
+    from confluent_kafka.admin import OffsetSpec
+
+    def wait(topic, end):
+        at = {Theirs(topic, 0): OffsetSpec.latest()}
+
+        def written():
+            (stable,) = kafka_admin.list_offsets(at, isolation_level=IsolationLevel.READ_COMMITTED).values()
+            return stable.result(30).offset == end
+
+        wait_until(written, f"{topic} does not end at {end}")
+
+    return wait
+
+
+def test_aborted_records_and_markers_are_left_out_also_at_the_end(kafka, fetcher, make_topic, produce, decided):
     topic = make_topic("bounded")
     partition = TopicPartition(topic, 0)
     produce(topic, [{"value": "a"}, {"value": "b"}], transactional_id=f"t-{topic}")  # 0 1, marker 2
+    decided(topic, 3)
     abort_transaction(kafka, topic, 3)  # 3 4 5, marker 6
+    decided(topic, 7)
     produce(topic, [{"value": "c"}])  # 7
     abort_transaction(kafka, topic, 2)  # 8 9, marker 10
 
@@ -147,7 +167,7 @@ def test_a_range_beyond_the_end_is_a_timeout(kafka, make_topic, produce):
     topic = make_topic("bounded")
     produce(topic, [{"value": "only"}])
     with (
-        BoundedFetcher({"bootstrap.servers": kafka.bootstrap_servers, "default.api.timeout.ms": 500}) as fetcher,
+        BoundedFetcher({"bootstrap.servers": kafka.bootstrap_servers, "default.api.timeout.ms": 5000}) as fetcher,
         pytest.raises(TimeoutException, match=r"nothing came at offset 1 \(wanted up to 3\)"),
     ):
         read(fetcher, {TopicPartition(topic, 0): (0, 3)})
@@ -155,7 +175,7 @@ def test_a_range_beyond_the_end_is_a_timeout(kafka, make_topic, produce):
 
 def test_a_missing_topic_is_named(kafka):
     with (
-        BoundedFetcher({"bootstrap.servers": kafka.bootstrap_servers, "default.api.timeout.ms": 500}) as fetcher,
+        BoundedFetcher({"bootstrap.servers": kafka.bootstrap_servers, "default.api.timeout.ms": 5000}) as fetcher,
         pytest.raises(UnknownTopicException, match="no-such-topic"),
     ):
         read(fetcher, {TopicPartition("no-such-topic", 0): (0, 3)})

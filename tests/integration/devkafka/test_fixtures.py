@@ -29,8 +29,9 @@ def test_keys_are_placed_as_java_places_them(make_topic, produce, consumed):
     assert value == b'{"n": 1}'
 
 
-def test_open_and_aborted_transactions_are_not_consumed(kafka, make_topic, produce, consumed):
-    from confluent_kafka import Producer
+def test_open_and_aborted_transactions_are_not_consumed(kafka, kafka_admin, make_topic, produce, consumed, wait_until):
+    from confluent_kafka import IsolationLevel, Producer, TopicPartition
+    from confluent_kafka.admin import OffsetSpec
 
     topic = make_topic("txn", config={"cleanup.policy": "compact"})
     produce(topic, [("k", "1")], transactional_id=f"{topic}-a")
@@ -41,6 +42,13 @@ def test_open_and_aborted_transactions_are_not_consumed(kafka, make_topic, produ
     aborting.flush(30)
     aborting.abort_transaction(30)
 
+    def stable_end():
+        at = {TopicPartition(topic, 0): OffsetSpec.latest()}
+        (end,) = kafka_admin.list_offsets(at, isolation_level=IsolationLevel.READ_COMMITTED).values()
+        return end.result(30).offset
+
+    # The end of a transaction is answered before its marker is written.
+    wait_until(lambda: stable_end() == 4, "two records and two markers are not there")
     assert [value for *_, value in consumed(topic)] == [b"1"]
     assert [value for *_, value in consumed(topic, read_committed=False)] == [b"1", b"2"]
 
