@@ -72,7 +72,7 @@ def test_kafka_20321_no_records_of_partitions_that_were_lost(
     """Fetched, but others have the partition by now: such records never come."""
     fill(tp, 200)
     fill(tp2, 200)
-    silent = make_consumer(max_poll_interval_ms=1000, max_poll_records=1)
+    silent = make_consumer(max_poll_interval_ms=4000, max_poll_records=1)
     silent.subscribe([topic], **story.callbacks())
     wait_until(lambda: silent.poll(0.1).num_rows, "no records")
     other = make_consumer()
