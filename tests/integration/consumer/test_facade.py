@@ -582,7 +582,7 @@ def test_kafka_19898_a_failed_start_leaves_no_thread(monkeypatch):
         raise OSError("no more sockets")
 
     monkeypatch.setattr(sparkrelay.consumer.session, "ConsumerCore", broken)
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with pytest.raises(OSError, match="no more sockets"):
         Consumer({"bootstrap.servers": "localhost:1"})
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before  # others' threads may end meanwhile
