@@ -47,6 +47,11 @@ def active(streams):
     }
 
 
+def hear_of_every_job(spark):
+    """Return when Spark's status store, which a thread of its own fills, knows of all jobs that have begun."""
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(60_000)
+
+
 @pytest.fixture
 def table(consumed):
     """`table(topic)` returns what a topic says in the end: key -> value, JSON read."""

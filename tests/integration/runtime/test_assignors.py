@@ -104,7 +104,7 @@ def test_an_instance_whose_assignor_fails_ends_with_the_cause(start, scripted, w
     streams = start("one", scripted(step))
     wait_until(lambda: streams.state == "ERROR", "the instance goes on")
     with pytest.raises(StreamsException) as ended:
-        streams.awaitTermination(0)
+        streams.awaitTermination(10)  # until the listener has heard it too
     assert streams.states == ["REBALANCING", "PENDING_ERROR", "ERROR"]
     (heard,) = streams.heard
     assert heard is ended.value is streams.exception()
@@ -134,7 +134,7 @@ def test_an_assignor_that_never_answers_is_not_waited_for(start, scripted, wait_
     assignor.script = [None] * len(assignor.seen) + [lambda _state: go.wait(100)] * 10
     try:
         second = start("second", assignor, settings)
-        wait_until(lambda: first.state == second.state == "ERROR", "an instance goes on", 40)
+        wait_until(lambda: first.state == second.state == "ERROR", "an instance goes on", 90)
     finally:
         go.set()
     for streams in (first, second):

@@ -28,6 +28,11 @@ def expected(users, count):
     return {user.encode(): {"user": user, "count": count} for user in users}
 
 
+def batches(streams):
+    """Return the reports of micro-batches: standbys and restores are reported too, without input."""
+    return [report for report in streams.recentProgress if report["numInputRows"]]
+
+
 def counting(topics, trap=None):
     """Count by user; fail at the user `mouse` as long as the trap's file is there."""
     builder = StreamsBuilder()
@@ -55,15 +60,15 @@ def test_a_paused_instance_keeps_its_tasks_and_leaves_its_input(
     wait_for_table(topics[1], expected(users, 1), streams)
     streams.pause()
     assert streams.is_paused
-    batches = len(streams.recentProgress)
+    before = len(batches(streams))
     produce(topics[0], [(user, {"n": 1}) for user in users])
     # A batch that began before the pause may end after it; a member that joins meanwhile is served.
     other = instance(counting(topics))
     other.pause()
     other.start()
     wait_until(lambda: len(active(streams)) == len(active(other)) == 1, "the tasks are not shared")
-    assert len(streams.recentProgress) <= batches + 1
-    assert not other.recentProgress
+    assert len(batches(streams)) <= before + 1
+    assert not batches(other)
     assert table(topics[1]) == expected(users, 1)
     other.resume()
     streams.resume()

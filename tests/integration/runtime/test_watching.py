@@ -13,7 +13,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sparkrelay import Json, StreamsBuilder, String, TopicPartition
+from sparkrelay.devkafka.ports import free_port
 from sparkrelay.errors import ConfigException
+
+from .conftest import hear_of_every_job
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -49,8 +52,8 @@ def write(produce, topics):
 
 @pytest.fixture
 def port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+    """A port that no connection of Spark's or a client's takes before the endpoint does."""
+    return free_port()
 
 
 def asked(port, path):
@@ -165,6 +168,7 @@ def test_jobs_say_what_they_are_for(instance, topics, write, wait_for_table, wai
         wait_for_table(topics[1], write(100), first)
         wait_until(lambda: first.state == "RUNNING", "the instance does not run")
     (thread,) = (one.thread_name for one in first.metadata_for_local_threads())
+    hear_of_every_job(spark)
     batches = [(text, tags) for text, tags in jobs_of(spark, thread) if text.startswith("batch ")]
     assert batches[0][0] in {"batch 1 of 2 tasks, 0_0..0_1", "batch 1 of 0_0", "batch 1 of 0_1"}
     assert all({"sparkrelay", "sparkrelay-batches"} <= tags for _, tags in batches)
@@ -173,6 +177,7 @@ def test_jobs_say_what_they_are_for(instance, topics, write, wait_for_table, wai
     second.start()
     wait_until(lambda: second.state == "RUNNING", "the instance does not run")
     (thread,) = (one.thread_name for one in second.metadata_for_local_threads())
+    hear_of_every_job(spark)
     restoring = [(text, tags) for text, tags in jobs_of(spark, thread) if text.startswith("restoring ")]
     assert restoring[0][0] == "restoring 2 tasks, 0_0..0_1"
     assert {"sparkrelay", "sparkrelay-replay"} <= restoring[0][1]
@@ -263,10 +268,17 @@ def test_threads_and_tasks_are_described(instance, topics, write, wait_for_table
     assert sum(committed.values()) == 100
     assert len({thread.process_id for thread in threads}) == 2
     wait_for_table(topics[1], write(10), first, second)
-    reports = [report["sparkrelay"] for streams in (first, second) for report in streams.recentProgress]
-    standbys = {task for report in reports for task in report["standby"]}
-    assert standbys == {task.task_id for thread in threads for task in thread.standby_tasks}
-    assert json.loads(json.dumps(reports)) == reports
+
+    def reports():
+        return [report["sparkrelay"] for streams in (first, second) for report in streams.recentProgress]
+
+    # The table is there a moment before the batch that made it is reported.
+    standbys = {task.task_id for thread in threads for task in thread.standby_tasks}
+    wait_until(
+        lambda: {task for report in reports() for task in report["standby"]} == standbys, "they are not reported"
+    )
+    told = reports()
+    assert json.loads(json.dumps(told)) == told
     for streams in (first, second):
         assert streams.stop(60)
         assert [thread.thread_state for thread in streams.metadata_for_local_threads()] == ["DEAD"]
