@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sparkrelay.errors import SparkRelayError
+from sparkrelay.runtime.cancelling import cancelled_when
 from sparkrelay.runtime.process import REPLAY_POOL, run_job
 from sparkrelay.runtime.schemas import REPORT_SCHEMA
 from sparkrelay.runtime.worker.cleaning import CleanOrder, clean_slot
@@ -40,6 +42,8 @@ _GROUP: Final = "sparkrelay-slot"
 #: Apart, so that cancelling it ends nothing else.
 _CLEANING: Final = "sparkrelay-cleaning"
 _RELEASING: Final = "sparkrelay-farewell-slot"
+#: Giving the slot back may wait for a core, or for an executor if the last one dies just then.
+_RELEASE_SECONDS: Final = 10.0
 
 
 class ExecutorSlot:
@@ -120,11 +124,15 @@ class ExecutorSlot:
     def release(self) -> None:
         """Give the slot back; its state stays. With the executor gone, its keeper does so by itself."""
         order = ReleaseOrder(self._claimed.keeper, self._claimed.keeper_start)
+        deadline = time.monotonic() + _RELEASE_SECONDS
         try:
             # Ours may be closed although the executor lives, where a stop found a process that was being made.
             place = self._place.renewed()
             place.require_alive()
-            _run(place, release_slot, order, f"releasing slot {self.path}", group=_RELEASING)
+            group = place.job_group(_RELEASING)
+            # Nobody else would end it: the watch over the executors does not know this place.
+            with cancelled_when(lambda: time.monotonic() >= deadline, lambda: place.cancel(group)):
+                _run(place, release_slot, order, f"releasing slot {self.path}", group=_RELEASING)
         except SparkRelayError as error:
             log.info("slot %s is given back when its executor ends: %s", self.path, error)
 

@@ -1,5 +1,7 @@
 """What the driver knows of a slot on another host."""
 
+import threading
+
 import pytest
 
 from sparkrelay.runtime import executor_slot
@@ -15,6 +17,22 @@ KEPT, GONE, OTHER = (TaskId(0, number) for number in range(3))
 class Place:
     description = "executor 1 on node"
 
+    def __init__(self):
+        self.cancelled = threading.Event()
+
+    def renewed(self):
+        return self
+
+    def require_alive(self):
+        pass
+
+    def job_group(self, name):
+        return name
+
+    def cancel(self, group):
+        assert group == "sparkrelay-farewell-slot"
+        self.cancelled.set()
+
 
 @pytest.fixture
 def slot():
@@ -28,6 +46,20 @@ def slot():
         keeper_start="1",
     )
     return ExecutorSlot(Place(), claimed)
+
+
+@pytest.mark.timeout(60)
+def test_giving_the_slot_back_does_not_wait_for_ever(slot, monkeypatch):
+    """With the last executor dead the job would wait for the next one, and who stops would wait for the job."""
+
+    def run(place, *_, **__):
+        place.cancelled.wait()
+        raise JobFailed("cancelled")
+
+    monkeypatch.setattr(executor_slot, "_run", run)
+    monkeypatch.setattr(executor_slot, "_RELEASE_SECONDS", 0.01)
+    slot.release()
+    assert slot._place.cancelled.is_set()
 
 
 def clean(slot, monkeypatch, answer, kept=(KEPT,)):
