@@ -11,8 +11,10 @@ they would wait for a replacement to refuse them.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
@@ -31,6 +33,9 @@ __all__ = ["SESSION_GONE", "ExecutorLost", "Place"]
 log = logging.getLogger(__name__)
 
 SESSION_GONE: Final = "the Spark session is gone"
+#: Spark refuses all later jobs of a group that was closed: no two places share one.
+_numbers = itertools.count(1)
+_ASK_SECONDS: Final = 1.0
 
 
 class ExecutorLost(StreamsException):
@@ -49,6 +54,9 @@ class Place:
         self._executors: Executors | None = None
         self._lost = threading.Event()
         self._groups: set[str] = set()
+        self._number = next(_numbers)
+        #: When the JVM is to be asked again whether its session goes on.
+        self._ask_at = 0.0
 
     @classmethod
     def on(cls, spark: SparkSession, executor: Executor, executors: Executors) -> Place:
@@ -58,7 +66,7 @@ class Place:
         return place
 
     def renewed(self) -> Place:
-        """Return the same place as if nobody had closed it; jobs there need names of their own."""
+        """Return the same place as if nobody had closed it."""
         if self.executor is None or self._executors is None:
             return Place(self._spark, slots=self.slots)
         return Place.on(self._spark, self.executor, self._executors)
@@ -100,8 +108,8 @@ class Place:
         self._context.setLocalProperty(EXECUTOR_PROPERTY, id_)
 
     def job_group(self, name: str) -> str:
-        """Return a name for a group of jobs here, which :meth:`lose` cancels; another executor never has it."""
-        group = name if self.executor is None else f"{name}@{self.executor.id}"
+        """Return a name for a group of jobs here, which :meth:`lose` closes; no other place ever has it."""
+        group = name if self.executor is None else f"{name}@{self.executor.id}-{self._number}"
         self._groups.add(group)
         return group
 
@@ -112,15 +120,19 @@ class Place:
         except (Py4JError, ConnectionError, AttributeError) as error:
             log.debug("jobs of %s could not be cancelled: %s", group, error)
 
-    def require(self) -> None:
-        """Make sure that jobs can run here, without asking Spark.
+    def require(self, *, ask: bool = False) -> None:
+        """Make sure that jobs can run here. Cheap enough for each turn of a thread.
+
+        Args:
+            ask: ask the JVM in any case, not only if nobody has for a second.
 
         Raises:
             ExecutorLost: the executor is known to be gone.
             StreamsException: the session was stopped, or its JVM has ended.
         """
         jvm = getattr(self._context._gateway, "proc", None)
-        if getattr(self._context, "_jsc", None) is None:
+        java = getattr(self._context, "_jsc", None)
+        if java is None:
             raise StreamsException(
                 f"{SESSION_GONE}: it was stopped. Stop the KafkaStreams instance before the Spark session"
             )
@@ -128,12 +140,24 @@ class Place:
             raise StreamsException(
                 f"{SESSION_GONE}: its JVM ended with exit code {jvm.poll()}. Start the application again"
             )
+        if ask or time.monotonic() >= self._ask_at:
+            self._ask_at = time.monotonic() + _ASK_SECONDS
+            try:
+                stopped = java.sc().isStopped()
+            except (Py4JError, ConnectionError) as error:
+                raise StreamsException(f"{SESSION_GONE} ({error})") from error
+            if stopped:
+                # Python hears of it later, if it was Python at all.
+                raise StreamsException(
+                    f"{SESSION_GONE}: it was stopped in its JVM, by spark.stop() or as the cluster manager ended the "
+                    "application. Stop the KafkaStreams instance before its Spark session, or start it again"
+                )
         if self.lost:
             raise ExecutorLost(f"{self.description} is gone, and this process with it")
 
     def require_alive(self) -> None:
-        """Find out why a job failed: raise as :meth:`require` does, but ask Spark whether the executor lives."""
-        self.require()
+        """Find out why a job failed: raise as :meth:`require` does, but ask Spark, also whether the executor lives."""
+        self.require(ask=True)
         if self.executor is None or self._executors is None:
             return
         try:

@@ -124,7 +124,7 @@ class Process:
         self._place.cancel(self._replay_group)
 
     def require_session(self) -> None:
-        """Make sure that Spark is there, and the process's executor, without asking.
+        """Make sure that Spark is there, and the process's executor; cheap enough for each turn.
 
         Raises:
             ExecutorLost: the executor is known to be gone.

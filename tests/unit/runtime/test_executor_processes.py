@@ -100,7 +100,8 @@ def watch(slots):
 
     def make(executors):
         jvm = SimpleNamespace(poll=lambda: None)
-        jsc = SimpleNamespace(sc=lambda: SimpleNamespace(cancelJobGroupAndFutureJobs=lambda group: None))
+        java = SimpleNamespace(cancelJobGroupAndFutureJobs=lambda group: None, isStopped=lambda: make.stopped)
+        jsc = SimpleNamespace(sc=lambda: java)
         context = SimpleNamespace(_jsc=jsc, _gateway=SimpleNamespace(proc=jvm))
         config = SimpleNamespace(state_dir="/state", application_id="app")
         made.append(
@@ -115,6 +116,7 @@ def watch(slots):
         return made[-1]
 
     make.failures = []
+    make.stopped = False
     yield make
     slots.gate.set()
     for each in made:
@@ -173,6 +175,17 @@ def test_without_any_executor_the_instance_waits(watch, wait_until):
     wait_until(lambda: ids(watched) == ["1"], "no process for executor 1")
     assert watched.trouble == ""
     assert watch.failures == []
+
+
+def test_a_session_that_spark_has_stopped_is_no_wait_for_an_executor(watch, wait_until):
+    executors = Executors("0")
+    watched = watch(executors)
+    watched.build()
+    watched.start()
+    watch.stopped = True
+    executors.there = set()
+    wait_until(lambda: watch.failures, "nobody is told")
+    assert "the Spark session is gone: it was stopped in its JVM" in str(watch.failures[0])
 
 
 def test_a_thread_that_died_with_its_executor_is_no_failure(watch):

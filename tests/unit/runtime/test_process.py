@@ -15,7 +15,8 @@ from sparkrelay.runtime.worker.replay import ReplaySpec
 def process(*, jsc=True, exit_code=None):
     """A process on a double of a session: what SparkContext looks like once its JVM is gone."""
     jvm = SimpleNamespace(poll=lambda: exit_code)
-    context = SimpleNamespace(_jsc=object() if jsc else None, _gateway=SimpleNamespace(proc=jvm))
+    java = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
+    context = SimpleNamespace(_jsc=java if jsc else None, _gateway=SimpleNamespace(proc=jvm))
     frame = SimpleNamespace(mapInArrow=lambda function, schema: None)
     spark = SimpleNamespace(sparkContext=context, range=lambda *_: frame)
     return Process(Place(spark, slots=2), replay=ReplaySpec(2, "app", {}, 1 << 20), name="app")
