@@ -1,9 +1,11 @@
 """Which executors a Spark application has: on a cluster each of them is one process (KIP-924's client).
 
-Liveness comes from the scheduler's own table (``getExecutorIds``): one quick call, and an executor has left it before
-Spark fails the jobs that ran there. Host and cores come from Spark's status store, which hears of new executors a
-moment later; ``getExecutorMemoryStatus`` was refused because it does not tell executors of one host apart. The driver
-is in none of it: with ``local[N]`` it is the only place where jobs run, and there is nothing to watch.
+Liveness comes from the scheduler's own table (``getExecutorIds``, ``isExecutorActive``): quick calls, and an executor
+has left it before Spark fails the jobs that ran there. One that is being decommissioned stays in the table until its
+last task has ended, but gets no further one: what is pinned to it would run elsewhere. So it counts as gone. Host and
+cores come from Spark's status store, which hears of new executors a moment later; ``getExecutorMemoryStatus`` was
+refused because it does not tell executors of one host apart. The driver is in none of it: with ``local[N]`` it is the
+only place where jobs run, and there is nothing to watch.
 """
 
 from __future__ import annotations
@@ -55,13 +57,13 @@ class Executors:
         return not self._context._jsc.sc().isLocal()
 
     def ids(self) -> frozenset[str]:
-        """Return the ids of the executors that are there now."""
+        """Return the ids of the executors that are there now, and take jobs."""
         text = str(self._context._jsc.sc().getExecutorIds().mkString(","))
-        return frozenset(text.split(",")) if text else frozenset()
+        return frozenset(id_ for id_ in text.split(",") if self.alive(id_)) if text else frozenset()
 
     def alive(self, id_: str) -> bool:
-        """Tell whether an executor is there now."""
-        return id_ in self.ids()
+        """Tell whether an executor is there now, and takes jobs."""
+        return bool(self._context._jsc.sc().schedulerBackend().isExecutorActive(id_))
 
     def describe(self, ids: Collection[str]) -> list[Executor]:
         """Return those of the given executors that Spark can describe by now; a new one takes a moment."""

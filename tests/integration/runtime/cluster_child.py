@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 
 from pyspark.sql import functions as F
-from tests.integration.runtime.cluster_steps import claim_and_wait, tell_where
+from tests.integration.runtime.cluster_steps import claim_and_wait, hold_core, tell_where
 from tests.short_spark import SHORT_LIVED
+from tests.topics import read_to_end, write
 
 from sparkrelay import Json, KafkaStreams, StreamsBuilder, String, spark_session
 from sparkrelay.runtime.executor_slot import ExecutorSlot
@@ -39,6 +40,7 @@ def main():
         "cluster",
         **{
             "spark.master": "local-cluster[2,1,1024]",
+            "spark.decommission.enabled": "true",
             "spark.executorEnv.SPARKRELAY_CLIENT_TAG_ZONE": "east",
             **SHORT_LIVED,
         },
@@ -60,10 +62,13 @@ def look_around(spark, settings):
     answer["union"] = where_all(places[0], [place.source(3) for place in (places[0], places[0])])
     answer["slots"] = claim_slots(places, settings["state_dir"])
     answer["cancelled"] = cancel_claim(places[0], settings["state_dir"])
+    answer["closed"] = close_living(spark, executors, there[0])
     answer["misplaced"] = misplace(spark, executors, there, settings["state_dir"])
     if "pipeline" in settings:
         answer["pipeline"] = run_pipeline(spark, settings["pipeline"])
     answer["lost"] = lose(places[0])
+    if "pipeline" in settings:
+        answer["stopped"] = stop_below(spark, settings["pipeline"])
     return answer
 
 
@@ -137,6 +142,14 @@ def cancel_claim(place, state_dir):
     return failed
 
 
+def close_living(spark, executors, executor):
+    """Close a place of an executor that lives, as a stop may; run a job at the next place there."""
+    place = Place.on(spark, executor, executors)
+    where(place)
+    place.lose()
+    return where(Place.on(spark, executor, executors))
+
+
 def misplace(spark, executors, there, state_dir):
     """Run a job of the first executor on the second, as Spark does when the first is gone or busy for too long."""
 
@@ -154,15 +167,37 @@ def misplace(spark, executors, there, state_dir):
 
 
 def run_pipeline(spark, settings):
+    with make_pipeline(spark, settings) as streams:
+        streams.start()
+        tasks = wait_shared(streams, 2)
+        write_orders(settings)
+        wait_counted(settings, settings["rows"])
+        slots = sorted(slot.name for slot in state_of(settings).iterdir())
+        resized = resize(spark, streams)
+        return {"tasks": tasks, "slots": slots, **resized, "decommissioned": decommission(spark, streams, settings)}
+
+
+def make_pipeline(spark, settings, **config):
     builder = StreamsBuilder()
     orders = builder.stream(settings["source"], key=String("user"), value=Json("shop string, amount long"))
     orders.groupBy("shop").agg(F.count("*").alias("n"), F.sum("amount").alias("total")).to(settings["sink"])
-    with KafkaStreams(builder.build(), settings["config"], spark=spark) as streams:
-        streams.start()
-        tasks = wait_shared(streams, 2)
-        wait_for(lambda: sum(row["numInputRows"] for row in streams.recentProgress), lambda n: n >= settings["rows"])
-        slots = sorted(slot.name for slot in state_of(settings).iterdir())
-        return {"tasks": tasks, "slots": slots, **resize(spark, streams)}
+    return KafkaStreams(builder.build(), settings["config"] | config, spark=spark)
+
+
+def write_orders(settings):
+    values = ({"shop": f"shop{number % 13}", "amount": number} for number in range(settings["rows"]))
+    rows = [{"key": f"user{n % 50}", "value": value, "partition": n % 4} for n, value in enumerate(values)]
+    write(settings["config"]["bootstrap.servers"], settings["source"], rows)
+
+
+def wait_counted(settings, rows):
+    """Wait until the sink says that so many records were counted."""
+
+    def counted():
+        found = read_to_end(settings["config"]["bootstrap.servers"], settings["sink"])
+        return sum({message.key(): json.loads(message.value())["n"] for message in found}.values())
+
+    wait_for(counted, lambda count: count >= rows, 180)
 
 
 def resize(spark, streams):
@@ -175,6 +210,44 @@ def resize(spark, streams):
     assert context.requestTotalExecutors(2, 0, no_preference)
     more = wait_shared(streams, 2)
     return {"fewer": fewer, "more": more, "new": sorted(executors.ids() - before)}
+
+
+def decommission(spark, streams, settings):
+    """Decommission an executor that stays a while, for a task of another query; say who has what, and the end of it."""
+    context, executors = spark.sparkContext._jsc.sc(), Executors(spark)
+    (executor,) = executors.describe({max(executors.ids())})
+    place, folder, others = Place.on(spark, executor, executors), Path(settings["folder"]), []
+    frame = place.source().mapInArrow(hold_core, REPORT_SCHEMA)
+    order, group = ClaimOrder(str(folder), "held"), place.job_group("other")
+    query = threading.Thread(
+        target=lambda: others.append(
+            run_job(place, frame, order, pool=BATCH_POOL, group=group, description="another query")
+        )
+    )
+    query.start()
+    wait_for((folder / "held").exists, bool)
+    none = getattr(getattr(spark._jvm.scala, "None$"), "MODULE$")
+    why = spark._jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("the node is drained", none)
+    assert context.schedulerBackend().decommissionExecutor(executor.id, why, True, False)
+    write_orders(settings)
+    left = wait_shared(streams, 1)
+    wait_counted(settings, 2 * settings["rows"])
+    there = context.getExecutorIds().contains(executor.id)
+    (folder / "let go").touch()
+    query.join()
+    wait_for(lambda: context.getExecutorIds().contains(executor.id), lambda found: not found)
+    return {"left": left, "there": there, "others": others}
+
+
+def stop_below(spark, settings):
+    """Stop the session as Spark does when the cluster manager ends the application; say what an idle instance does."""
+    name = settings["config"]["application.id"] + "-stopped"
+    with make_pipeline(spark, settings, **{"application.id": name, "auto.offset.reset": "latest"}) as streams:
+        streams.start()
+        wait_for(lambda: streams.state, lambda state: state == "RUNNING", 180)
+        spark.sparkContext._jsc.sc().stop()
+        wait_for(lambda: streams.state, lambda state: state == "ERROR")
+        return str(streams.exception())
 
 
 def wait_shared(streams, processes):

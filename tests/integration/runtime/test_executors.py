@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.topics import write
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -16,12 +15,8 @@ ROWS = 4000
 
 
 @pytest.fixture(scope="module")
-def topics(kafka, module_topic):
-    names = {"source": module_topic("orders", 4), "sink": module_topic("shops", 4)}
-    values = ({"shop": f"shop{number % 13}", "amount": number} for number in range(ROWS))
-    rows = [{"key": f"user{n % 50}", "value": value, "partition": n % 4} for n, value in enumerate(values)]
-    write(kafka.bootstrap_servers, names["source"], rows)
-    return names
+def topics(module_topic):
+    return {"source": module_topic("orders", 4), "sink": module_topic("shops", 4)}
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +29,7 @@ def cluster(kafka, topics, tmp_path_factory, spark_home):
         "state.dir": str(folder / "state"),
         "poll.ms": 20,
     }
-    # Repartitioned records count as input, too.
-    pipeline = {**topics, "config": config, "rows": 2 * ROWS}
+    pipeline = {**topics, "config": config, "rows": ROWS, "folder": str(folder)}
     settings = {"state_dir": str(folder / "slots"), "pipeline": pipeline}
     root = Path(__file__).parents[3]
     log = folder / "log"
@@ -51,7 +45,7 @@ def cluster(kafka, topics, tmp_path_factory, spark_home):
                 "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
             },
             check=False,
-            timeout=400,
+            timeout=540,
         )
     assert child.returncode == 0, "\n".join(log.read_text(errors="replace").splitlines()[-60:])
     return json.loads(child.stdout)
@@ -94,6 +88,11 @@ def test_a_claim_that_was_cancelled_gives_the_slot_back(cluster):
     assert "cancelled" in error
 
 
+def test_closing_the_place_of_a_living_executor_leaves_the_next_place_there_alone(cluster):
+    ((executor, _, _),) = cluster["closed"]
+    assert executor == "0"
+
+
 def test_a_job_on_the_wrong_executor_is_refused_and_touches_nothing(cluster):
     assert "a Spark task of executor 0 was started on executor 1 and refused" in cluster["misplaced"]["error"]
     assert not cluster["misplaced"]["touched"]
@@ -104,7 +103,8 @@ def test_a_pipeline_is_shared_by_the_executors_and_exact(cluster, topics, table)
     assert cluster["pipeline"]["slots"] == ["0", "1"]
     assert sorted(task for ids in tasks.values() for task in ids) == [f"{s}_{p}" for s in (0, 1) for p in range(4)]
     expected = {}
-    for number in range(ROWS):
+    # Half of them were written while an executor was decommissioned.
+    for number in (*range(ROWS), *range(ROWS)):
         row = expected.setdefault(f"shop{number % 13}".encode(), {"shop": f"shop{number % 13}", "n": 0, "total": 0})
         row["n"] += 1
         row["total"] += number
@@ -118,6 +118,19 @@ def test_executors_are_released_and_asked_for_as_dynamic_allocation_does(cluster
     assert sorted(everything) == sorted(task for ids in tasks.values() for task in ids)
     assert left in tasks
     assert set(more) == set(tasks), "the newcomer takes the free slot, its identity and its state"
+
+
+def test_a_decommissioned_executor_leaves_while_it_still_works_for_others(cluster):
+    more, after = cluster["pipeline"]["more"], cluster["pipeline"]["decommissioned"]
+    assert after["there"]
+    assert after["others"] == [[]]
+    ((left, everything),) = after["left"].items()
+    assert left in more
+    assert sorted(everything) == sorted(task for ids in more.values() for task in ids)
+
+
+def test_a_session_that_was_stopped_in_its_jvm_ends_an_idle_instance(cluster):
+    assert cluster["stopped"].startswith("the Spark session is gone: it was stopped in its JVM")
 
 
 def test_the_place_of_a_dead_executor_is_closed(cluster):

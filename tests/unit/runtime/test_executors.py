@@ -1,8 +1,10 @@
 """Which executors there are, as Spark writes them; which one a worker belongs to; and who is turned away."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from sparkrelay.runtime.executors import Executor, host_of
+from sparkrelay.runtime.executors import Executor, Executors, host_of
 from sparkrelay.runtime.worker import context
 from sparkrelay.runtime.worker.own_executor import OwnExecutor, executor_id, own_executor
 
@@ -18,6 +20,21 @@ def test_the_host_of_an_address(address, host):
 def test_an_executor_names_the_location_that_spark_understands():
     assert Executor("7", "node-3", 4).location == "executor_node-3_7"
     assert str(Executor("7", "node-3", 4)) == "executor 7 on node-3"
+
+
+@pytest.mark.parametrize(
+    ("known", "leaving", "there"), [(["0", "1", "12"], {"1"}, {"0", "12"}), (["0"], {"0"}, set()), ([], set(), set())]
+)
+def test_an_executor_that_gets_no_further_task_counts_as_gone(known, leaving, there):
+    backend = SimpleNamespace(isExecutorActive=lambda id_: id_ in known and id_ not in leaving)
+    ids = SimpleNamespace(mkString=lambda between: between.join(known))
+    java = SimpleNamespace(getExecutorIds=lambda: ids, schedulerBackend=lambda: backend)
+    context = SimpleNamespace(
+        getConf=lambda: SimpleNamespace(get=lambda key: None), _jsc=SimpleNamespace(sc=lambda: java)
+    )
+    executors = Executors(SimpleNamespace(sparkContext=context))
+    assert executors.ids() == there
+    assert {id_ for id_ in ("0", "1", "12", "7") if executors.alive(id_)} == there
 
 
 def test_the_command_line_of_an_executor_says_its_id():
