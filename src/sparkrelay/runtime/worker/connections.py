@@ -6,6 +6,9 @@ Only an optimisation: an error, unread input or a minute's idleness ends a worke
 from __future__ import annotations
 
 import logging
+import math
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +21,29 @@ from sparkrelay.state import TaskStore
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["fetcher", "forget_fetcher", "forget_producer", "producer", "store"]
+__all__ = ["close_unused", "fetcher", "forget_fetcher", "forget_producer", "producer", "store"]
 
 log = logging.getLogger(__name__)
 
 #: Local TCP to a broker answers within this or not at all; retries have their own bounds.
 _BOOTSTRAP_SECONDS = 30.0
+#: A task that moves away is closed by one worker. The others have its store open too, and with it the disk space of
+#: a copy that was removed since: at least ``state.cleanup.delay.ms`` later, which is ten minutes unless set.
+_UNUSED_SECONDS = 300.0
+_LOOK_SECONDS = 30.0
 
 _fetchers: dict[str, BoundedFetcher] = {}
 _producers: dict[str, tuple[KafkaClient, Producer]] = {}
-_stores: dict[str, tuple[tuple[int, int], TaskStore]] = {}
+_stores: dict[str, _Open] = {}
+_looked_at = -math.inf
+
+
+@dataclass(slots=True)
+class _Open:
+    store: TaskStore
+    inode: int
+    map_limit: int
+    used_at: float
 
 
 def _key(settings: Mapping[str, Any]) -> str:
@@ -73,20 +89,35 @@ def store(directory: str, *, map_limit: int) -> TaskStore:
     """
     found = _stores.get(directory)
     if found is not None:
-        if found[0] == (_inode(directory), map_limit):
-            return found[1]
-        del _stores[directory]
-        found[1].close(clean=False)
+        if (found.inode, found.map_limit) == (_inode(directory), map_limit):
+            found.used_at = time.monotonic()
+            return found.store
+        forget_store(directory)
     opened = TaskStore.open(Path(directory), map_limit=map_limit)
-    _stores[directory] = (_inode(directory), map_limit), opened
+    _stores[directory] = _Open(opened, _inode(directory), map_limit, time.monotonic())
     return opened
+
+
+def close_unused() -> None:
+    """Close stores that are gone from the disk, or that no order was about for a while.
+
+    Every step calls it before it begins; a look is taken now and then. Nobody has a store in hand at that time.
+    """
+    global _looked_at  # noqa: PLW0603 - one worker, one look
+    now = time.monotonic()
+    if now - _looked_at < _LOOK_SECONDS:
+        return
+    _looked_at = now
+    for directory, found in list(_stores.items()):
+        if now - found.used_at > _UNUSED_SECONDS or found.inode != _inode(directory):
+            forget_store(directory)
 
 
 def forget_store(directory: str, *, clean: bool = False) -> None:
     """Close a store: before its directory is wiped, after it failed, or (``clean``) synced, as its task leaves."""
     found = _stores.pop(directory, None)
     if found is not None:
-        found[1].close(clean=clean)
+        found.store.close(clean=clean)
 
 
 def _inode(directory: str) -> int:

@@ -40,6 +40,7 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
     """Yield the rows of the ranges that the order gives this slot."""
     drain(batches)
     settle_memory()
+    connections.close_unused()
     ranges = {
         partition: span
         for task in leg_tasks(spec)

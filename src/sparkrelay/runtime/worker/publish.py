@@ -76,6 +76,7 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
     tasks = leg_tasks(spec)
     rows = collect_rows(tasks, batches)
     settle_memory()
+    connections.close_unused()
 
     def publish(task: TaskOrder, transaction: _Transaction) -> LegReport:
         parts = rows.pop(task.task.partition)

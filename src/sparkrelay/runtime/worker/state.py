@@ -54,6 +54,7 @@ def apply_leg(spec: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[Ta
     tasks = leg_tasks(spec)
     rows = collect_rows(tasks, batches)
     settle_memory()
+    connections.close_unused()
     for task in tasks:
         yield _apply_task(spec, task, rows.pop(task.task.partition))
 
