@@ -133,7 +133,6 @@ class ReplayOrder:
         stores: what to replay, and how far.
         undo: True to take back unfinished batches first, as for a store that was not open before.
         opening: number of this opening if a new owner opens the task, else None.
-        budget_seconds: stop after about this long; the next slice goes on.
         wipe: True to set the local copy aside first.
         settle: last committed batch, to drop the journals up to it, or None.
         changelog_next: with ``settle``: changelog partition -> offset where a replay would go on.
@@ -149,7 +148,6 @@ class ReplayOrder:
     stores: tuple[StoreReplay, ...] = ()
     undo: bool = False
     opening: int | None = None
-    budget_seconds: float = 0.5
     wipe: bool = False
     settle: int | None = None
     changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -161,9 +159,16 @@ class ReplayOrder:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRound:
-    """One slice of replaying: for each Spark partition ("slot"), the tasks it brings forward."""
+    """One slice of replaying.
+
+    Attributes:
+        slots: for each Spark partition ("slot"), the tasks it brings forward, in this order.
+        seconds: how long the records of a slot's tasks may take together. Whom no time is left for has what is to be
+            done beside records done, and reports; the next slice goes on.
+    """
 
     slots: tuple[tuple[ReplayOrder, ...], ...]
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,9 @@ __all__ = ["ProcessThreads"]
 
 log = logging.getLogger(__name__)
 
-#: FAIR pools do not preempt: a slice of replaying is how long a batch may have to wait for a core.
-_SLICE_SECONDS: Final = 0.1
+#: FAIR pools do not preempt: a slice of replaying is how long a batch may have to wait for a core. A shorter one would
+#: be job more than records: 50 ms of each are Spark's, on a quiet machine.
+_SLICE_SECONDS: Final = 0.2
 #: The pause before a dead thread is replaced: the first, and the longest.
 _FIRST_REPLACEMENT: Final = 0.5
 _LONGEST_REPLACEMENT: Final = 30.0

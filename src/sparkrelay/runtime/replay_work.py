@@ -33,6 +33,7 @@ class ReplayWork:
         began_at: when the work was given, in seconds since the epoch.
         first_lag: offsets that were to replay when the store was opened.
         wiped: how often the copy was found unusable since it was last complete.
+        turn: number of the slice in which it last had time for records; 0 if in none.
     """
 
     task: TaskId
@@ -46,6 +47,7 @@ class ReplayWork:
     began_at: float = field(default_factory=time.time)
     first_lag: int | None = None
     wiped: int = 0
+    turn: int = 0
 
     def goal(self, listed: Ends) -> Ends:
         """Return where the task is to get to; ``listed`` are the changelogs' ends as of now."""
@@ -64,13 +66,16 @@ class ReplayWork:
         )
 
     def missing(self, ends: Ends) -> tuple[StoreReplay, ...]:
-        """Return the stores whose changelogs have more, up to these ends, than was replayed."""
+        """Return the stores whose changelogs have more, up to these ends, than was replayed; who lacks most first."""
         known = self.changelog_next or {}
-        return tuple(
-            StoreReplay(store, partition, ends[partition])
-            for store, partition in sorted(self.changelogs.items())
+        lacking = {
+            store: ends[partition] - known.get(partition, 0)
+            for store, partition in self.changelogs.items()
             if ends.get(partition, 0) > known.get(partition, 0)
-        )
+        }
+        # A slice may have no time for the last one.
+        ordered = sorted(lacking, key=lambda store: (-lacking[store], store))
+        return tuple(StoreReplay(store, self.changelogs[store], ends[self.changelogs[store]]) for store in ordered)
 
     def ids_to_check(self, ids: Mapping[str, str]) -> dict[str, str]:
         """Return the ids of the changelog topics, while the stores are to be opened."""
@@ -93,8 +98,16 @@ class ReplayWork:
                 )
 
 
-def round_of(orders: Iterable[ReplayOrder], slots: int, weights: Mapping[TaskId, int] | None = None) -> ReplayRound:
-    """Return one job's orders, shared out over its slots by weight; without weights all weigh the same."""
+def round_of(
+    orders: Iterable[ReplayOrder], slots: int, weights: Mapping[TaskId, int] | None = None, *, seconds: float = 0.0
+) -> ReplayRound:
+    """Return one job's orders, shared out over its slots by weight, each slot's as they came.
+
+    Without weights all weigh the same. ``seconds`` is how long the records of a slot's tasks may take.
+    """
     by_task = {order.task: order for order in orders}
     shares = share_out({task: 1 if weights is None else weights[task] for task in by_task}, slots)
-    return ReplayRound(tuple(tuple(by_task[task] for task in share) for share in shares))
+    rank = {task: number for number, task in enumerate(by_task)}
+    return ReplayRound(
+        tuple(tuple(by_task[task] for task in sorted(share, key=rank.__getitem__)) for share in shares), seconds
+    )

@@ -77,7 +77,7 @@ class Replayer:
             process: where the slices run.
             list_ends: gives read_committed end offsets; called on the thread.
             name: the thread's.
-            slice_seconds: about how long one task may take of a slice.
+            slice_seconds: about how long a slice may take.
             idle_seconds: pause where nothing is to do.
             patience_seconds: how long a slice may keep a task from leaving before it is cancelled.
             stale_seconds: how long ends that were listed before a slice tell how far its copies are behind.
@@ -104,6 +104,8 @@ class Replayer:
         self._touched: frozenset[TaskId] = frozenset()
         self._cancelled = False
         self._stopping = False
+        #: How many slices there were.
+        self._slices = 0
         self._failures = 0
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -263,7 +265,6 @@ class Replayer:
                     undo=not work.opened,
                     opening=None if work.opened else work.opening or _NOBODYS,
                     owner=work.opening or _NOBODYS,
-                    budget_seconds=self._slice_seconds,
                     wipe=work.wipe,
                     topic_ids=work.ids_to_check(ids),
                     changelogs={} if work.opened else work.changelogs,
@@ -287,7 +288,11 @@ class Replayer:
         ends: Ends,
     ) -> bool:
         """Run a slice of those works; return False if nothing is left to do for now."""
-        round_ = round_of((orders[work.task] for work in works), self._process.slots, weights)
+        # A slice may have no time for the records of all: who waited longest goes first.
+        in_turn = sorted(works, key=lambda work: (work.turn, -weights[work.task]))
+        round_ = round_of(
+            (orders[work.task] for work in in_turn), self._process.slots, weights, seconds=self._slice_seconds
+        )
         before = [work.progress(ends) for work in works]
         began = time.monotonic()
         try:
@@ -304,8 +309,11 @@ class Replayer:
                 if not error.retriable:
                     raise
         ordered = {work.task: work for work in works}
+        self._slices += 1
         with self._wake:
             for report in reports:
+                if report.records or report.error is not None:
+                    ordered[report.task].turn = self._slices
                 current = self._work.get(report.task)
                 if current is not None and current is ordered[report.task]:
                     self._take(current, report, current.goal(ends))

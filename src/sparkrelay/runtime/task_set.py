@@ -383,7 +383,7 @@ class TaskSet:
             return {}
         orders = [
             # Nothing is undone: another thread of the process may have opened the task meanwhile.
-            ReplayOrder(task=id_, directory=str(self._slot.task_dir(id_)), budget_seconds=0.0, close=True)
+            ReplayOrder(task=id_, directory=str(self._slot.task_dir(id_)), close=True)
             for id_ in ids
         ]
         try:

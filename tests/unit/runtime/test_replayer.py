@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+from collections import Counter
 
 import pytest
 
@@ -395,3 +396,58 @@ def test_a_copy_is_set_aside_in_a_slice_without_others(replayer_of, wait_until):
     assert [[order.task for order in orders] for orders in process.orders if any(order.wipe for order in orders)] == [
         [OTHER]
     ]
+
+
+class Narrow(Process):
+    """Has time for one record of one task a slice; the broker of one task's changelog is away."""
+
+    def __init__(self, away=None):
+        super().__init__()
+        self.at, self.away = Counter(), away
+
+    def replay(self, round_, *, description):
+        super().replay(round_, description=description)
+        (orders,) = round_.slots
+        first = orders[0].task
+        self.at[first] += first != self.away
+        return [
+            ReplayReport(
+                order.task,
+                {},
+                0,
+                {store.changelog: self.at[order.task] for store in order.stores},
+                records=int(order.task == first),
+                opening=order.opening,
+                error=DisconnectException("no answer") if order.task == first == self.away else None,
+            )
+            for order in orders
+        ]
+
+
+def three_restores():
+    partitions = [TopicPartition("c", number) for number in range(3)]
+    return [
+        dataclasses.replace(restore(), task=TaskId(0, p.partition), changelogs={"counts": p}, ends={p: 3 + p.partition})
+        for p in partitions
+    ]
+
+
+def test_tasks_take_turns_where_a_slice_has_no_time_for_all(replayer_of, wait_until):
+    process = Narrow()
+    replayer = replayer_of(process)
+    replayer.assign(three_restores())
+    restored = {}
+    wait_until(lambda: restored.update(replayer.take_restored()) or len(restored) == 3, "they are not all restored")
+    first = [orders[0].task.partition for orders in process.orders]
+    # Who has most to replay begins.
+    assert first == [2, 1, 0] * 3 + [2, 1, 2]
+
+
+def test_a_task_that_cannot_be_replayed_for_now_has_had_its_turn(replayer_of, wait_until):
+    """Each try takes all the time of a slice."""
+    away = TaskId(0, 2)
+    replayer = replayer_of(Narrow(away))
+    replayer.assign(three_restores())
+    restored = {}
+    wait_until(lambda: restored.update(replayer.take_restored()) or len(restored) == 2, "the others have no turn")
+    assert away not in restored

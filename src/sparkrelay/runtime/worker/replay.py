@@ -46,14 +46,34 @@ def replay_slot(spec: ReplaySpec, batches: Iterator[pa.RecordBatch]) -> Iterator
     """Replay this slot's share of the round; yield one row with all its reports."""
     drain(batches)
     settle_memory()
-    orders = current_order(ReplayRound).slots[current_slot(spec.slots)]
-    reports = [_replay(spec, order) for order in orders]
+    connections.close_unused()
+    round_ = current_order(ReplayRound)
+    budget = _Budget(round_.seconds)
+    reports = [_replay(spec, order, budget) for order in round_.slots[current_slot(spec.slots)]]
     yield pa.record_batch({"report": pa.array([encode_bytes(reports)], pa.binary())})
 
 
-def _replay(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
+class _Budget:
+    """How long the records of a slot's tasks may take together.
+
+    It begins with the first of them: however long stores took to open, each slice brings somebody forward.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._deadline: float | None = None
+
+    def spent(self) -> bool:
+        """Tell whether no further records are to be fetched; who asks first, begins."""
+        now = time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + self._seconds
+        return now > self._deadline
+
+
+def _replay(spec: ReplaySpec, order: ReplayOrder, budget: _Budget) -> ReplayReport:
     try:
-        return _advance(spec, order)
+        return _advance(spec, order, budget)
     except SparkRelayError as error:
         connections.forget_store(order.directory)
         connections.forget_fetcher(spec.client)
@@ -64,7 +84,7 @@ def _name(changelog: TopicPartition, offsets: pa.Array, index: int) -> str:
     return f"changelog topic {changelog.topic!r}, partition {changelog.partition}, offset {offsets[index].as_py()}"
 
 
-def _advance(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
+def _advance(spec: ReplaySpec, order: ReplayOrder, budget: _Budget) -> ReplayReport:
     if order.wipe:
         connections.forget_store(order.directory)
         aside = TaskStore.set_aside(Path(order.directory))
@@ -86,12 +106,13 @@ def _advance(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
         if order.changelogs and (dropped := store.keep_only(order.changelogs)):
             log.warning("task %s: no longer has %s; its local rows are removed", order.task, dropped)
         faults.reach("replay-after-undo")
-    deadline = time.monotonic() + order.budget_seconds
     records = 0
     for target in order.stores:
         start = store.header.changelog.get(target.changelog, 0)
         if start >= target.end:
             continue
+        if budget.spent():
+            break
         for _, batch in connections.fetcher(spec.client).fetch(
             {target.changelog: (start, target.end)}, columns=frozenset({"key", "value", "offset"})
         ):
@@ -103,7 +124,7 @@ def _advance(spec: ReplaySpec, order: ReplayOrder) -> ReplayReport:
                 store.restore(target.store, target.changelog, keys, values, following, marker, epoch=order.owner)
                 records += batch.num_rows
                 faults.reach("replay-after-slice")
-            if time.monotonic() > deadline:
+            if budget.spent():
                 break
         else:
             store.restore_reached(target.changelog, target.end, epoch=order.owner)
