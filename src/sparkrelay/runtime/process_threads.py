@@ -6,6 +6,7 @@ What all processes of an instance share stands in the ``Workshop``; what a proce
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -26,6 +27,7 @@ from sparkrelay.runtime.process import Process
 from sparkrelay.runtime.rebalance_story import RebalanceStory
 from sparkrelay.runtime.replayer import Replayer
 from sparkrelay.runtime.stream_thread import StreamThread
+from sparkrelay.runtime.task import TaskState
 from sparkrelay.runtime.task_set import TaskSet
 from sparkrelay.runtime.worker.replay import ReplaySpec
 from sparkrelay.state import Slot
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.plans import Plans
     from sparkrelay.runtime.whereabouts import Whereabouts
     from sparkrelay.runtime.workshop import Workshop
+    from sparkrelay.types import TaskId
 
 __all__ = ["ProcessThreads"]
 
@@ -241,6 +244,16 @@ class ProcessThreads:
                 self._connecting.discard(client)
         return client
 
+    def _active_beside(self, number: int) -> set[TaskId]:
+        """Return the tasks that the process's threads, but for this one, open or run."""
+        return {
+            task.id
+            for other, thread in enumerate(self.threads)
+            if other != number
+            for task in thread.tasks.all()
+            if task.state is not TaskState.STANDBY
+        }
+
     def _thread(self, number: int) -> StreamThread:
         shared, config, slot = self._workshop, self._config, self.slot
         name = f"{config.application_id}-{self.process_id[:8]}-StreamThread-{number + 1}"
@@ -280,6 +293,7 @@ class ProcessThreads:
             name=f"{name}-replay",
             slice_seconds=_SLICE_SECONDS,
             topic_ids=replay_topics.ids,
+            active_elsewhere=functools.partial(self._active_beside, number),
             on_slice=progress.replayed,
             interrupt=replay_topics.interrupt,
         )

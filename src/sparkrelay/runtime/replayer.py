@@ -68,6 +68,7 @@ class Replayer:
         patience_seconds: float = _PATIENCE_SECONDS,
         stale_seconds: float = _STALE_SECONDS,
         topic_ids: Callable[[Collection[str]], Mapping[str, str]] = lambda _: {},
+        active_elsewhere: Callable[[], Collection[TaskId]] = frozenset,
         on_slice: Callable[[Sequence[ReplayProgress], int], None] = lambda _, __: None,
         interrupt: Callable[[], None] = lambda: None,
     ) -> None:
@@ -82,6 +83,7 @@ class Replayer:
             patience_seconds: how long a slice may keep a task from leaving before it is cancelled.
             stale_seconds: how long ends that were listed before a slice tell how far its copies are behind.
             topic_ids: gives the ids of topics; called on the thread.
+            active_elsewhere: tells which tasks other threads of the process open or run; called on the thread.
             on_slice: told after each slice where its tasks stand, and how many records were applied; called on the
                 thread.
             interrupt: breaks off ``list_ends`` and ``topic_ids``, now and later.
@@ -93,6 +95,7 @@ class Replayer:
         self._idle_seconds = idle_seconds
         self._patience_seconds = patience_seconds
         self._stale_seconds = stale_seconds
+        self._active_elsewhere = active_elsewhere
         self._on_slice = on_slice
         self._interrupt = interrupt
         self._wake = threading.Condition()
@@ -106,6 +109,8 @@ class Replayer:
         self._stopping = False
         #: How many slices there were.
         self._slices = 0
+        #: As of this turn, what ``active_elsewhere`` told.
+        self._theirs: Collection[TaskId] = ()
         self._failures = 0
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -209,8 +214,13 @@ class Replayer:
             if not known:
                 self._wake.wait()
                 return True
+        # An assignment may turn one thread's standby into another's task, which opens the very same copy. The other may
+        # follow it first: taking the copy back until we do would have each undo what the other does.
+        self._theirs = self._active_elsewhere()
+        with self._wake:
+            works = self._ours()
             # Somebody waits for the tasks that open; standbys can wait.
-            works = [work for work in known if work.ends is not None] or known
+            works = [work for work in works if work.ends is not None] or works
             # Setting a copy aside asks for no opening. So nothing may hold it up that a late worker could wait for.
             works = [work for work in works if work.wipe] or works
         pause = 0.0
@@ -323,7 +333,10 @@ class Replayer:
         if any(report.error is not None for report in reports):
             return False
         with self._wake:
-            return any(not work.opened or work.missing(work.goal(ends)) for work in self._work.values())
+            return any(not work.opened or work.missing(work.goal(ends)) for work in self._ours())
+
+    def _ours(self) -> list[ReplayWork]:
+        return [work for work in self._work.values() if work.ends is not None or work.task not in self._theirs]
 
     def _take(self, work: ReplayWork, report: ReplayReport, ends: Ends) -> None:
         if report.error is not None:

@@ -10,6 +10,7 @@ from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import TimeoutException, UnsupportedVersionException, WakeupException
 from sparkrelay.runtime.process_threads import ProcessThreads
 from sparkrelay.runtime.progress import ProgressLog
+from sparkrelay.runtime.task import TaskState
 
 
 class Process(ProcessThreads):
@@ -166,3 +167,12 @@ def test_a_thread_that_could_not_be_made_is_not_in_the_progress(connected):
     with pytest.raises(TimeoutException):
         ProcessThreads._thread(made, 0)
     assert progress._threads == ()
+
+
+def test_what_other_threads_open_or_run_is_known(process):
+    def having(**states):
+        tasks = [SimpleNamespace(id=id_, state=TaskState(state)) for id_, state in states.items()]
+        return SimpleNamespace(tasks=SimpleNamespace(all=lambda: tasks))
+
+    process.threads = [having(a="running", b="standby"), having(c="created", d="restoring"), having()]
+    assert [process._active_beside(number) for number in range(3)] == [{"c", "d"}, {"a"}, {"a", "c", "d"}]

@@ -451,3 +451,40 @@ def test_a_task_that_cannot_be_replayed_for_now_has_had_its_turn(replayer_of, wa
     restored = {}
     wait_until(lambda: restored.update(replayer.take_restored()) or len(restored) == 2, "the others have no turn")
     assert away not in restored
+
+
+def test_a_standby_keeps_off_what_another_thread_of_the_process_opens(replayer_of, wait_until):
+    """That thread may follow an assignment first: by taking the copy back we would throw it out, again and again."""
+    ends = iter(range(1, 10_000))
+    theirs = set()
+
+    class Promoted(Process):
+        def replay(self, round_, *, description):
+            if len(self.orders) == 1:
+                theirs.add(TASK)
+                self.answers = [StoreOutOfStepException("the store was opened under 7")]
+            return super().replay(round_, description=description)
+
+    process = Promoted()
+    # Both always lag.
+    replayer = replayer_of(
+        process, lambda partitions: dict.fromkeys(partitions, next(ends)), active_elsewhere=lambda: set(theirs)
+    )
+    standby = dataclasses.replace(restore(), opening=None, ends=None)
+    other = dataclasses.replace(standby, task=OTHER, changelogs={"counts": TopicPartition("c", 1)})
+    replayer.assign([standby, other])
+    wait_until(lambda: len(process.orders) > 10, "the other copy is not kept up")
+    slices = [{order.task for order in orders} for orders in process.orders]
+    assert slices[:2] == [{TASK, OTHER}] * 2
+    assert set().union(*slices[2:]) == {OTHER}
+    theirs.clear()
+    # Here again, it is taken back.
+    wait_until(lambda: TASK in {order.task for order in process.orders[-1]}, "the copy is left alone for ever")
+    found = [order for orders in process.orders[2:] for order in orders if order.task == TASK]
+    assert (found[0].undo, found[0].opening) == (True, 0)
+
+
+def test_a_task_that_opens_here_is_replayed_whoever_else_has_it(replayer_of, wait_until):
+    replayer = replayer_of(Process(), active_elsewhere=lambda: {TASK})
+    replayer.assign([restore()])
+    restored(replayer, wait_until)
