@@ -29,6 +29,7 @@ class ReplayWork:
         changelogs: store -> changelog partition.
         opening: number of the opening for a task that is being restored; None for a standby.
         ends: where an opening task must get to; None for a standby, which follows the changelog for ever.
+        changelog_next: changelog partition -> where the replay goes on; None until the store was opened.
         opened: True once the store was opened under ``opening``.
         began_at: when the work was given, in seconds since the epoch.
         first_lag: offsets that were to replay when the store was opened.

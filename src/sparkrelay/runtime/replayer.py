@@ -371,7 +371,8 @@ class Replayer:
                 work.directory,
                 error,
             )
-            work.wipe, work.opened, work.changelog_next, work.first_lag = True, False, None, None
+            # It has nothing, which is more than not to know: the group must not count on what it had.
+            work.wipe, work.opened, work.changelog_next, work.first_lag = True, False, {}, None
         elif isinstance(error, StoreOutOfStepException):
             # A batch that was cancelled may have reached the store late: it is taken back, and refused from now on.
             log.warning("task %s: its store is out of step and is opened again: %s", work.task, error)

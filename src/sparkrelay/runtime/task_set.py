@@ -116,6 +116,7 @@ class TaskSet:
         """Take a new assignment."""
         self._see(self._topics.layout())
         assert self._layout is not None
+        self._note_replay_progress()
         unknown = (set(active) | set(standby)) - set(self._layout.tasks)
         if unknown:
             raise StreamsException(f"the leader assigned tasks that this topology does not have: {sorted(unknown)}")
@@ -211,6 +212,8 @@ class TaskSet:
         """Open a task again that fell out of service: its outcome is unknown, its store lost step, or it was fenced."""
         if task.wipe:
             log.error("task %s: its local state cannot be used and is rebuilt from the changelog: %s", task.id, reason)
+            task.changelog_next = {}
+            self._leftovers.pop(task.id, None)
         else:
             log.warning("task %s is opened again: %s", task.id, reason)
         task.state = TaskState.CREATED
@@ -414,5 +417,7 @@ class TaskSet:
             if task is None or copy.offsets is None or task.state not in {TaskState.STANDBY, TaskState.RESTORING}:
                 continue
             task.changelog_next = dict(copy.offsets)
+            # From here on that is what it has, and be it nothing.
+            self._leftovers.pop(id_, None)
             if task.state is TaskState.STANDBY:
                 task.changelog_end = dict(copy.ends)

@@ -171,6 +171,19 @@ def test_a_corrupt_store_is_built_anew(replayer_of, wait_until):
     assert [order.wipe for (order,) in process.orders] == [False, True, False]
 
 
+def test_a_copy_that_is_set_aside_has_nothing_from_then_on(replayer_of, wait_until):
+    """The group would else give the task to a member that is to rebuild it."""
+    process = Process(None, StoreCorruptedException("a page is torn"))
+    process.may_end = threading.Semaphore(2)
+    ends = iter([10, 20])
+    replayer = replayer_of(process, lambda partitions: dict.fromkeys(partitions, next(ends, 20)))
+    replayer.assign([dataclasses.replace(restore(), opening=None, ends=None)])
+    wait_until(lambda: len(process.orders) == 3, "the copy is not set aside")
+    copy = replayer.copies()[TASK]
+    assert (copy.offsets, copy.lag, copy.share) == ({}, 20, None)
+    process.may_end.release(1000)
+
+
 def test_a_copy_is_wiped_once_and_filled_in_slices_of_their_own(replayer_of, wait_until):
     """A slice may fail behind its wiping: the next one must not wipe what was restored."""
     process = Process(StoreCorruptedException("a page is torn"), None, JobFailed("a worker died"))

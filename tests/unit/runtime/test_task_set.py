@@ -131,6 +131,28 @@ def test_what_was_replayed_counts_from_then_on(tasks, replayer):
     assert (tasks.offset_sums(), tasks.standby_lags()) == ({TASK: 480}, {TASK: 20})
 
 
+@pytest.mark.parametrize("then", ["stays", "active", "gone"])
+def test_a_copy_that_was_set_aside_is_not_counted_on(tasks, replayer, then):
+    tasks.follow(active=[], standby=[TASK])
+    copy = ReplayProgress(TASK, False, 0.0, {CHANGELOG: 480}, {CHANGELOG: 500}, 30)
+    replayer.standing = {TASK: copy}
+    assert tasks.offset_sums() == {TASK: 480}
+    replayer.standing = {TASK: dataclasses.replace(copy, offsets={}, first_lag=None)}
+    if then != "stays":
+        tasks.follow(active=[TASK] if then == "active" else [], standby=[])
+        replayer.standing = {}
+    assert tasks.offset_sums() == ({} if then == "gone" else {TASK: 0})
+
+
+def test_a_running_task_whose_copy_is_set_aside_has_nothing(tasks):
+    tasks.follow(active=[TASK], standby=[])
+    (task,) = tasks.all()
+    task.state, task.changelog_next = TaskState.RUNNING, {CHANGELOG: 480}
+    task.wipe = True
+    tasks.reopen(task, StoreCorruptedException("a page is torn"))
+    assert tasks.offset_sums() == {TASK: 0}
+
+
 def test_a_running_task_has_everything(tasks):
     tasks.follow(active=[TASK], standby=[])
     (task,) = tasks.all()
