@@ -41,6 +41,7 @@ _SHORTEST_PAUSE = 0.002
 _SHORTEST_PATIENCE = 5.0
 _SHORTEST_RETRY = 0.5
 _SHORTEST_BACKOFF = 0.1
+#: A broker that is back is noticed within this.
 _LONGEST_BACKOFF = 5.0
 
 

@@ -42,6 +42,7 @@ __all__ = ["Replayer"]
 log = logging.getLogger(__name__)
 
 _SHORTEST_BACKOFF = 0.1
+#: A broker that is back is noticed within this.
 _LONGEST_BACKOFF = 5.0
 #: A worker that dies once may have met a passing trouble; one that dies again and again has not.
 _JOB_TRIES = 3
@@ -84,8 +85,8 @@ class Replayer:
             stale_seconds: how long ends that were listed before a slice tell how far its copies are behind.
             topic_ids: gives the ids of topics; called on the thread.
             active_elsewhere: tells which tasks other threads of the process open or run; called on the thread.
-            on_slice: told after each slice where its tasks stand, and how many records were applied; called on the
-                thread.
+            on_slice: told after each slice where what is still replayed stands, and how many records were applied;
+                called on the thread.
             interrupt: breaks off ``list_ends`` and ``topic_ids``, now and later.
         """
         self._process = process
@@ -328,7 +329,7 @@ class Replayer:
                 if current is not None and current is ordered[report.task]:
                     self._take(current, report, current.goal(ends))
                     self._copies[report.task] = current.progress(ends)
-            copies = list(self._copies.values())
+            copies = [copy for task, copy in self._copies.items() if task in self._work]
         self._on_slice(copies, sum(report.records for report in reports))
         if any(report.error is not None for report in reports):
             return False

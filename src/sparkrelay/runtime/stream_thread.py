@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 _BUSY_SECONDS = 0.01
 _IDLE_SECONDS = 0.1
 _PURGE_SECONDS = 30.0
+#: A broker that is back is noticed within this.
 _LONGEST_BACKOFF = 5.0
 #: One may have been under way when we were fenced; the one after it tells how things stand since.
 _HEARTBEATS_AFTER_FENCE = 2
