@@ -46,6 +46,7 @@ from sparkrelay.runtime.schemas import (
 )
 from sparkrelay.runtime.specs import FetchSpec, PublishSpec, StateSpec
 from sparkrelay.runtime.steps import apply_steps, checked, visible
+from sparkrelay.runtime.worker.context import no_rows
 from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
 from sparkrelay.state.aggregate import AggregateSpec
@@ -76,7 +77,8 @@ class LegPlan:
         leg: the leg of the topology.
         reports: the DataFrame whose rows are the leg's reports.
         rebuild: why it must be built anew for each batch, or None.
-        idle: True if Spark has found that no row gets to its end: it runs nothing of it, and nobody reports.
+        idle: True if Spark has found that no row gets to its end: it runs nothing of it, and nobody reports. Never so
+            for a leg with a store, whose position must move on with the task's.
         output: Spark schema of the visible rows at the leg's end.
     """
 
@@ -141,7 +143,13 @@ class LegCompiler:
             reports = rows.mapInArrow(functools.partial(publish_leg, self._publish_spec(leg, output)), REPORT_SCHEMA)
         else:
             reports, output = self._stateful(leg, leg.aggregation, rows)
-        return LegPlan(leg, reports, must_rebuild(reports), lets_nothing_through(reports), output)
+        rebuild, idle = must_rebuild(reports), lets_nothing_through(reports)
+        if idle and leg.aggregation is not None:
+            # A store that is passed over would stand still while the group's offsets move on, and the next opening goes
+            # back to where the store stands.
+            reports, _ = self._stateful(leg, leg.aggregation, rows, folded=True)
+            idle = False
+        return LegPlan(leg, reports, rebuild, idle, output)
 
     def _wanted(self, leg: Leg, schema: StructType) -> frozenset[str]:
         """Return which columns of the leg's source anything reads, here or behind a repartition topic."""
@@ -239,8 +247,13 @@ class LegCompiler:
         self._grouped[aggregation.store] = grouped.schema
         return checked(where, lambda: rows.select(*columns, hidden.PARTITION, hidden.TIMESTAMP))
 
-    def _stateful(self, leg: Leg, aggregation: Aggregation, projected: DataFrame) -> tuple[DataFrame, StructType]:
+    def _stateful(
+        self, leg: Leg, aggregation: Aggregation, projected: DataFrame, *, folded: bool = False
+    ) -> tuple[DataFrame, StructType]:
+        """Return the leg's reports and its output; ``folded`` has the state step run although Spark sees no row."""
         spec, results = self._state_spec(leg, aggregation, projected)
+        if folded and lets_nothing_through(projected):
+            projected = _no_rows(self._place.source(), projected.schema)
         if not leg.after:
             if _repartitions(leg):
                 results = self._shipment(leg, results)
@@ -248,10 +261,12 @@ class LegCompiler:
             both = functools.partial(state_and_publish_leg, spec, publish)
             return projected.mapInArrow(both, REPORT_SCHEMA), results
         emitted = StructType([*results, *hidden_fields(_EMITTED)])
-        rows = projected.mapInArrow(functools.partial(state_leg, spec), emitted)
-        rows = apply_steps(leg.after, rows, _EMITTED)
+        updates = projected.mapInArrow(functools.partial(state_leg, spec), emitted)
+        rows = apply_steps(leg.after, updates, _EMITTED)
         output = self._shipment(leg, visible(rows)) if _repartitions(leg) else visible(rows)
         step = functools.partial(publish_leg, self._publish_spec(leg, output))
+        if folded and lets_nothing_through(rows):
+            rows = _no_rows(updates, rows.schema)
         return rows.mapInArrow(step, REPORT_SCHEMA), output
 
     def _state_spec(self, leg: Leg, aggregation: Aggregation, projected: DataFrame) -> tuple[StateSpec, StructType]:
@@ -319,6 +334,11 @@ class LegCompiler:
             compression=self._compression,
             flush_seconds=self._flush_seconds,
         )
+
+
+def _no_rows(before: DataFrame, schema: StructType) -> DataFrame:
+    """Return a frame of that schema that runs ``before`` and has no rows, which Spark does not know."""
+    return before.mapInArrow(no_rows, schema)
 
 
 _EMITTED = (hidden.PARTITION, hidden.TIMESTAMP, hidden.KEY)

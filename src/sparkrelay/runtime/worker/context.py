@@ -14,7 +14,9 @@ from sparkrelay.runtime.orders import EXECUTOR_PROPERTY, ORDER_PROPERTY, BatchOr
 from sparkrelay.runtime.worker.own_executor import own_executor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
 
     from sparkrelay.errors import SparkRelayError
     from sparkrelay.runtime.orders import TaskOrder
@@ -29,6 +31,7 @@ __all__ = [
     "drain",
     "find_failure",
     "leg_tasks",
+    "no_rows",
     "refusal",
     "settle_memory",
 ]
@@ -133,6 +136,12 @@ def drain(batches: Iterable[object]) -> None:
     """Read input to its end: unread input ends the Python worker with all its caches."""
     for _ in batches:
         pass
+
+
+def no_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield nothing, whatever comes in; as a step it keeps Spark from folding the steps around it away."""
+    drain(batches)
+    yield from ()
 
 
 def settle_memory() -> None:
