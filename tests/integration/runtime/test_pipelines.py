@@ -247,3 +247,37 @@ def test_a_store_moves_on_while_its_leg_lets_nothing_through(
     assert amounts == list(range(1, 11))
     # What came while it was off is counted only where the rows were held back behind the count.
     wait_for_table(counts, {b"a": {"user": "a", "count": 10 if after else 5}})
+
+
+@pytest.mark.parametrize("keys", [("user", "price"), ("price",)], ids=["in place", "through a repartition"])
+def test_zeros_and_nans_are_grouped_as_spark_groups_them(spark, instance, make_topic, produce, table, wait_until, keys):
+    source, sink = make_topic("prices", 3), make_topic("counts", 3)
+    rows = [(f"u{n % 3}", text) for n, text in enumerate(["0.0", "-0.0", "1.5", "nan", "-nan", "-1.5", "-0.0"] * 6)]
+    produce(
+        source,
+        [{"key": user, "value": f'{{"text": "{text}", "price": {text}}}'.replace("nan}", "0}")} for user, text in rows],
+    )
+
+    def with_nans(stream):
+        nan = F.lit(float("nan"))
+        price = F.when(F.col("text") == "nan", nan).when(F.col("text") == "-nan", -nan).otherwise(F.col("price"))
+        return stream.withColumn("price", price).groupBy(*keys)
+
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("user"), value=Json("text string, price double"))
+    counts = with_nans(stream).agg(F.count("*").alias("n"))
+    counts.select(*keys[:-1], F.col("price").cast("string").alias("price"), "n").to(sink)
+    streams = instance(builder, {"max.batch.records": 5})
+    streams.start()
+
+    batch = spark.createDataFrame(
+        [(user, text, float(text)) for user, text in rows], "user string, text string, price double"
+    )
+    counted = with_nans(batch).agg(F.count("*").alias("n")).withColumn("price", F.col("price").cast("string"))
+    expected = sorted(tuple(row.asDict().values()) for row in counted.collect())
+    assert not any("-0.0" in row for row in expected), "Spark makes one group of both zeros"
+    wait_until(
+        lambda: sorted(tuple(row.values()) for row in table(sink).values()) == expected or streams.exception(),
+        "the table is another one than Spark's own",
+    )
+    assert streams.exception() is None

@@ -146,13 +146,22 @@ def _flatten_keys(rows: pa.Table, keys: tuple[str, ...]) -> tuple[pa.Table, list
         column = rows.column(key)
         if not pa.types.is_struct(column.type):
             names.append([key])
+            rows = rows.set_column(rows.schema.get_field_index(key), rows.schema.field(key), _normal(column))
             continue
         children = []
         for index in range(column.type.num_fields):
             children.append(f"{hidden.PREFIX}{key}_{index}")
-            rows = rows.append_column(children[-1], pc.struct_field(column, [index]))
+            rows = rows.append_column(children[-1], _normal(pc.struct_field(column, [index])))
         names.append(children)
     return rows, names
+
+
+def _normal(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return keys with one zero and one NaN, as Spark groups (NormalizeFloatingNumbers); Arrow compares their bits."""
+    if not pa.types.is_floating(column.type):
+        return column
+    plain = pc.add(column, pa.scalar(0.0, column.type))  # turns -0.0 into 0.0
+    return pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), column.type), plain)
 
 
 def _key_column(groups: pa.Table, kind: pa.DataType, children: list[str]) -> pa.Array:
