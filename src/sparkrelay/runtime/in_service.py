@@ -43,6 +43,11 @@ class InService:
             self._tasks |= {task.id: task for task in tasks}
             self._tell()
 
+    def fall_out(self, tasks: Mapping[TaskId, tuple[Task, Exception]]) -> None:
+        """Note tasks that could not be taken into service: they are opened again like those that fell out of it."""
+        with self._changed:
+            self._fallen_out.update(tasks)
+
     def withdraw(self, ids: Collection[TaskId], *, timeout: float) -> frozenset[TaskId]:
         """Take tasks out of service and wait for the micro-batch that they are in.
 

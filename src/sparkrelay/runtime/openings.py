@@ -78,7 +78,8 @@ class Openings:
             for partition, offset in report.positions.items()
             if partition in task.inputs and partition.topic in task.state_topics
         }
-        first = self._first_offsets([p for p in inputs if p not in committed and p not in seen])
+        known = {partition: offset for task, _ in ready for partition, offset in task.positions.items()}
+        first = self._first_offsets([p for p in inputs if p not in committed and p not in seen], known)
         moved = self._moved_by_hand(committed, seen)
         positions = {**first, **committed, **seen, **moved}
         for task, report in ready:
@@ -91,9 +92,15 @@ class Openings:
             # What the store knows: batches of ours that came to nothing must not count as committed.
             task.committed = task.batch if report is None else report.batch
             task.positions = {partition: positions[partition] for partition in task.inputs}
+        fallen_out = self._commit_first(
+            [task for task, _ in ready], {p: o for p, o in first.items() if self._latest(p)}
+        )
+        self._in_service.fall_out(fallen_out)
+        served = [task for task, _ in ready if task.id not in fallen_out]
+        for task in served:
             task.state = TaskState.RUNNING
             log.debug("task %s is in service at %s", task.id, ", ".join(f"{p}@{o}" for p, o in task.positions.items()))
-        self._in_service.put([task for task, _ in ready])
+        self._in_service.put(served)
 
     def start_over(self, tasks: list[Task]) -> None:
         """Open those tasks anew that the broker's silence kept from service."""
@@ -164,12 +171,46 @@ class Openings:
                 )
         return winning
 
-    def _first_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return where partitions start that nobody has a position for."""
-        latest = self._config.auto_offset_reset == "latest"
+    def _first_offsets(
+        self, partitions: Collection[TopicPartition], known: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int]:
+        """Return where partitions start that the group has no position for.
+
+        ``known`` are the tasks' own from before: where the log ends now is not where it ended then.
+        """
+        reset = {p: LATEST if self._latest(p) else EARLIEST for p in partitions}
+        kept = {p: known[p] for p, where in reset.items() if where == LATEST and p in known}
+        return {**self._topics.offsets({p: where for p, where in reset.items() if p not in kept}), **kept}
+
+    def _latest(self, partition: TopicPartition) -> bool:
+        """Tell whether a partition without a position starts at its end."""
         # What our own legs wrote was never read by anybody: the setting is about the user's topics.
-        reset = {p: LATEST if latest and p.topic not in self.internal_topics else EARLIEST for p in partitions}
-        return self._topics.offsets(reset)
+        return self._config.auto_offset_reset == "latest" and partition.topic not in self.internal_topics
+
+    def _commit_first(
+        self, tasks: Collection[Task], ends: Mapping[TopicPartition, int]
+    ) -> dict[TaskId, tuple[Task, Exception]]:
+        """Commit the ends where tasks start, before anything is taken from there; return the tasks that must not.
+
+        An end is another one whenever it is asked for. Without this, what comes before the first commit of its
+        partition would be lost with the next opening, here or elsewhere.
+        """
+        offsets: dict[ProducerIdentity, dict[TopicPartition, int]] = {}
+        for task in tasks:
+            if mine := {partition: ends[partition] for partition in task.inputs if partition in ends}:
+                assert task.identity is not None, f"task {task.id} is served without a transaction"
+                offsets[task.identity] = mine
+        if not offsets:
+            return {}
+        answers = self._transactions.commit(offsets, self._config.application_id)
+        fallen_out: dict[TaskId, tuple[Task, Exception]] = {}
+        for task in tasks:
+            answer = answers.get(self._transactional_id(task.id), task.identity)
+            if isinstance(answer, Exception):
+                fallen_out[task.id] = task, answer
+            else:
+                task.identity = answer
+        return fallen_out
 
     def _transactional_id(self, id_: TaskId) -> str:
         return f"{self._config.application_id}-{id_}"

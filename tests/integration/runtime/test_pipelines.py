@@ -281,3 +281,24 @@ def test_zeros_and_nans_are_grouped_as_spark_groups_them(spark, instance, make_t
         "the table is another one than Spark's own",
     )
     assert streams.exception() is None
+
+
+def test_what_comes_before_the_first_batch_is_not_lost_with_latest(instance, make_topic, produce, consumed, wait_until):
+    """Where a task first started is where every later owner goes on, though no batch has told the group so."""
+    source, sink = make_topic("orders", 2), make_topic("out", 2)
+    produce(source, [("a", "old"), ("b", "old")])
+
+    def started():
+        builder = StreamsBuilder()
+        builder.stream(source).to(sink)
+        streams = instance(builder, {"auto.offset.reset": "latest"})
+        streams.start()
+        wait_until(lambda: streams.state == "RUNNING" or streams.exception(), "it does not run")
+        assert streams.exception() is None
+        return streams
+
+    assert started().stop(120)
+    produce(source, [("a", "new"), ("b", "new"), ("c", "new")])
+    streams = started()
+    wait_until(lambda: len(consumed(sink)) >= 3 or streams.exception(), "records are missing")
+    assert sorted((key, value) for _, _, key, value in consumed(sink)) == [(k, b"new") for k in (b"a", b"b", b"c")]

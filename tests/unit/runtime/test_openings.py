@@ -1,0 +1,156 @@
+"""Where tasks start, and when they are in service, without Spark and without a broker."""
+
+import pytest
+
+from sparkrelay.client.admin import EARLIEST, LATEST
+from sparkrelay.client.transactions import ProducerIdentity
+from sparkrelay.config import StreamsConfig
+from sparkrelay.errors import ProducerFencedException, TimeoutException
+from sparkrelay.runtime.in_service import InService
+from sparkrelay.runtime.openings import Openings
+from sparkrelay.runtime.orders import ReplayReport
+from sparkrelay.runtime.task import Task, TaskState
+from sparkrelay.types import TaskId, TopicPartition
+
+ONE, OTHER = TaskId(0, 0), TaskId(0, 1)
+A, B, INTERNAL = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("app-x-repartition", 0)
+CHANGELOG = TopicPartition("app-counts-changelog", 0)
+
+
+class Broker:
+    """Topics and transactions: every log ends at `end`; what is committed is the group's, or fails as the test says."""
+
+    def __init__(self):
+        self.end, self.group, self.fails, self.epochs, self.commits = 100, {}, {}, 0, []
+
+    def committed(self, partitions):
+        return {p: offset for p, offset in self.group.items() if p in partitions}
+
+    def offsets(self, wanted):
+        return {p: {EARLIEST: 3, LATEST: self.end}[where] for p, where in wanted.items()}
+
+    def end_offsets(self, partitions):
+        return dict.fromkeys(partitions, 0)
+
+    def init(self, names, *, transaction_timeout_ms):
+        self.epochs += 10
+        return {name: ProducerIdentity(name, 1, self.epochs) for name in names}
+
+    def commit(self, offsets, group_id):
+        assert group_id == "app"
+        answers = {}
+        for identity, positions in offsets.items():
+            name = identity.transactional_id
+            self.commits.append((name, identity.epoch, dict(positions)))
+            answers[name] = self.fails.pop(name, None)
+            if answers[name] is None:
+                self.group |= positions
+                answers[name] = ProducerIdentity(name, 1, identity.epoch + 1)
+        return answers
+
+
+class Replayer:
+    def assign(self, works):
+        pass
+
+
+@pytest.fixture
+def broker():
+    return Broker()
+
+
+@pytest.fixture
+def service():
+    return InService()
+
+
+@pytest.fixture
+def made(broker, service):
+    def make(reset="latest"):
+        settings = {"application.id": "app", "bootstrap.servers": "h:1", "auto.offset.reset": reset}
+        openings = Openings(
+            config=StreamsConfig.from_dict(settings),
+            transactions=broker,
+            topics=broker,
+            replayer=Replayer(),
+            in_service=service,
+        )
+        openings.internal_topics = {INTERNAL.topic}
+        return openings
+
+    return make
+
+
+def stateless(id_=ONE, *inputs):
+    return Task(id=id_, inputs=inputs or (TopicPartition("orders", id_.partition),), changelogs={}, directory=None)
+
+
+def test_where_the_log_ends_is_committed_before_a_task_is_in_service(made, broker, service):
+    """Whoever opens it next, before any batch is in, begins there too."""
+    task = stateless()
+    made().open([task])
+    assert broker.group == {A: 100}
+    assert broker.commits == [("app-0_0", 10, {A: 100})]
+    assert (task.positions, task.state, task.identity.epoch) == ({A: 100}, TaskState.RUNNING, 11)
+    assert service.look() == [task]
+    broker.end = 150
+    elsewhere = stateless()
+    made().open([elsewhere])
+    assert elsewhere.positions == {A: 100}
+    assert len(broker.commits) == 1, "once in the life of a group"
+
+
+def test_only_partitions_without_an_offset_are_committed(made, broker):
+    broker.group = {A: 40}
+    task = stateless(ONE, A, B, INTERNAL)
+    made().open([task])
+    assert task.positions == {A: 40, B: 100, INTERNAL: 3}
+    assert broker.commits == [("app-0_0", 10, {B: 100})], "what our own legs write starts where it begins"
+
+
+def test_nothing_is_committed_where_tasks_start_at_the_beginning(made, broker):
+    task = stateless()
+    made("earliest").open([task])
+    assert (task.positions, task.identity.epoch, broker.commits) == ({A: 3}, 10, [])
+
+
+def test_a_state_that_has_seen_its_input_needs_no_offset(made, broker, service):
+    task = Task(
+        id=ONE, inputs=(A,), changelogs={"counts": CHANGELOG}, directory="/0_0", state_topics=frozenset({A.topic})
+    )
+    openings = made()
+    openings.open([task])
+    openings.serve([(task, ReplayReport(ONE, {A: 70}, 5, {CHANGELOG: 0}, opening=task.opening))])
+    assert (task.positions, broker.commits) == ({A: 70}, [])
+
+
+@pytest.mark.parametrize("reason", [ProducerFencedException("another owner"), TimeoutException("no answer")])
+def test_a_task_whose_first_offsets_are_not_in_is_not_served(made, broker, service, reason):
+    broker.fails["app-0_0"] = reason
+    one, other = stateless(ONE), stateless(OTHER)
+    openings = made()
+    openings.open([one, other])
+    assert service.look() == [other]
+    assert service.take_fallen_out() == [(one, reason)]
+    assert one.state is not TaskState.RUNNING
+    # Opened again while the log has grown: it still begins where it did, unless another owner began elsewhere.
+    broker.end = 150
+    openings.open([one])
+    assert one.positions == {A: 100}
+    assert broker.group == {A: 100, B: 100}
+
+
+def test_who_was_fenced_begins_where_the_next_owner_began(made, broker):
+    broker.fails["app-0_0"] = ProducerFencedException("another owner")
+    task, openings = stateless(), made()
+    openings.open([task])
+    broker.group = {A: 120}
+    openings.open([task])
+    assert task.positions == {A: 120}
+
+
+def test_a_task_that_has_left_meanwhile_is_not_opened_again(made, broker, service):
+    broker.fails["app-0_0"] = TimeoutException("no answer")
+    made().open([stateless()])
+    service.withdraw([ONE], timeout=0)
+    assert service.take_fallen_out() == []
