@@ -37,6 +37,8 @@ BROKER = {
     "group.consumer.session.timeout.ms": "10000",
     # A change of the group is acted on at once, not once a second.
     "group.consumer.assignment.interval.ms": "0",
+    # Tests write records of years ago, which retention would begin to delete 30 s after the broker's start.
+    "log.retention.ms": "-1",
 }
 
 
