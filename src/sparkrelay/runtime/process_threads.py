@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 #: FAIR pools do not preempt: a slice of replaying is how long a batch may have to wait for a core. A shorter one would
 #: be job more than records: 50 ms of each are Spark's, on a quiet machine.
 _SLICE_SECONDS: Final = 0.2
+#: The same before the first task runs: it bounds what a restore loses to the beginnings and ends of jobs.
+_RESTORE_SECONDS: Final = 1.0
 #: The pause before a dead thread is replaced: the first, and the longest.
 _FIRST_REPLACEMENT: Final = 0.5
 _LONGEST_REPLACEMENT: Final = 30.0
@@ -244,6 +246,9 @@ class ProcessThreads:
                 self._connecting.discard(client)
         return client
 
+    def _runs_tasks(self) -> bool:
+        return any(task.state is TaskState.RUNNING for thread in self.threads for task in thread.tasks.all())
+
     def _active_beside(self, number: int) -> set[TaskId]:
         """Return the tasks that the process's threads, but for this one, open or run."""
         return {
@@ -292,6 +297,8 @@ class ProcessThreads:
             replay_topics.end_offsets,
             name=f"{name}-replay",
             slice_seconds=_SLICE_SECONDS,
+            restore_seconds=_RESTORE_SECONDS,
+            running=self._runs_tasks,
             topic_ids=replay_topics.ids,
             active_elsewhere=functools.partial(self._active_beside, number),
             on_slice=progress.replayed,

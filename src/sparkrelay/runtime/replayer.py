@@ -65,6 +65,8 @@ class Replayer:
         *,
         name: str,
         slice_seconds: float,
+        restore_seconds: float,
+        running: Callable[[], bool] = lambda: False,
         idle_seconds: float = 0.2,
         patience_seconds: float = _PATIENCE_SECONDS,
         stale_seconds: float = _STALE_SECONDS,
@@ -80,6 +82,8 @@ class Replayer:
             list_ends: gives read_committed end offsets; called on the thread.
             name: the thread's.
             slice_seconds: about how long a slice may take.
+            restore_seconds: the same where tasks are restored while the process runs none that would wait for a core.
+            running: tells whether the process runs tasks; called on the thread.
             idle_seconds: pause where nothing is to do.
             patience_seconds: how long a slice may keep a task from leaving before it is cancelled.
             stale_seconds: how long ends that were listed before a slice tell how far its copies are behind.
@@ -93,6 +97,8 @@ class Replayer:
         self._list_ends = list_ends
         self._topic_ids = topic_ids
         self._slice_seconds = slice_seconds
+        self._restore_seconds = restore_seconds
+        self._running = running
         self._idle_seconds = idle_seconds
         self._patience_seconds = patience_seconds
         self._stale_seconds = stale_seconds
@@ -301,9 +307,10 @@ class Replayer:
         """Run a slice of those works; return False if nothing is left to do for now."""
         # A slice may have no time for the records of all: who waited longest goes first.
         in_turn = sorted(works, key=lambda work: (work.turn, -weights[work.task]))
-        round_ = round_of(
-            (orders[work.task] for work in in_turn), self._process.slots, weights, seconds=self._slice_seconds
-        )
+        # A standby may become a task at any moment, and waits for its slice then.
+        alone = all(work.ends is not None for work in works) and not self._running()
+        seconds = self._restore_seconds if alone else self._slice_seconds
+        round_ = round_of((orders[work.task] for work in in_turn), self._process.slots, weights, seconds=seconds)
         before = [work.progress(ends) for work in works]
         began = time.monotonic()
         try:

@@ -36,6 +36,7 @@ class Process:
     def __init__(self, *answers):
         self.answers = list(answers)
         self.orders = []
+        self.seconds = []
         self.slice_began = threading.Semaphore(0)
         self.may_end = None
         self.cancelled = 0
@@ -43,6 +44,7 @@ class Process:
     def replay(self, round_, *, description):
         (orders,) = round_.slots
         self.orders.append(orders)
+        self.seconds.append(round_.seconds)
         self.slice_began.release()
         if self.may_end is not None:
             self.may_end.acquire()
@@ -75,6 +77,7 @@ def replayer_of():
                 list_ends,
                 name="replay",
                 slice_seconds=0.1,
+                restore_seconds=1.5,
                 idle_seconds=0.01,
                 patience_seconds=patience,
                 **settings,
@@ -466,6 +469,18 @@ def test_a_task_that_cannot_be_replayed_for_now_has_had_its_turn(replayer_of, wa
     restored = {}
     wait_until(lambda: restored.update(replayer.take_restored()) or len(restored) == 2, "the others have no turn")
     assert away not in restored
+
+
+@pytest.mark.parametrize(
+    ("ends", "running", "seconds"),
+    [({CHANGELOG: 10}, False, 1.5), ({CHANGELOG: 10}, True, 0.1), (None, False, 0.1)],
+    ids=["nobody waits", "batches wait", "a standby may be promoted"],
+)
+def test_slices_are_long_where_nobody_waits_for_them(ends, running, seconds, replayer_of, wait_until):
+    process = Process()
+    replayer_of(process, running=lambda: running).assign([dataclasses.replace(restore(), ends=ends)])
+    wait_until(lambda: process.seconds, "there is no slice")
+    assert process.seconds[0] == seconds
 
 
 def test_a_standby_keeps_off_what_another_thread_of_the_process_opens(replayer_of, wait_until):
