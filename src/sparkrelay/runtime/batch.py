@@ -24,8 +24,8 @@ from sparkrelay.errors import (
     StoreOutOfStepException,
     StreamsException,
 )
+from sparkrelay.runtime.jobs import JobFailed, TaskFailed
 from sparkrelay.runtime.orders import BatchOrder, TaskOrder
-from sparkrelay.runtime.process import JobFailed, TaskFailed
 from sparkrelay.runtime.task import name_tasks, share_out
 from sparkrelay.runtime.worker import faults
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
+    from sparkrelay.runtime.jobs import Jobs
     from sparkrelay.runtime.orders import LegReport
     from sparkrelay.runtime.plans import Plans
-    from sparkrelay.runtime.process import Process
     from sparkrelay.runtime.task import Task
     from sparkrelay.types import TaskId, TopicPartition
 
@@ -73,10 +73,10 @@ class BatchOutcome:
 
 
 class BatchRunner:
-    """Runs micro-batches of one process. One batch thread owns it."""
+    """Runs micro-batches of one stream thread. One batch thread owns it."""
 
-    def __init__(self, process: Process, transactions: TransactionCoordinator, group_id: str, *, retries: int) -> None:
-        self._process = process
+    def __init__(self, jobs: Jobs, transactions: TransactionCoordinator, group_id: str, *, retries: int) -> None:
+        self._jobs = jobs
         self._transactions = transactions
         self._group_id = group_id
         self._retries = retries
@@ -92,7 +92,7 @@ class BatchRunner:
         Raises:
             SparkRelayError: it failed, or did not get a core for a while.
         """
-        order = BatchOrder(((),) * self._process.slots, {})
+        order = BatchOrder(((),) * self._jobs.slots, {})
         deadline = time.monotonic() + _LONGEST_REHEARSAL_SECONDS
 
         def due() -> bool:
@@ -100,7 +100,7 @@ class BatchRunner:
 
         for wave in plans.all_waves():
             if not due():
-                self._process.rehearse(wave.frame, order, due)
+                self._jobs.rehearse(wave.frame, order, due)
 
     def run(
         self, plans: Plans, work: Mapping[TaskId, tuple[Task, Ranges]], partitions: Mapping[str, int]
@@ -153,7 +153,7 @@ class BatchRunner:
         outcome: BatchOutcome,
     ) -> None:
         weights = {id_: sum(end - start for start, end in ranges.values()) for id_, (_, ranges) in work.items()}
-        shares = share_out(weights, self._process.slots)
+        shares = share_out(weights, self._jobs.slots)
         sequences: dict[TaskId, dict[TopicPartition, int]] = defaultdict(dict)
         inputs = {id_: {partition.topic for partition in ranges} for id_, (_, ranges) in work.items()}
         topics = set().union(*inputs.values())
@@ -161,7 +161,7 @@ class BatchRunner:
             slots = tuple(tuple(_order(*work[id_], sequences[id_]) for id_ in share) for share in shares)
             order = BatchOrder(slots, partitions)
             description = f"batch {self._number} of {name_tasks(work)}"
-            reports = self._process.run_batch(wave.frame, order, description=description)
+            reports = self._jobs.run_batch(wave.frame, order, description=description)
             outcome.reports += reports
             for report in reports:
                 sequences[report.task].update(report.next_sequences)

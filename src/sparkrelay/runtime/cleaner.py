@@ -2,7 +2,7 @@
 
 KIP-441's mutex: a subscription tells the group which copies there are, and the leader may give tasks to whoever has
 them. So from the moment a subscription is made until its assignment is followed, nothing is removed. All stream threads
-of an instance share one slot, hence one cleaner; it removes only while none of them is in between.
+of a process share one slot, hence one cleaner; it removes only while none of them is in between.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.runtime.cancelling import cancelled_when
-from sparkrelay.runtime.process import REPLAY_POOL, run_job
+from sparkrelay.runtime.jobs import REPLAY_POOL, run_job
 from sparkrelay.runtime.schemas import REPORT_SCHEMA
 from sparkrelay.runtime.worker.cleaning import CleanOrder, clean_slot
 from sparkrelay.runtime.worker.slot_keeper import (

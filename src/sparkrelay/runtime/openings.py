@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class Openings:
-    """Opens the tasks of one process, on the stream thread."""
+    """Opens the tasks of one stream thread, on the stream thread."""
 
     def __init__(
         self,

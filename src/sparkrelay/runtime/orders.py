@@ -79,7 +79,7 @@ class TaskOrder:
 
 @dataclass(frozen=True, slots=True)
 class BatchOrder:
-    """One micro-batch of one process.
+    """One micro-batch of one stream thread.
 
     Attributes:
         slots: for each Spark partition ("slot"), the tasks it works on.

@@ -22,8 +22,8 @@ from sparkrelay.runtime.cleaner import Cleaner
 from sparkrelay.runtime.client_settings import consumer_settings, worker_settings
 from sparkrelay.runtime.executor_cleaner import ExecutorCleaner
 from sparkrelay.runtime.in_service import InService
+from sparkrelay.runtime.jobs import Jobs
 from sparkrelay.runtime.membership import Membership
-from sparkrelay.runtime.process import Process
 from sparkrelay.runtime.rebalance_story import RebalanceStory
 from sparkrelay.runtime.replayer import Replayer
 from sparkrelay.runtime.stream_thread import StreamThread
@@ -267,7 +267,7 @@ class ProcessThreads:
             self._connect(number, name + suffix) for suffix in ("", "-replay", "-batch", "-transactions")
         )
         topics, replay_topics, batch_topics = map(shared.topics, (own, for_replay, for_batches))
-        process = Process(
+        jobs = Jobs(
             self.place,
             replay=ReplaySpec(
                 self.place.slots,
@@ -293,7 +293,7 @@ class ProcessThreads:
         # Nothing fails from here on: the log would keep the part of a thread that never was.
         progress = shared.progress.thread()
         replayer = Replayer(
-            process,
+            jobs,
             replay_topics.end_offsets,
             name=f"{name}-replay",
             slice_seconds=_SLICE_SECONDS,
@@ -310,7 +310,7 @@ class ProcessThreads:
         tasks = TaskSet(
             config=config,
             slot=slot,
-            process=process,
+            jobs=jobs,
             replayer=replayer,
             in_service=in_service,
             transactions=TransactionCoordinator(own, timeout=patience),
@@ -329,7 +329,7 @@ class ProcessThreads:
                 name=name,
                 config=config,
                 in_service=in_service,
-                batches=BatchRunner(process, transactions, config.application_id, retries=config.max_batch_retries),
+                batches=BatchRunner(jobs, transactions, config.application_id, retries=config.max_batch_retries),
                 plans=self._plans[number],
                 topics=batch_topics,
                 progress=progress,

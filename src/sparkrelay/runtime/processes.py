@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import KafkaException
 from sparkrelay.runtime.executor_slot import ExecutorSlot
+from sparkrelay.runtime.jobs import JobFailed
 from sparkrelay.runtime.place import ExecutorLost, Place
-from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.process_threads import ProcessThreads
 from sparkrelay.runtime.start_workers import start_workers
 from sparkrelay.runtime.whereabouts import Whereabouts

@@ -23,16 +23,16 @@ from sparkrelay.errors import (
     WakeupException,
 )
 from sparkrelay.runtime.cancelling import cancel_until
+from sparkrelay.runtime.jobs import JobFailed
 from sparkrelay.runtime.orders import ReplayOrder
-from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.replay_progress import describe_slice
 from sparkrelay.runtime.replay_work import round_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from sparkrelay.runtime.jobs import Jobs
     from sparkrelay.runtime.orders import ReplayReport
-    from sparkrelay.runtime.process import Process
     from sparkrelay.runtime.replay_progress import ReplayProgress
     from sparkrelay.runtime.replay_work import Ends, ReplayWork
     from sparkrelay.types import TaskId, TopicPartition
@@ -60,7 +60,7 @@ class Replayer:
 
     def __init__(
         self,
-        process: Process,
+        jobs: Jobs,
         list_ends: Callable[[list[TopicPartition]], Ends],
         *,
         name: str,
@@ -78,7 +78,7 @@ class Replayer:
         """Prepare the thread.
 
         Args:
-            process: where the slices run.
+            jobs: runs the slices.
             list_ends: gives read_committed end offsets; called on the thread.
             name: the thread's.
             slice_seconds: about how long a slice may take.
@@ -93,7 +93,7 @@ class Replayer:
                 called on the thread.
             interrupt: breaks off ``list_ends`` and ``topic_ids``, now and later.
         """
-        self._process = process
+        self._jobs = jobs
         self._list_ends = list_ends
         self._topic_ids = topic_ids
         self._slice_seconds = slice_seconds
@@ -175,7 +175,7 @@ class Replayer:
         def cancel() -> None:
             self._cancelled = True
             # Under the lock: the next slice cannot begin meanwhile.
-            self._process.cancel_replay()
+            self._jobs.cancel_replay()
 
         if cancel_until(lambda s: self._wake.wait_for(lambda: not self._touched.intersection(tasks), s), cancel):
             return
@@ -310,11 +310,11 @@ class Replayer:
         # A standby may become a task at any moment, and waits for its slice then.
         alone = all(work.ends is not None for work in works) and not self._running()
         seconds = self._restore_seconds if alone else self._slice_seconds
-        round_ = round_of((orders[work.task] for work in in_turn), self._process.slots, weights, seconds=seconds)
+        round_ = round_of((orders[work.task] for work in in_turn), self._jobs.slots, weights, seconds=seconds)
         before = [work.progress(ends) for work in works]
         began = time.monotonic()
         try:
-            reports = self._process.replay(round_, description=describe_slice(before))
+            reports = self._jobs.replay(round_, description=describe_slice(before))
         finally:
             with self._wake:
                 self._touched = frozenset()

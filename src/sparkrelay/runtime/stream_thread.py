@@ -1,4 +1,4 @@
-"""A stream thread: one consumer, one process; it serves the group and brings tasks up and down.
+"""A stream thread: one consumer and its tasks; it serves the group and brings tasks up and down.
 
 Rebalance callbacks run on this thread, inside ``poll``. Micro-batches run beside it on the batch thread, restoring and
 standbys on the replay thread; a task that leaves has its own batch waited for, and no other.
@@ -41,7 +41,7 @@ _HEARTBEATS_AFTER_FENCE = 2
 
 
 class StreamThread:
-    """Drives one process. Everything it does happens on its own thread, but for :meth:`stop`."""
+    """Drives one member of the group. Everything it does happens on its own thread, but for :meth:`stop`."""
 
     def __init__(
         self,

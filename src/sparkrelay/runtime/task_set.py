@@ -1,4 +1,4 @@
-"""The tasks of one process: which it has, how they open, restore, run, stand by and leave."""
+"""The tasks of one stream thread: which it has, how they open, restore, run, stand by and leave."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from sparkrelay.errors import KafkaException, SparkRelayError, StoreCorruptedException, StreamsException
 from sparkrelay.protocol import LATEST_OFFSET
 from sparkrelay.runtime.cancelling import cancel_until, cancelled_when
+from sparkrelay.runtime.jobs import JobFailed
 from sparkrelay.runtime.openings import Openings
 from sparkrelay.runtime.orders import ReplayOrder
-from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.replay_work import ReplayWork, round_of
 from sparkrelay.runtime.task import Task, TaskState
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.cleaner import Cleaner
     from sparkrelay.runtime.executor_slot import ExecutorSlot
     from sparkrelay.runtime.in_service import InService
+    from sparkrelay.runtime.jobs import Jobs
     from sparkrelay.runtime.layout import Layout
-    from sparkrelay.runtime.process import Process
     from sparkrelay.runtime.replayer import Replayer
     from sparkrelay.runtime.topics import Topics
     from sparkrelay.state import Slot
@@ -53,7 +53,7 @@ class TaskSet:
         *,
         config: StreamsConfig,
         slot: Slot | ExecutorSlot,
-        process: Process,
+        jobs: Jobs,
         replayer: Replayer,
         in_service: InService,
         transactions: TransactionCoordinator,
@@ -63,7 +63,7 @@ class TaskSet:
     ) -> None:
         self._config = config
         self._slot = slot
-        self._process = process
+        self._jobs = jobs
         self._replayer = replayer
         self._in_service = in_service
         self._topics = topics
@@ -185,7 +185,7 @@ class TaskSet:
             StreamsException: the Spark session is gone, or the executor.
             StateStoreException: the slot's directory is gone.
         """
-        self._process.require_session()
+        self._jobs.require_session()
         self._slot.require_in_place()
 
     def bring_up(self) -> None:
@@ -224,7 +224,7 @@ class TaskSet:
         return [task for task in self._tasks.values() if task.state is TaskState.RUNNING]
 
     def all(self) -> list[Task]:
-        """Return every task of the process."""
+        """Return every task of the stream thread."""
         return list(self._tasks.values())
 
     @property
@@ -332,7 +332,7 @@ class TaskSet:
         under_way = left
         ended = cancel_until(
             lambda seconds: not self._in_service.withdraw(ids, timeout=seconds),
-            lambda: self._in_service.while_under_way(under_way, self._process.cancel_batch),
+            lambda: self._in_service.while_under_way(under_way, self._jobs.cancel_batch),
             bound * _WAITED_FOR_CANCELLED,
         )
         if not ended:
@@ -364,8 +364,8 @@ class TaskSet:
             return
         try:
             longest = min(_LONGEST_FAREWELL_SECONDS, self._config.max_poll_interval_ms / 1000 * _FAREWELL)
-            reports = self._process.settle(
-                round_of(orders, self._process.slots), description=f"closing {len(orders)} tasks", seconds=longest
+            reports = self._jobs.settle(
+                round_of(orders, self._jobs.slots), description=f"closing {len(orders)} tasks", seconds=longest
             )
         except SparkRelayError as error:
             # Nothing is lost: whoever opens the copy next undoes and replays a little more.
@@ -392,9 +392,9 @@ class TaskSet:
         try:
             # It may wait for a core behind others' jobs. Without one the thread has no business in the group, but it
             # can be stopped.
-            with cancelled_when(self._stopping.is_set, self._process.cancel_replay):
-                round_ = round_of(orders, self._process.slots)
-                reports = self._process.replay(round_, description=f"taking stock of {len(orders)} tasks")
+            with cancelled_when(self._stopping.is_set, self._jobs.cancel_replay):
+                round_ = round_of(orders, self._jobs.slots)
+                reports = self._jobs.replay(round_, description=f"taking stock of {len(orders)} tasks")
         except JobFailed as error:
             # The copies are used all the same once their tasks are ours; the group only does not know of them.
             log.warning("local copies could not be looked at: %s", error)

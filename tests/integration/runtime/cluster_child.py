@@ -21,8 +21,8 @@ from tests.topics import read_to_end, write
 from sparkrelay import Json, KafkaStreams, StreamsBuilder, String, spark_session
 from sparkrelay.runtime.executor_slot import ExecutorSlot
 from sparkrelay.runtime.executors import Executor, Executors
+from sparkrelay.runtime.jobs import BATCH_POOL, JobFailed, run_job
 from sparkrelay.runtime.place import ExecutorLost, Place
-from sparkrelay.runtime.process import BATCH_POOL, JobFailed, run_job
 from sparkrelay.runtime.schemas import REPORT_SCHEMA
 from sparkrelay.runtime.worker.slot_keeper import ClaimOrder
 from sparkrelay.state.file_lock import FileLock

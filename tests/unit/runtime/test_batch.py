@@ -15,16 +15,16 @@ from sparkrelay.errors import (
     TimeoutException,
 )
 from sparkrelay.runtime.batch import BatchRunner
+from sparkrelay.runtime.jobs import JobFailed, TaskFailed
 from sparkrelay.runtime.orders import LegReport
 from sparkrelay.runtime.plans import Wave
-from sparkrelay.runtime.process import JobFailed, TaskFailed
 from sparkrelay.runtime.task import Task, TaskState
 from sparkrelay.types import TaskId, TopicPartition
 
 ONE, OTHER = TaskId(0, 0), TaskId(0, 1)
 
 
-class Process:
+class Jobs:
     """Raises an error for the whole job, or reports one for the first task."""
 
     slots = 2
@@ -87,27 +87,27 @@ def tasks():
     return work
 
 
-def run(process, transactions=None, work=None, retries=2):
+def run(jobs, transactions=None, work=None, retries=2):
     transactions = transactions or Transactions()
-    return BatchRunner(process, transactions, "app", retries=retries).run(Plans(), work or tasks(), {}), transactions
+    return BatchRunner(jobs, transactions, "app", retries=retries).run(Plans(), work or tasks(), {}), transactions
 
 
 def test_a_rehearsal_has_no_task_in_any_slot():
-    process = Process()
-    BatchRunner(process, Transactions(), "app", retries=0).rehearse(Plans(), over=lambda: False)
-    assert process.rehearsed.slots == ((), ())
-    assert not process.due
+    jobs = Jobs()
+    BatchRunner(jobs, Transactions(), "app", retries=0).rehearse(Plans(), over=lambda: False)
+    assert jobs.rehearsed.slots == ((), ())
+    assert not jobs.due
 
 
 def test_nobody_rehearses_for_what_is_over():
-    process = Process()
-    BatchRunner(process, Transactions(), "app", retries=0).rehearse(Plans(), over=lambda: True)
-    assert process.rehearsed is None
+    jobs = Jobs()
+    BatchRunner(jobs, Transactions(), "app", retries=0).rehearse(Plans(), over=lambda: True)
+    assert jobs.rehearsed is None
 
 
 def test_a_batch_that_works_moves_positions_and_epochs():
     work = tasks()
-    outcome, transactions = run(Process(), work=work)
+    outcome, transactions = run(Jobs(), work=work)
     assert outcome.committed == [ONE, OTHER]
     assert transactions.committed == ["app-0_0", "app-0_1"]
     for task, _ in work.values():
@@ -119,23 +119,23 @@ def test_a_batch_that_works_moves_positions_and_epochs():
 @pytest.mark.parametrize("how", ["raised", "reported"])
 def test_a_passing_failure_runs_again_with_the_same_ranges(error, how):
     work = tasks()
-    outcome, transactions = run(Process(**{how: error}), work=work)
+    outcome, transactions = run(Jobs(**{how: error}), work=work)
     assert (set(outcome.again), outcome.committed, outcome.reopen) == ({ONE, OTHER}, [], {})
     assert transactions.aborted == ["app-0_0", "app-0_1"]
     task, ranges = work[ONE]
     assert (task.unfinished, task.batch, task.identity.epoch) == (ranges, 1, 1)
-    run(Process(), work=work)
+    run(Jobs(), work=work)
     assert (task.batch, task.committed, task.unfinished) == (1, 1, None)
 
 
 def test_a_failure_that_tasks_share_is_told_once(caplog):
-    run(Process(raised=JobFailed("a worker died")))
+    run(Jobs(raised=JobFailed("a worker died")))
     assert caplog.messages == ["batch 1 of 2 tasks, 0_0..0_1 failed and runs again: a worker died"]
 
 
 @pytest.mark.parametrize("how", ["raised", "reported"])
 def test_who_is_fenced_opens_its_tasks_again_and_lives(how):
-    outcome, _ = run(Process(**{how: ProducerFencedException("somebody else writes")}))
+    outcome, _ = run(Jobs(**{how: ProducerFencedException("somebody else writes")}))
     assert ONE in outcome.reopen
     assert isinstance(outcome.reopen[ONE], ProducerFencedException)
 
@@ -143,7 +143,7 @@ def test_who_is_fenced_opens_its_tasks_again_and_lives(how):
 @pytest.mark.parametrize("error", [TimeoutException("no answer"), ProducerFencedException("another owner")])
 def test_an_unknown_outcome_opens_the_task_again(error):
     work = tasks()
-    outcome, _ = run(Process(), Transactions(error), work)
+    outcome, _ = run(Jobs(), Transactions(error), work)
     assert (outcome.committed, set(outcome.reopen)) == ([OTHER], {ONE})
     assert list(work[ONE][0].positions.values()) == [5]
 
@@ -154,33 +154,33 @@ def test_an_unknown_outcome_opens_the_task_again(error):
 @pytest.mark.parametrize("raised", [False, True])
 def test_a_store_that_cannot_be_used_as_it_is(error, wiped, raised):
     work = tasks()
-    outcome, _ = run(Process(raised=TaskFailed(ONE, error)) if raised else Process(reported=error), work=work)
+    outcome, _ = run(Jobs(raised=TaskFailed(ONE, error)) if raised else Jobs(reported=error), work=work)
     assert set(outcome.reopen) == {ONE}
     assert set(outcome.again) == {OTHER}
     assert (work[ONE][0].wipe, work[OTHER][0].wipe) == (wiped, False)
 
 
 def test_a_store_that_was_rebuilt_in_vain_ends_the_instance():
-    work, process = tasks(), Process(reported=StoreCorruptedException("one has version 3, not 1"))
+    work, jobs = tasks(), Jobs(reported=StoreCorruptedException("one has version 3, not 1"))
     task, _ = work[ONE]
     task.changelogs = {"counts": TopicPartition("app-counts-changelog", 0)}
-    run(process, work=work)
+    run(jobs, work=work)
     # It was opened again: the same batch meets the same values.
     task.wipe, task.unfinished = False, None
     with pytest.raises(
         StreamsException, match=r"task 0_0: .*rebuilt from app-counts-changelog.* version 3.*newer release"
     ):
-        run(process, work=work)
+        run(jobs, work=work)
 
 
 def test_a_store_that_is_damaged_again_later_is_rebuilt_again():
-    work, damaged = tasks(), Process(reported=StoreCorruptedException("torn"))
+    work, damaged = tasks(), Jobs(reported=StoreCorruptedException("torn"))
     for _ in range(3):
         outcome, _ = run(damaged, work=work)
         assert set(outcome.reopen) == {ONE}
         for task, _ in work.values():
             task.wipe, task.unfinished = False, None
-        run(Process(), work=work)
+        run(Jobs(), work=work)
 
 
 @pytest.mark.parametrize("error", [SerializationException("offset 7 does not decode"), StoreFullException("full")])
@@ -188,24 +188,24 @@ def test_a_store_that_is_damaged_again_later_is_rebuilt_again():
 def test_what_running_again_cannot_mend_is_raised_once_all_is_aborted(error, how):
     transactions = Transactions()
     with pytest.raises(type(error)):
-        run(Process(**{how: error}), transactions)
+        run(Jobs(**{how: error}), transactions)
     assert transactions.aborted == ["app-0_0", "app-0_1"]
 
 
 def test_a_failure_that_stays_is_raised_after_the_last_try():
-    work, process = tasks(), Process(raised=JobFailed("ZeroDivisionError"))
+    work, jobs = tasks(), Jobs(raised=JobFailed("ZeroDivisionError"))
     for _ in range(2):
-        run(process, work=work)
+        run(jobs, work=work)
     with pytest.raises(JobFailed, match="ZeroDivisionError"):
-        run(process, work=work)
+        run(jobs, work=work)
 
 
 @pytest.mark.parametrize("how", ["raised", "reported"])
 def test_what_the_broker_is_to_blame_for_is_waited_out(how):
     """Also by the tasks beside the one that waits, which have done nothing wrong."""
-    work, process = tasks(), Process(**{how: DisconnectException("gone")})
+    work, jobs = tasks(), Jobs(**{how: DisconnectException("gone")})
     for number in range(1, 6):
-        outcome, _ = run(process, work=work)
+        outcome, _ = run(jobs, work=work)
         assert set(outcome.again) == {ONE, OTHER}
         assert work[ONE][0].tries == work[OTHER][0].tries == number
 
@@ -214,8 +214,8 @@ def test_what_the_broker_is_to_blame_for_is_waited_out(how):
 def test_tries_that_an_outage_took_are_not_missing_afterwards(how):
     work = tasks()
     for _ in range(5):
-        run(Process(**{how: DisconnectException("gone")}), work=work)
-    dying = Process(raised=JobFailed("a worker died"))
+        run(Jobs(**{how: DisconnectException("gone")}), work=work)
+    dying = Jobs(raised=JobFailed("a worker died"))
     for _ in range(2):
         outcome, _ = run(dying, work=work)
         assert set(outcome.again) == {ONE, OTHER}
@@ -227,27 +227,27 @@ def test_a_commit_gives_all_tries_back():
     work = tasks()
     for _ in range(2):
         for _ in range(2):
-            run(Process(raised=JobFailed("a worker died")), work=work)
-        run(Process(), work=work)
+            run(Jobs(raised=JobFailed("a worker died")), work=work)
+        run(Jobs(), work=work)
 
 
 def test_what_a_store_refuses_again_and_again_ends_the_instance():
-    work, process = tasks(), Process(reported=StateStoreException("key b'0' comes twice"))
+    work, jobs = tasks(), Jobs(reported=StateStoreException("key b'0' comes twice"))
     task, _ = work[ONE]
     for _ in range(2):
-        outcome, _ = run(process, work=work)
+        outcome, _ = run(jobs, work=work)
         assert (set(outcome.reopen), set(outcome.again)) == ({ONE}, {OTHER})
         # It was opened again: nothing is unfinished, but what happened is not forgotten.
         task.unfinished = None
     with pytest.raises(StateStoreException, match="comes twice"):
-        run(process, work=work)
+        run(jobs, work=work)
 
 
 @pytest.mark.parametrize("error", [StoreOutOfStepException("elsewhere"), ProducerFencedException("another owner")])
 def test_who_has_lost_step_opens_its_task_however_often_it_takes(error):
     work = tasks()
     for _ in range(5):
-        outcome, _ = run(Process(reported=error), work=work)
+        outcome, _ = run(Jobs(reported=error), work=work)
         assert (set(outcome.reopen), set(outcome.again)) == ({ONE}, {OTHER})
         work[ONE][0].unfinished = None
 
@@ -257,18 +257,18 @@ def test_the_ends_of_a_look_count_once_a_commit_has_proved_that_they_are_ours(ou
     work, changelog = tasks(), TopicPartition("app-counts-changelog", 0)
     task, _ = work[ONE]
     task.changelog_next, task.changelog_listed = {changelog: 7}, {changelog: 90}
-    run(Process(), Transactions(outcome), work)
+    run(Jobs(), Transactions(outcome), work)
     # Who was fenced has seen its successor's records at that end, and its copy has none of them.
     assert task.changelog_next == {changelog: 90 if outcome is None else 7}
 
 
 def test_nothing_is_committed_while_a_report_is_missing():
     """A partition that Spark left out, say: its task's records would be passed over."""
-    work, process = tasks(), Process(silent=OTHER)
-    outcome, transactions = run(process, work=work)
+    work, jobs = tasks(), Jobs(silent=OTHER)
+    outcome, transactions = run(jobs, work=work)
     assert (outcome.committed, set(outcome.again)) == ([], {ONE, OTHER})
     assert transactions.committed == []
     assert list(work[OTHER][0].positions.values()) == [5]
-    run(process, work=work)
+    run(jobs, work=work)
     with pytest.raises(JobFailed, match="without a report from leg leg of task 0_1"):
-        run(process, work=work)
+        run(jobs, work=work)

@@ -16,7 +16,7 @@ from sparkrelay.runtime import batch_thread
 from sparkrelay.runtime.batch import BatchOutcome
 from sparkrelay.runtime.batch_thread import BatchThread
 from sparkrelay.runtime.in_service import InService
-from sparkrelay.runtime.process import JobFailed
+from sparkrelay.runtime.jobs import JobFailed
 from sparkrelay.runtime.progress import ProgressLog
 from sparkrelay.runtime.task import Task, TaskState
 from sparkrelay.types import TaskId, TopicPartition

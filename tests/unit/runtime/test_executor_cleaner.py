@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sparkrelay.runtime.executor_cleaner import ExecutorCleaner
-from sparkrelay.runtime.process import JobFailed
+from sparkrelay.runtime.jobs import JobFailed
 from sparkrelay.types import TaskId
 
 A, B = TaskId(0, 0), TaskId(0, 1)

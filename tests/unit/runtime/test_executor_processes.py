@@ -8,8 +8,8 @@ import pytest
 from sparkrelay.errors import DisconnectException, StateStoreException
 from sparkrelay.runtime import processes
 from sparkrelay.runtime.executors import Executor
+from sparkrelay.runtime.jobs import JobFailed
 from sparkrelay.runtime.place import ExecutorLost
-from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.processes import ExecutorProcesses
 from sparkrelay.runtime.whereabouts import Whereabouts
 

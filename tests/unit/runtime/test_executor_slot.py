@@ -6,7 +6,7 @@ import pytest
 
 from sparkrelay.runtime import executor_slot
 from sparkrelay.runtime.executor_slot import ExecutorSlot
-from sparkrelay.runtime.process import JobFailed
+from sparkrelay.runtime.jobs import JobFailed
 from sparkrelay.runtime.whereabouts import Whereabouts
 from sparkrelay.runtime.worker.slot_keeper import ClaimedSlot
 from sparkrelay.types import ProcessId, TaskId

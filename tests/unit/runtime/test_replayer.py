@@ -15,8 +15,8 @@ from sparkrelay.errors import (
     StreamsException,
     WakeupException,
 )
+from sparkrelay.runtime.jobs import JobFailed
 from sparkrelay.runtime.orders import ReplayReport
-from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.replay_work import ReplayWork
 from sparkrelay.runtime.replayer import Replayer
 from sparkrelay.types import TaskId, TopicPartition
@@ -28,7 +28,7 @@ TASK, OTHER = TaskId(0, 0), TaskId(0, 1)
 REPORTED = StoreCorruptedException | StoreOutOfStepException | SerializationException
 
 
-class Process:
+class Jobs:
     """Answers each slice by what the test put in line, or by having replayed everything."""
 
     slots = 1
@@ -70,10 +70,10 @@ class Process:
 def replayer_of():
     made = []
 
-    def make(process, list_ends=lambda partitions: dict.fromkeys(partitions, 10), patience=60.0, **settings):
+    def make(jobs, list_ends=lambda partitions: dict.fromkeys(partitions, 10), patience=60.0, **settings):
         made.append(
             Replayer(
-                process,
+                jobs,
                 list_ends,
                 name="replay",
                 slice_seconds=0.1,
@@ -109,17 +109,17 @@ def restored(replayer, wait_until):
 
 
 def test_a_restore_ends_at_the_ends_that_were_listed(replayer_of, wait_until):
-    process = Process()
-    replayer = replayer_of(process)
+    jobs = Jobs()
+    replayer = replayer_of(jobs)
     replayer.assign([restore()])
     assert restored(replayer, wait_until).opening == 7
-    assert [order.undo for (order,) in process.orders] == [True]
+    assert [order.undo for (order,) in jobs.orders] == [True]
 
 
 def test_a_complete_copy_is_shown_until_its_task_is_taken(replayer_of, wait_until):
     """Else a subscription in between would tell of less than there is. It is no news of the replay, though."""
     told = []
-    replayer = replayer_of(Process(), on_slice=lambda copies, records: told.append(list(copies)))
+    replayer = replayer_of(Jobs(), on_slice=lambda copies, records: told.append(list(copies)))
     replayer.assign([restore()])
     wait_until(lambda: replayer.copies()[TASK].lag == 0 and told, "the task is not restored")
     assert told == [[]]
@@ -129,11 +129,11 @@ def test_a_complete_copy_is_shown_until_its_task_is_taken(replayer_of, wait_unti
 
 @pytest.mark.parametrize("failure", [JobFailed("a worker died"), DisconnectException("the broker went away")])
 def test_a_passing_failure_is_tried_again(failure, replayer_of, wait_until):
-    process = Process(failure, failure)
-    replayer = replayer_of(process)
+    jobs = Jobs(failure, failure)
+    replayer = replayer_of(jobs)
     replayer.assign([restore()])
     restored(replayer, wait_until)
-    assert len(process.orders) == 3
+    assert len(jobs.orders) == 3
 
 
 def test_ends_that_cannot_be_listed_are_asked_for_again(replayer_of, wait_until):
@@ -145,7 +145,7 @@ def test_ends_that_cannot_be_listed_are_asked_for_again(replayer_of, wait_until)
             raise DisconnectException("the broker went away")
         return dict.fromkeys(partitions, 10)
 
-    replayer = replayer_of(Process(), list_ends)
+    replayer = replayer_of(Jobs(), list_ends)
     replayer.assign([ReplayWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
     wait_until(lambda: replayer.copies()[TASK].offsets, "the standby is not replayed")
 
@@ -154,7 +154,7 @@ def test_ends_that_cannot_be_listed_are_asked_for_again(replayer_of, wait_until)
     "answers", [[JobFailed("a worker died")] * 3, [StateStoreException("the disk is broken")]], ids=["jobs", "ours"]
 )
 def test_a_failure_that_stays_reaches_the_stream_thread(answers, replayer_of, wait_until):
-    replayer = replayer_of(Process(*answers))
+    replayer = replayer_of(Jobs(*answers))
     replayer.assign([restore()])
 
     def raised():
@@ -169,39 +169,39 @@ def test_a_failure_that_stays_reaches_the_stream_thread(answers, replayer_of, wa
 
 
 def test_a_corrupt_store_is_built_anew(replayer_of, wait_until):
-    process = Process(StoreCorruptedException("a page is torn"))
-    replayer = replayer_of(process)
+    jobs = Jobs(StoreCorruptedException("a page is torn"))
+    replayer = replayer_of(jobs)
     replayer.assign([restore()])
     restored(replayer, wait_until)
-    assert [order.wipe for (order,) in process.orders] == [False, True, False]
+    assert [order.wipe for (order,) in jobs.orders] == [False, True, False]
 
 
 def test_a_copy_that_is_set_aside_has_nothing_from_then_on(replayer_of, wait_until):
     """The group would else give the task to a member that is to rebuild it."""
-    process = Process(None, StoreCorruptedException("a page is torn"))
-    process.may_end = threading.Semaphore(2)
+    jobs = Jobs(None, StoreCorruptedException("a page is torn"))
+    jobs.may_end = threading.Semaphore(2)
     ends = iter([10, 20])
-    replayer = replayer_of(process, lambda partitions: dict.fromkeys(partitions, next(ends, 20)))
+    replayer = replayer_of(jobs, lambda partitions: dict.fromkeys(partitions, next(ends, 20)))
     replayer.assign([dataclasses.replace(restore(), opening=None, ends=None)])
-    wait_until(lambda: len(process.orders) == 3, "the copy is not set aside")
+    wait_until(lambda: len(jobs.orders) == 3, "the copy is not set aside")
     copy = replayer.copies()[TASK]
     assert (copy.offsets, copy.lag, copy.share) == ({}, 20, None)
-    process.may_end.release(1000)
+    jobs.may_end.release(1000)
 
 
 def test_a_copy_is_wiped_once_and_filled_in_slices_of_their_own(replayer_of, wait_until):
     """A slice may fail behind its wiping: the next one must not wipe what was restored."""
-    process = Process(StoreCorruptedException("a page is torn"), None, JobFailed("a worker died"))
-    replayer = replayer_of(process)
+    jobs = Jobs(StoreCorruptedException("a page is torn"), None, JobFailed("a worker died"))
+    replayer = replayer_of(jobs)
     replayer.assign([restore()])
     restored(replayer, wait_until)
-    slices = [(order.wipe, [store.end for store in order.stores]) for (order,) in process.orders]
+    slices = [(order.wipe, [store.end for store in order.stores]) for (order,) in jobs.orders]
     assert slices == [(False, [10]), (True, []), (False, [10]), (False, [10])]
 
 
 def test_a_copy_that_is_damaged_over_and_over_ends_the_instance(replayer_of, wait_until):
-    process = Process(*[StoreCorruptedException("a page is torn")] * 10)
-    replayer = replayer_of(process)
+    jobs = Jobs(*[StoreCorruptedException("a page is torn")] * 10)
+    replayer = replayer_of(jobs)
     replayer.assign([restore()])
     messages = []
 
@@ -214,13 +214,13 @@ def test_a_copy_that_is_damaged_over_and_over_ends_the_instance(replayer_of, wai
 
     wait_until(failed, "the replay does not fail")
     assert "task 0_0: its local state was rebuilt 3 times and cannot be used again: a page is torn. Look" in messages[0]
-    assert len(process.orders) == 4
+    assert len(jobs.orders) == 4
 
 
 def test_a_record_that_cannot_be_read_ends_the_instance_and_leaves_the_copy(replayer_of, wait_until):
     error = SerializationException("changelog topic 'c', partition 0, offset 7 cannot be read")
-    process = Process(error)
-    replayer = replayer_of(process)
+    jobs = Jobs(error)
+    replayer = replayer_of(jobs)
     replayer.assign([restore()])
     raised = []
 
@@ -233,90 +233,90 @@ def test_a_record_that_cannot_be_read_ends_the_instance_and_leaves_the_copy(repl
 
     wait_until(failed, "the replay does not fail")
     assert raised[0] is error
-    assert [order.wipe for (order,) in process.orders] == [False]
+    assert [order.wipe for (order,) in jobs.orders] == [False]
 
 
 def test_a_copy_that_a_late_batch_reached_is_opened_again(replayer_of, wait_until):
-    process = Process(None, StoreOutOfStepException("a batch is under way"))
+    jobs = Jobs(None, StoreOutOfStepException("a batch is under way"))
     ends = iter([10, 20])
-    replayer = replayer_of(process, lambda partitions: dict.fromkeys(partitions, next(ends, 20)))
+    replayer = replayer_of(jobs, lambda partitions: dict.fromkeys(partitions, next(ends, 20)))
     replayer.assign([ReplayWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
-    wait_until(lambda: len(process.orders) == 3, "it is not tried again")
+    wait_until(lambda: len(jobs.orders) == 3, "it is not tried again")
     # Nobody's opening: what comes late for the former owner is refused.
-    assert [(order.undo, order.opening) for (order,) in process.orders] == [(True, 0), (False, None), (True, 0)]
+    assert [(order.undo, order.opening) for (order,) in jobs.orders] == [(True, 0), (False, None), (True, 0)]
 
 
 def test_letting_go_waits_for_the_slice_under_way_and_for_no_other(replayer_of, wait_until):
-    process = Process()
-    process.may_end = threading.Semaphore(0)
+    jobs = Jobs()
+    jobs.may_end = threading.Semaphore(0)
     ends = iter(range(1, 1000))
     # A standby that always lags: slice follows slice.
-    replayer = replayer_of(process, lambda partitions: dict.fromkeys(partitions, next(ends)))
+    replayer = replayer_of(jobs, lambda partitions: dict.fromkeys(partitions, next(ends)))
     other = ReplayWork(task=TaskId(0, 1), directory="/elsewhere", changelogs={"counts": TopicPartition("c", 1)})
     replayer.assign([ReplayWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG}), other])
-    process.slice_began.acquire()
+    jobs.slice_began.acquire()
     releasing = threading.Thread(target=replayer.release, args=([TASK],))
     releasing.start()
     # Else the next slice would have it too.
     wait_until(lambda: TASK not in replayer._work, "it is not let go")
     assert releasing.is_alive()
-    process.may_end.release()
+    jobs.may_end.release()
     # The next slice has begun, and does not end: nobody waits for it.
-    process.slice_began.acquire()
+    jobs.slice_began.acquire()
     releasing.join(30)
     assert not releasing.is_alive()
     replayer.release([TASK])
-    process.may_end.release(1000)
+    jobs.may_end.release(1000)
 
 
-def lagging(replayer_of, process):
+def lagging(replayer_of, jobs):
     """Return a replayer with two standbys that always lag; its slices wait for a core for ever."""
-    process.may_end = threading.Semaphore(0)
+    jobs.may_end = threading.Semaphore(0)
     ends = iter(range(1, 1000))
-    replayer = replayer_of(process, lambda partitions: dict.fromkeys(partitions, next(ends)), patience=0.01)
+    replayer = replayer_of(jobs, lambda partitions: dict.fromkeys(partitions, next(ends)), patience=0.01)
     replayer.assign([ReplayWork(task=OTHER, directory="/elsewhere", changelogs={"counts": TopicPartition("c", 1)})])
-    process.slice_began.acquire()
+    jobs.slice_began.acquire()
     return replayer
 
 
 def test_a_slice_that_waits_for_a_core_keeps_no_task_from_leaving(replayer_of):
     """It does behind a long batch of other tasks. What is cancelled so is no failure, however often it happens."""
-    process = Process()
-    replayer = lagging(replayer_of, process)
+    jobs = Jobs()
+    replayer = lagging(replayer_of, jobs)
     standby = ReplayWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})
     for _ in range(5):
         replayer.assign([standby])
-        process.may_end.release()
-        process.slice_began.acquire()
-        assert {order.task for order in process.orders[-1]} == {OTHER, TASK}
+        jobs.may_end.release()
+        jobs.slice_began.acquire()
+        assert {order.task for order in jobs.orders[-1]} == {OTHER, TASK}
         replayer.release([TASK])
-        process.slice_began.acquire()
-        assert [order.task for order in process.orders[-1]] == [OTHER]
+        jobs.slice_began.acquire()
+        assert [order.task for order in jobs.orders[-1]] == [OTHER]
     assert replayer.take_restored() == {}
-    process.may_end.release(1000)
+    jobs.may_end.release(1000)
 
 
 def test_the_end_waits_for_no_core(replayer_of):
-    process = Process()
-    lagging(replayer_of, process).stop()
-    assert len(process.orders) == 1
+    jobs = Jobs()
+    lagging(replayer_of, jobs).stop()
+    assert len(jobs.orders) == 1
 
 
 def test_a_slice_that_cannot_be_cancelled_is_named(replayer_of, monkeypatch):
-    class Stubborn(Process):
+    class Stubborn(Jobs):
         def cancel_replay(self):
             pass
 
     monkeypatch.setattr("sparkrelay.runtime.replayer.cancel_until", lambda ended, cancel: cancel() or ended(0.0))
-    process = Stubborn()
-    replayer = lagging(replayer_of, process)
+    jobs = Stubborn()
+    replayer = lagging(replayer_of, jobs)
     with pytest.raises(StreamsException, match="replaying tasks 0_1 neither ended, nor could Spark cancel it"):
         replayer.release([OTHER])
-    process.may_end.release(1000)
+    jobs.may_end.release(1000)
 
 
 def test_a_changelog_that_ends_before_the_store_is_refused(replayer_of, wait_until):
-    class Further(Process):
+    class Further(Jobs):
         def replay(self, round_, *, description):
             reports = super().replay(round_, description=description)
             return [dataclasses.replace(report, changelog_next={CHANGELOG: 25}) for report in reports]
@@ -345,7 +345,7 @@ def test_the_end_breaks_off_a_look_at_a_silent_broker(replayer_of):
         assert interrupted.wait(60)
         raise WakeupException("interrupted")
 
-    replayer = replayer_of(Process(), list_ends, interrupt=interrupted.set)
+    replayer = replayer_of(Jobs(), list_ends, interrupt=interrupted.set)
     replayer.assign([ReplayWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
     assert asked.wait(60)
     replayer.release([TASK])
@@ -356,67 +356,67 @@ def test_the_end_breaks_off_a_look_at_a_silent_broker(replayer_of):
 @pytest.mark.parametrize(("stale", "told"), [(60.0, 10), (-1.0, 5000)])
 def test_a_slice_that_took_long_is_measured_by_the_ends_after_it(replayer_of, wait_until, stale, told):
     """A copy that waited for its first slice would else ask to take over what it is far behind of."""
-    process = Process()
-    process.may_end = threading.Semaphore(0)
+    jobs = Jobs()
+    jobs.may_end = threading.Semaphore(0)
     ends = {CHANGELOG: 10}
-    replayer = replayer_of(process, lambda _: dict(ends), stale_seconds=stale)
+    replayer = replayer_of(jobs, lambda _: dict(ends), stale_seconds=stale)
     replayer.assign([dataclasses.replace(restore(), opening=None, ends=None)])
-    assert process.slice_began.acquire(timeout=60)
+    assert jobs.slice_began.acquire(timeout=60)
     ends[CHANGELOG] = 5000
-    process.may_end.release()
+    jobs.may_end.release()
     wait_until(lambda: replayer.copies()[TASK].offsets, "the slice does not end")
     assert replayer.copies()[TASK].ends == {CHANGELOG: told}
-    process.may_end.release(1000)
+    jobs.may_end.release(1000)
 
 
 def test_the_look_after_a_long_slice_holds_nobody_up(replayer_of, wait_until):
     """The broker went away meanwhile: the slice has ended, whoever leaves or stops need not wait for the answer."""
-    process = Process()
-    process.may_end = threading.Semaphore(0)
+    jobs = Jobs()
+    jobs.may_end = threading.Semaphore(0)
     asked, interrupted = threading.Semaphore(0), threading.Event()
 
     def list_ends(partitions):
-        if not process.orders:
+        if not jobs.orders:
             return dict.fromkeys(partitions, 10)
         asked.release()
         assert interrupted.wait(60)
         raise WakeupException("we stop")
 
-    replayer = replayer_of(process, list_ends, stale_seconds=-1.0, interrupt=interrupted.set)
+    replayer = replayer_of(jobs, list_ends, stale_seconds=-1.0, interrupt=interrupted.set)
     replayer.assign([dataclasses.replace(restore(), opening=None, ends=None)])
-    process.may_end.release()
+    jobs.may_end.release()
     assert asked.acquire(timeout=60)
     replayer.release([TASK])
     replayer.stop()
-    assert process.cancelled == 0
+    assert jobs.cancelled == 0
 
 
 def test_ends_that_cannot_be_listed_again_cost_no_slice(replayer_of, wait_until):
-    process = Process()
+    jobs = Jobs()
 
     def list_ends(partitions):
-        if len(process.orders) == 1:
+        if len(jobs.orders) == 1:
             raise DisconnectException("gone for a moment")
         return dict.fromkeys(partitions, 10)
 
-    replayer = replayer_of(process, list_ends, stale_seconds=-1.0)
+    replayer = replayer_of(jobs, list_ends, stale_seconds=-1.0)
     replayer.assign([dataclasses.replace(restore(), opening=None, ends=None)])
     wait_until(lambda: replayer.copies()[TASK].offsets, "what the slice did is lost")
 
 
 def test_a_copy_is_set_aside_in_a_slice_without_others(replayer_of, wait_until):
     """Others' records may keep a worker waiting; coming back late, it would set the new copy aside."""
-    process = Process()
-    replayer = replayer_of(process)
+    jobs = Jobs()
+    replayer = replayer_of(jobs)
     other = dataclasses.replace(restore(), task=OTHER, wipe=True)
     replayer.assign([restore(), other])
     restored(replayer, wait_until)
-    assert [[order.task for order in orders] for orders in process.orders if any(order.wipe for order in orders)] == [
+    assert [[order.task for order in orders] for orders in jobs.orders if any(order.wipe for order in orders)] == [
         [OTHER]
     ]
 
 
-class Narrow(Process):
+class Narrow(Jobs):
     """Has time for one record of one task a slice; the broker of one task's changelog is away."""
 
     def __init__(self, away=None):
@@ -451,12 +451,12 @@ def three_restores():
 
 
 def test_tasks_take_turns_where_a_slice_has_no_time_for_all(replayer_of, wait_until):
-    process = Narrow()
-    replayer = replayer_of(process)
+    jobs = Narrow()
+    replayer = replayer_of(jobs)
     replayer.assign(three_restores())
     restored = {}
     wait_until(lambda: restored.update(replayer.take_restored()) or len(restored) == 3, "they are not all restored")
-    first = [orders[0].task.partition for orders in process.orders]
+    first = [orders[0].task.partition for orders in jobs.orders]
     # Who has most to replay begins.
     assert first == [2, 1, 0] * 3 + [2, 1, 2]
 
@@ -477,10 +477,10 @@ def test_a_task_that_cannot_be_replayed_for_now_has_had_its_turn(replayer_of, wa
     ids=["nobody waits", "batches wait", "a standby may be promoted"],
 )
 def test_slices_are_long_where_nobody_waits_for_them(ends, running, seconds, replayer_of, wait_until):
-    process = Process()
-    replayer_of(process, running=lambda: running).assign([dataclasses.replace(restore(), ends=ends)])
-    wait_until(lambda: process.seconds, "there is no slice")
-    assert process.seconds[0] == seconds
+    jobs = Jobs()
+    replayer_of(jobs, running=lambda: running).assign([dataclasses.replace(restore(), ends=ends)])
+    wait_until(lambda: jobs.seconds, "there is no slice")
+    assert jobs.seconds[0] == seconds
 
 
 def test_a_standby_keeps_off_what_another_thread_of_the_process_opens(replayer_of, wait_until):
@@ -488,33 +488,33 @@ def test_a_standby_keeps_off_what_another_thread_of_the_process_opens(replayer_o
     ends = iter(range(1, 10_000))
     theirs = set()
 
-    class Promoted(Process):
+    class Promoted(Jobs):
         def replay(self, round_, *, description):
             if len(self.orders) == 1:
                 theirs.add(TASK)
                 self.answers = [StoreOutOfStepException("the store was opened under 7")]
             return super().replay(round_, description=description)
 
-    process = Promoted()
+    jobs = Promoted()
     # Both always lag.
     replayer = replayer_of(
-        process, lambda partitions: dict.fromkeys(partitions, next(ends)), active_elsewhere=lambda: set(theirs)
+        jobs, lambda partitions: dict.fromkeys(partitions, next(ends)), active_elsewhere=lambda: set(theirs)
     )
     standby = dataclasses.replace(restore(), opening=None, ends=None)
     other = dataclasses.replace(standby, task=OTHER, changelogs={"counts": TopicPartition("c", 1)})
     replayer.assign([standby, other])
-    wait_until(lambda: len(process.orders) > 10, "the other copy is not kept up")
-    slices = [{order.task for order in orders} for orders in process.orders]
+    wait_until(lambda: len(jobs.orders) > 10, "the other copy is not kept up")
+    slices = [{order.task for order in orders} for orders in jobs.orders]
     assert slices[:2] == [{TASK, OTHER}] * 2
     assert set().union(*slices[2:]) == {OTHER}
     theirs.clear()
     # Here again, it is taken back.
-    wait_until(lambda: TASK in {order.task for order in process.orders[-1]}, "the copy is left alone for ever")
-    found = [order for orders in process.orders[2:] for order in orders if order.task == TASK]
+    wait_until(lambda: TASK in {order.task for order in jobs.orders[-1]}, "the copy is left alone for ever")
+    found = [order for orders in jobs.orders[2:] for order in orders if order.task == TASK]
     assert (found[0].undo, found[0].opening) == (True, 0)
 
 
 def test_a_task_that_opens_here_is_replayed_whoever_else_has_it(replayer_of, wait_until):
-    replayer = replayer_of(Process(), active_elsewhere=lambda: {TASK})
+    replayer = replayer_of(Jobs(), active_elsewhere=lambda: {TASK})
     replayer.assign([restore()])
     restored(replayer, wait_until)

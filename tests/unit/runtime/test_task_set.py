@@ -10,9 +10,9 @@ from sparkrelay.errors import StoreCorruptedException, StoreOutOfStepException
 from sparkrelay.protocol import LATEST_OFFSET
 from sparkrelay.runtime.cleaner import Cleaner
 from sparkrelay.runtime.in_service import InService
+from sparkrelay.runtime.jobs import JobFailed
 from sparkrelay.runtime.layout import Layout, TaskShape
 from sparkrelay.runtime.orders import ReplayReport
-from sparkrelay.runtime.process import JobFailed
 from sparkrelay.runtime.replay_progress import ReplayProgress
 from sparkrelay.runtime.task import TaskState
 from sparkrelay.runtime.task_set import TaskSet
@@ -41,8 +41,8 @@ class Replayer:
         return self.standing
 
 
-class Process:
-    """Doubles the process's jobs: the slot has a copy of the task with 470 changelog offsets."""
+class Jobs:
+    """Doubles a stream thread's jobs: the slot has a copy of the task with 470 changelog offsets."""
 
     slots = 1
 
@@ -76,8 +76,8 @@ def replayer():
 
 
 @pytest.fixture
-def process():
-    return Process()
+def jobs():
+    return Jobs()
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ def stopping():
 
 
 @pytest.fixture
-def unstarted(replayer, process, stopping, tmp_path):
-    """The tasks of a process that has looked at nothing yet."""
+def unstarted(replayer, jobs, stopping, tmp_path):
+    """The tasks of a thread that has looked at nothing yet."""
     (tmp_path / str(TASK)).mkdir()
     layout = Layout({TASK: TaskShape((INPUT,), {"totals": CHANGELOG})}, {}, {})
     return TaskSet(
@@ -95,7 +95,7 @@ def unstarted(replayer, process, stopping, tmp_path):
         slot=SimpleNamespace(
             task_ids=lambda: [TASK], task_dir=lambda task: tmp_path / str(task), holds=lambda task: True
         ),
-        process=process,
+        jobs=jobs,
         replayer=replayer,
         in_service=InService(),
         transactions=None,
@@ -160,22 +160,22 @@ def test_a_running_task_has_everything(tasks):
     assert tasks.offset_sums() == {TASK: LATEST_OFFSET}
 
 
-def test_a_look_at_the_copies_that_gets_no_core_ends_with_a_stop(unstarted, process, stopping, monkeypatch):
+def test_a_look_at_the_copies_that_gets_no_core_ends_with_a_stop(unstarted, jobs, stopping, monkeypatch):
     monkeypatch.setattr("sparkrelay.runtime.cancelling._AGAIN_SECONDS", 0.01)
-    process.core.clear()
+    jobs.core.clear()
     starting = threading.Thread(target=unstarted.start)
     starting.start()
-    assert process.waits.wait(60)
+    assert jobs.waits.wait(60)
     assert starting.is_alive()
     stopping.set()
     starting.join(60)
     assert not starting.is_alive()
-    assert process.cancelled >= 2
+    assert jobs.cancelled >= 2
     assert unstarted.offset_sums() == {}
 
 
-def test_a_look_at_the_copies_that_ends_by_itself_is_not_cancelled(tasks, process):
-    assert process.cancelled == 0
+def test_a_look_at_the_copies_that_ends_by_itself_is_not_cancelled(tasks, jobs):
+    assert jobs.cancelled == 0
 
 
 @pytest.mark.parametrize(
@@ -184,12 +184,12 @@ def test_a_look_at_the_copies_that_ends_by_itself_is_not_cancelled(tasks, proces
 )
 @pytest.mark.parametrize("then", ["gone", "standby"])
 def test_what_a_store_could_not_be_closed_for_is_said_and_a_damaged_one_is_not_counted_on(
-    tasks, process, error, told, then, caplog
+    tasks, jobs, error, told, then, caplog
 ):
     tasks.follow(active=[TASK], standby=[])
     (task,) = tasks.all()
     task.state, task.changelog_next = TaskState.RUNNING, {CHANGELOG: 480}
-    process.unclosed = error
+    jobs.unclosed = error
     tasks.follow(active=[], standby=[TASK] if then == "standby" else [])
     assert {id_: total for id_, total in tasks.offset_sums().items() if total} == told
     assert f"task 0_1: its store could not be closed cleanly: {error}" in caplog.text

@@ -1,7 +1,7 @@
-"""One process: the place where a stream thread's jobs run (KIP-924's "KafkaStreams client").
+"""The jobs of one stream thread: prepared DataFrames, with an order beside them, and the reports they bring back.
 
-Runs prepared DataFrames with an order beside them and reads the reports. Where jobs go is its :class:`Place`'s to
-know: the driver's own JVM, or one executor. Here is which of Spark's FAIR pools they share, and what a failure means.
+Where jobs go is the :class:`Place`'s to know: the driver's own JVM, or one executor. Here is which of Spark's FAIR
+pools they share, and what a failure means.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "BATCH_POOL",
     "REPLAY_POOL",
     "JobFailed",
-    "Process",
+    "Jobs",
     "TaskFailed",
     "run_job",
 ]
@@ -62,8 +62,8 @@ class TaskFailed(StreamsException):
         self.cause = cause
 
 
-class Process:
-    """Runs one process's jobs. Any driver thread may call it; Spark keeps the threads' jobs and properties apart."""
+class Jobs:
+    """Runs one stream thread's jobs. Any driver thread may call it: Spark keeps their jobs and properties apart."""
 
     def __init__(self, place: Place, *, replay: ReplaySpec, name: str) -> None:
         self._place = place

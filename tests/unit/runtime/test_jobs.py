@@ -1,4 +1,4 @@
-"""What a process says when its Spark session is gone."""
+"""What a job says when its Spark session is gone."""
 
 import threading
 from types import SimpleNamespace
@@ -7,23 +7,23 @@ import pytest
 from pyspark.errors import PySparkException
 
 from sparkrelay.errors import StreamsException
+from sparkrelay.runtime.jobs import JobFailed, Jobs
 from sparkrelay.runtime.place import Place
-from sparkrelay.runtime.process import JobFailed, Process
 from sparkrelay.runtime.worker.replay import ReplaySpec
 
 
-def process(*, jsc=True, exit_code=None):
-    """A process on a double of a session: what SparkContext looks like once its JVM is gone."""
+def jobs(*, jsc=True, exit_code=None):
+    """Jobs on a double of a session: what SparkContext looks like once its JVM is gone."""
     jvm = SimpleNamespace(poll=lambda: exit_code)
     java = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
     context = SimpleNamespace(_jsc=java if jsc else None, _gateway=SimpleNamespace(proc=jvm))
     frame = SimpleNamespace(mapInArrow=lambda function, schema: None)
     spark = SimpleNamespace(sparkContext=context, range=lambda *_: frame)
-    return Process(Place(spark, slots=2), replay=ReplaySpec(2, "app", {}, 1 << 20), name="app")
+    return Jobs(Place(spark, slots=2), replay=ReplaySpec(2, "app", {}, 1 << 20), name="app")
 
 
 def test_a_session_that_is_there_is_fine():
-    process().require_session()
+    jobs().require_session()
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_session_that_is_there_is_fine():
     [({"jsc": False}, "the Spark session is gone: it was stopped"), ({"exit_code": -9}, "ended with exit code -9")],
 )
 def test_a_session_that_is_gone_is_named(made, message):
-    gone = process(**made)
+    gone = jobs(**made)
     with pytest.raises(StreamsException, match=message):
         gone.require_session()
     with pytest.raises(StreamsException, match=message):
@@ -52,16 +52,16 @@ def test_a_farewell_that_takes_long_is_cancelled_until_it_ends(monkeypatch):
         raise JobFailed(f"{group} was cancelled")
 
     monkeypatch.setattr(Place, "cancel", cancel)
-    monkeypatch.setattr("sparkrelay.runtime.process.run_job", run_job)
+    monkeypatch.setattr("sparkrelay.runtime.jobs.run_job", run_job)
     monkeypatch.setattr("sparkrelay.runtime.cancelling._AGAIN_SECONDS", 0.01)
     with pytest.raises(JobFailed, match="app-farewell was cancelled"):
-        process().settle(None, description="closing 1 tasks", seconds=0.01)
+        jobs().settle(None, description="closing 1 tasks", seconds=0.01)
     assert set(cancelled) == {"app-farewell"}
 
 
 def test_a_farewell_that_ends_is_not_cancelled(monkeypatch):
-    monkeypatch.setattr("sparkrelay.runtime.process.run_job", lambda *_, **__: ["report"])
-    assert process().settle(None, description="closing 1 tasks", seconds=60) == ["report"]
+    monkeypatch.setattr("sparkrelay.runtime.jobs.run_job", lambda *_, **__: ["report"])
+    assert jobs().settle(None, description="closing 1 tasks", seconds=60) == ["report"]
 
 
 def test_a_failed_job_is_named_and_its_error_comes_before_its_traceback(monkeypatch):
@@ -80,8 +80,8 @@ ZeroDivisionError: division by zero
         raise PySparkException(spark_says)
 
     monkeypatch.setattr(Place, "mark_jobs", lambda _: None)
-    monkeypatch.setattr("sparkrelay.runtime.process.encode", lambda _: "")
-    on = process()
+    monkeypatch.setattr("sparkrelay.runtime.jobs.encode", lambda _: "")
+    on = jobs()
     frame = SimpleNamespace(
         sparkSession=SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=nothing, setJobGroup=nothing)),
         _jdf=SimpleNamespace(collect=fail),
