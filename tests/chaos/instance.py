@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from sparkrelay import Json, KafkaStreams, StreamsBuilder, String, spark_session
 from sparkrelay.client.kafka_client import KafkaClient
-from sparkrelay.runtime.worker import faults
+from sparkrelay.runtime import faults
 
 
 def pipeline(topics):

@@ -24,10 +24,10 @@ from sparkrelay.errors import (
     StoreOutOfStepException,
     StreamsException,
 )
+from sparkrelay.runtime import faults
 from sparkrelay.runtime.jobs import JobFailed, TaskFailed
 from sparkrelay.runtime.orders import BatchOrder, TaskOrder
 from sparkrelay.runtime.task import name_tasks, share_out
-from sparkrelay.runtime.worker import faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

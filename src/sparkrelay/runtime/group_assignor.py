@@ -44,10 +44,10 @@ from sparkrelay.protocol import (
     SpokenVersion,
     SubscriptionInfo,
 )
+from sparkrelay.runtime import faults
 from sparkrelay.runtime.leader_story import summarise, tell
 from sparkrelay.runtime.rebalance_story import Notice, why
 from sparkrelay.runtime.topology_card import difference, topology_card
-from sparkrelay.runtime.worker import faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.client.admin import EARLIEST, LATEST
 from sparkrelay.errors import KafkaException
+from sparkrelay.runtime import faults
 from sparkrelay.runtime.changes import other_inputs
 from sparkrelay.runtime.replay_work import ReplayWork
 from sparkrelay.runtime.task import TaskState
-from sparkrelay.runtime.worker import faults
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from sparkrelay.errors import SerializationException, SparkRelayError
 from sparkrelay.records.formats import Integer, Json, Long, OneColumn, Raw, String
 from sparkrelay.records.typed import json_to_columns, plain_to_column
-from sparkrelay.runtime import hidden
-from sparkrelay.runtime.worker import connections, faults
+from sparkrelay.runtime import faults, hidden
+from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import WorkerFailure, drain, leg_tasks, settle_memory
 from sparkrelay.runtime.worker.encoding import unpack_rows
 

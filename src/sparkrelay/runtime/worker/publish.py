@@ -17,9 +17,9 @@ import pyarrow as pa
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.encode import ProducerState, encode as encode_records, next_sequence
 from sparkrelay.records.partition import murmur2_partitions, split_by_partition
-from sparkrelay.runtime import hidden
+from sparkrelay.runtime import faults, hidden
 from sparkrelay.runtime.orders import BatchOrder, LegReport, TaskOrder, encode_bytes
-from sparkrelay.runtime.worker import connections, faults
+from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import WorkerFailure, current_order, leg_tasks, settle_memory
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
 from sparkrelay.runtime.worker.state import TaskOutcome, apply_leg, collect_rows

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from sparkrelay.errors import SparkRelayError
+from sparkrelay.runtime import faults
 from sparkrelay.runtime.orders import ReplayOrder, ReplayReport, ReplayRound, encode_bytes
-from sparkrelay.runtime.worker import connections, faults
+from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_order, current_slot, drain, settle_memory
 from sparkrelay.state import TaskStore
 from sparkrelay.state.changelog import split

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime import hidden
-from sparkrelay.runtime.worker import connections, faults
+from sparkrelay.runtime import faults, hidden
+from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import leg_tasks, settle_memory
 from sparkrelay.state import BatchStamp, MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
