@@ -7,6 +7,9 @@ STAMP := $(VENV)/.installed
 # They need a broker and no Spark, and mostly wait: several at once.
 WITHOUT_SPARK := $(addprefix tests/integration/,client consumer devkafka records security) tests/chaos/consumer
 
+# Each of the two has a Spark of its own; some files hold tests that follow on one another.
+WITH_SPARK := -n 2 --dist loadfile
+
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test check unit integration chaos test-long bench clean
 
@@ -41,10 +44,10 @@ integration: venv  ## tests on a real Kafka and a real Spark
 test: check  ## everything that must hold before a change lands
 	$(BIN)/pytest -n 2 tests/unit tests/oracle
 	$(BIN)/pytest -n 3 -m 'not long' $(WITHOUT_SPARK)
-	$(BIN)/pytest -m 'not long' tests/integration tests/chaos $(WITHOUT_SPARK:%=--ignore=%)
+	$(BIN)/pytest $(WITH_SPARK) -m 'not long' tests/integration tests/chaos $(WITHOUT_SPARK:%=--ignore=%)
 
 chaos: venv  ## the whole kill suite
-	$(BIN)/pytest tests/chaos
+	$(BIN)/pytest $(WITH_SPARK) tests/chaos
 
 test-long: venv  ## what takes hours: millions of damaged batches (FUZZ_INPUTS=N for fewer)
 	$(BIN)/pytest -m long tests/long
