@@ -160,6 +160,9 @@ class LegCompiler:
             plan = plan_sink(leg, leg.sink, columns)
             names = plan.names if not _repartitions(leg) else (*self._shipment(leg, columns).names, *plan.key)
             rows = rows.select(*(f"`{name}`" for name in dict.fromkeys(names)))
+        if lets_nothing_through(rows):
+            # Spark has cut the source off, and with it what would tell: the steps name columns all the same.
+            return frozenset(schema.names)
         return wanted_columns(rows, source)
 
     def _shipment(self, leg: Leg, everything: StructType) -> StructType:
