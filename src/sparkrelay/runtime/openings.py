@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from sparkrelay.client.admin import EARLIEST, LATEST
-from sparkrelay.errors import KafkaException
+from sparkrelay.errors import CommitFailedException, KafkaException, ProducerFencedException
 from sparkrelay.runtime import faults
 from sparkrelay.runtime.changes import other_inputs
 from sparkrelay.runtime.replay_work import ReplayWork
@@ -194,6 +194,9 @@ class Openings:
 
         An end is another one whenever it is asked for. Without this, what comes before the first commit of its
         partition would be lost with the next opening, here or elsewhere.
+
+        Raises:
+            KafkaException: a commit is refused for a reason that does not pass, such as a missing permission.
         """
         offsets: dict[ProducerIdentity, dict[TopicPartition, int]] = {}
         for task in tasks:
@@ -206,8 +209,12 @@ class Openings:
         fallen_out: dict[TaskId, tuple[Task, Exception]] = {}
         for task in tasks:
             answer = answers.get(self._transactional_id(task.id), task.identity)
-            if isinstance(answer, Exception):
+            if isinstance(answer, ProducerFencedException | CommitFailedException) or (
+                isinstance(answer, KafkaException) and answer.retriable
+            ):
                 fallen_out[task.id] = task, answer
+            elif isinstance(answer, Exception):
+                raise answer
             else:
                 task.identity = answer
         return fallen_out

@@ -201,6 +201,9 @@ class TaskSet:
         ]
         if not restored:
             return
+        for task, report in restored:
+            # The replayer tells no more of it, and the subscription must, also if the task cannot be served yet.
+            task.changelog_next = dict(report.changelog_next)
         try:
             self._openings.serve(restored)
         except KafkaException:
@@ -286,7 +289,7 @@ class TaskSet:
         self._replayer.release(ids)
         self._settle([task for task in tasks if task.state is TaskState.RUNNING], close=False)
         for task in tasks:
-            task.identity, task.unfinished = None, None
+            task.identity, task.unfinished, task.failures, task.wiped_after = None, None, 0, None
         self._stand_by(tasks)
 
     def _let_go(self, tasks: list[Task]) -> None:

@@ -5,7 +5,7 @@ import pytest
 from sparkrelay.client.admin import EARLIEST, LATEST
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.config import StreamsConfig
-from sparkrelay.errors import ProducerFencedException, TimeoutException
+from sparkrelay.errors import AuthorizationException, ProducerFencedException, TimeoutException
 from sparkrelay.runtime.in_service import InService
 from sparkrelay.runtime.openings import Openings
 from sparkrelay.runtime.orders import ReplayReport
@@ -138,6 +138,16 @@ def test_a_task_whose_first_offsets_are_not_in_is_not_served(made, broker, servi
     openings.open([one])
     assert one.positions == {A: 100}
     assert broker.group == {A: 100, B: 100}
+
+
+def test_first_offsets_that_are_refused_for_good_are_told(made, broker, service):
+    """Opening the task again and again would not change it."""
+    broker.fails["app-0_0"] = AuthorizationException("not authorized for topic 'orders'")
+    task = stateless()
+    with pytest.raises(AuthorizationException, match="orders"):
+        made().open([task])
+    assert task.state is not TaskState.RUNNING
+    assert service.take_fallen_out() == []
 
 
 def test_who_was_fenced_begins_where_the_next_owner_began(made, broker):
