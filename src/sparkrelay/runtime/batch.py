@@ -25,7 +25,7 @@ from sparkrelay.errors import (
     StreamsException,
 )
 from sparkrelay.runtime import faults
-from sparkrelay.runtime.jobs import JobFailed, TaskFailed
+from sparkrelay.runtime.jobs import JobCancelled, JobFailed, TaskFailed
 from sparkrelay.runtime.orders import BatchOrder, TaskOrder
 from sparkrelay.runtime.task import name_tasks, share_out
 
@@ -225,7 +225,7 @@ class BatchRunner:
                 fatal = reason
             elif isinstance(reason, StoreOutOfStepException | ProducerFencedException):
                 outcome.reopen[id_] = reason
-            elif reason is bystander or _passes(reason):
+            elif reason is bystander or isinstance(reason, JobCancelled) or _passes(reason):
                 outcome.again[id_] = reason
             else:
                 task.failures += 1

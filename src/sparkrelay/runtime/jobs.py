@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BATCH_POOL",
     "REPLAY_POOL",
+    "JobCancelled",
     "JobFailed",
     "Jobs",
     "TaskFailed",
@@ -53,6 +54,10 @@ class JobFailed(StreamsException):
     """A Spark job failed in user code or with its Python worker; the message names the job and its cause."""
 
 
+class JobCancelled(JobFailed):
+    """A micro-batch was cancelled here, because tasks in it have to leave; the others run theirs again."""
+
+
 class TaskFailed(StreamsException):
     """One task's own trouble ended the Spark job it ran in with others."""
 
@@ -69,6 +74,8 @@ class Jobs:
         self._place = place
         self.slots = place.slots
         self._name = name
+        #: How often micro-batches were cancelled.
+        self._cancels = 0
         self._batch_group = place.job_group(f"{name}-batch")
         self._replay_group = place.job_group(f"{name}-replay")
         self._rehearsal_group = place.job_group(f"{name}-rehearsal")
@@ -80,11 +87,18 @@ class Jobs:
 
         Raises:
             ExecutorLost: the process's executor is gone; nothing can be run here any more.
+            JobCancelled: by :meth:`cancel_batch`.
             JobFailed: user code raised, a Python worker died, or Spark ran the job elsewhere.
             TaskFailed: the trouble is one task's own, such as a store that cannot be trusted.
             SparkRelayError: a worker's own error, such as a record that does not decode.
         """
-        return self._collect(legs, order, pool=BATCH_POOL, group=self._batch_group, description=description)
+        cancels = self._cancels
+        try:
+            return self._collect(legs, order, pool=BATCH_POOL, group=self._batch_group, description=description)
+        except JobFailed as error:
+            if self._cancels > cancels:
+                raise JobCancelled(str(error)) from error
+            raise
 
     def rehearse(self, legs: DataFrame, order: BatchOrder, due: Callable[[], bool]) -> None:
         """Run one wave of legs for an order without tasks; raises as :meth:`run_batch` does.
@@ -116,7 +130,8 @@ class Jobs:
             return self._collect(self._replay, order, pool=REPLAY_POOL, group=group, description=description)
 
     def cancel_batch(self) -> None:
-        """Have Spark end the micro-batch that runs, if one does; it fails with JobFailed on its own thread."""
+        """Have Spark end the micro-batch that runs, if one does; it fails with JobCancelled on its own thread."""
+        self._cancels += 1
         self._place.cancel(self._batch_group)
 
     def cancel_replay(self) -> None:

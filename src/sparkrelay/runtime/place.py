@@ -66,9 +66,9 @@ class Place:
         return place
 
     def renewed(self) -> Place:
-        """Return the same place as if nobody had closed it."""
-        if self.executor is None or self._executors is None:
-            return Place(self._spark, slots=self.slots)
+        """Return the executor's place as if nobody had closed it."""
+        assert self.executor is not None, "the driver's place is never closed"
+        assert self._executors is not None
         return Place.on(self._spark, self.executor, self._executors)
 
     @property

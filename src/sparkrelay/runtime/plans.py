@@ -46,7 +46,7 @@ class Wave:
 
 
 class Plans:
-    """The legs of a process, built once and run for every batch."""
+    """The legs of a stream thread, built once and run for every batch."""
 
     def __init__(self, compiler: LegCompiler, legs: Iterable[Leg]) -> None:
         self._compiler = compiler

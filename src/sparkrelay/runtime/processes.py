@@ -127,7 +127,7 @@ class ExecutorProcesses:
 
         Args:
             spark: the session.
-            workshop: makes processes.
+            workshop: what processes are made with.
             executors: tells which there are.
             on_change: called when a process was added, and when the watch ends.
             on_failure: called with what no other executor would do better.

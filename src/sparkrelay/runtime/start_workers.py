@@ -10,13 +10,9 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from sparkrelay.runtime.worker.context import drain
+from sparkrelay.runtime.worker.context import no_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
-
     from sparkrelay.runtime.place import Place
 
 __all__ = ["start_workers"]
@@ -33,13 +29,8 @@ def start_workers(place: Place) -> None:
             place.mark_jobs()
             group = place.job_group("sparkrelay-start-workers")
             source.sparkSession.sparkContext.setJobGroup(group, "starting Python workers")
-            source.mapInArrow(_nothing, "nothing int")._jdf.collect()
+            source.mapInArrow(no_rows, "nothing int")._jdf.collect()
         except Exception as error:  # noqa: BLE001 - whatever it is, the first real job meets it again and reports it
             log.debug("starting Python workers failed: %s", error)
 
     threading.Thread(target=run, name="sparkrelay-start-workers", daemon=True).start()
-
-
-def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    drain(batches)
-    yield from ()

@@ -18,7 +18,7 @@ __all__ = ["Task", "TaskState", "behind", "name_tasks", "plan_ranges", "require_
 
 
 class TaskState(enum.Enum):
-    """Where a task stands on this process.
+    """Where a task stands on its stream thread.
 
     CREATED -> (transaction opened, ends listed) RESTORING -> RUNNING; STANDBY beside them. A task whose
     outcome is unknown, or whose store lost step, goes back to CREATED and is opened again.
@@ -32,7 +32,7 @@ class TaskState(enum.Enum):
 
 @dataclass(slots=True)
 class Task:
-    """One task of this process. The stream thread's, and the batch thread's while a micro-batch of it is under way.
+    """One task of a stream thread. That thread's, and the batch thread's while a micro-batch of it is under way.
 
     Attributes:
         inputs: input partitions, sorted.

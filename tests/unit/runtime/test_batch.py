@@ -15,7 +15,7 @@ from sparkrelay.errors import (
     TimeoutException,
 )
 from sparkrelay.runtime.batch import BatchRunner
-from sparkrelay.runtime.jobs import JobFailed, TaskFailed
+from sparkrelay.runtime.jobs import JobCancelled, JobFailed, TaskFailed
 from sparkrelay.runtime.orders import LegReport
 from sparkrelay.runtime.plans import Wave
 from sparkrelay.runtime.task import Task, TaskState
@@ -221,6 +221,14 @@ def test_tries_that_an_outage_took_are_not_missing_afterwards(how):
         assert set(outcome.again) == {ONE, OTHER}
     with pytest.raises(JobFailed, match="a worker died"):
         run(dying, work=work)
+
+
+def test_a_batch_that_was_cancelled_for_those_who_leave_uses_up_no_try():
+    work = tasks()
+    for _ in range(5):
+        outcome, _ = run(Jobs(raised=JobCancelled("cancelled")), work=work)
+        assert set(outcome.again) == {ONE, OTHER}
+    assert [task.failures for task, _ in work.values()] == [0, 0]
 
 
 def test_a_commit_gives_all_tries_back():

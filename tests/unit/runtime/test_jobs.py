@@ -1,4 +1,4 @@
-"""What a job says when its Spark session is gone."""
+"""What jobs say when they fail, are cancelled, or when their Spark session is gone."""
 
 import threading
 from types import SimpleNamespace
@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from sparkrelay.errors import StreamsException
-from sparkrelay.runtime.jobs import JobFailed, Jobs
+from sparkrelay.runtime.jobs import JobCancelled, JobFailed, Jobs
 from sparkrelay.runtime.place import Place
 from sparkrelay.runtime.worker.replay import ReplaySpec
 
@@ -62,6 +62,23 @@ def test_a_farewell_that_takes_long_is_cancelled_until_it_ends(monkeypatch):
 def test_a_farewell_that_ends_is_not_cancelled(monkeypatch):
     monkeypatch.setattr("sparkrelay.runtime.jobs.run_job", lambda *_, **__: ["report"])
     assert jobs().settle(None, description="closing 1 tasks", seconds=60) == ["report"]
+
+
+def test_a_batch_that_was_cancelled_here_says_so_and_the_next_one_does_not(monkeypatch):
+    on, cancels = jobs(), [1, 0]
+
+    def run_job(*_, **__):
+        for _ in range(cancels.pop(0)):
+            on.cancel_batch()
+        raise JobFailed("it failed")
+
+    monkeypatch.setattr(Place, "cancel", lambda place, group: None)
+    monkeypatch.setattr("sparkrelay.runtime.jobs.run_job", run_job)
+    with pytest.raises(JobCancelled, match="it failed"):
+        on.run_batch(None, None, description="batch 1")
+    with pytest.raises(JobFailed) as caught:
+        on.run_batch(None, None, description="batch 2")
+    assert not isinstance(caught.value, JobCancelled)
 
 
 def test_a_failed_job_is_named_and_its_error_comes_before_its_traceback(monkeypatch):
