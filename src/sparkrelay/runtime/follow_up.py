@@ -7,7 +7,7 @@ rebalance follows rebalance.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sparkrelay.assignment.follow_up_pause import FollowUpPause
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from sparkrelay.types import TaskId
 
 __all__ = ["FollowUp"]
+
+#: How long a copy that is warm waits for others of the process that are not: copies that began together take turns and
+#: are warm soon after each other, and a request for each would be a rebalance and a pause for each.
+_COMPANY_SECONDS: Final = 1.0
 
 
 class FollowUp:
@@ -33,6 +37,8 @@ class FollowUp:
         self._told: Mapping[TaskId, int] = {}
         self._standby: frozenset[TaskId] = frozenset()
         self._cold: set[TaskId] = set()
+        #: Since when there is a reason that is kept back.
+        self._warm_since: float | None = None
 
     def told(self, lags: Mapping[TaskId, int], running: Iterable[TaskId]) -> None:
         """Hear of our copies when the leader is told of them.
@@ -69,10 +75,16 @@ class FollowUp:
 
     def reasons(self, lags: Mapping[TaskId, int], now: float) -> list[TaskId]:
         """Return the copies that are a reason to ask now, in order; asked once, they are none any more."""
-        if not self._cold or now < self._pause.over_at:
-            return []
         warm = sorted(task for task in self._cold if task in lags and lags[task] <= self._acceptable_lag // 2)
-        if warm:
-            self._cold.difference_update(warm)
-            self._pause.asked(now)
+        if not warm:
+            self._warm_since = None
+            return []
+        if self._warm_since is None:
+            self._warm_since = now
+        alone = len(warm) < len(self._cold) and now < self._warm_since + _COMPANY_SECONDS
+        if alone or now < self._pause.over_at:
+            return []
+        self._warm_since = None
+        self._cold.difference_update(warm)
+        self._pause.asked(now)
         return warm

@@ -14,12 +14,27 @@ def follow_up(standby, *, told=None, running=(), warming=(), at=0.0):
 
 def test_a_copy_that_was_cold_asks_once_when_it_is_at_half_of_the_acceptable_lag():
     ours = follow_up([A, B], told={A: 5000, B: 5000})
-    assert ours.reasons({A: 501, B: 2000}, 20.0) == []
-    assert ours.reasons({A: 500, B: 2000}, 20.0) == [A]
+    assert ours.reasons({A: 501, B: 2000}, 19.0) == []
+    assert ours.reasons({A: 500, B: 2000}, 20.0) == []
+    assert ours.reasons({A: 500, B: 2000}, 21.0) == [A]
     assert ours.reasons({A: 0, B: 2000}, 40.0) == []
     assert ours.waits
     assert ours.reasons({A: 0, B: 0}, 40.0) == [B]
     assert not ours.waits
+
+
+def test_copies_that_are_warm_soon_after_each_other_ask_together():
+    ours = follow_up([A, B])
+    assert ours.reasons({A: 0, B: 2000}, 20.0) == []
+    assert ours.reasons({A: 0, B: 500}, 20.5) == [A, B]
+
+
+def test_a_copy_that_has_fallen_behind_again_waits_anew_for_the_others():
+    ours = follow_up([A, B])
+    assert ours.reasons({A: 0, B: 2000}, 20.0) == []
+    assert ours.reasons({A: 600, B: 2000}, 20.5) == []
+    assert ours.reasons({A: 0, B: 2000}, 21.2) == []
+    assert ours.reasons({A: 0, B: 2000}, 22.2) == [A]
 
 
 def test_a_copy_whose_lag_the_leader_was_not_told_was_cold():
@@ -53,6 +68,7 @@ def test_a_copy_that_the_leader_holds_to_be_cold_asks_again_though_it_was_told_t
 
 def test_between_two_requests_there_is_a_pause():
     ours = follow_up([A, B], at=100.0)
+    assert ours.reasons({A: 0}, 100.0) == []
     assert ours.reasons({A: 0}, 100.9) == []
     assert ours.reasons({A: 0}, 101.0) == [A]
     assert ours.reasons({A: 0, B: 0}, 101.9) == []
