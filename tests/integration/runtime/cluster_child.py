@@ -137,6 +137,9 @@ def cancel_claim(place, state_dir):
     wait_for(lock.is_held_elsewhere, bool)
     place.cancel(group)
     claiming.join()
+    # The job's end is told before the executor has heard of it, and until then Spark would read the answer.
+    scheduler = frame.sparkSession.sparkContext._jsc.sc().taskScheduler()
+    wait_for(lambda: scheduler.runningTasksByExecutors().apply(place.executor.id) == 0, bool)
     (Path(state_dir) / "answer").touch()
     wait_for(lambda: not lock.is_held_elsewhere(), bool)
     return failed
