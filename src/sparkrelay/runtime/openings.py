@@ -87,7 +87,6 @@ class Openings:
             if report is not None:
                 if change := other_inputs(task.id, report.positions, task.inputs, task.state_topics):
                     log.warning("%s", change)
-                task.changelog_next = dict(report.changelog_next)
                 task.batch = max(task.batch, report.batch)
             # What the store knows: batches of ours that came to nothing must not count as committed.
             task.committed = task.batch if report is None else report.batch
