@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.consumer.surroundings import Located, Topics
+from tests.unit.consumer.surroundings import Located, Member, Topics
 
 from sparkrelay.client.messages import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
 from sparkrelay.client.metadata import Metadata
@@ -17,7 +17,7 @@ from sparkrelay.types import TopicPartition
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-class Group:
+class Group(Member):
     """One membership, and shortcuts through its life."""
 
     def __init__(self, driver, **settings):
@@ -32,18 +32,6 @@ class Group:
             fail=self.errors.append, matched=self.matched.append, state=RequestState(0.1, 1.0, jitter=0.0),
         )  # fmt: skip
         self.driver = driver(self.membership)
-
-    @property
-    def state(self):
-        return self.membership.state
-
-    def step(self, kind):
-        step = self.steps.pop(0)
-        assert isinstance(step, kind)
-        return step
-
-    def reply(self, answer):
-        self.membership.answered(answer, self.driver.now)
 
     def adopted(self, step, *, revoked=False):
         """The application took what it was given."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from tests.unit.consumer.surroundings import Located, Topics
+from tests.unit.consumer.surroundings import Located, Member, Topics
 
 from sparkrelay.client.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from sparkrelay.client.metadata import Metadata
@@ -21,7 +21,7 @@ IDS = {"t": T, "u": U}
 NAME = "ConsumerGroupHeartbeat"
 
 
-class Group:
+class Group(Member):
     """One membership with its heartbeats, and shortcuts through its life."""
 
     def __init__(self, driver, **settings):
@@ -38,23 +38,11 @@ class Group:
         self.driver = driver(self.membership, heartbeats)
 
     @property
-    def state(self):
-        return self.membership.state
-
-    @property
     def epoch(self):
         return self.membership.metadata.generation
 
     def subscribe(self, topics=("t",), pattern=None):
         self.membership.subscribe(frozenset(topics), pattern, self.driver.now)
-
-    def step(self, kind):
-        step = self.steps.pop(0)
-        assert isinstance(step, kind)
-        return step
-
-    def reply(self, answer):
-        self.membership.answered(answer, self.driver.now)
 
     def beat(self, partitions=None, epoch=1, *, code=0, text=None, interval=3000, wait=0.0):
         """Have the next heartbeat leave and answer it; return it."""

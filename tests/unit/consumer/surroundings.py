@@ -45,6 +45,22 @@ class Topics:
         done()
 
 
+class Member:
+    """What a test does with a membership, its steps and its driver, whatever the protocol."""
+
+    @property
+    def state(self):
+        return self.membership.state
+
+    def step(self, kind):
+        step = self.steps.pop(0)
+        assert isinstance(step, kind)
+        return step
+
+    def reply(self, answer):
+        self.membership.answered(answer, self.driver.now)
+
+
 class Asker:
     def __init__(self):
         self.refreshed = 0
@@ -57,7 +73,12 @@ class Committing:
     def __init__(self, driver, cluster, make_state):
         self.place, self.fenced, self.coordinator = GroupMetadata("g", 5, "m"), [], Located()
         self.metadata, self.stale = cluster({"t": 2}), []
-        self.manager = CommitManager(
+        self.manager = self.another(make_state)
+        self.driver = driver(self.manager)
+
+    def another(self, make_state, **settings):
+        """Return a manager in the same surroundings."""
+        return CommitManager(
             "g",
             coordinator=self.coordinator,
             metadata=self.metadata,
@@ -65,8 +86,8 @@ class Committing:
             place=lambda: self.place,
             fenced=self.fenced.append,
             make_state=make_state,
+            **settings,
         )
-        self.driver = driver(self.manager)
 
     def commit(self, call, offset=1, *, retry=True, automatic=False):
         self.manager.commit(Commit(call, {T0: (offset, -1, "")}, retry, automatic))

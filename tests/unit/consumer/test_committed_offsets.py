@@ -8,7 +8,6 @@ from tests.unit.consumer.broker_answers import fetched
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import OffsetFetchResponse
 from sparkrelay.consumer.assignor import GroupMetadata
-from sparkrelay.consumer.commits import CommitManager
 from sparkrelay.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -16,16 +15,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @pytest.mark.parametrize("code", [ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
 def test_a_member_asks_for_committed_offsets_under_its_epoch(committing, make_call, make_state, code):
-    manager = CommitManager(
-        "g",
-        coordinator=committing.coordinator,
-        metadata=committing.metadata,
-        stale=committing.stale.append,
-        place=lambda: committing.place,
-        fenced=committing.fenced.append,
-        member_reads=True,
-        make_state=make_state,
-    )
+    manager = committing.another(make_state, member_reads=True)
     committing.driver.managers = (manager,)
     call = make_call()
     manager.fetch(call, frozenset([T0]))
