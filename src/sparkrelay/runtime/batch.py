@@ -45,8 +45,11 @@ log = logging.getLogger(__name__)
 
 Ranges = dict["TopicPartition", tuple[int, int]]
 
-#: Who joins, and who stops, waits for it, and it is worth no more than the time that it saves.
-_LONGEST_REHEARSAL_SECONDS = 10.0
+#: Who joins waits for it, and may not get a core. But a JVM that starts where others work takes 10 s, and to cancel it
+#: ends its workers: then the first batch would start anew.
+_LONGEST_REHEARSAL_SECONDS = 30.0
+#: After the first time it is repeated for so long: Spark's workers take turns, and its JVM is slow with young code.
+_REPEATING_SECONDS = 0.6
 
 
 class AnotherTaskFailed(StreamsException):
@@ -85,6 +88,8 @@ class BatchRunner:
     def rehearse(self, plans: Plans, over: Callable[[], bool]) -> None:
         """Run every leg without a task, so that code is compiled and workers are up before anybody waits for them.
 
+        Not only once: the second run takes a twentieth of the first one's time, and the fifth a third of the second's.
+
         Args:
             plans: the prepared legs.
             over: tells, on any thread, whether nobody needs it any more: then it is broken off.
@@ -98,9 +103,15 @@ class BatchRunner:
         def due() -> bool:
             return over() or time.monotonic() >= deadline
 
-        for wave in plans.all_waves():
-            if not due():
-                self._jobs.rehearse(wave.frame, order, due)
+        def all_waves() -> None:
+            for wave in plans.all_waves():
+                if not due():
+                    self._jobs.rehearse(wave.frame, order, due)
+
+        all_waves()
+        enough_at = time.monotonic() + _REPEATING_SECONDS
+        while time.monotonic() < enough_at and not due():
+            all_waves()
 
     def run(
         self, plans: Plans, work: Mapping[TaskId, tuple[Task, Ranges]], partitions: Mapping[str, int]

@@ -172,6 +172,10 @@ class Membership:
         if all_up:
             self._story.in_service(time.monotonic())
 
+    def join_again(self, reason: str) -> None:
+        """Ask for a rebalance that the group needs anyway, so as not to wait for a heartbeat to bring it."""
+        self._consumer.enforce_rebalance(reason)
+
     def _ask(self, reason: str) -> None:
         self._assignor.asked = reason
         self._consumer.enforce_rebalance(reason)

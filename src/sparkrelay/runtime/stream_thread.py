@@ -41,7 +41,7 @@ _HEARTBEATS_AFTER_FENCE = 2
 
 
 class StreamThread:
-    """Drives one member of the group. Everything it does happens on its own thread, but for :meth:`stop`."""
+    """Drives one member of the group. Everything it does happens on its own thread; others ask."""
 
     def __init__(
         self,
@@ -72,6 +72,8 @@ class StreamThread:
         self._on_replace = on_replace
         self._stopping = threading.Event()
         self._serving = True
+        #: Why the member is to ask for a rebalance; empty if it need not.
+        self._join_again = ""
         #: Heartbeats that must have been answered before tasks are opened again, since one of ours was fenced.
         self._awaited_heartbeats: int | None = None
         self._purged_at = time.monotonic()
@@ -98,6 +100,11 @@ class StreamThread:
     def resume(self) -> None:
         """Go on after :meth:`pause`."""
         self._in_service.resume()
+
+    def join_again(self, reason: str) -> None:
+        """Have the member ask for a rebalance, if it is in its group by now; returns at once."""
+        self._join_again = reason
+        self._membership.wakeup()
 
     def discard(self) -> None:
         """Release what a thread holds that is never going to be started."""
@@ -204,6 +211,9 @@ class StreamThread:
             try:
                 # Looked at first: what a heartbeat brought is acted on in the poll.
                 member = self._is_member()
+                if reason := self._join_again:
+                    self._join_again = ""
+                    self._membership.join_again(reason)
                 self._membership.poll(_IDLE_SECONDS if self.tasks.all_up else _BUSY_SECONDS)
                 self._batches.check()
                 fenced = self._reopen()
@@ -214,7 +224,7 @@ class StreamThread:
                 self._purge()
                 self.tasks.clean_up()
             except WakeupException:
-                return  # stop() calls: the broker may not answer for a while, and need not
+                return  # stop() calls, and need not wait for the broker; or join_again()
             except KafkaException as error:
                 if not error.retriable:
                     raise

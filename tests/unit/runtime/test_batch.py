@@ -14,6 +14,7 @@ from sparkrelay.errors import (
     StreamsException,
     TimeoutException,
 )
+from sparkrelay.runtime import batch
 from sparkrelay.runtime.batch import BatchRunner
 from sparkrelay.runtime.jobs import JobCancelled, JobFailed, TaskFailed
 from sparkrelay.runtime.orders import LegReport
@@ -32,9 +33,11 @@ class Jobs:
     def __init__(self, raised=None, reported=None, silent=None):
         self.raised, self.reported, self.silent = raised, reported, silent
         self.rehearsed = None
+        self.rehearsals = 0
 
     def rehearse(self, legs, order, due):
         self.rehearsed = order
+        self.rehearsals += 1
         self.due = due()
 
     def run_batch(self, frame, order, *, description):
@@ -97,6 +100,16 @@ def test_a_rehearsal_has_no_task_in_any_slot():
     BatchRunner(jobs, Transactions(), "app", retries=0).rehearse(Plans(), over=lambda: False)
     assert jobs.rehearsed.slots == ((), ())
     assert not jobs.due
+
+
+def test_a_rehearsal_is_repeated_since_workers_take_turns(monkeypatch):
+    jobs = Jobs()
+    BatchRunner(jobs, Transactions(), "app", retries=0).rehearse(Plans(), over=lambda: jobs.rehearsals == 3)
+    assert jobs.rehearsals == 3
+    monkeypatch.setattr(batch, "_REPEATING_SECONDS", 0.0)
+    jobs = Jobs()
+    BatchRunner(jobs, Transactions(), "app", retries=0).rehearse(Plans(), over=lambda: False)
+    assert jobs.rehearsals == 1
 
 
 def test_nobody_rehearses_for_what_is_over():
