@@ -190,6 +190,14 @@ class AsyncConsumer(Face):
         self._session.enforce_rebalance(reason)
 
     @_guarded
+    async def expect_rebalance(self) -> None:
+        """Send heartbeats quickly for three seconds: a rebalance is about to begin, of which only an answer tells.
+
+        For who knows that another member is gone before the group does. Nothing is asked for.
+        """
+        self._session.expect_rebalance()
+
+    @_guarded
     async def group_metadata(self) -> GroupMetadata:
         """Return the member's place in its group."""
         return self._session.group_metadata()

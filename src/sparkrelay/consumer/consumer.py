@@ -173,6 +173,14 @@ class Consumer(Face):
         self._session.enforce_rebalance(reason)
 
     @_guarded
+    def expect_rebalance(self) -> None:
+        """Send heartbeats quickly for three seconds: a rebalance is about to begin, of which only an answer tells.
+
+        For who knows that another member is gone before the group does. Nothing is asked for.
+        """
+        self._session.expect_rebalance()
+
+    @_guarded
     def group_metadata(self) -> GroupMetadata:
         """Return the member's place in its group, as a transactional commit must name it."""
         return self._session.group_metadata()

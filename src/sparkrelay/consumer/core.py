@@ -19,6 +19,7 @@ from sparkrelay.consumer.events import (
     Assigned,
     Commit,
     ErrorRaised,
+    ExpectRebalance,
     FetchCommitted,
     Leave,
     ListOffsets,
@@ -91,6 +92,7 @@ class ConsumerCore:
         self.now = 0.0
         self._metrics = metrics if metrics is not None else ConsumerMetrics()
         self._story: RebalanceStory | None = None
+        self._heartbeats: HeartbeatManager | None = None
         self._config = config
         self._metadata = metadata
         self._mailbox = mailbox
@@ -189,6 +191,9 @@ class ConsumerCore:
             case Rejoin(reason):
                 if self.membership is not None:
                     self.membership.rejoin(reason)
+            case ExpectRebalance():
+                if self._heartbeats is not None:
+                    self._heartbeats.hasten(now)
             case Leave(call, reason):
                 self._follow_assignment()
                 if self.membership is None:
@@ -252,7 +257,7 @@ class ConsumerCore:
             else self._make_classic_membership(settings, coordinator)
         )
         self._story = RebalanceStory(lambda: membership.metadata, lambda: self._subscription.assigned, self._metrics)
-        heartbeats = HeartbeatManager(
+        self._heartbeats = heartbeats = HeartbeatManager(
             membership,
             coordinator,
             session_timeout=math.inf if broker_assigns else settings.session_timeout,

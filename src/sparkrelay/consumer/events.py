@@ -41,6 +41,7 @@ __all__ = [
     "Call",
     "Commit",
     "ErrorRaised",
+    "ExpectRebalance",
     "FetchCommitted",
     "Hold",
     "JoinNeeded",
@@ -199,6 +200,11 @@ class Rejoin:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectRebalance:
+    """Hear of the next rebalance soon."""
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """Leave the group. Answered when the broker knows, or cannot be told."""
 
@@ -289,6 +295,7 @@ ApplicationEvent: TypeAlias = (
     | Subscribe
     | PartitionsChanged
     | Rejoin
+    | ExpectRebalance
     | Leave
     | Commit
     | FetchCommitted

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["HeartbeatManager"]
 
 #: Of a partition that moves nobody takes records until its next owner has heard of the second rebalance; so heartbeats
-#: are quick for so long after the first.
+#: are quick for so long after the first, and after the application said that it expects one.
 _AWAITING_SECONDS: Final = 3.0
 _AWAITING_INTERVAL: Final = 0.1
 
@@ -54,6 +54,11 @@ class HeartbeatManager:
         self._sent_to = -1
         self._life: int | None = None
         self._awaiting_since: float | None = None
+
+    def hasten(self, now: float) -> None:
+        """Be quick for a while: a rebalance is expected, of which an answer tells."""
+        self._awaiting_since = now
+        self._due = min(self._due, now + _AWAITING_INTERVAL)
 
     def poll(self, now: float) -> PollResult:
         """Return a heartbeat if one is due."""

@@ -23,6 +23,7 @@ from sparkrelay.consumer.events import (
     AssignNeeded,
     Call,
     ErrorRaised,
+    ExpectRebalance,
     JoinNeeded,
     Leave,
     Mailbox,
@@ -196,6 +197,11 @@ class Session:
         wanted = reason_of("enforce_rebalance()", reason)
         self.require_group("enforce_rebalance()")
         self.network.submit(Rejoin(wanted))
+
+    def expect_rebalance(self) -> None:
+        """Hear of the next rebalance soon."""
+        self.require_group("expect_rebalance()")
+        self.network.submit(ExpectRebalance())
 
     def group_metadata(self) -> GroupMetadata:
         """Return the member's place in its group."""

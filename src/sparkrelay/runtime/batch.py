@@ -103,15 +103,17 @@ class BatchRunner:
         def due() -> bool:
             return over() or time.monotonic() >= deadline
 
-        def all_waves() -> None:
-            for wave in plans.all_waves():
+        def ran() -> bool:
+            waves = plans.all_waves()
+            for wave in waves:
                 if not due():
                     self._jobs.rehearse(wave.frame, order, due)
+            return bool(waves)
 
-        all_waves()
+        some = ran()
         enough_at = time.monotonic() + _REPEATING_SECONDS
-        while time.monotonic() < enough_at and not due():
-            all_waves()
+        while some and time.monotonic() < enough_at and not due():
+            ran()
 
     def run(
         self, plans: Plans, work: Mapping[TaskId, tuple[Task, Ranges]], partitions: Mapping[str, int]

@@ -172,9 +172,9 @@ class Membership:
         if all_up:
             self._story.in_service(time.monotonic())
 
-    def join_again(self, reason: str) -> None:
-        """Ask for a rebalance that the group needs anyway, so as not to wait for a heartbeat to bring it."""
-        self._consumer.enforce_rebalance(reason)
+    def expect_rebalance(self) -> None:
+        """Have the news of the next rebalance, which is about to begin, sooner than heartbeats would bring it."""
+        self._consumer.expect_rebalance()
 
     def _ask(self, reason: str) -> None:
         self._assignor.asked = reason

@@ -144,10 +144,10 @@ class ProcessThreads:
         for thread in self.threads:
             thread.resume()
 
-    def join_again(self, reason: str) -> None:
-        """Have the members ask for a rebalance; returns at once."""
+    def expect_rebalance(self) -> None:
+        """Tell the members that a rebalance is about to begin; returns at once."""
         for thread in self.threads:
-            thread.join_again(reason)
+            thread.expect_rebalance()
 
     def replace(self, thread: StreamThread) -> None:
         """Put a new stream thread in the place of one that has left the group, and start it.

@@ -142,8 +142,6 @@ class ExecutorProcesses:
         self._stopping = threading.Event()
         self._running = False
         self._processes: list[ProcessThreads] = []
-        #: Those whose executor is gone, of which the others know.
-        self._mourned: set[ProcessThreads] = set()
         #: Executor id -> the place being made into a process, and the thread that does.
         self._making: dict[str, tuple[Place, threading.Thread]] = {}
         #: Executor id -> how often making its process failed, and when to try again.
@@ -208,21 +206,12 @@ class ExecutorProcesses:
         for process in self.all:
             if thread in process.threads and (process.place.lost or isinstance(error, ExecutorLost)):
                 process.lose()
-                self._tell_others(process)
+                # Its members leave, which a heartbeat would tell the others up to heartbeat.interval.ms later.
+                for other in self.all:
+                    if other is not process:
+                        other.expect_rebalance()
                 return True
         return False
-
-    def _tell_others(self, lost: ProcessThreads) -> None:
-        """Have the other members ask for the rebalance that the lost ones' leaving brings.
-
-        A heartbeat would tell them of it, but up to ``heartbeat.interval.ms`` later; meanwhile nobody runs its tasks.
-        """
-        with self._lock:
-            others = [] if lost in self._mourned else [process for process in self._processes if process is not lost]
-            # Each thread of it that dies comes here; to ask again while they join would have them join twice.
-            self._mourned.add(lost)
-        for process in others:
-            process.join_again(f"{lost.place.description} is gone")
 
     def tidy(self) -> bool:
         """Release what has ended; return True once nothing is left that runs or may be added."""
@@ -234,7 +223,6 @@ class ExecutorProcesses:
                     process.release()
                     with self._lock:
                         self._processes.remove(process)
-                        self._mourned.discard(process)
             with self._lock:
                 return self._watch_ended and not self._processes
 

@@ -72,8 +72,8 @@ class StreamThread:
         self._on_replace = on_replace
         self._stopping = threading.Event()
         self._serving = True
-        #: Why the member is to ask for a rebalance; empty if it need not.
-        self._join_again = ""
+        #: Somebody left the group whose heartbeats will be missed by nobody here.
+        self._rebalance_expected = threading.Event()
         #: Heartbeats that must have been answered before tasks are opened again, since one of ours was fenced.
         self._awaited_heartbeats: int | None = None
         self._purged_at = time.monotonic()
@@ -101,9 +101,9 @@ class StreamThread:
         """Go on after :meth:`pause`."""
         self._in_service.resume()
 
-    def join_again(self, reason: str) -> None:
-        """Have the member ask for a rebalance, if it is in its group by now; returns at once."""
-        self._join_again = reason
+    def expect_rebalance(self) -> None:
+        """Tell the member that a rebalance is about to begin; returns at once."""
+        self._rebalance_expected.set()
         self._membership.wakeup()
 
     def discard(self) -> None:
@@ -211,9 +211,9 @@ class StreamThread:
             try:
                 # Looked at first: what a heartbeat brought is acted on in the poll.
                 member = self._is_member()
-                if reason := self._join_again:
-                    self._join_again = ""
-                    self._membership.join_again(reason)
+                if self._rebalance_expected.is_set():
+                    self._rebalance_expected.clear()
+                    self._membership.expect_rebalance()
                 self._membership.poll(_IDLE_SECONDS if self.tasks.all_up else _BUSY_SECONDS)
                 self._batches.check()
                 fenced = self._reopen()
@@ -224,7 +224,7 @@ class StreamThread:
                 self._purge()
                 self.tasks.clean_up()
             except WakeupException:
-                return  # stop() calls, and need not wait for the broker; or join_again()
+                return  # stop() calls: the broker may not answer for a while, and need not
             except KafkaException as error:
                 if not error.retriable:
                     raise

@@ -287,6 +287,29 @@ def test_a_member_that_does_not_poll_leaves_and_comes_back(make_consumer, make_t
     assert events == [("assigned", 1), ("lost", 1), ("assigned", 1)]
 
 
+def test_who_expects_a_rebalance_need_not_wait_for_the_next_heartbeat(make_consumer, make_topic, wait_until, group):
+    """Its heartbeats are minutes apart: without being quick it would not hear within the test's time."""
+    topic = make_topic("expect", partitions=2)
+    staying = make_consumer(
+        group_id=group,
+        heartbeat_interval_ms=590_000,
+        session_timeout_ms=600_000,
+        partition_assignment_strategy="range",  # cooperative members are quick after each rebalance
+    )
+    staying.subscribe([topic])
+    wait_until(lambda: staying.poll(0.1) is not None and len(staying.assignment()) == 2, "nothing assigned")
+    coming = make_consumer(group_id=group, partition_assignment_strategy="range")
+    coming.subscribe([topic])
+
+    def shared():
+        staying.expect_rebalance()
+        for consumer in (staying, coming):
+            consumer.poll(0.05)
+        return [len(consumer.assignment()) for consumer in (staying, coming)] == [1, 1]
+
+    wait_until(shared, "nobody told the member that stays")
+
+
 def test_what_joining_again_does_not_change_is_raised_each_time(make_consumer, make_topic, group):
     consumer = make_consumer(group_id=group, session_timeout_ms=100, heartbeat_interval_ms=30)
     consumer.subscribe([make_topic("consume")])

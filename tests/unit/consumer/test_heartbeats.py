@@ -61,6 +61,18 @@ def test_heartbeats_are_quick_once_a_rebalance_is_over_that_another_may_follow(b
     assert beating.driver.pass_time(0.11) == ["Heartbeat"]
 
 
+def test_heartbeats_are_quick_when_a_rebalance_is_expected(beating):
+    beating.driver.pass_time(3)
+    beating.driver.answer("Heartbeat", HeartbeatResponse(error_code=0))
+    assert beating.driver.pass_time(1) == []
+    beating.hasten(beating.driver.now)
+    for _ in range(30):
+        assert beating.driver.pass_time(0.101) == ["Heartbeat"]
+        beating.driver.answer("Heartbeat", HeartbeatResponse(error_code=0))
+    assert beating.driver.pass_time(2.9) == []
+    assert beating.driver.pass_time(0.11) == ["Heartbeat"]
+
+
 def test_heartbeats_that_are_quicker_anyway_stay_so(beating):
     beating.place.awaits_another, beating.place.life, beating.place.heartbeat_interval = True, 6, 0.05
     beating.driver.poll()

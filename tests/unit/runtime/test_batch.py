@@ -112,6 +112,14 @@ def test_a_rehearsal_is_repeated_since_workers_take_turns(monkeypatch):
     assert jobs.rehearsals == 1
 
 
+def test_a_rehearsal_of_nothing_is_not_repeated():
+    plans = Plans()
+    asked = []
+    plans.all_waves = lambda: asked.append(1) or []
+    BatchRunner(Jobs(), Transactions(), "app", retries=0).rehearse(plans, over=lambda: False)
+    assert len(asked) == 1
+
+
 def test_nobody_rehearses_for_what_is_over():
     jobs = Jobs()
     BatchRunner(jobs, Transactions(), "app", retries=0).rehearse(Plans(), over=lambda: True)

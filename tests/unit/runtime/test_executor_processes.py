@@ -34,13 +34,13 @@ class Executors:
 
 
 class Process:
-    """Doubles ProcessThreads: two threads, which end when they are told to, or when their executor is gone."""
+    """Doubles ProcessThreads: one thread, which ends when it is told to, or when its executor is gone."""
 
     made = ()
 
     def __init__(self, workshop, place, slot, whereabouts):
-        self.place, self.slot, self.threads = place, slot, [object(), object()]
-        self.asked = []
+        self.place, self.slot, self.threads = place, slot, [object()]
+        self.expecting = False
         assert whereabouts == slot.whereabouts
         self.started = self.stopped = self.released = self.discarded = False
         type(self).made = (*self.made, self)
@@ -58,8 +58,8 @@ class Process:
     def lose(self):
         self.place.lose()
 
-    def join_again(self, reason):
-        self.asked.append(reason)
+    def expect_rebalance(self):
+        self.expecting = True
 
     def release(self):
         self.released = True
@@ -202,14 +202,13 @@ def test_a_thread_that_died_with_its_executor_is_no_failure(watch):
     assert not second.place.lost
 
 
-def test_the_others_join_again_at_once_when_an_executor_is_gone_and_not_once_for_each_of_its_threads(watch):
+def test_the_others_expect_a_rebalance_when_an_executor_is_gone(watch):
     watched = watch(Executors("0", "1", "2"))
     watched.build()
     first, *others = watched.all
-    for thread in first.threads:
-        assert watched.lost(thread, ExecutorLost("gone"))
-    assert first.asked == []
-    assert [process.asked for process in others] == [["executor 0 on node is gone"]] * 2
+    assert watched.lost(first.threads[0], ExecutorLost("gone"))
+    assert not first.expecting
+    assert all(process.expecting for process in others)
 
 
 def test_a_start_says_what_made_it_fail_and_may_be_tried_again(watch, slots):

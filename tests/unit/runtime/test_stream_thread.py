@@ -28,17 +28,14 @@ class Membership:
         self.heartbeats = 7
         self.at_poll = self.at_close = lambda: None
         self.interrupted, self.joined = threading.Event(), threading.Event()
-        self.asked = []
+        self.expected = 0
         self.woken = False
 
     def poll(self, timeout):
         self.at_poll()
-        if self.woken:
-            self.woken = False
-            raise WakeupException("wakeup() was called")
 
-    def join_again(self, reason):
-        self.asked.append(reason)
+    def expect_rebalance(self):
+        self.expected += 1
 
     def consider_follow_up(self, tasks):
         pass
@@ -258,10 +255,9 @@ def test_who_lost_its_executor_leaves_before_its_batch_has_ended(bench, wait_unt
     assert bench.tasks.ended == ["dropped", "left", "closed", "left"]
 
 
-def test_who_is_told_to_join_again_asks_once_and_goes_on(bench):
-    bench.thread.join_again("executor 0 is gone")
+def test_who_is_told_of_a_coming_rebalance_looks_for_it_once(bench):
+    bench.thread.expect_rebalance()
+    assert bench.membership.woken
     bench.turn()
-    assert bench.membership.asked == ["executor 0 is gone"]
-    bench.fall_out(StoreOutOfStepException("a batch came late"))
-    assert bench.turn() == [TASK]
-    assert bench.membership.asked == ["executor 0 is gone"]
+    bench.turn()
+    assert bench.membership.expected == 1
