@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from sparkrelay.cli.command_config import CommandConfig, read_properties
 from sparkrelay.errors import ConfigException, SparkRelayError
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def plan(
         Parameter(name=["--bootstrap-servers", "--bootstrap-server"], help="HOST:PORT of the application's Kafka."),
     ] = None,
     application_id: Annotated[str | None, Parameter(help="The application.id of the running application.")] = None,
+    command_config: CommandConfig = None,
     state: Annotated[Path | None, Parameter(help="Read the group from this JSON file instead.")] = None,
     add: Annotated[int, Parameter(help="How many instances join.")] = 0,
     remove: Annotated[
@@ -92,13 +94,17 @@ def plan(
         if standbys is not None and standbys < 0:
             raise ConfigException(f"--standbys {standbys}: give 0 or more")
         if state is not None:
-            if bootstrap_servers is not None or application_id is not None:
-                raise ConfigException("--state FILE stands for a group of its own; leave out --bootstrap-servers")
+            if any(option is not None for option in (bootstrap_servers, application_id, command_config)):
+                raise ConfigException(
+                    "--state FILE stands for a group of its own; leave out --bootstrap-servers, --application-id and "
+                    "--command-config"
+                )
             group = _from_file(state, given)
         elif bootstrap_servers is None or application_id is None:
             raise ConfigException("name a group: --bootstrap-servers HOST:PORT --application-id NAME, or --state FILE")
         else:
-            group = _from_broker(bootstrap_servers, application_id, given)
+            settings = {**read_properties(command_config), "bootstrap.servers": bootstrap_servers}
+            group = _from_broker(settings, application_id, given)
         _answer(
             group,
             add=add,
@@ -164,10 +170,10 @@ def _check_values(file: Path, state: ApplicationState) -> None:
                 raise ConfigException(f"--state {file}: client tag {key!r} of {process} is {value!r}; give text")
 
 
-def _from_broker(bootstrap_servers: str, application_id: str, configs: Mapping[str, int]) -> _Group:
+def _from_broker(settings: Mapping[str, str], application_id: str, configs: Mapping[str, int]) -> _Group:
     from sparkrelay.observe.group import read_group  # noqa: PLC0415
 
-    found = read_group(bootstrap_servers, application_id, configs)
+    found = read_group(settings, application_id, configs)
     return _Group(f"application {application_id}", found.state, found.ends, found.notes, found.assignor)
 
 

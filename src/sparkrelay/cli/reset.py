@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from sparkrelay.errors import ConfigException
+from sparkrelay.cli.command_config import CommandConfig, read_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,9 +37,7 @@ def reset(
     internal_topics: Annotated[
         str | None, Parameter(help="The application's own topics, A,B,...; left out, those that are called so.")
     ] = None,
-    command_config: Annotated[
-        Path | None, Parameter(help="A file of client settings, key=value a line: security.protocol, ...")
-    ] = None,
+    command_config: CommandConfig = None,
     execute: Annotated[bool, Parameter(negative="", help="Do it. Without this, it is only told.")] = False,
 ) -> int:
     """Start a stopped application over: offsets of its group, its internal topics, its state on this host.
@@ -93,30 +91,6 @@ def lines(order: ResetOrder, plan: ResetPlan) -> Iterator[str]:
         yield "  local state is not looked at: give --state-dir on each host of an instance"
     if plan.transactional_ids:
         yield f"  transactional ids fenced: {len(plan.transactional_ids)}"
-
-
-def read_properties(file: Path | None) -> dict[str, str]:
-    """Read a file of ``key=value`` lines, as Kafka's tools take them; ``#`` begins a comment line.
-
-    Raises:
-        ConfigException: it cannot be read, or a line is no setting.
-    """
-    if file is None:
-        return {}
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigException(f"--command-config {file} cannot be read: {error}") from error
-    settings = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if not stripped or stripped.startswith(("#", "!")):
-            continue
-        key, separator, value = stripped.partition("=")
-        if not separator or not key.strip():
-            raise ConfigException(f"--command-config {file}, line {number}: write key=value")
-        settings[key.strip()] = value.strip()
-    return settings
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -61,19 +61,20 @@ class _Member:
     assigned: AssignmentInfo
 
 
-def read_group(bootstrap_servers: str, application_id: str, configs: Mapping[str, Any]) -> GroupSnapshot:
+def read_group(settings: Mapping[str, Any], application_id: str, configs: Mapping[str, Any]) -> GroupSnapshot:
     """Read the group of an application.
 
     Args:
-        bootstrap_servers: ``host:port`` of its Kafka.
+        settings: How to reach its Kafka, with dotted keys: ``bootstrap.servers``, ``security.protocol``, ...
         application_id: Its name, which is the group's.
         configs: Fields of ``AssignmentConfigs`` that are known; a group does not tell its settings.
 
     Raises:
+        ConfigException: a setting is unknown or out of range.
         KafkaException: the broker cannot be reached, or refuses.
         StreamsException: there is no such group, nobody is in it, it rebalances, or it is not SparkRelay's.
     """
-    with KafkaClient(ClientConfig(bootstrap_servers=bootstrap_servers)) as client:
+    with KafkaClient(ClientConfig.from_dict(settings)) as client:
         client.bootstrap(_TIMEOUT_S)
         admin = Admin(client, timeout=_TIMEOUT_S)
         group = admin.describe_group(application_id)

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from sparkrelay.cli import app as command_line
-from sparkrelay.cli.reset import lines, read_properties
-from sparkrelay.errors import ConfigException
+from sparkrelay.cli.reset import lines
 from sparkrelay.runtime.reset import ResetOrder, ResetPlan
 from sparkrelay.types import TopicPartition
 
@@ -67,17 +66,6 @@ def test_nothing_to_start_over(change, nothing):
     assert ResetPlan(**PLAN | change).nothing is nothing
     # Offsets that would be set where there are none are no sign of an application.
     assert ResetPlan(**PLAN | change | {"offsets": {TopicPartition("in", 0): (None, 0)}}).nothing is nothing
-
-
-def test_a_file_of_client_settings(tmp_path):
-    file = tmp_path / "client.properties"
-    file.write_text("# comment\n\nsecurity.protocol = SASL_SSL\nsasl.password=a=b\n")
-    assert read_properties(file) == {"security.protocol": "SASL_SSL", "sasl.password": "a=b"}
-    file.write_text("security.protocol\n")
-    with pytest.raises(ConfigException, match="line 1: write key=value"):
-        read_properties(file)
-    with pytest.raises(ConfigException, match="cannot be read"):
-        read_properties(tmp_path / "none")
 
 
 def test_wrong_usage_and_errors(capsys, tmp_path):
