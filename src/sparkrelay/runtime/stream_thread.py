@@ -72,7 +72,7 @@ class StreamThread:
         self._on_replace = on_replace
         self._stopping = threading.Event()
         self._serving = True
-        #: Somebody left the group whose heartbeats will be missed by nobody here.
+        #: Set by others, who know that somebody is gone before the group does.
         self._rebalance_expected = threading.Event()
         #: Heartbeats that must have been answered before tasks are opened again, since one of ours was fenced.
         self._awaited_heartbeats: int | None = None
