@@ -219,8 +219,14 @@ class BatchRunner:
         answers = self._transactions.abort(identities, self._group_id)
         # Fenced is no failure of the instance: it slept, say, and others have its tasks. What comes next tells.
         mends = failed is None or isinstance(failed, ProducerFencedException) or _worth_another_try(failed)
-        fatal = None if mends else failed
         bystander = AnotherTaskFailed("another task of the batch failed")
+        if not mends and any(isinstance(answer, Exception) for answer in answers.values()):
+            # Nor is what befalls who slept: repartition records, say, are deleted once the new owner is done with them.
+            # If it is about those that are still ours, it comes again.
+            names = name_tasks(work)
+            log.warning("batch %d of %s failed; others may own some of them by now: %s", self._number, names, failed)
+            failed, mends = bystander, True
+        fatal = None if mends else failed
         for id_, (task, _) in work.items():
             assert task.identity is not None
             answer = answers[task.identity.transactional_id]

@@ -5,6 +5,7 @@ import pytest
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.errors import (
     DisconnectException,
+    OffsetOutOfRangeException,
     ProducerFencedException,
     SerializationException,
     StateStoreException,
@@ -159,6 +160,19 @@ def test_who_is_fenced_opens_its_tasks_again_and_lives(how):
     outcome, _ = run(Jobs(**{how: ProducerFencedException("somebody else writes")}))
     assert ONE in outcome.reopen
     assert isinstance(outcome.reopen[ONE], ProducerFencedException)
+
+
+@pytest.mark.parametrize("answer", [TimeoutException("no answer"), ProducerFencedException("another owner")])
+def test_what_befalls_who_is_no_owner_any_more_is_no_failure_of_the_instance(answer):
+    """The new owner's repartition records are deleted once it has committed: who slept finds them gone."""
+    work = tasks()
+    gone = OffsetOutOfRangeException("the log does not have it")
+    outcome, _ = run(Jobs(raised=gone), Transactions(answer), work)
+    assert (set(outcome.reopen), set(outcome.again)) == ({ONE}, {OTHER})
+    assert outcome.reopen[ONE] is answer
+    del work[ONE]
+    with pytest.raises(OffsetOutOfRangeException):
+        run(Jobs(raised=gone), work=work)
 
 
 @pytest.mark.parametrize("error", [TimeoutException("no answer"), ProducerFencedException("another owner")])
