@@ -34,8 +34,9 @@ def write(servers, topic, rows, **config):
     from confluent_kafka import Producer
 
     failed = []
+    # A long linger, which flush() passes over: the rows of a call are one batch per partition however slow the machine.
     producer = Producer(
-        {"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": 5}
+        {"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": 1000}
         | {name.replace("_", "."): value for name, value in config.items()}
     )
     transactional = "transactional_id" in config

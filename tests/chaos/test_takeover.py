@@ -17,6 +17,7 @@ def share(wait_until):
     def wait(first, second):
         def shared():
             mine, other = first.tasks(), second.tasks()
+            assert "ERROR" not in (mine["state"], other["state"]), first.tail() + second.tail()
             return (
                 len(mine["active"]) == len(other["active"]) == 2
                 and {*mine["active"], *other["active"]} == EVERYTHING
