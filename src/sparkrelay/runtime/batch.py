@@ -300,7 +300,7 @@ def _order(task: Task, ranges: Ranges, sequences: Mapping[TopicPartition, int]) 
         directory=task.directory,
         transaction=task.identity,
         ranges=ranges,
-        positions=dict(task.positions),
+        positions={partition: at for partition, at in task.positions.items() if partition.topic in task.state_topics},
         changelog_next=dict(task.changelog_next),
         sequences=dict(sequences),
         skipped=dict(task.skipped),

@@ -53,7 +53,7 @@ class TaskOrder:
         directory: the task's directory, or None if no leg of it has a store.
         transaction: what to produce under: the open transaction, lent to the workers for this batch.
         ranges: input partition -> offsets ``[from, to)``, of all legs.
-        positions: input partition -> offset before the batch, of all legs.
+        positions: input partition -> offset before the batch, of what stateful legs read.
         changelog_next: changelog partition -> offset where a replay would go on after the last committed batch.
         sequences: output partition -> first sequence number, where an earlier leg of the batch wrote to it.
         skipped: input partition -> offset that the state has seen, where records behind it are gone from the topic.
@@ -73,8 +73,8 @@ class TaskOrder:
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:
-        """Input positions once the batch is in."""
-        return {**self.positions, **{partition: end for partition, (_, end) in self.ranges.items()}}
+        """What the state has seen once the batch is in."""
+        return {p: self.ranges[p][1] if p in self.ranges else offset for p, offset in self.positions.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -378,7 +378,7 @@ class TaskStore:
     ) -> None:
         """Apply a slice of a changelog, in one transaction; null values delete, of equal keys the last one counts.
 
-        The batch and the positions follow the slice's last marker.
+        The batch and the positions follow the slice's last marker, as far as it is ahead.
 
         Raises:
             StoreOutOfStepException: a batch is unfinished here (undo it first), or the store is beyond this slice, or
@@ -398,11 +398,16 @@ class TaskStore:
                 )
             self._put(transaction, table, ordered, new)
             header = replace(header, changelog={**header.changelog, changelog: next_offset})
-            if marker is not None and marker.batch >= header.batch:
-                # With several stores, each changelog has markers of its own; the furthest one holds.
-                header = replace(header, batch=marker.batch, positions={**header.positions, **marker.positions})
             if marker is not None:
-                header = replace(header, contents={**header.contents, store: marker.contents})
+                # With several stores, each changelog has markers of its own. Their numbers do not tell which one is
+                # ahead: batches without a stateful leg leave none, and a new owner counts on from the last one it saw.
+                ahead = {p: max(offset, header.positions.get(p, 0)) for p, offset in marker.positions.items()}
+                header = replace(
+                    header,
+                    batch=max(header.batch, marker.batch),
+                    positions={**header.positions, **ahead},
+                    contents={**header.contents, store: marker.contents},
+                )
             return header, None
 
         self._change(change)

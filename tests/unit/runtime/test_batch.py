@@ -44,6 +44,7 @@ class Jobs:
     def run_batch(self, frame, order, *, description):
         if self.raised is not None:
             raise self.raised
+        self.order = order
         return [
             LegReport("leg", task.task, task.batch, error=self.reported if task.task == ONE else None)
             for slot in order.slots
@@ -125,6 +126,21 @@ def test_nobody_rehearses_for_what_is_over():
     jobs = Jobs()
     BatchRunner(jobs, Transactions(), "app", retries=0).rehearse(Plans(), over=lambda: True)
     assert jobs.rehearsed is None
+
+
+def test_a_batch_is_sent_with_the_positions_that_the_state_sees():
+    work, jobs = tasks(), Jobs()
+    task, ranges = work[ONE]
+    unseen = TopicPartition("returns", 0)
+    task.inputs += (unseen,)
+    task.positions[unseen] = 7
+    ranges[unseen] = 7, 8
+    task.state_topics = frozenset({"orders"})
+    run(jobs, work=work)
+    order = next(order for slot in jobs.order.slots for order in slot if order.task == ONE)
+    assert order.positions == {TopicPartition("orders", 0): 5}
+    assert order.positions_after == {TopicPartition("orders", 0): 9}
+    assert task.positions[unseen] == 8
 
 
 def test_a_batch_that_works_moves_positions_and_epochs():

@@ -184,6 +184,16 @@ def test_of_two_changelogs_the_furthest_marker_counts(store):
     assert store.header.positions == {INPUT: 70}
 
 
+def test_a_successor_that_numbers_its_batches_lower_is_followed(store):
+    # Batches without a stateful leg count here, but write no marker by which a successor could go on from them.
+    none = pa.array([], pa.binary())
+    store.restore("s", CHANGELOG, none, none, 3, Marker(7, {INPUT: 70}))
+    store.commit_known(20, {})
+    store.restore("s", CHANGELOG, none, none, 6, Marker(8, {INPUT: 80}))
+    assert store.header.positions == {INPUT: 80}
+    assert store.header.batch == 20
+
+
 # -- scanning ---------------------------------------------------------------------------------------------------------
 
 EDGES = st.sampled_from([b"", b"\x00", b"a", b"a" * 478, b"a" * 479, b"a" * 480, b"a" * 510, b"a" * 511, b"a" * 512])

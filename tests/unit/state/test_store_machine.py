@@ -38,6 +38,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.positions = {}
         #: The driver's view: what is committed, and what the unfinished batch did, leg by leg.
         self.committed = 0
+        #: The last batch that a successor learns of: batches without a stateful leg write no marker.
+        self.marked = 0
         self.at = {"t": 0, "u": 0}
         self.pending = {}
         self.changelog = dict.fromkeys(STORES, 0)
@@ -111,8 +113,16 @@ class StoreMachine(RuleBasedStateMachine):
         for partition, end in self.known.items():
             self.at[partition.topic] = end
         self.committed += 1
+        self.marked = self.committed
         self.saved = {name: dict(rows) for name, rows in self.now.items()}
         self.pending = {}
+
+    @precondition(lambda self: not self.pending)
+    @rule(batches=st.integers(1, 3))
+    def commit_without_a_stateful_leg(self, batches):
+        if self.batch == self.committed:
+            self.known, self.saved = {}, {name: dict(rows) for name, rows in self.now.items()}
+        self.committed += batches
 
     @precondition(lambda self: self.batch < self.committed)
     @rule()
@@ -140,15 +150,16 @@ class StoreMachine(RuleBasedStateMachine):
         name=st.sampled_from(STORES),
         rows=st.lists(st.tuples(st.sampled_from(KEYS), st.none() | st.binary(max_size=3)), max_size=6),
         marked=st.booleans(),
+        successor=st.booleans(),
     )
-    def restore(self, name, rows, marked):
+    def restore(self, name, rows, marked, successor):
         marker = None
         if marked:
-            self.committed += 1
-            self.batch = self.committed
+            self.marked = self.marked + 1 if successor else self.committed + 1
+            self.batch = self.committed = max(self.batch, self.marked)
             self.at = {topic: at + 7 for topic, at in self.at.items()}
             self.positions = {TopicPartition(topic, 0): at for topic, at in self.at.items()}
-            marker = Marker(self.batch, self.positions)
+            marker = Marker(self.marked, self.positions)
         self.changelog[name] += len(rows) + 2
         partition = TopicPartition(f"{name}-changelog", 0)
         self.store.restore(
