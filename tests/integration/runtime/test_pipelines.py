@@ -68,6 +68,20 @@ def test_rows_pass_with_keys_headers_timestamps_and_tombstones(instance, make_to
     assert all(m.partition() == by_key[m.key()] for m in consumed(sink, full=True) if m.key() in by_key)
 
 
+def test_a_tombstone_is_one_also_where_no_step_looks_at_values(instance, make_topic, produce, consumed, wait_for_table):
+    source, counts, copies = make_topic("in", 1), make_topic("counts", 1), make_topic("copies", 1)
+    produce(source, [("a", "1"), ("a", None), ("b", None), ("a", "2"), ("end", "x")])
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("k"))
+    stream.groupBy("k").count().to(counts, key=String("k"), value=Json())
+    stream.select("k").to(copies, value=Json())
+    streams = instance(builder)
+    streams.start()
+    wait_for_table(counts, {b"a": {"k": "a", "count": 2}, b"end": {"k": "end", "count": 1}}, streams)
+    passed = [(message.key(), message.value() is None) for message in consumed(copies, full=True)]
+    assert passed == [(b"a", False), (b"a", True), (b"b", True), (b"a", False), (b"end", False)]
+
+
 def test_aggregates_with_windows_beside_a_repartition(instance, make_topic, produce, wait_for_table, consumed):
     source, windows, shops = make_topic("orders", 3), make_topic("windows", 2), make_topic("shops", 3)
     rows = orders(300)

@@ -63,7 +63,9 @@ def _raw_columns(spec: FetchSpec) -> frozenset[str]:
     """Return which columns of the raw records anything here looks at."""
     wanted = set(spec.output.names)
     columns = {"offset", "timestamp"}
-    if spec.value is not None or spec.internal or "value" in wanted:
+    # A tombstone is told by its value, also where no step looks at values.
+    tombstones = spec.skip_tombstones or hidden.TOMBSTONE in wanted
+    if tombstones or spec.value is not None or spec.internal or "value" in wanted:
         columns.add("value")
     if _key_wanted(spec) or hidden.KEY in wanted or "key" in wanted:
         columns.add("key")
@@ -79,7 +81,7 @@ def _key_wanted(spec: FetchSpec) -> bool:
 
 
 def _rows(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch) -> pa.RecordBatch:
-    if spec.skip_tombstones and "value" in raw.schema.names and raw.column("value").null_count:
+    if spec.skip_tombstones and raw.column("value").null_count:
         raw = raw.filter(pc.is_valid(raw.column("value")))
     columns, bad = _decoded(spec, raw)
     if bad:
@@ -131,8 +133,7 @@ def _project(
         elif field.name == hidden.KEY:
             array = raw.column("key")
         elif field.name == hidden.TOMBSTONE:
-            known = "value" in raw.schema.names
-            array = pc.is_null(raw.column("value")) if known else _constant(False, field.type, rows)
+            array = pc.is_null(raw.column("value"))
         elif field.name == "kafka" and field.name not in columns:
             array = pa.StructArray.from_arrays(
                 [_kafka_column(child, partition, raw) for child in field.type], fields=list(field.type)
