@@ -221,14 +221,20 @@ class Admin:
         call = ListOffsetsCall(read_committed=read_committed)
         return per_leader(self._client, call, partitions, self._timeout if timeout is None else timeout)
 
-    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def delete_records(
+        self, before: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
         """Delete all records before an offset of each partition; return the first offsets that are left.
+
+        Args:
+            before: partition -> the first offset to keep.
+            timeout: seconds; None for what every call may take.
 
         Raises:
             OffsetOutOfRangeException: an offset lies beyond the end of its partition.
             BrokerResponseException: the topic's cleanup policy forbids it (POLICY_VIOLATION).
         """
-        return per_leader(self._client, DeleteRecordsCall(), before, self._timeout)
+        return per_leader(self._client, DeleteRecordsCall(), before, self._timeout if timeout is None else timeout)
 
     def committed_offsets(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return a group's committed offsets; partitions without one are left out.

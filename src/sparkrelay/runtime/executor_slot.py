@@ -56,6 +56,8 @@ class ExecutorSlot:
         self.number = claimed.number
         #: The executor's host, rack and tags.
         self.whereabouts = claimed.whereabouts
+        #: Every task that may have state there: found when the slot was claimed, or given a directory since.
+        self._used = set(claimed.tasks)
         self._removed: set[TaskId] = set()
         #: Once a clean-up had no known outcome, and while one is under way: the tasks whose copies are there for sure.
         self._sure: frozenset[TaskId] | None = None
@@ -82,6 +84,7 @@ class ExecutorSlot:
 
     def task_dir(self, task: TaskId) -> Path:
         """Return the directory of a task's state, on the executor's host."""
+        self._used.add(task)
         return self.path / str(task)
 
     def holds(self, task: TaskId) -> bool:
@@ -92,8 +95,8 @@ class ExecutorSlot:
         """Nothing can be seen from here; the workers find out."""
 
     def task_ids(self) -> list[TaskId]:
-        """Return the tasks that had local state when the slot was claimed, in order."""
-        return list(self._claimed.tasks)
+        """Return the tasks that have local state there, as far as known, in order."""
+        return sorted(task for task in self._used.copy() if self.holds(task))
 
     def remove_obsolete(self, kept: frozenset[TaskId], before: float, abandoned_before: float) -> list[Path]:
         """Remove copies of other tasks that were not changed since ``before``, epoch seconds; return what is gone.

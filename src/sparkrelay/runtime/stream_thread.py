@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from sparkrelay.errors import KafkaException, SparkRelayError, StreamsException, WakeupException
+from sparkrelay.errors import AuthorizationException, KafkaException, SparkRelayError, StreamsException, WakeupException
 from sparkrelay.runtime.place import ExecutorLost
 from sparkrelay.runtime.uncaught import StreamThreadExceptionResponse
 
@@ -265,15 +265,21 @@ class StreamThread:
 
     def _purge(self) -> None:
         """Delete repartition records that are committed: they never expire by time."""
-        now = time.monotonic()
-        if now - self._purged_at < _PURGE_SECONDS:
+        if time.monotonic() - self._purged_at < _PURGE_SECONDS:
             return
-        self._purged_at = now
-        self._membership.purge(
-            {
-                partition: offset
-                for task in self.tasks.running()
-                for partition, offset in task.positions.items()
-                if partition.topic in self.tasks.internal_topics and offset > 0
-            }
-        )
+        try:
+            self._membership.purge(
+                {
+                    partition: offset
+                    for task in self.tasks.running()
+                    for partition, offset in task.positions.items()
+                    if partition.topic in self.tasks.internal_topics and offset > 0
+                }
+            )
+        except AuthorizationException:
+            raise
+        except KafkaException as error:
+            # Nothing stands still for it: a partition may have no leader just now, or a new one that lags behind.
+            log.warning("%s: repartition records that nobody needs any more are still there: %s", self.name, error)
+        finally:
+            self._purged_at = time.monotonic()

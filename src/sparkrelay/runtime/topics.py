@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sparkrelay.client.admin import LATEST, Admin, TopicSpec
 from sparkrelay.client.features import TRANSACTION_VERSION
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["Topics"]
 
 log = logging.getLogger(__name__)
+
+#: The stream thread does nothing else meanwhile, and what was not deleted is deleted the next time.
+_PURGE_SECONDS: Final = 2.0
 
 
 class Topics:
@@ -112,10 +115,10 @@ class Topics:
         return {partition: offset for partition, offset in found.items() if offset is not None and offset >= 0}
 
     def purge(self, before: Mapping[TopicPartition, int]) -> None:
-        """Delete records before the given offsets."""
+        """Delete records before the given offsets; brokers that do not answer are not waited for."""
         if before:
             with self._lock:
-                self._admin.delete_records(dict(before))
+                self._admin.delete_records(dict(before), timeout=_PURGE_SECONDS)
 
     def _tell_changes(self, layout: Layout, missing: Collection[str]) -> None:
         """Tell, once in the life of an instance, what has changed since the pipeline last ran."""

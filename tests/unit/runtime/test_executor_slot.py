@@ -81,6 +81,14 @@ def test_what_was_cleaned_up_is_not_held_any_more(slot, monkeypatch):
     assert held(slot) == [KEPT, OTHER]
 
 
+def test_who_comes_later_learns_of_what_came_and_went_since_the_claim(slot, monkeypatch):
+    """A stream thread that replaces another one looks at the copies of the same slot."""
+    later = TaskId(1, 0)
+    assert slot.task_dir(later).name == "1_0"
+    clean(slot, monkeypatch, ["/state/app/0/0_1"], kept={KEPT, OTHER, later})
+    assert slot.task_ids() == [KEPT, OTHER, later]
+
+
 def test_after_a_clean_up_that_was_broken_off_only_what_stays_for_sure_is_held(slot, monkeypatch):
     with pytest.raises(JobFailed):
         clean(slot, monkeypatch, JobFailed("cancelled"))

@@ -1,12 +1,21 @@
 """The stream thread without a broker and without Spark: what it does in which order, and how it ends."""
 
+import math
 import threading
 from types import SimpleNamespace
 
 import pytest
 
 from sparkrelay.config import StreamsConfig
-from sparkrelay.errors import ProducerFencedException, StoreOutOfStepException, StreamsException, WakeupException
+from sparkrelay.errors import (
+    AuthorizationException,
+    OffsetOutOfRangeException,
+    ProducerFencedException,
+    StoreOutOfStepException,
+    StreamsException,
+    TimeoutException,
+    WakeupException,
+)
 from sparkrelay.runtime.in_service import InService
 from sparkrelay.runtime.place import ExecutorLost
 from sparkrelay.runtime.progress import ProgressLog
@@ -60,6 +69,7 @@ class Tasks:
     """Notes which tasks are opened."""
 
     all_up = True
+    internal_topics = ()
 
     def __init__(self):
         self.closed, self.opened = [], []
@@ -90,6 +100,9 @@ class Tasks:
 
     def clean_up(self):
         pass
+
+    def running(self):
+        return []
 
 
 class Bench:
@@ -134,6 +147,32 @@ def bench():
 def test_what_fell_out_of_service_is_opened_again(bench):
     bench.fall_out(StoreOutOfStepException("a batch came late"))
     assert bench.turn() == [TASK]
+
+
+@pytest.mark.parametrize("failure", [OffsetOutOfRangeException("beyond the end"), TimeoutException("no leader")])
+def test_what_cannot_be_purged_is_purged_another_time(bench, monkeypatch, caplog, failure):
+    purges = []
+
+    def purge(before):
+        purges.append(before)
+        raise failure
+
+    monkeypatch.setattr(bench.membership, "purge", purge)
+    bench.thread._purged_at = -math.inf
+    bench.turn()
+    bench.turn()
+    assert len(purges) == 1
+    assert str(failure) in caplog.text
+
+
+def test_who_may_not_purge_is_told(bench, monkeypatch):
+    def purge(_):
+        raise AuthorizationException("DELETE on topic app-repartition")
+
+    monkeypatch.setattr(bench.membership, "purge", purge)
+    bench.thread._purged_at = -math.inf
+    with pytest.raises(AuthorizationException):
+        bench.turn()
 
 
 def test_who_was_expelled_does_not_run_until_the_group_has_answered_again(bench, monkeypatch):
