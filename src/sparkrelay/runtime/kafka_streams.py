@@ -198,8 +198,12 @@ class KafkaStreams:
     @property
     def status(self) -> str:
         """The state, and what hinders the work right now, if anything does."""
-        trouble = self._processes.trouble or self._progress.status
+        trouble = self._trouble
         return f"{self.state}: {trouble}" if trouble else self.state
+
+    @property
+    def _trouble(self) -> str:
+        return "; ".join(filter(None, (self._processes.trouble, self._progress.status)))
 
     @property
     def input_lags(self) -> dict[str, int]:
@@ -217,12 +221,11 @@ class KafkaStreams:
     def snapshot(self) -> InstanceSnapshot:
         """Return everything that is published of the instance, as a copy."""
         state, cause = self._life.state, self._life.cause
-        hindered = self._processes.trouble or self._progress.status
         return InstanceSnapshot(
             application_id=self._config.application_id,
             state=state,
             alive=state in ALIVE,
-            trouble=hindered if cause is None else f"{type(cause).__name__}: {cause}",
+            trouble=self._trouble if cause is None else f"{type(cause).__name__}: {cause}",
             threads=self.metadata_for_local_threads(),
             totals=self._progress.counters.totals(),
         )

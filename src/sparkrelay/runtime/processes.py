@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparkrelay.errors import KafkaException
 from sparkrelay.runtime.executor_slot import ExecutorSlot
@@ -40,11 +40,21 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 0.2
 _PAUSE_SECONDS: Final = 0.02
 _FIRST_EXECUTOR_SECONDS: Final = 30.0
-#: A process that could not be made is tried again after this long, and given up after so many tries.
+#: A process that could not be made is tried again after this long, twice as long each time; where there is no other
+#: one, what does not pass of itself is given up after so many tries.
 _RETRY_SECONDS: Final = 2.0
+_LONGEST_RETRY_SECONDS: Final = 60.0
 _MOST_TRIES: Final = 5
 #: Who stops waits this long for processes that are being made, then cancels their jobs.
 _FAREWELL_SECONDS: Final = 10.0
+
+
+class _Failure(NamedTuple):
+    """How often making an executor's process failed, when to try again (monotonic seconds), and the last reason."""
+
+    tries: int
+    due: float
+    reason: str
 
 
 class DriverProcess:
@@ -130,7 +140,7 @@ class ExecutorProcesses:
             workshop: what processes are made with.
             executors: tells which there are.
             on_change: called when a process was added, and when the watch ends.
-            on_failure: called with what no other executor would do better.
+            on_failure: called when no process is left and none can be made.
         """
         self._spark = spark
         self._workshop = workshop
@@ -144,8 +154,8 @@ class ExecutorProcesses:
         self._processes: list[ProcessThreads] = []
         #: Executor id -> the place being made into a process, and the thread that does.
         self._making: dict[str, tuple[Place, threading.Thread]] = {}
-        #: Executor id -> how often making its process failed, and when to try again.
-        self._failed: dict[str, tuple[int, float]] = {}
+        #: Executor id -> why it has no process.
+        self._failed: dict[str, _Failure] = {}
         self._first_failure: Exception | None = None
         self._watch = threading.Thread(target=self._run, name="sparkrelay-executors", daemon=True)
         self._watch_ended = False
@@ -162,8 +172,10 @@ class ExecutorProcesses:
     def trouble(self) -> str:
         """What hinders the processes as such."""
         with self._lock:
-            if self._processes or self._stopping.is_set():
+            if self._stopping.is_set():
                 return ""
+            if self._processes:
+                return "; ".join(failure.reason for failure in self._failed.values())
             return "an executor is being made ready" if self._making else "Spark has no executor; waiting for one"
 
     def build(self) -> None:
@@ -267,7 +279,8 @@ class ExecutorProcesses:
         ids = self._executors.ids()
         known = {place.executor.id for place in self._places() if place.executor is not None}
         with self._lock:
-            waiting = {id_ for id_, (_, due) in self._failed.items() if time.monotonic() < due}
+            self._failed = {id_: failure for id_, failure in self._failed.items() if id_ in ids}
+            waiting = {id_ for id_, failure in self._failed.items() if time.monotonic() < failure.due}
         self._lose_gone(ids)
         new = ids - known - waiting
         for executor in self._executors.describe(new) if new else ():
@@ -319,16 +332,19 @@ class ExecutorProcesses:
     def _making_failed(self, executor: Executor, error: Exception) -> None:
         passing = isinstance(error, JobFailed) or (isinstance(error, KafkaException) and error.retriable)
         with self._lock:
-            tries = self._failed.get(executor.id, (0, 0.0))[0] + 1
-            self._failed[executor.id] = tries, time.monotonic() + _RETRY_SECONDS
+            tries = self._failed[executor.id].tries + 1 if executor.id in self._failed else 1
+            pause = min(_RETRY_SECONDS * 2 ** (tries - 1), _LONGEST_RETRY_SECONDS)
+            self._failed[executor.id] = _Failure(tries, time.monotonic() + pause, f"{executor} is not used: {error}")
             again = passing and (isinstance(error, KafkaException) or tries < _MOST_TRIES)
+            # A host that cannot be used is no reason to end processes on others.
+            again = again or any(not process.place.lost for process in self._processes)
             starting = not self._running
             if starting and self._first_failure is None:
                 self._first_failure = error
         if starting or self._stopping.is_set():
             return
         if again:
-            log.warning("%s: making a process failed and is tried again: %s", executor, error)
+            log.warning("%s: making a process failed and is tried again in %.0f s: %s", executor, pause, error)
             return
         self._on_failure(error)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.client.admin import LATEST, Admin, TopicSpec
@@ -26,6 +27,9 @@ log = logging.getLogger(__name__)
 
 #: The stream thread does nothing else meanwhile, and what was not deleted is deleted the next time.
 _PURGE_SECONDS: Final = 2.0
+#: A broker that has just come back may not know its topics for a moment: so long one that was there is looked for.
+_RETURN_SECONDS: Final = 3.0
+_PAUSE_SECONDS: Final = 0.1
 
 
 class Topics:
@@ -38,6 +42,8 @@ class Topics:
         self._config = config
         self._lock = threading.Lock()
         self._changes_told = False
+        #: Topics of ours that the broker has told of.
+        self._seen: set[str] = set()
 
     def interrupt(self) -> None:
         """Break off the question under way, and later ones, with WakeupException. May be called from any thread."""
@@ -139,12 +145,24 @@ class Topics:
         wanted = {self._names(topic, leg.source.internal) for leg in legs for topic in leg.source.topics}
         wanted |= {self._names(leg.sink.topic, leg.sink.internal) for leg in legs if leg.sink is not None}
         wanted |= {self._names.changelog(leg.aggregation.store) for leg in legs if leg.aggregation is not None}
-        with self._lock:
-            described = self._admin.partitions([*sorted(wanted), self._names.reset_marker])
-        if described[self._names.reset_marker] is not None:
+        found = self._describe({*wanted, self._names.reset_marker})
+        if self._names.reset_marker in found:
             raise StreamsException(
                 f"application {self._names.application_id!r} is being started over, or sparkrelay reset was "
                 f"interrupted: topic {self._names.reset_marker!r} says so. Wait for it, or run it again to its end: "
                 f"sparkrelay reset --application-id {self._names.application_id} --execute ..."
             )
-        return {name: len(partitions) for name, partitions in described.items() if partitions is not None}
+        return found
+
+    def _describe(self, names: Collection[str]) -> dict[str, int]:
+        """Return the partition counts of the topics that there are."""
+        deadline = time.monotonic() + _RETURN_SECONDS
+        while True:
+            with self._lock:
+                described = self._admin.partitions(sorted(names))
+            found = {name: len(partitions) for name, partitions in described.items() if partitions is not None}
+            self._seen.update(found)
+            gone = self._seen.intersection(names) - found.keys()
+            if not gone or time.monotonic() >= deadline:
+                return found
+            time.sleep(_PAUSE_SECONDS)

@@ -234,14 +234,42 @@ def test_a_process_that_could_not_be_made_is_tried_again(watch, slots, wait_unti
     assert watch.failures == []
 
 
-def test_what_no_other_executor_would_do_better_ends_the_instance(watch, slots, wait_until):
+def test_an_executor_that_cannot_be_used_ends_no_process_on_another_one(watch, slots, wait_until):
     executors = Executors("0")
     watched = watch(executors)
     watched.build()
     watched.start()
-    slots.answers = [StateStoreException("state.dir cannot be written to")]
+    slots.answers = [StateStoreException("state.dir cannot be written to")] * 3
     executors.there.add("1")
+    wait_until(lambda: "state.dir cannot be written to" in watched.trouble, "nothing is said")
+    wait_until(lambda: ids(watched) == ["0", "1"], "no process for executor 1")
+    assert watched.trouble == ""
+    assert watch.failures == []
+
+
+def test_an_executor_that_cannot_be_used_ends_the_instance_if_there_is_no_other_one(watch, slots, wait_until):
+    executors = Executors("0")
+    watched = watch(executors)
+    watched.build()
+    watched.start()
+    slots.gate.clear()
+    slots.answers = [StateStoreException("state.dir cannot be written to")]
+    executors.there = {"1"}
+    wait_until(lambda: watched.all[0].place.lost and watched._making, "nothing is made")
+    slots.gate.set()
     wait_until(lambda: watch.failures, "nobody is told")
+
+
+def test_of_an_executor_that_is_gone_nothing_is_said(watch, slots, wait_until):
+    executors = Executors("0")
+    watched = watch(executors)
+    watched.build()
+    watched.start()
+    slots.answers = [StateStoreException("state.dir cannot be written to")] * 100
+    executors.there.add("1")
+    wait_until(lambda: watched.trouble, "nothing is said")
+    executors.there.remove("1")
+    wait_until(lambda: watched.trouble == "", "it is still said")
 
 
 def test_an_executor_that_dies_while_its_process_is_made_is_forgotten(watch, slots, wait_until):

@@ -150,14 +150,14 @@ def test_what_fell_out_of_service_is_opened_again(bench):
 
 
 @pytest.mark.parametrize("failure", [OffsetOutOfRangeException("beyond the end"), TimeoutException("no leader")])
-def test_what_cannot_be_purged_is_purged_another_time(bench, monkeypatch, caplog, failure):
+def test_what_cannot_be_purged_is_purged_another_time(bench, caplog, failure):
     purges = []
 
     def purge(before):
         purges.append(before)
         raise failure
 
-    monkeypatch.setattr(bench.membership, "purge", purge)
+    bench.membership.purge = purge
     bench.thread._purged_at = -math.inf
     bench.turn()
     bench.turn()
@@ -165,11 +165,11 @@ def test_what_cannot_be_purged_is_purged_another_time(bench, monkeypatch, caplog
     assert str(failure) in caplog.text
 
 
-def test_who_may_not_purge_is_told(bench, monkeypatch):
+def test_who_may_not_purge_is_told(bench):
     def purge(_):
         raise AuthorizationException("DELETE on topic app-repartition")
 
-    monkeypatch.setattr(bench.membership, "purge", purge)
+    bench.membership.purge = purge
     bench.thread._purged_at = -math.inf
     with pytest.raises(AuthorizationException):
         bench.turn()
