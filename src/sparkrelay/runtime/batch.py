@@ -304,4 +304,5 @@ def _order(task: Task, ranges: Ranges, sequences: Mapping[TopicPartition, int]) 
         changelog_next=dict(task.changelog_next),
         sequences=dict(sequences),
         skipped=dict(task.skipped),
+        tries=task.tries,
     )

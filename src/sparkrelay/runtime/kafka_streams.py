@@ -202,8 +202,8 @@ class KafkaStreams:
         return f"{self.state}: {trouble}" if trouble else self.state
 
     @property
-    def _trouble(self) -> str:
-        return "; ".join(filter(None, (self._processes.trouble, self._progress.status)))
+    def _trouble(self) -> str | None:
+        return "; ".join(filter(None, (self._processes.trouble, self._progress.status))) or None
 
     @property
     def input_lags(self) -> dict[str, int]:

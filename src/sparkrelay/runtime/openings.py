@@ -119,8 +119,8 @@ class Openings:
         for name, task in names.items():
             identity = identities[name]
             task.identity = identity
-            # Producer ids and epochs only grow, so the pair numbers the openings of a task.
-            task.opening = (identity.producer_id << 16) | identity.epoch
+            # A pair of producer id and epoch is given out once, so it numbers the openings of a task; 0 is nobody's.
+            task.opening = (identity.producer_id << 16 | identity.epoch) + 1
             task.unfinished = None
             task.state = TaskState.RESTORING
             if task.directory is None:

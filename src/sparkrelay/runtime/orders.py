@@ -48,6 +48,7 @@ class TaskOrder:
     Attributes:
         task: which task.
         batch: the batch's number within the task; it only grows.
+        tries: it is tried for the so many-th time. What an earlier try did is taken back: it may be a part.
         committed: the last batch number that the driver knows as committed.
         owner: number of this opening of the task; a store opened under another one refuses the batch.
         directory: the task's directory, or None if no leg of it has a store.
@@ -70,6 +71,7 @@ class TaskOrder:
     changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
     sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
     skipped: Mapping[TopicPartition, int] = field(default_factory=dict)
+    tries: int = 1
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:
@@ -99,7 +101,6 @@ class LegReport:
         rows_out: records written to the sink topic.
         keys_changed: keys of the store that changed.
         next_sequences: output partition -> next sequence number.
-        replayed: True if the rows came from the journal of an earlier try.
         seconds: step -> seconds spent.
         error: what went wrong, if anything did; then nothing else counts.
     """
@@ -111,7 +112,6 @@ class LegReport:
     rows_out: int = 0
     keys_changed: int = 0
     next_sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
-    replayed: bool = False
     seconds: Mapping[str, float] = field(default_factory=dict)
     error: Exception | None = None
 
@@ -176,7 +176,7 @@ class ReplayReport:
     """Where one task's stores stand now.
 
     Attributes:
-        positions: input positions that the state has seen, by the last marker; empty if there was none.
+        positions: input positions that the state has seen.
         batch: number of the last committed batch in the state; 0 if none.
         changelog_next: changelog partition -> offset where the replay goes on.
         records: changelog records applied in this slice.

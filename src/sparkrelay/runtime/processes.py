@@ -9,6 +9,7 @@ joins. With no executor left the instance waits for the next.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from pathlib import Path
@@ -50,11 +51,21 @@ _FAREWELL_SECONDS: Final = 10.0
 
 
 class _Failure(NamedTuple):
-    """How often making an executor's process failed, when to try again (monotonic seconds), and the last reason."""
+    """How often making an executor's process failed, when it last did (monotonic seconds), and why."""
 
     tries: int
-    due: float
+    at: float
     reason: str
+
+    @property
+    def pause(self) -> float:
+        """Seconds until it is tried again."""
+        doublings = min(self.tries - 1, 16)
+        return float(min(_RETRY_SECONDS * 2**doublings, _LONGEST_RETRY_SECONDS))
+
+    def waits(self, now: float, longest: float) -> bool:
+        """Tell whether it is too early to try again, where nobody waits longer than ``longest``."""
+        return now - self.at < min(self.pause, longest)
 
 
 class DriverProcess:
@@ -157,6 +168,8 @@ class ExecutorProcesses:
         #: Executor id -> why it has no process.
         self._failed: dict[str, _Failure] = {}
         self._first_failure: Exception | None = None
+        #: How often a job for the only process failed.
+        self._failed_alone = 0
         self._watch = threading.Thread(target=self._run, name="sparkrelay-executors", daemon=True)
         self._watch_ended = False
         for executor in executors.describe(executors.ids()):
@@ -174,8 +187,9 @@ class ExecutorProcesses:
         with self._lock:
             if self._stopping.is_set():
                 return ""
-            if self._processes:
-                return "; ".join(failure.reason for failure in self._failed.values())
+            failures = "; ".join(failure.reason for failure in self._failed.values())
+            if self._processes or failures:
+                return failures
             return "an executor is being made ready" if self._making else "Spark has no executor; waiting for one"
 
     def build(self) -> None:
@@ -280,7 +294,10 @@ class ExecutorProcesses:
         known = {place.executor.id for place in self._places() if place.executor is not None}
         with self._lock:
             self._failed = {id_: failure for id_, failure in self._failed.items() if id_ in ids}
-            waiting = {id_ for id_, failure in self._failed.items() if time.monotonic() < failure.due}
+            # Nobody waits out a pause while nothing runs.
+            longest = math.inf if self._processes or self._making else _RETRY_SECONDS
+            now = time.monotonic()
+            waiting = {id_ for id_, failure in self._failed.items() if failure.waits(now, longest)}
         self._lose_gone(ids)
         new = ids - known - waiting
         for executor in self._executors.describe(new) if new else ():
@@ -322,6 +339,7 @@ class ExecutorProcesses:
             welcome = process is not None and not self._stopping.is_set() and not place.lost
             if process is not None and welcome:
                 self._failed.pop(executor.id, None)
+                self._failed_alone = 0
                 self._processes.append(process)
                 if self._running:
                     process.start()
@@ -330,21 +348,22 @@ class ExecutorProcesses:
         self._on_change()
 
     def _making_failed(self, executor: Executor, error: Exception) -> None:
-        passing = isinstance(error, JobFailed) or (isinstance(error, KafkaException) and error.retriable)
         with self._lock:
+            # A host that cannot be used is no reason to end processes on others, and another one may be on its way.
+            others = any(not process.place.lost for process in self._processes) or self._making.keys() - {executor.id}
             tries = self._failed[executor.id].tries + 1 if executor.id in self._failed else 1
-            pause = min(_RETRY_SECONDS * 2 ** (tries - 1), _LONGEST_RETRY_SECONDS)
-            self._failed[executor.id] = _Failure(tries, time.monotonic() + pause, f"{executor} is not used: {error}")
-            again = passing and (isinstance(error, KafkaException) or tries < _MOST_TRIES)
-            # A host that cannot be used is no reason to end processes on others.
-            again = again or any(not process.place.lost for process in self._processes)
+            self._failed[executor.id] = _Failure(tries, time.monotonic(), f"{executor} is not used: {error}")
+            again = bool(others) or (isinstance(error, KafkaException) and error.retriable)
+            if not again and isinstance(error, JobFailed):
+                self._failed_alone += 1
+                again = self._failed_alone < _MOST_TRIES
             starting = not self._running
             if starting and self._first_failure is None:
                 self._first_failure = error
         if starting or self._stopping.is_set():
             return
         if again:
-            log.warning("%s: making a process failed and is tried again in %.0f s: %s", executor, pause, error)
+            log.warning("%s: making a process failed; it is tried again: %s", executor, error)
             return
         self._on_failure(error)
 

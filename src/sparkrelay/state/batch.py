@@ -28,6 +28,7 @@ class BatchStamp:
         changelog_next: changelog partition -> offset where a replay goes on after ``committed``.
         contents: what the pipeline means the store to hold, in words.
         skipped: input partition -> where the state stood when the records behind it were found gone from the topic.
+        tries: the batch is tried for the so many-th time; it only grows.
     """
 
     epoch: int
@@ -38,6 +39,7 @@ class BatchStamp:
     changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
     contents: str = ""
     skipped: Mapping[TopicPartition, int] = field(default_factory=dict)
+    tries: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,8 @@ class Applied:
         emitted: rows to send on.
         keys: changed keys.
         values: their values now; null where deleted.
-        replayed: True if the batch had been applied before and all this was read back.
     """
 
     emitted: pa.RecordBatch
     keys: pa.Array
     values: pa.Array
-    replayed: bool

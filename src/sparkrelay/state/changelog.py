@@ -38,7 +38,7 @@ class Marker:
 
     Attributes:
         batch: the batch's number.
-        positions: the task's input positions after it.
+        positions: what the task's state has seen of its inputs with it.
         contents: what the store holds, in words.
     """
 

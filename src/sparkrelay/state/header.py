@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JournalEntry", "TaskHeader"]
 
-_VERSION = 3
+_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +25,23 @@ class JournalEntry:
         number: order of application, also across legs.
         leg: the leg's id.
         batch: the batch's number.
+        tries: the batch was tried for the so many-th time.
         store: the store that changed.
+        contents: what the store holds with it, in words.
         ranges: input partition -> offsets ``[from, to)``.
         keys: how many keys changed.
-        emitted_parts: pieces in which the emitted rows are kept.
-        change_parts: pieces in which the changed keys and their old values are kept.
+        pieces: in how many the changed keys and their old values are kept.
     """
 
     number: int
     leg: str
     batch: int
+    tries: int
     store: str
+    contents: str
     ranges: Mapping[TopicPartition, tuple[int, int]]
     keys: int
-    emitted_parts: int = 0
-    change_parts: int = 0
+    pieces: int = 0
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:
@@ -58,7 +60,7 @@ class TaskHeader:
         changelog: changelog partition -> offset where a replay goes on to get from ``batch`` to later ones.
         boot_id: boot under which the store was last written.
         clean: True from a synced close to the next write.
-        journals: what is applied beyond ``batch``, in the order of application.
+        journals: what is applied beyond ``batch``, in the order of application: of one batch, all of one try.
         next_journal: number of the next journal.
         application: application.id that the state belongs to; empty until the first opening.
         contents: store -> what it holds, in words; a pipeline that wants something else is refused.
@@ -98,10 +100,11 @@ class TaskHeader:
             record.u32(entry.number)
             record.text(entry.leg)
             record.i64(entry.batch)
+            record.u32(entry.tries)
             record.text(entry.store)
+            record.text(entry.contents)
             record.u32(entry.keys)
-            record.u32(entry.emitted_parts)
-            record.u32(entry.change_parts)
+            record.u32(entry.pieces)
             record.offsets({partition: start for partition, (start, _) in entry.ranges.items()})
             record.offsets(entry.positions_after)
         return record.data()
@@ -124,8 +127,8 @@ class TaskHeader:
 
 
 def _entry(record: Unpacker) -> JournalEntry:
-    number, leg, batch, store = record.u32(), record.text(), record.i64(), record.text()
-    keys, emitted_parts, change_parts = record.u32(), record.u32(), record.u32()
+    number, leg, batch, tries = record.u32(), record.text(), record.i64(), record.u32()
+    store, contents, keys, pieces = record.text(), record.text(), record.u32(), record.u32()
     starts, ends = record.offsets(), record.offsets()
     ranges = {partition: (start, ends[partition]) for partition, start in starts.items()}
-    return JournalEntry(number, leg, batch, store, ranges, keys, emitted_parts, change_parts)
+    return JournalEntry(number, leg, batch, tries, store, contents, ranges, keys, pieces)

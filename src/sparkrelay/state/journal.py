@@ -1,8 +1,8 @@
-"""The journal of a leg: what it takes to emit a batch again, or to take it back.
+"""The journal of a leg: what it takes to take a batch back.
 
-Two payloads for each entry of the header: the emitted rows, and the changed keys with the values they had. Both are
-Arrow IPC streams, cut into pieces of 64 KiB: LMDB needs neighbouring free pages for each value, and large holes are
-hard to find in a file that has been written to for a while.
+Of each entry of the header it keeps the changed keys with the values they had, as an Arrow IPC stream, cut into pieces
+of 64 KiB: LMDB needs neighbouring free pages for each value, and large holes are hard to find in a file that has been
+written to for a while.
 """
 
 from __future__ import annotations
@@ -17,36 +17,32 @@ from sparkrelay.errors import StoreCorruptedException
 if TYPE_CHECKING:
     from sparkrelay.state.header import JournalEntry
 
-__all__ = ["CHANGES", "EMITTED", "drop", "read", "write"]
-
-EMITTED: Final = 0
-CHANGES: Final = 1
+__all__ = ["drop", "read", "write"]
 
 _PIECE_BYTES: Final = 64 << 10
-_KEY = struct.Struct(">IBI")
+_KEY = struct.Struct(">II")
 
 
-def write(transaction: Any, table: Any, number: int, payload: int, rows: pa.RecordBatch) -> int:
-    """Store rows as a payload of journal ``number``; return the count of its pieces."""
+def write(transaction: Any, table: Any, number: int, changes: pa.RecordBatch) -> int:
+    """Store the changes of journal ``number``; return the count of their pieces."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
+    with pa.ipc.new_stream(sink, changes.schema) as writer:
+        writer.write_batch(changes)
     data = memoryview(sink.getvalue())
     pieces = 0
     for start in range(0, len(data), _PIECE_BYTES):
-        transaction.put(_KEY.pack(number, payload, pieces), data[start : start + _PIECE_BYTES], db=table)
+        transaction.put(_KEY.pack(number, pieces), data[start : start + _PIECE_BYTES], db=table)
         pieces += 1
     return pieces
 
 
-def read(transaction: Any, table: Any, entry: JournalEntry, payload: int) -> pa.RecordBatch:
-    """Return a payload's rows.
+def read(transaction: Any, table: Any, entry: JournalEntry) -> pa.RecordBatch:
+    """Return the changes.
 
     Raises:
         StoreCorruptedException: a piece is missing, or it is no Arrow stream.
     """
-    count = entry.emitted_parts if payload == EMITTED else entry.change_parts
-    pieces = [transaction.get(_KEY.pack(entry.number, payload, piece), db=table) for piece in range(count)]
+    pieces = [transaction.get(_KEY.pack(entry.number, piece), db=table) for piece in range(entry.pieces)]
     try:
         with pa.ipc.open_stream(pa.py_buffer(b"".join(pieces))) as reader:
             return reader.read_next_batch()
@@ -58,7 +54,6 @@ def read(transaction: Any, table: Any, entry: JournalEntry, payload: int) -> pa.
 
 
 def drop(transaction: Any, table: Any, entry: JournalEntry) -> None:
-    """Remove both payloads."""
-    for payload, count in ((EMITTED, entry.emitted_parts), (CHANGES, entry.change_parts)):
-        for piece in range(count):
-            transaction.delete(_KEY.pack(entry.number, payload, piece), db=table)
+    """Remove the changes."""
+    for piece in range(entry.pieces):
+        transaction.delete(_KEY.pack(entry.number, piece), db=table)

@@ -2,8 +2,8 @@
 
 Several processes may have it open: whoever writes compares, in the same transaction, what it was sent with what
 stands there, so a zombie is refused by whatever it missed. Each batch leaves a journal until it is known as
-committed; with it the batch can be emitted again without being applied, or taken back. So state survives a SIGKILL
-anywhere, and is never wiped for it, as Kafka Streams wipes its own under exactly-once (KIP-892 plans against that).
+committed; with it the batch can be taken back. So state survives a SIGKILL anywhere, and is never wiped for it, as
+Kafka Streams wipes its own under exactly-once (KIP-892 plans against that).
 
 A header holds the *committed* position; what lies beyond it is exactly what the journals hold. Undoing therefore
 never computes a position, and two legs that read one topic do not see each other's progress.
@@ -191,10 +191,13 @@ class TaskStore:
         batch: BatchStamp,
         merge: Callable[[pa.Array], MergeResult],
     ) -> Applied:
-        """Merge a leg's share of a batch into a store, or read back what it did if it is already in.
+        """Merge a leg's share of a batch into a store.
 
-        All in one transaction: the stamp is checked, journals of committed batches are dropped, old values are read,
-        merged and replaced, and the leg's journal is written.
+        All in one transaction: the stamp is checked, journals of committed batches are dropped, what an earlier try of
+        the batch did is taken back, old values are read, merged and replaced, and the leg's journal is written.
+
+        An earlier try is never taken for the batch: to a worker, a Spark task that failed looks like the end of its
+        input, so what that try applied may be a part.
 
         Args:
             leg: the leg's id.
@@ -212,62 +215,53 @@ class TaskStore:
         keys = rows.as_binary(keys)
         ordered = SortedKeys.of(keys)
         table = self._table(store)
+        if batch.tries > 1:
+            self._open_tables_of_journals()
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, Applied]:
             self._check_epoch(header, batch)
             header = self._settle(transaction, header, batch.committed, batch.changelog_next)
+            self._check_journals(header, leg, batch)
+            if header.journals and header.journals[0].tries < batch.tries:
+                header = self._take_back(transaction, header)
             self._check_contents(header, store, batch)
-            entry = self._admit(header, leg, store, batch)
-            if entry is not None:
-                return header, self._read_back(transaction, table, entry)
+            self._check_positions(header, leg, batch)
             old = pa.array(rows.get(transaction, table, ordered.keys), pa.binary()).take(ordered.back)
             result = merge(old)
             new = rows.as_binary(result.new)
             if len(new) != len(keys):
                 raise StateStoreException(f"merging {len(keys)} keys of store {store!r} gave {len(new)} values")
             self._put(transaction, table, ordered.keys, new.take(ordered.order).to_pylist())
-            entry = self._write_journal(
-                transaction,
-                JournalEntry(header.next_journal, leg, batch.number, store, dict(batch.ranges), len(keys)),
-                changes=pa.record_batch([keys, old], ["key", "old"]),
-                emitted=result.emitted,
+            number, changes = header.next_journal, pa.record_batch([keys, old], ["key", "old"])
+            pieces = journal.write(transaction, self._journal, number, changes)
+            ranges = dict(batch.ranges)
+            entry = JournalEntry(
+                number, leg, batch.number, batch.tries, store, batch.contents, ranges, len(keys), pieces
             )
-            header = replace(
-                header,
-                journals=(*header.journals, entry),
-                next_journal=(entry.number + 1) & 0xFFFFFFFF,
-                contents={**header.contents, store: batch.contents},
-            )
-            return header, Applied(result.emitted, keys, new, replayed=False)
+            header = replace(header, journals=(*header.journals, entry), next_journal=(entry.number + 1) & 0xFFFFFFFF)
+            return header, Applied(result.emitted, keys, new)
 
         return self._change(change)
 
-    def undo(self, committed: int) -> list[tuple[str, int]]:
-        """Take back every batch after ``committed``; return the leg and number of each, last one first.
+    def undo(self, committed: int = 0, *, epoch: int | None = None) -> list[tuple[str, int]]:
+        """Take back every batch that is not known as committed; return the leg and number of each, last one first.
 
-        Journals up to ``committed`` are dropped: their batches stay.
+        Args:
+            committed: the last batch that is committed, as far as the caller knows.
+            epoch: the opening that this is for.
+
+        Raises:
+            StoreOutOfStepException: it comes late: the store was opened under another opening than ``epoch``.
         """
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, list[tuple[str, int]]]:
+            self._check_opening(header, epoch)
             header = self._settle(transaction, header, committed, {})
-            undone = []
-            # Backwards, so that a key which two legs changed ends with its oldest value.
-            for entry in reversed(header.journals):
-                changes = journal.read(transaction, self._journal, entry, journal.CHANGES)
-                table = self._table_of(entry.store)
-                self._put(transaction, table, changes.column(0).to_pylist(), changes.column(1).to_pylist())
-                self._drop_journal(transaction, entry)
-                undone.append((entry.leg, entry.batch))
-            return replace(header, journals=()), undone
+            undone = [(entry.leg, entry.batch) for entry in reversed(header.journals)]
+            return self._take_back(transaction, header), undone
 
-        # Tables are opened outside of transactions.
-        for entry in self.header.journals:
-            self._table(entry.store)
+        self._open_tables_of_journals()
         return self._change(change)
-
-    def undo_all(self) -> list[tuple[str, int]]:
-        """Take back every batch that is not known here as committed."""
-        return self.undo(self.header.batch)
 
     def commit_known(
         self, batch: int, changelog_next: Mapping[TopicPartition, int], *, epoch: int | None = None
@@ -327,13 +321,15 @@ class TaskStore:
 
         self._change(change)
 
-    def keep_only(self, changelogs: Mapping[str, TopicPartition]) -> list[TopicPartition]:
+    def keep_only(self, changelogs: Mapping[str, TopicPartition], *, epoch: int | None = None) -> list[TopicPartition]:
         """Empty the stores that the task has no more; return their changelogs. Nothing may be unfinished.
 
         Args:
             changelogs: store -> changelog partition, of every store that the task has now.
+            epoch: the opening that this is for.
 
         Raises:
+            StoreOutOfStepException: it comes late: the store was opened under another opening than ``epoch``.
             StoreCorruptedException: it has none of those that are here: sub-topologies have changed their numbers, and
                 this is the state of another one.
         """
@@ -352,6 +348,7 @@ class TaskStore:
         tables = [self._table(store) for store in sorted(stores)]
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, list[TopicPartition]]:
+            self._check_opening(header, epoch)
             for table in tables:
                 transaction.drop(table, delete=False)
             return replace(
@@ -456,12 +453,13 @@ class TaskStore:
         self, transaction: Any, header: TaskHeader, committed: int, changelog_next: Mapping[TopicPartition, int]
     ) -> TaskHeader:
         """Drop the journals up to ``committed`` and move the committed position over them."""
-        positions = dict(header.positions)
+        positions, contents = dict(header.positions), dict(header.contents)
         left = []
         for entry in header.journals:
             if entry.batch <= committed:
                 positions.update(entry.positions_after)
-                self._drop_journal(transaction, entry)
+                contents[entry.store] = entry.contents
+                journal.drop(transaction, self._journal, entry)
             else:
                 left.append(entry)
         changelog = dict(header.changelog)
@@ -472,8 +470,24 @@ class TaskStore:
             batch=max(header.batch, committed),
             positions=positions,
             changelog=changelog,
+            contents=contents,
             journals=tuple(left),
         )
+
+    def _take_back(self, transaction: Any, header: TaskHeader) -> TaskHeader:
+        """Put the old values back of whatever is journalled."""
+        # Backwards, so that a key which two legs changed ends with its oldest value.
+        for entry in reversed(header.journals):
+            changes = journal.read(transaction, self._journal, entry)
+            table = self._environment.opened(_STORE_PREFIX + entry.store)
+            self._put(transaction, table, changes.column(0).to_pylist(), changes.column(1).to_pylist())
+            journal.drop(transaction, self._journal, entry)
+        return replace(header, journals=())
+
+    def _open_tables_of_journals(self) -> None:
+        """Do what cannot be done within a transaction, for what is to be taken back."""
+        for entry in self.header.journals:
+            self._table(entry.store)
 
     def _check_opening(self, header: TaskHeader, epoch: int | None) -> None:
         if epoch is not None and epoch != header.epoch:
@@ -494,7 +508,8 @@ class TaskStore:
             )
 
     def _check_contents(self, header: TaskHeader, store: str, batch: BatchStamp) -> None:
-        held = header.contents.get(store, batch.contents)
+        beside = {entry.store: entry.contents for entry in header.journals}
+        held = {**header.contents, **beside}.get(store, batch.contents)
         if held != batch.contents:
             raise IncompatibleTopologyException(
                 f"store {store!r} holds {held}, but the pipeline now wants {batch.contents}: one cannot be read as the "
@@ -502,8 +517,8 @@ class TaskStore:
                 "start the application over: sparkrelay reset"
             )
 
-    def _admit(self, header: TaskHeader, leg: str, store: str, batch: BatchStamp) -> JournalEntry | None:
-        """Return the leg's journal if the batch is already in, None if it may be applied."""
+    def _check_journals(self, header: TaskHeader, leg: str, batch: BatchStamp) -> None:
+        """Refuse a batch beside another one, a try that comes after a later one, and a leg that comes twice."""
         if batch.number <= batch.committed:
             raise self._out_of_step(f"batch {batch.number} was sent although {batch.committed} is committed")
         for entry in header.journals:
@@ -512,13 +527,13 @@ class TaskStore:
                     f"batch {batch.number} was sent after {batch.committed}, but the store holds batch {entry.batch} "
                     f"of leg {entry.leg!r} unfinished"
                 )
-            if entry.leg == leg:
-                if dict(entry.ranges) != dict(batch.ranges) or entry.store != store:
-                    raise self._out_of_step(
-                        f"batch {batch.number} of leg {leg!r} was sent with {_ranges(batch.ranges)}, but was "
-                        f"applied to store {entry.store!r} with {_ranges(entry.ranges)}"
-                    )
-                return entry
+            if entry.tries > batch.tries or (entry.tries == batch.tries and entry.leg == leg):
+                raise self._out_of_step(
+                    f"batch {batch.number} of leg {leg!r} was sent as try {batch.tries}, but try {entry.tries} of leg "
+                    f"{entry.leg!r} is in"
+                )
+
+    def _check_positions(self, header: TaskHeader, leg: str, batch: BatchStamp) -> None:
         starts = {partition: start for partition, (start, _) in batch.ranges.items()}
         for partition, before in [*batch.positions_before.items(), *starts.items()]:
             known = header.positions.get(partition, before)
@@ -527,7 +542,6 @@ class TaskStore:
                     f"batch {batch.number} of leg {leg!r} was sent for {partition} from offset {before}, the store is "
                     f"at {known}"
                 )
-        return None
 
     def _out_of_step(self, what: str) -> StoreOutOfStepException:
         return StoreOutOfStepException(f"task {self.path.name}: {what}; the task must be opened again")
@@ -540,29 +554,8 @@ class TaskStore:
                 "first"
             )
 
-    def _read_back(self, transaction: Any, table: Any, entry: JournalEntry) -> Applied:
-        emitted = journal.read(transaction, self._journal, entry, journal.EMITTED)
-        keys = journal.read(transaction, self._journal, entry, journal.CHANGES).column(0)
-        values = pa.array(rows.get(transaction, table, keys.to_pylist()), pa.binary())
-        return Applied(emitted, keys, values, replayed=True)
-
-    def _write_journal(
-        self, transaction: Any, entry: JournalEntry, *, changes: pa.RecordBatch, emitted: pa.RecordBatch
-    ) -> JournalEntry:
-        return replace(
-            entry,
-            emitted_parts=journal.write(transaction, self._journal, entry.number, journal.EMITTED, emitted),
-            change_parts=journal.write(transaction, self._journal, entry.number, journal.CHANGES, changes),
-        )
-
-    def _drop_journal(self, transaction: Any, entry: JournalEntry) -> None:
-        journal.drop(transaction, self._journal, entry)
-
     def _table(self, store: str) -> Any:
         return self._environment.database(_STORE_PREFIX + store)
-
-    def _table_of(self, store: str) -> Any:
-        return self._environment.opened(_STORE_PREFIX + store)
 
     # -- clean close ----------------------------------------------------------------------------------------------
 
@@ -590,9 +583,3 @@ class TaskStore:
 
 def _store_of(topic: str, application: str) -> str:
     return topic.removeprefix(f"{application}-").removesuffix("-changelog")
-
-
-def _ranges(ranges: Mapping[TopicPartition, tuple[int, int]]) -> str:
-    return (
-        ", ".join(f"{partition} [{start}, {end})" for partition, (start, end) in sorted(ranges.items())) or "no input"
-    )

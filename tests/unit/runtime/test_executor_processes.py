@@ -1,5 +1,6 @@
 """The watch over a cluster's executors: who comes gets a process, whose executor goes is closed."""
 
+import math
 import threading
 from types import SimpleNamespace
 
@@ -258,6 +259,30 @@ def test_an_executor_that_cannot_be_used_ends_the_instance_if_there_is_no_other_
     wait_until(lambda: watched.all[0].place.lost and watched._making, "nothing is made")
     slots.gate.set()
     wait_until(lambda: watch.failures, "nobody is told")
+
+
+def test_an_executor_that_cannot_be_used_ends_nothing_while_another_one_is_made(watch, slots, wait_until):
+    executors = Executors("0")
+    watched = watch(executors)
+    watched.build()
+    watched.start()
+    slots.gate.clear()
+    slots.answers = [StateStoreException("state.dir cannot be written to")]
+    executors.there = {"1", "2"}
+    wait_until(lambda: watched.all[0].place.lost and len(watched._making) == 2, "nothing is made")
+    slots.gate.set()
+    watched.tidy()
+    wait_until(lambda: ids(watched) == ["1", "2"], "they are not tried again")
+    assert watch.failures == []
+
+
+@pytest.mark.parametrize(("tries", "pause"), [(1, 2.0), (5, 32.0), (2000, 60.0)])
+def test_pauses_grow_to_their_bound(tries, pause):
+    failure = processes._Failure(tries, 100.0, "state.dir cannot be written to")
+    assert failure.pause == pause
+    assert failure.waits(100.0 + failure.pause - 1, math.inf)
+    assert not failure.waits(100.0 + failure.pause, math.inf)
+    assert not failure.waits(102.0, 2.0), "nobody waits so long while nothing runs"
 
 
 def test_of_an_executor_that_is_gone_nothing_is_said(watch, slots, wait_until):

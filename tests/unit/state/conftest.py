@@ -42,7 +42,7 @@ class Driver:
         }
         return BatchStamp(**{**fields, **changes})
 
-    def apply(self, rows, *, commit=True, **changes):
+    def apply(self, rows, *, commit=True, leg=None, **changes):
         """Set each key to its value (None deletes); emit the old values."""
         keys, values = list(rows), list(rows.values())
 
@@ -51,7 +51,7 @@ class Driver:
             return MergeResult(new=pa.array(values, pa.binary()), emitted=emitted)
 
         applied = self.store.apply_batch(
-            self.leg, self.name, pa.array(keys, pa.binary()), batch=self.stamp(**changes), merge=merge
+            leg or self.leg, self.name, pa.array(keys, pa.binary()), batch=self.stamp(**changes), merge=merge
         )
         if commit:
             self.committed += 1

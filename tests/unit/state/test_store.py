@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from sparkrelay import host
 from sparkrelay.errors import (
+    IncompatibleTopologyException,
     StateStoreException,
     StoreCorruptedException,
     StoreFullException,
@@ -134,8 +135,8 @@ def test_errors_say_both_sides(driver):
     driver.apply({b"a": b"1"}, commit=False)
     with pytest.raises(StoreOutOfStepException, match=r"batch 1 was sent under opening 9 .* opened under 1"):
         driver.apply({b"a": b"2"}, epoch=9)
-    with pytest.raises(StoreOutOfStepException, match=r"with input-0 \[0, 11\), but was applied .* input-0 \[0, 10\)"):
-        driver.apply({b"a": b"2"}, ranges={INPUT: (0, 11)})
+    with pytest.raises(StoreOutOfStepException, match=r"of leg 'leg' was sent as try 1, but try 1 of leg 'leg' is in"):
+        driver.apply({b"a": b"2"})
     with pytest.raises(StoreOutOfStepException, match=r"batch 2 was sent after 0, .* holds batch 1 of leg 'leg'"):
         driver.apply({b"a": b"2"}, number=2)
     with pytest.raises(StoreOutOfStepException, match=r"for input-0 from offset 11, the store is at 10"):
@@ -161,10 +162,15 @@ def test_what_comes_late_for_a_former_opening_changes_nothing(driver):
     driver.apply({b"a": b"1"}, commit=False)
     store = driver.store
     store.set_epoch(2)
-    store.undo_all()
-    before, one = store.header, pa.array([b"k"], pa.binary())
+    store.undo()
+    one = pa.array([b"k"], pa.binary())
+    store.restore("s", CHANGELOG, one, one, 9, None, epoch=2)
+    store.restore("r", TopicPartition("r-changelog", 0), one, one, 9, None, epoch=2)
+    before = store.header
     late = [
         lambda: store.commit_known(1, {CHANGELOG: 12}, epoch=1),
+        lambda: store.undo(epoch=1),
+        lambda: store.keep_only({"r": TopicPartition("r-changelog", 0)}, epoch=1),
         lambda: store.restore("s", CHANGELOG, one, one, 10, None, epoch=1),
         lambda: store.restore_reached(CHANGELOG, 10, epoch=1),
     ]
@@ -173,7 +179,7 @@ def test_what_comes_late_for_a_former_opening_changes_nothing(driver):
             change()
     assert store.header == before
     store.restore("s", CHANGELOG, one, one, 10, None, epoch=2)
-    assert store.header.changelog == {CHANGELOG: 10}
+    assert store.header.changelog[CHANGELOG] == 10
 
 
 def test_of_two_changelogs_the_furthest_marker_counts(store):
@@ -192,6 +198,18 @@ def test_a_successor_that_numbers_its_batches_lower_is_followed(store):
     store.restore("s", CHANGELOG, none, none, 6, Marker(8, {INPUT: 80}))
     assert store.header.positions == {INPUT: 80}
     assert store.header.batch == 20
+
+
+def test_what_a_store_holds_is_undone_with_its_first_batch(driver):
+    driver.apply({b"a": b"1"}, contents="sum(a)", commit=False)
+    with pytest.raises(IncompatibleTopologyException, match=r"holds sum\(a\), but the pipeline now wants sum\(b\)"):
+        driver.apply({b"a": b"1"}, leg="other", contents="sum(b)", commit=False)
+    driver.store.undo()
+    driver.apply({b"a": b"1"}, contents="sum(b)")
+    driver.store.commit_known(1, {})
+    assert driver.store.header.contents == {"s": "sum(b)"}
+    with pytest.raises(IncompatibleTopologyException, match=r"holds sum\(b\), but the pipeline now wants sum\(a\)"):
+        driver.apply({b"a": b"1"}, contents="sum(a)")
 
 
 # -- scanning ---------------------------------------------------------------------------------------------------------
@@ -374,7 +392,7 @@ def test_a_clean_store_survives_boots_until_it_is_written(path, make_driver, reb
     store.close(clean=False)
     reboot("third")
     store = TaskStore.open(path)
-    store.undo_all()
+    store.undo()
     assert (store.header.clean, store.header.boot_id) == (False, "boot-third")
     store.close(clean=False)
     reboot("fourth")
@@ -439,7 +457,8 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path):
 
 
 def test_the_header_keeps_everything():
-    entry = JournalEntry(3, "leg", 8, "s", {INPUT: (70, 80), TopicPartition("ü", 2): (-1, 0)}, 5, 1, 2)
+    ranges = {INPUT: (70, 80), TopicPartition("ü", 2): (-1, 0)}
+    entry = JournalEntry(3, "leg", 8, 2, "s", "counts", ranges, 5, 1)
     header = TaskHeader(
         1 << 60, 7, {INPUT: 70}, {CHANGELOG: 9}, "boot", True, (entry,), 4, "app", {"s": "count(*)"}, {"c": "Qx"}
     )
@@ -451,14 +470,14 @@ def test_the_header_has_the_documented_bytes():
     words = {"contents": {"s": "c"}, "topics": {"t": "i"}}
     header = TaskHeader(1, 2, positions, boot_id="b", clean=True, application="a", **words)
     assert header.encode().hex(" ") == (
-        "03 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 62 01 "
+        "04 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 62 01 "
         "01 00 00 00 01 00 74 03 00 00 00 04 00 00 00 00 00 00 00 00 00 00 00 "
         "01 00 61 01 00 00 00 01 00 73 01 00 63 01 00 00 00 01 00 74 01 00 69 00 00 00 00 00 00 00 00"
     )
 
 
 @settings(max_examples=50)
-@given(cut=st.integers(0, 60), version=st.sampled_from([1, 2, 3, 4]))
+@given(cut=st.integers(0, 60), version=st.sampled_from([1, 2, 3, 4, 5]))
 def test_a_damaged_header_is_named(cut, version):
     data = TaskHeader(1, 2, {INPUT: 4}, {CHANGELOG: 5}, "boot").encode()
     cut = min(cut, len(data) - 1)
@@ -471,7 +490,7 @@ def test_a_long_key_is_spelt_and_a_reserved_one_is_nothing_special(driver, read_
     rows = {b"x" * 600: b"1", b"x" * 600 + b"y": b"2", MARKER_KEY: b"3"}
     driver.apply(rows, commit=False)
     assert read_all(driver.store) == rows
-    driver.store.undo_all()
+    driver.store.undo()
     assert read_all(driver.store) == {}
 
 
@@ -502,7 +521,7 @@ def test_a_store_of_another_layout_is_named(path, make_driver, version):
     make_driver(store).apply({b"a": b"1"})
     data = bytes([version]) + store.header.encode()[1:]
     store._environment.write(lambda t: t.put(b"header", data, db=store._meta))
-    with pytest.raises(StoreCorruptedException, match=rf"in {path} has version {version}, this SparkRelay reads \[3\]"):
+    with pytest.raises(StoreCorruptedException, match=rf"in {path} has version {version}, this SparkRelay reads \[4\]"):
         store.claim("app")
     store.close(clean=False)
 
@@ -537,7 +556,7 @@ def test_what_cannot_be_used_is_set_aside(path, make_driver, read_all):
         target = TaskStore.set_aside(path)
         assert target == path.with_name(f"{path.name}.corrupt-{number}")
         with pytest.raises(StoreOutOfStepException, match="wiped by another process"):
-            store.undo_all()
+            store.undo()
         store.close(clean=False)
     assert [entry.name for entry in sorted(path.parent.iterdir())] == [f"{path.name}.corrupt-{n}" for n in (3, 4)]
     store = TaskStore.open(target)

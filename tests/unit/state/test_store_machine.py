@@ -42,6 +42,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.marked = 0
         self.at = {"t": 0, "u": 0}
         self.pending = {}
+        #: How often the batch was tried, and which of the tries the pending legs are of.
+        self.tries = self.pending_try = 1
         self.changelog = dict.fromkeys(STORES, 0)
 
     def teardown(self):
@@ -58,6 +60,7 @@ class StoreMachine(RuleBasedStateMachine):
             "committed": self.committed,
             "ranges": {topic: (start, start + 5)},
             "positions_before": {topic: start},
+            "tries": self.tries,
         }
         return BatchStamp(**{**fields, **changes})
 
@@ -68,12 +71,15 @@ class StoreMachine(RuleBasedStateMachine):
             self.positions.update(self.known)
             self.base = self.saved
 
-    @precondition(lambda self: len(self.pending) < len(LEGS))
+    @precondition(lambda self: len(self.pending) < len(LEGS) or self.pending_try < self.tries)
     @rule(data=st.data(), rows=ROWS)
     def apply(self, data, rows):
-        leg = data.draw(st.sampled_from([leg for leg in LEGS if leg not in self.pending]))
         if not self.pending:
             self.settle_model()
+        if self.pending_try < self.tries:
+            self.now = {store: dict(held) for store, held in self.base.items()}
+            self.pending, self.pending_try = {}, self.tries
+        leg = data.draw(st.sampled_from([leg for leg in LEGS if leg not in self.pending]))
         name = LEGS[leg][0]
         before = dict(self.now[name])
         seen = []
@@ -82,28 +88,22 @@ class StoreMachine(RuleBasedStateMachine):
             seen.extend(old.to_pylist())
             return MergeResult(pa.array(list(rows.values()), pa.binary()), pa.record_batch({"old": old}))
 
-        applied = self.store.apply_batch(
-            leg, name, pa.array(list(rows), pa.binary()), batch=self.stamp(leg), merge=merge
-        )
-        assert not applied.replayed
+        keys = pa.array(list(rows), pa.binary())
+        applied = self.store.apply_batch(leg, name, keys, batch=self.stamp(leg), merge=merge)
+        assert applied.emitted.column(0).to_pylist() == seen
+        assert applied.values.to_pylist() == list(rows.values())
         assert seen == [before.get(key) for key in rows]
         for key, value in rows.items():
             self.now[name].pop(key, None) if value is None else self.now[name].__setitem__(key, value)
-        self.pending[leg] = rows, seen
+        self.pending[leg] = self.tries
 
     @precondition(lambda self: self.pending)
-    @rule(data=st.data())
-    def try_again(self, data):
-        leg = data.draw(st.sampled_from(sorted(self.pending)))
-        rows, seen = self.pending[leg]
-        keys = pa.array([b"anything"], pa.binary())
-        applied = self.store.apply_batch(leg, LEGS[leg][0], keys, batch=self.stamp(leg), merge=pytest.fail)
-        assert applied.replayed
-        assert applied.emitted.column(0).to_pylist() == seen
-        assert applied.keys.to_pylist() == list(rows)
-        assert applied.values.to_pylist() == [self.now[LEGS[leg][0]].get(key) for key in rows]
+    @rule()
+    def try_again(self):
+        """What the last try applied stays until a leg of the new one comes."""
+        self.tries += 1
 
-    @precondition(lambda self: self.pending)
+    @precondition(lambda self: self.pending and self.pending_try == self.tries)
     @rule()
     def commit(self):
         self.known = {}
@@ -115,7 +115,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.committed += 1
         self.marked = self.committed
         self.saved = {name: dict(rows) for name, rows in self.now.items()}
-        self.pending = {}
+        self.pending, self.tries, self.pending_try = {}, 1, 1
 
     @precondition(lambda self: not self.pending)
     @rule(batches=st.integers(1, 3))
@@ -136,14 +136,14 @@ class StoreMachine(RuleBasedStateMachine):
         self.settle_model()
         assert sorted(leg for leg, _ in undone) == sorted(self.pending)
         self.now = {name: dict(rows) for name, rows in self.base.items()}
-        self.pending = {}
+        self.pending, self.pending_try = {}, self.tries
 
     @precondition(lambda self: self.batch == self.committed)
     @rule()
     def undo_all(self):
-        self.store.undo_all()
+        self.store.undo()
         self.now = {name: dict(rows) for name, rows in self.base.items()}
-        self.pending = {}
+        self.pending, self.pending_try = {}, self.tries
 
     @precondition(lambda self: self.batch == self.committed and not self.pending)
     @rule(
@@ -182,7 +182,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(
         leg=st.sampled_from(sorted(LEGS)),
-        change=st.sampled_from(["epoch", "later", "earlier", "range", "position", "stale"]),
+        change=st.sampled_from(["epoch", "later", "earlier", "try", "position", "stale"]),
     )
     def what_does_not_fit_is_refused(self, leg, change):
         topic = TopicPartition(LEGS[leg][1], 0)
@@ -191,16 +191,17 @@ class StoreMachine(RuleBasedStateMachine):
             "epoch": {"epoch": self.epoch - 1},
             "later": {"number": self.committed + 2},
             "earlier": {"number": self.committed},
-            "range": {"ranges": {topic: (at, at + 6)}},
+            "try": {"tries": self.tries - 1},
             "position": {"ranges": {topic: (at + 1, at + 6)}, "positions_before": {topic: at + 1}},
             "stale": {"committed": self.batch - 1, "number": self.batch},
         }[change]
         if change == "later" and not self.pending:
             return  # a batch without stateful legs may have come between
-        if change == "range" and leg not in self.pending:
+        if change == "try" and (self.tries == 1 or not self.pending or self.pending_try < self.tries):
             return
+        twice = leg in self.pending and self.pending_try == self.tries
         known = self.known if self.batch < self.committed else {}
-        if change == "position" and leg not in self.pending and topic not in {**self.positions, **known}:
+        if change == "position" and not twice and topic not in {**self.positions, **known}:
             return  # a store that has seen nothing takes any position
         with pytest.raises(StoreOutOfStepException, match="0_0"):
             self.store.apply_batch(

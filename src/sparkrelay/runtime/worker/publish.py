@@ -112,7 +112,6 @@ def state_and_publish_leg(
             rows_out=0 if spec.topic is None else applied.emitted.num_rows,
             keys_changed=len(applied.keys),
             next_sequences=transaction.next_sequences,
-            replayed=applied.replayed,
             seconds={"state": outcome.seconds},
         )
 

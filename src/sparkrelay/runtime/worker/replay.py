@@ -103,8 +103,8 @@ def _advance(spec: ReplaySpec, order: ReplayOrder, budget: _Budget) -> ReplayRep
         faults.reach("replay-before-undo")
         # Whatever a former owner left unfinished is taken back; if it was committed after all, replaying its
         # changelog records gives the same values again.
-        store.undo_all()
-        if order.changelogs and (dropped := store.keep_only(order.changelogs)):
+        store.undo(epoch=order.owner)
+        if order.changelogs and (dropped := store.keep_only(order.changelogs, epoch=order.owner)):
             log.warning("task %s: no longer has %s; its local rows are removed", order.task, dropped)
         faults.reach("replay-after-undo")
     records = 0

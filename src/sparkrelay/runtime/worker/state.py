@@ -121,6 +121,7 @@ def _merge(spec: StateSpec, task: TaskOrder, parts: list[pa.RecordBatch]) -> App
         changelog_next=task.changelog_next,
         contents=spec.contents,
         skipped=task.skipped,
+        tries=task.tries,
     )
     store = connections.store(task.directory, map_limit=spec.map_limit)
     return store.apply_batch(spec.leg, spec.store, encoded, batch=stamp, merge=merge)

@@ -1,0 +1,53 @@
+"""A Spark task that fails halfway: Spark closes the socket to the stateful step, to which that looks like the end."""
+
+import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay import Json, StreamsBuilder, String
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+ROWS, AN_ARROW_BATCH = 2000, 200
+
+
+@pytest.fixture
+def small_arrow_batches(spark):
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    spark.conf.set(name, str(AN_ARROW_BATCH))
+    yield
+    spark.conf.set(name, before)
+
+
+def fails_once(flag):
+    """A step that passes rows on, but for one time in which it raises at the last but tenth."""
+
+    @F.udf("int")
+    def checked(n):
+        if n == ROWS - 10:
+            try:
+                flag.touch(exist_ok=False)
+            except FileExistsError:
+                return n
+            raise ValueError("once")
+        return n
+
+    return checked
+
+
+def test_what_a_failed_task_took_in_is_taken_in_once_and_whole(
+    small_arrow_batches, instance, make_topic, produce, wait_for_table, tmp_path
+):
+    source, sink = make_topic("in", 1), make_topic("out", 1)
+    # More bytes in an Arrow batch than Spark buffers, so that some are sent before the failure.
+    produce(source, [("a", {"n": n, "pad": f"{n:04d}" * 250}) for n in range(ROWS)])
+    flag = tmp_path / "failed"
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("user"), value=Json("n int, pad string"))
+    sums = F.count("*").alias("rows"), F.sum("m").alias("n"), F.max("pad").alias("pad")
+    stream.withColumn("m", fails_once(flag)("n")).groupBy("user").agg(*sums).to(sink, value=Json())
+    streams = instance(builder)
+    streams.start()
+    whole = {"user": "a", "rows": ROWS, "n": sum(range(ROWS)), "pad": f"{ROWS - 1:04d}" * 250}
+    wait_for_table(sink, {b"a": whole}, streams)
+    assert flag.exists()
