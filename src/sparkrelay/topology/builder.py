@@ -51,7 +51,8 @@ class StreamsBuilder:
         timestampType, headers. With one they are the decoded fields, and those columns in a struct ``kafka``.
 
         Args:
-            topics: a topic or several, which must exist and have equally many partitions.
+            topics: a topic or several, which must exist. To be grouped without a repartition topic between, several
+                must have equally many partitions.
             key: format of the message key, such as ``String("carrier")``. With it, grouping by that column needs no
                 repartition topic.
             value: format of the message value, such as ``Json("user string, amount double")``.
