@@ -359,10 +359,14 @@ def _repartitions(leg: Leg) -> bool:
 
 
 def _key(field: StructField, texts: Mapping[str, str]) -> str:
-    """Describe a grouping column: its name and type, and what it is computed from unless it is a plain column."""
+    """Describe a grouping column: its name and type, and what it is computed from unless it is a plain column.
+
+    Structs that may be null say so: their nulls once had the key of a struct of nulls.
+    """
     text = texts.get(field.name, field.name)
     made = "" if text in {field.name, f"`{field.name}`"} else f" = {text}"
-    return f"{field.name} {field.dataType.simpleString()}{made}"
+    null = " or null" if isinstance(field.dataType, StructType) and field.nullable else ""
+    return f"{field.name} {field.dataType.simpleString()}{null}{made}"
 
 
 def _brief(text: str) -> str:

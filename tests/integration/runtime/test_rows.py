@@ -33,3 +33,56 @@ def test_a_tombstone_keeps_its_columns_through_a_repartition_topic(
     assert sorted((key, value is None) for _, _, key, value in consumed(ones)) == sorted(
         [(b"x", False), (b"x", True), (b"y", False), (b"y", False), (b"z", True), (b"end", False)]
     )
+
+
+def test_a_null_struct_is_another_group_than_one_of_nulls(spark, instance, make_topic, produce, table, wait_until):
+    source, sink = make_topic("in", 2), make_topic("counts", 2)
+    places = [None, {}, {"city": "x"}, None, {"city": "x"}, {}, None]
+    produce(source, [("u", {"place": place}) for place in places])
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("k"), value=Json("place struct<city string>"))
+    shown = F.to_json("place").alias("place")
+    stream.groupBy("k", "place").agg(F.count("*").alias("n")).select("k", shown, "n").to(sink, value=Json())
+    streams = instance(builder, {"max.batch.records": 3})
+    streams.start()
+
+    rows = [("u", None if place is None else (place.get("city"),)) for place in places]
+    batch = spark.createDataFrame(rows, "k string, place struct<city: string>")
+    counted = batch.groupBy("k", "place").agg(F.count("*").alias("n")).select("k", shown, "n").collect()
+    expected = {(row["place"], row["n"]) for row in counted}
+    assert len(expected) == 3
+    wait_until(
+        lambda: {(row.get("place"), row["n"]) for row in table(sink).values()} == expected or streams.exception(),
+        "the groups are others than Spark's",
+    )
+    assert streams.exception() is None
+
+
+@pytest.fixture
+def in_new_york(spark):
+    """The session is on another zone than UTC."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    yield
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_windows_in_a_session_that_is_not_on_utc(in_new_york, instance, make_topic, produce, table, wait_until):
+    source, sink = make_topic("in", 2), make_topic("days", 2)
+    times = [f"2024-03-0{day}T{hour}:00:00Z" for day in (1, 2) for hour in ("00", "04", "23")]
+    produce(source, [("u", {"time": time}) for time in times])
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("k"), value=Json("time timestamp"), timestamp="time")
+    days = stream.groupBy("k", F.window("time", "1 day")).agg(F.count("*").alias("n"), F.max("time").alias("last"))
+    days.select("k", "window.start", "n", "last").to(sink, value=Json())
+    streams = instance(builder)
+    streams.start()
+    expected = [
+        {"k": "u", "start": f"2024-03-0{day}T00:00:00.000Z", "n": 3, "last": f"2024-03-0{day}T23:00:00.000Z"}
+        for day in (1, 2)
+    ]
+    wait_until(
+        lambda: sorted(table(sink).values(), key=lambda row: row["start"]) == expected or streams.exception(),
+        "not the days",
+    )
+    assert streams.exception() is None
