@@ -56,7 +56,8 @@ class StreamsBuilder:
             key: format of the message key, such as ``String("carrier")``. With it, grouping by that column needs no
                 repartition topic.
             value: format of the message value, such as ``Json("user string, amount double")``.
-            timestamp: decoded column that gives the event time; by default the record's own timestamp.
+            timestamp: decoded column that gives the event time: a timestamp, a date, or a bigint of milliseconds since
+                1970. By default, and where it is null, the record's own timestamp.
             name: the stream's name, which the names of its stores begin with; by default its topics.
 
         Raises:

@@ -1,11 +1,12 @@
 """Single rows that are special: tombstones behind a repartition topic, null structs, other time zones, event times."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql import functions as F
 
-from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay import Json, Long, StreamsBuilder, String
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -86,3 +87,55 @@ def test_windows_in_a_session_that_is_not_on_utc(in_new_york, instance, make_top
         "not the days",
     )
     assert streams.exception() is None
+
+
+def test_what_can_be_an_event_time(instance, make_topic, produce, consumed, wait_until):
+    at = datetime(2024, 3, 1, 12, 30, 0, 250_000, tzinfo=UTC)
+    day = at.replace(hour=0, minute=0, second=0, microsecond=0)
+    ms = int(at.timestamp() * 1000)
+    # Format of the key and of the value, what is written as "at", and the event time; null means the record's own.
+    kinds = [
+        (None, Json("at timestamp, n int"), at.isoformat(), ms),
+        (None, Json("at timestamp_ntz, n int"), "2024-03-01T12:30:00.250", ms),
+        (None, Json("at date, n int"), "2024-03-01", int(day.timestamp() * 1000)),
+        (None, Json("at bigint, n int"), ms, ms),
+        (None, Json("at bigint, n int"), None, 77),
+        (Long("at"), Json("n int"), ms, ms),
+        (Long("at"), None, ms, ms),
+    ]
+    builder = StreamsBuilder()
+    sinks = []
+    for number, (key, value, written, _) in enumerate(kinds):
+        source, sink = make_topic(f"in{number}"), make_topic(f"out{number}")
+        row = {"key": b"k" if key is None else written.to_bytes(8, "big"), "timestamp": 77}
+        produce(source, [{**row, "value": {"n": 1, **({} if key else {"at": written})}}])
+        # No step reads the column.
+        stream = builder.stream(source, key=key, value=value, timestamp="at")
+        stream.select(F.lit(1).alias("one")).to(sink, value=Json())
+        sinks.append(sink)
+    streams = instance(builder)
+    streams.start()
+    wait_until(lambda: all(consumed(sink) for sink in sinks) or streams.exception(), "rows are missing")
+    assert streams.exception() is None
+    times = [[message.timestamp()[1] for message in consumed(sink, full=True)] for sink in sinks]
+    assert times == [[expected] for *_, expected in kinds]
+
+
+def test_groups_by_what_is_offered_instead_of_arrays_and_maps(instance, make_topic, produce, wait_for_table):
+    source, sink = make_topic("in", 2), make_topic("counts", 2)
+    rows = [{"tags": ["a", "b"], "place": {"city": {"name": "x"}}}, {"tags": [], "place": None}]
+    maps = [{"p": 1, "q": 2}, {"q": 2, "p": 1}]
+    produce(source, [("u", {**row, "props": props}) for row in rows for props in maps])
+    builder = StreamsBuilder()
+    schema = "tags array<string>, props map<string, int>, place struct<city struct<name string>>"
+    stream = builder.stream(source, key=String("k"), value=Json(schema))
+    props = F.to_json(F.array_sort(F.map_entries("props"))).alias("props")
+    texts = [F.to_json(name).alias(name) for name in ("tags", "place")]
+    stream.groupBy("k", props, *texts).count().select("tags", "count", "place").to(sink, key=String("tags"))
+    streams = instance(builder)
+    streams.start()
+    expected = {
+        b'["a","b"]': {"tags": '["a","b"]', "count": 2, "place": '{"city":{"name":"x"}}'},
+        b"[]": {"tags": "[]", "count": 2},
+    }
+    wait_for_table(sink, expected, streams)

@@ -77,7 +77,7 @@ def _raw_columns(spec: FetchSpec) -> frozenset[str]:
 
 
 def _key_wanted(spec: FetchSpec) -> bool:
-    return isinstance(spec.key, OneColumn) and spec.key.column_name("key") in spec.output.names
+    return isinstance(spec.key, OneColumn) and spec.key.column_name("key") in {*spec.output.names, spec.event_time}
 
 
 def _rows(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch) -> pa.RecordBatch:
