@@ -11,7 +11,7 @@ from sparkrelay.types import TaskId, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sparkrelay.topology import Subtopology, Topology
+    from sparkrelay.topology import Leg, Subtopology, Topology
 
 __all__ = ["InternalTopic", "Layout", "TaskShape", "TopicNames", "lay_out"]
 
@@ -50,10 +50,20 @@ class InternalTopic:
 
     @property
     def configs(self) -> dict[str, str]:
-        """Topic settings: changelogs are compacted; repartition records never expire by time, they are purged."""
+        """Topic settings: changelogs are compacted; repartition records never expire by time, they are purged.
+
+        Timestamps are the rows' own, also where the broker's default is the time of writing.
+        """
         if self.compacted:
-            return {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.5"}
-        return {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "segment.bytes": "52428800"}
+            special = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.5"}
+        else:
+            special = {
+                "cleanup.policy": "delete",
+                "retention.ms": "-1",
+                "retention.bytes": "-1",
+                "segment.bytes": "52428800",
+            }
+        return {**special, "message.timestamp.type": "CreateTime"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +104,8 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
 
     Raises:
         UnknownTopicException: a source or sink topic does not exist.
-        StreamsException: an internal topic exists with another partition count: the source topic's has changed.
+        StreamsException: an internal topic exists with another partition count: the source topic's has changed. Or the
+            source topics of a leg with a store differ in theirs.
     """
     tasks: dict[TaskId, TaskShape] = {}
     internal: dict[str, InternalTopic] = {}
@@ -104,6 +115,8 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
             for leg in subtopology.legs
             for topic in leg.source.topics
         }
+        for leg in subtopology.legs:
+            _check_together(leg, sources)
         width = max(sources.values())
         for leg in subtopology.legs:
             if leg.sink is not None and leg.sink.internal:
@@ -135,6 +148,19 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
                 f"sparkrelay reset --application-id {names.application_id} ..."
             )
     return Layout(tasks, internal, _sinks(topology, names, partitions, internal))
+
+
+def _check_together(leg: Leg, counts: Mapping[str, int]) -> None:
+    """Refuse to aggregate topics in which one key has different partition numbers: two tasks would share its group."""
+    topics = leg.source.topics
+    if leg.aggregation is None or len({counts[topic] for topic in topics}) == 1:
+        return
+    found = ", ".join(f"{topic!r} has {counts[topic]}" for topic in topics)
+    raise StreamsException(
+        f"{leg.aggregation.call_site}: {leg.aggregation.text} groups the stream of {leg.source.call_site}, whose "
+        f"topics differ in their partition counts: {found}. A key would be counted in two tasks. Put repartition(...) "
+        "with the grouping's columns before it, or give the topics equally many partitions"
+    )
 
 
 def _sinks(

@@ -39,6 +39,8 @@ from sparkrelay.runtime.schemas import (
     SinkPlan,
     aggregate_spec,
     arrow_schema,
+    check_event_time,
+    check_groupable,
     check_packable,
     format_fields,
     hidden_fields,
@@ -191,11 +193,14 @@ class LegCompiler:
             fields = list(KAFKA_FIELDS)
         else:
             fields = [*_decoded_fields(source.key, source.value, where), StructField("kafka", StructType(KAFKA_FIELDS))]
-        if source.timestamp is not None and source.timestamp not in {field.name for field in fields}:
-            raise TopologyException(
-                f"{where}: stream(timestamp={source.timestamp!r}) is not one of its columns: "
-                f"{', '.join(field.name for field in fields)}"
-            )
+        if source.timestamp is not None:
+            times = [field for field in fields if field.name == source.timestamp]
+            if not times:
+                raise TopologyException(
+                    f"{where}: stream(timestamp={source.timestamp!r}) is not one of its columns: "
+                    f"{', '.join(field.name for field in fields)}"
+                )
+            check_event_time(times[0], where)
         return StructType([*fields, *hidden_fields(_carried(leg))])
 
     def _source(self, leg: Leg, schema: StructType) -> DataFrame:
@@ -247,6 +252,7 @@ class LegCompiler:
         ]
         # Spark checks the aggregates' types for us, on a plan that never runs.
         grouped = checked(where, lambda: rows.groupBy(*aggregation.keys).agg(*_columns(aggregation)))
+        check_groupable(StructType(grouped.schema.fields[: len(aggregation.keys)]), where)
         self._grouped[aggregation.store] = grouped.schema
         return checked(where, lambda: rows.select(*columns, hidden.PARTITION, hidden.TIMESTAMP))
 
@@ -359,10 +365,14 @@ def _repartitions(leg: Leg) -> bool:
 
 
 def _key(field: StructField, texts: Mapping[str, str]) -> str:
-    """Describe a grouping column: its name and type, and what it is computed from unless it is a plain column."""
+    """Describe a grouping column: its name and type, and what it is computed from unless it is a plain column.
+
+    Structs that may be null say so: their nulls once had the key of a struct of nulls.
+    """
     text = texts.get(field.name, field.name)
     made = "" if text in {field.name, f"`{field.name}`"} else f" = {text}"
-    return f"{field.name} {field.dataType.simpleString()}{made}"
+    null = " or null" if isinstance(field.dataType, StructType) and field.nullable else ""
+    return f"{field.name} {field.dataType.simpleString()}{null}{made}"
 
 
 def _brief(text: str) -> str:

@@ -14,14 +14,17 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
+    DateType,
     DecimalType,
     FractionalType,
     IntegerType,
     IntegralType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
     _parse_datatype_string,
 )
@@ -44,6 +47,8 @@ __all__ = [
     "SinkPlan",
     "aggregate_spec",
     "arrow_schema",
+    "check_event_time",
+    "check_groupable",
     "check_packable",
     "format_fields",
     "hidden_fields",
@@ -109,6 +114,46 @@ def format_fields(form: Format, place: str, where: str) -> list[StructField]:
     if not isinstance(parsed, StructType):
         raise TopologyException(f"{where}: Json({form.schema!r}) names no fields")
     return list(parsed)
+
+
+def check_event_time(field: StructField, where: str) -> None:
+    """Raise TopologyException for a column that says no time, or not in which unit."""
+    name, kind = field.name, field.dataType
+    if not isinstance(kind, TimestampType | TimestampNTZType | DateType | LongType):
+        raise TopologyException(
+            f"{where}: stream(timestamp={name!r}) is a column of {kind.simpleString()}; an event time is a timestamp, "
+            f'a date, or a bigint of milliseconds since 1970. Declare it as one: Json("{name} timestamp") reads '
+            "ISO-8601 text, and numbers as seconds"
+        )
+
+
+def check_groupable(keys: StructType, where: str) -> None:
+    """Raise TopologyException for a grouping column that no group can be found by."""
+    for field in keys:
+        name, kind = field.name, field.dataType
+        leaves = [child.dataType for child in kind] if isinstance(kind, StructType) else [kind]
+        if leaves and all(isinstance(leaf, AtomicType) and _is_key(leaf) for leaf in leaves):
+            continue
+        if isinstance(kind, MapType):
+            instead = f'F.to_json(F.array_sort(F.map_entries("{name}")))'
+        elif isinstance(kind, ArrayType | StructType):
+            instead = f'F.to_json("{name}")'
+        else:
+            instead = f'F.col("{name}").cast("string")'
+        fields = ", or by fields of it that are plain" if isinstance(kind, StructType) else ""
+        raise TopologyException(
+            f"{where}: grouping column {name!r} ({kind.simpleString()}) cannot be the key of a group; group by "
+            f'{instead}.alias("{name}"){fields}'
+        )
+
+
+def _is_key(kind: DataType) -> bool:
+    try:
+        column = arrow_schema(StructType([StructField("key", kind)])).field(0).type
+        key_bytes([pa.array([], column), pa.array([], pa.bool_())])
+    except (PySparkException, SerializationException):
+        return False
+    return True
 
 
 def aggregate_spec(function: str, argument: StructField | None, result: StructField, where: str) -> AggregateSpec:

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 _MINIMUM_SPARK = (4, 3)
 
+_ZONE = "spark.sql.session.timeZone"
+
 #: Setting -> (value, what it costs to leave it out; empty where nobody needs to be told).
 RECOMMENDED: Mapping[str, tuple[str, str]] = {
     "spark.python.unix.domain.socket.enabled": ("true", "40 ms more for each Python step of each micro-batch"),
@@ -45,7 +47,7 @@ RECOMMENDED: Mapping[str, tuple[str, str]] = {
     "spark.ui.retainedJobs": ("50", ""),
     "spark.ui.retainedStages": ("50", ""),
     "spark.sql.ui.retainedExecutions": ("20", ""),
-    "spark.sql.session.timeZone": ("UTC", ""),
+    _ZONE: ("UTC", ""),
 }
 
 
@@ -108,6 +110,7 @@ def check_session(spark: SparkSession) -> None:
                 wanted,
                 cost,
             )
+    _check_zone(spark)
     if spark.sparkContext._jsc.sc().isLocal():
         return
     if _is_on(conf, "spark.dynamicAllocation.enabled") and not conf.get("spark.dynamicAllocation.minExecutors"):
@@ -123,6 +126,20 @@ def check_session(spark: SparkSession) -> None:
             "another, where it is refused and run again.",
             wait,
         )
+
+
+def _check_zone(spark: SparkSession) -> None:
+    """Warn of a zone that is the host's own: the next owner of a task may live in another one."""
+    zone = spark.conf.get(_ZONE) or ""
+    if _ZONE in spark.conf.getAll or zone.upper().removeprefix("ETC/") in {"UTC", "GMT", "Z", "UCT"}:
+        return
+    log.warning(
+        "Spark setting %s is not set: this host's zone, %s, decides where to_date() and hour() put a row. An instance "
+        "on a host with another zone would put it elsewhere, and groups of a task that moves there would be cut in "
+        "another way. Set it to UTC, or to the same zone everywhere.",
+        _ZONE,
+        zone,
+    )
 
 
 def _is_on(conf: SparkConf, key: str) -> bool:

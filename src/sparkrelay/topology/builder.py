@@ -51,11 +51,13 @@ class StreamsBuilder:
         timestampType, headers. With one they are the decoded fields, and those columns in a struct ``kafka``.
 
         Args:
-            topics: a topic or several, which must exist and have equally many partitions.
+            topics: a topic or several, which must exist. To be grouped without a repartition topic between, several
+                must have equally many partitions.
             key: format of the message key, such as ``String("carrier")``. With it, grouping by that column needs no
                 repartition topic.
             value: format of the message value, such as ``Json("user string, amount double")``.
-            timestamp: decoded column that gives the event time; by default the record's own timestamp.
+            timestamp: decoded column that gives the event time: a timestamp, a date, or a bigint of milliseconds since
+                1970. By default, and where it is null, the record's own timestamp.
             name: the stream's name, which the names of its stores begin with; by default its topics.
 
         Raises:

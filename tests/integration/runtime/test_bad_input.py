@@ -306,3 +306,37 @@ def test_an_instance_starts_only_once(instance, topics, wait_until):
     assert streams.stop(30)
     with pytest.raises(StreamsException, match="NOT_RUNNING"):
         streams.start()
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("tags", r"'tags' \(array<string>\).*F.to_json\(\"tags\"\).alias\(\"tags\"\)"),
+        ("props", r"'props' \(map<string,int>\).*F.to_json\(F.array_sort\(F.map_entries\(\"props\"\)\)\)"),
+        ("place", r"'place' \(struct<city:struct<name:string>>\).*to_json.*, or by fields of it"),
+        ("bare", r"'bare' \(struct<>\)"),
+        ("interval 1 day", r"'made' \(interval day\).*cast\(\"string\"\)"),
+        ("null", r"'made' \(void\).*cast\(\"string\"\)"),
+    ],
+)
+@pytest.mark.parametrize("beside", [True, False], ids=["beside the key", "behind a repartition"])
+def test_columns_that_no_key_can_be_made_of(instance, column, words, beside):
+    schema = "tags array<string>, props map<string, int>, place struct<city struct<name string>>, bare struct<>"
+    builder = StreamsBuilder()
+    stream = builder.stream("a", key=String("user"), value=Json(schema))
+    if not beside:
+        stream = stream.withColumn("user", F.upper("user"))
+    if " " in column or column == "null":
+        stream, column = stream.withColumn("made", F.expr(column)), "made"
+    stream.groupBy("user", column).count().to("b", value=Json())
+    with pytest.raises(TopologyException, match=rf"test_bad_input.py:\d+: .*{words}"):
+        instance(builder)
+
+
+@pytest.mark.parametrize("kind", ["int", "double", "decimal(10, 2)", "string", "array<timestamp>"])
+def test_event_times_of_other_types(instance, kind):
+    builder = StreamsBuilder()
+    builder.stream("a", value=Json(f"at {kind}, n int"), timestamp="at").to("b")
+    words = r"test_bad_input.py:\d+: .*timestamp='at'.* bigint of milliseconds .*Json\(\"at timestamp\"\)"
+    with pytest.raises(TopologyException, match=words):
+        instance(builder)

@@ -50,3 +50,31 @@ def test_a_changed_partition_count_is_refused():
         StreamsException, match=r"'app-by-carrier-changelog' has 2 partitions.* asks for 4: .*sparkrelay reset"
     ):
         lay_out(pipeline(), NAMES, known)
+
+
+def two_topics(*, repartitioned):
+    builder = StreamsBuilder()
+    stream = builder.stream(["flights", "charter"], key=String("carrier"))
+    stream.where("carrier != 'x'").to("copies", value=Json())
+    grouped = stream.repartition("carrier") if repartitioned else stream
+    grouped.groupBy("carrier").count().to("carriers", value=Json())
+    return builder.build()
+
+
+def test_topics_of_different_widths_are_not_grouped_as_one_stream():
+    known = {"flights": 4, "charter": 8, "carriers": 1, "copies": 1}
+    words = (
+        r'test_layout\.py:\d+: groupBy\("carrier"\)\.count\(\) groups the stream of .*test_layout\.py:\d+.*'
+        r"'flights' has 4, 'charter' has 8\. .*repartition\(\.\.\.\).* equally many"
+    )
+    with pytest.raises(StreamsException, match=words):
+        lay_out(two_topics(repartitioned=False), NAMES, known)
+    assert len(lay_out(two_topics(repartitioned=False), NAMES, known | {"charter": 4}).tasks) == 4
+    layout = lay_out(two_topics(repartitioned=True), NAMES, known)
+    assert len([task for task in layout.tasks if task.subtopology == 0]) == 8, "without a store each row is for itself"
+    assert {topic.partitions for topic in layout.internal_topics.values()} == {8}
+
+
+def test_rows_keep_their_timestamps_in_internal_topics():
+    topics = lay_out(pipeline(), NAMES, {"flights": 2, "carriers": 3, "origins": 1}).internal_topics.values()
+    assert {topic.configs["message.timestamp.type"] for topic in topics} == {"CreateTime"}

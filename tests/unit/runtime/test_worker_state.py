@@ -23,10 +23,15 @@ COUNT = (
 
 @pytest.fixture
 def counted(tmp_path, monkeypatch):
-    """`counted(key_column)` runs one batch of those keys and returns key -> count."""
+    """`counted(keys)` runs one batch of those keys and returns key -> count.
+
+    `kind` is the type that the pipeline knows, if another than Spark sends; `user=True` groups by a user too.
+    """
     batches = []
 
-    def run(keys):
+    def run(keys, *, kind=None, user=False):
+        kind = kind or keys.type
+        users = [("user", pa.string())] if user else []
         start = batches[-1][1] if batches else 0
         span = (start, start + len(keys))
         batches.append(span)
@@ -38,10 +43,10 @@ def counted(tmp_path, monkeypatch):
             client={},
             store="counts",
             changelog="app-counts-changelog",
-            keys=("key",),
+            keys=(*(name for name, _ in users), "key"),
             aggregates=COUNT,
-            input=pa.schema([("key", keys.type), *HIDDEN]),
-            output=pa.schema([("key", keys.type), ("n", pa.int64()), *HIDDEN, (hidden.KEY, pa.binary())]),
+            input=pa.schema([*users, ("key", kind), *HIDDEN]),
+            output=pa.schema([*users, ("key", kind), ("n", pa.int64()), *HIDDEN, (hidden.KEY, pa.binary())]),
             contents="counts",
             compression="none",
             flush_seconds=1.0,
@@ -59,10 +64,18 @@ def counted(tmp_path, monkeypatch):
         )
         monkeypatch.setattr(state, "leg_tasks", lambda _: [order])
         zeros = np.zeros(len(keys), np.int32)
-        rows = pa.record_batch([keys, pa.array(zeros), pa.array(zeros.astype(np.int64))], schema=spec.input)
+        rows = pa.record_batch(
+            {
+                **{name: pa.array(["u"] * len(keys)) for name, _ in users},
+                "key": keys,
+                hidden.PARTITION: zeros,
+                hidden.TIMESTAMP: zeros.astype(np.int64),
+            }
+        )
         (outcome,) = state.apply_leg(spec, iter([rows]))
         emitted = outcome.result().emitted
-        assert emitted.column(hidden.KEY).equals(key_bytes([emitted.column("key")]))
+        assert emitted.schema.equals(spec.output)
+        assert emitted.column(hidden.KEY).equals(key_bytes([emitted.column(name) for name in spec.keys]))
         return emitted.column("key"), dict(
             zip(map(repr, emitted.column("key").to_pylist()), emitted.column("n").to_pylist(), strict=True)
         )
@@ -95,3 +108,36 @@ def test_zeros_within_a_struct_are_one_group(counted):
 def test_a_null_beside_zeros_stays_a_null(counted):
     _, counts = counted(pa.array([None, -0.0, 0.0]))
     assert counts == {"0.0": 2}, "a record without a key belongs to no group"
+
+
+CITIES = [None, {"city": None}, {"city": "x"}, None, {"city": None}, {"city": "x"}, None]
+
+
+def test_a_null_struct_is_another_group_than_one_of_nulls(counted):
+    keys = pa.array(CITIES)
+    expected = {"None": 3, "{'city': None}": 2, "{'city': 'x'}": 2}
+    column, counts = counted(keys, user=True)
+    assert counts == expected
+    assert column.null_count == 1
+    _, counts = counted(keys.filter(keys.is_valid()), user=True)
+    assert counts == {"{'city': None}": 4, "{'city': 'x'}": 4}, "a batch without nulls has the same keys"
+    assert counted(keys, user=True)[1] == {"None": 6, "{'city': None}": 6, "{'city': 'x'}": 6}
+
+
+def test_a_null_struct_alone_is_no_group(counted):
+    assert counted(pa.array(CITIES))[1] == {"{'city': None}": 2, "{'city': 'x'}": 2}
+
+
+def window(zone):
+    times = pa.array([0, 3_600_000_000, 0], pa.timestamp("us", zone))
+    return pa.StructArray.from_arrays([times, times], names=["start", "end"])
+
+
+@pytest.mark.parametrize("user", [False, True])
+def test_keys_of_a_session_on_another_zone_are_those_of_utc(counted, user):
+    _, counts = counted(window("America/New_York"), kind=window("UTC").type, user=user)
+    assert sorted(counts.values()) == [1, 2]
+    _, counts = counted(window("UTC"), user=user)
+    assert sorted(counts.values()) == [2, 4], "the same groups"
+    times = window("America/New_York").field(0)
+    assert sorted(counted(times, kind=pa.timestamp("us", "UTC"), user=user)[1].values()) == [1, 2]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["pack_rows", "sink_keys", "sink_values", "unpack_rows"]
 
-#: Second column of a packed row that has only one: a lone column would be written plainly, and its null be a tombstone.
-_COMPANION = pa.field("companion", pa.bool_())
+#: Last column of a packed row: false for a tombstone, whose columns travel all the same.
+_ALIVE = pa.field(f"{hidden.PREFIX}alive", pa.bool_())
 
 
 def sink_keys(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
@@ -33,27 +33,25 @@ def sink_keys(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
 def sink_values(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
     """Return the message values; a tombstone that came in goes out as one."""
     visible = rows.select(list(spec.columns))
-    values = pack_rows(visible) if spec.value is None else _formatted(spec.value, visible)
-    if hidden.TOMBSTONE in rows.schema.names:
-        tombstones = rows.column(hidden.TOMBSTONE)
-        if tombstones.true_count:
-            values = pc.if_else(tombstones, pa.scalar(None, values.type), values)
+    tombstones = rows.column(hidden.TOMBSTONE) if hidden.TOMBSTONE in rows.schema.names else None
+    if spec.value is None:
+        return pack_rows(visible, tombstones)
+    values = _formatted(spec.value, visible)
+    if tombstones is not None and tombstones.true_count:
+        values = pc.if_else(tombstones, pa.scalar(None, values.type), values)
     return values
 
 
-def pack_rows(rows: pa.RecordBatch) -> pa.Array:
+def pack_rows(rows: pa.RecordBatch, tombstones: pa.Array | None) -> pa.Array:
     """Write whole rows as the values of a repartition topic."""
-    columns = list(rows.columns)
-    if len(columns) == 1:
-        columns.append(pa.repeat(pa.scalar(True), rows.num_rows))
-    return key_bytes(columns)
+    alive = pa.repeat(pa.scalar(True), rows.num_rows) if tombstones is None else pc.invert(tombstones)
+    return key_bytes([*rows.columns, alive])
 
 
-def unpack_rows(values: pa.Array, schema: pa.Schema) -> list[pa.Array]:
-    """Read what :func:`pack_rows` wrote from rows of this schema."""
-    if len(schema) == 1:
-        return key_columns(values, schema.append(_COMPANION))[:1]
-    return key_columns(values, schema)
+def unpack_rows(values: pa.Array, schema: pa.Schema) -> tuple[list[pa.Array], pa.Array]:
+    """Read what :func:`pack_rows` wrote from rows of this schema: the columns, and which rows are tombstones."""
+    *columns, alive = key_columns(values, schema.append(_ALIVE))
+    return columns, pc.invert(pc.fill_null(alive, False))
 
 
 def _formatted(value: Format, rows: pa.RecordBatch) -> pa.Array:

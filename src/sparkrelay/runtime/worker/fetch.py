@@ -77,13 +77,17 @@ def _raw_columns(spec: FetchSpec) -> frozenset[str]:
 
 
 def _key_wanted(spec: FetchSpec) -> bool:
-    return isinstance(spec.key, OneColumn) and spec.key.column_name("key") in spec.output.names
+    return isinstance(spec.key, OneColumn) and spec.key.column_name("key") in {*spec.output.names, spec.event_time}
 
 
 def _rows(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch) -> pa.RecordBatch:
     if spec.skip_tombstones and raw.column("value").null_count:
         raw = raw.filter(pc.is_valid(raw.column("value")))
     columns, bad = _decoded(spec, raw)
+    if spec.internal and spec.skip_tombstones and columns[hidden.TOMBSTONE].true_count:
+        keep = pc.invert(columns[hidden.TOMBSTONE])
+        raw = raw.filter(keep)
+        columns = {name: column.filter(keep) for name, column in columns.items()}
     if bad:
         keep = _without_bad(spec, partition, raw, bad)
         raw = raw.filter(keep)
@@ -92,12 +96,15 @@ def _rows(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch) -> pa
 
 
 def _decoded(spec: FetchSpec, raw: pa.RecordBatch) -> tuple[dict[str, pa.Array], list[BadRecord]]:
-    """Return the columns that the formats decode, and the records that do not decode."""
+    """Return the columns that the formats decode, and the records that do not decode.
+
+    A packed row also says whether it is a tombstone: its value is never null.
+    """
     columns: dict[str, pa.Array] = {}
     bad: list[BadRecord] = []
     if spec.internal:
         assert spec.value_schema is not None
-        unpacked = unpack_rows(raw.column("value"), spec.value_schema)
+        unpacked, columns[hidden.TOMBSTONE] = unpack_rows(raw.column("value"), spec.value_schema)
         columns.update(zip(spec.value_schema.names, unpacked, strict=True))
     elif isinstance(spec.value, Json):
         assert spec.value_schema is not None
@@ -133,7 +140,7 @@ def _project(
         elif field.name == hidden.KEY:
             array = raw.column("key")
         elif field.name == hidden.TOMBSTONE:
-            array = pc.is_null(raw.column("value"))
+            array = columns[field.name] if spec.internal else pc.is_null(raw.column("value"))
         elif field.name == "kafka" and field.name not in columns:
             array = pa.StructArray.from_arrays(
                 [_kafka_column(child, partition, raw) for child in field.type], fields=list(field.type)

@@ -135,13 +135,16 @@ def _emit(
     partitions = pa.array(np.full(len(encoded), task.task.partition, dtype=np.int32))
     columns = [*keys, *values, partitions, timestamps, encoded]
     return pa.RecordBatch.from_arrays(
-        [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, spec.output, strict=True)],
+        [_as(column, field.type) for column, field in zip(columns, spec.output, strict=True)],
         schema=spec.output,
     )
 
 
 def _flatten_keys(rows: pa.Table, keys: tuple[str, ...]) -> tuple[pa.Table, list[list[str]]]:
-    """Replace struct keys, such as windows, by their fields: Arrow does not group by structs."""
+    """Replace struct keys, such as windows, by their fields: Arrow does not group by structs.
+
+    Where one is null, whether it is comes as one more column: null is another group than a struct of nulls.
+    """
     names: list[list[str]] = []
     for key in keys:
         column = rows.column(key)
@@ -153,6 +156,9 @@ def _flatten_keys(rows: pa.Table, keys: tuple[str, ...]) -> tuple[pa.Table, list
         for index in range(column.type.num_fields):
             children.append(f"{hidden.PREFIX}{key}_{index}")
             rows = rows.append_column(children[-1], _normal(pc.struct_field(column, [index])))
+        if column.null_count:
+            children.append(f"{hidden.PREFIX}{key}_null")
+            rows = rows.append_column(children[-1], pc.is_null(column))
         names.append(children)
     return rows, names
 
@@ -166,10 +172,17 @@ def _normal(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _key_column(groups: pa.Table, kind: pa.DataType, children: list[str]) -> pa.Array:
+    """Put a key of this type together. Spark sends times in the session's zone; those of ``kind`` are in UTC."""
     columns = [_whole(groups.column(name)) for name in children]
     if not pa.types.is_struct(kind):
-        return columns[0]
-    return pa.StructArray.from_arrays(columns, fields=list(kind))
+        return _as(columns[0], kind)
+    nulls = columns.pop() if len(columns) > kind.num_fields else None
+    columns = [_as(column, field.type) for column, field in zip(columns, kind, strict=True)]
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=nulls)
+
+
+def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
