@@ -62,11 +62,8 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
 def _raw_columns(spec: FetchSpec) -> frozenset[str]:
     """Return which columns of the raw records anything here looks at."""
     wanted = set(spec.output.names)
-    columns = {"offset", "timestamp"}
-    # A tombstone is told by its value, also where no step looks at values.
-    tombstones = spec.skip_tombstones or hidden.TOMBSTONE in wanted
-    if tombstones or spec.value is not None or spec.internal or "value" in wanted:
-        columns.add("value")
+    # Values tell tombstones, also where no step looks at them.
+    columns = {"offset", "timestamp", "value"}
     if _key_wanted(spec) or hidden.KEY in wanted or "key" in wanted:
         columns.add("key")
     if "kafka" in wanted:
