@@ -10,6 +10,7 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Format, Json
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import argument_text, is_column
+from sparkrelay.topology.describe import format_text
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import SinkNode, StepNode
 from sparkrelay.topology.plan import Step
@@ -105,14 +106,16 @@ class RowSteps:
 
         Args:
             topic: its name.
-            key: format of the message key, such as ``String("carrier")``. Without it a table's rows are keyed by their
-                grouping columns, a stream's by the key they came with.
-            value: format of the message value. Without it the columns are written as JSON, and a stream that was read
-                without formats is passed on as it is.
+            key: format of the message key, such as ``String("carrier")``, of a column of the format's type. Without it
+                a table's rows are keyed by their grouping columns, a stream's by the key they came with.
+            value: format of the message value: ``Json()`` for the columns as they are, or a format of one column.
+                Without it the columns are written as JSON, and a stream that was read without formats is passed on as
+                it is.
             name: the sink's name in ``describe()``.
 
         Raises:
-            TopologyException: an argument is of the wrong kind.
+            TopologyException: an argument is of the wrong kind. A column of another type than its format's is found
+                when the instance is made.
         """
         call_site = find_call_site()
         check_topic(topic, call_site)
@@ -127,6 +130,11 @@ class RowSteps:
             raise TopologyException(
                 f"{call_site}: a JSON key has no fixed bytes, so equal keys could go to different partitions; use "
                 'String("column"), Integer, Long or Raw, or leave key= out'
+            )
+        if isinstance(value, Json) and value.schema is not None:
+            raise TopologyException(
+                f"{call_site}: value={format_text(value)} of to({topic!r}) has a schema, which is for reading: columns "
+                "are written as they are; select() and cast() them before, and write value=Json()"
             )
         self._record.add(SinkNode(self._node, topic, key, value, check_name(name, call_site), call_site))
 

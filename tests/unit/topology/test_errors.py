@@ -85,6 +85,10 @@ def fails(message):
         (lambda s, F: s.to("t", key="carrier"), "key= of to('t') takes a format such as String(\"carrier\")"),
         (lambda s, F: s.to("t", value=Json), "value= of to('t') takes a format"),
         (lambda s, F: s.to("t", key=Json("a int")), "a JSON key has no fixed bytes"),
+        (
+            lambda s, F: s.to("t", value=Json("a  int")),
+            "value=Json(\"a int\") of to('t') has a schema, which is for reading: columns are written as they are",
+        ),
         (lambda s, F: s.to("t", name=3), "name= takes a string, not 3"),
     ],
 )
