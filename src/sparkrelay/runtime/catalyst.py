@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, functions as F
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.runtime import hidden
 from sparkrelay.topology import RowCount
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ __all__ = [
     "not_row_wise",
     "projected_sql",
     "read_aggregate",
+    "reads_hidden",
     "wanted_columns",
 ]
 
@@ -171,6 +173,21 @@ def not_row_wise(plan: DataFrame) -> str | None:
             if node.nodeName() in _MANY_ROWS:
                 return str(node.nodeName())
     return next((f"{name})" for name in _PLACED if name in text.lower()), None)
+
+
+def reads_hidden(plan: DataFrame) -> bool:
+    """Tell whether an expression of ``plan`` is made of hidden columns.
+
+    Users do not name them, but a ``*`` inside of another expression, as in ``struct(*)``, takes them in.
+    """
+    return any(
+        _kind(expression) != "AttributeReference" and str(attribute.name()).startswith(hidden.PREFIX)
+        for node in _nodes(plan._jdf.queryExecution().analyzed())
+        # Not our own steps in Arrow, which take every column.
+        if _kind(node) in {"Project", "Filter", "Generate"}
+        for expression in _items(node.expressions())
+        for attribute in _items(expression.references().toSeq())
+    )
 
 
 def _nodes(plan: Any) -> Iterator[Any]:

@@ -48,3 +48,70 @@ def test_a_column_of_another_type_than_its_format_is_refused(instance, formats, 
     builder.stream("a", key=String("k"), value=Json("n int")).to("b", **formats)
     with pytest.raises(TopologyException, match=rf"test_columns.py:\d+: to\('b'\) writes {words}"):
         instance(builder)
+
+
+STARS = {
+    "name": lambda rows: rows.select("*", (F.col("n") * 2).alias("twice")),
+    "column": lambda rows: rows.select(F.col("*"), (F.col("n") * 2).alias("twice")),
+    "text": lambda rows: rows.selectExpr("*", "n * 2 as twice"),
+    "spaces": lambda rows: rows.selectExpr(" * ", "n * 2 as twice"),
+    "last": lambda rows: rows.select((F.col("n") * 2).alias("twice"), "*"),
+    "expression": lambda rows: rows.select(F.expr("*"), F.expr("n * 2 as twice")),
+    "but one": lambda rows: rows.selectExpr("* except (n)", "n", "n * 2 as twice"),
+    "list": lambda rows: rows.select(["*", F.expr("n * 2 as twice")]),
+}
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["stream", "table"])
+def test_a_star_is_the_visible_columns(behind, instance, make_topic, produce, consumed, wait_until):
+    source, sinks = make_topic("in", 1), {kind: make_topic("out", 1) for kind in STARS}
+    produce(source, [("a", {"n": 3})])
+    builder = StreamsBuilder()
+    for kind, star in STARS.items():
+        stream = builder.stream(source, key=String("k"), value=Json("n bigint"), name=kind.replace(" ", "-"))
+        rows = stream.groupBy("k").agg(F.sum("n").alias("n")) if behind else stream.select("k", "n")
+        star(rows).to(sinks[kind], value=Json())
+    streams = instance(builder)
+    streams.start()
+    wait_until(lambda: all(consumed(sink) for sink in sinks.values()) or streams.exception(), "nothing came")
+    assert streams.exception() is None
+    for kind, sink in sinks.items():
+        assert values_of(consumed, sink) == [{"k": "a", "n": 3, "twice": 6}], kind
+
+
+def test_a_star_of_a_struct_beside_that_of_all_columns(instance, make_topic, produce, consumed, wait_until):
+    topics = make_topic("in", 1), make_topic("out", 1)
+    produce(topics[0], [("a", {"s": {"x": 1, "y": 2}})])
+    builder = StreamsBuilder()
+    stream = builder.stream(topics[0], key=String("k"), value=Json("s struct<x:int,y:int>"))
+    stream.select("k", "s").select("*", "s.*").selectExpr("*", "s.x as z", "length(k) * 2 as l").to(topics[1])
+    streams = instance(builder)
+    streams.start()
+    wait_until(lambda: consumed(topics[1]) or streams.exception(), "nothing came")
+    assert values_of(consumed, topics[1]) == [{"k": "a", "s": {"x": 1, "y": 2}, "x": 1, "y": 2, "z": 1, "l": 2}]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda s: s.select(F.to_json(F.struct("*")).alias("value")),
+        lambda s: s.selectExpr("k", "to_json(struct(*)) as value"),
+        lambda s: s.withColumn("h", F.xxhash64("*")),
+        lambda s: s.where("hash(*) > 0"),
+        lambda s: s.transform(lambda rows: rows.withColumn("h", F.struct("*"))),
+        lambda s: s.groupBy("k").agg(F.max(F.xxhash64("*")).alias("h")),
+        lambda s: s.groupBy("k").count().withColumn("h", F.xxhash64("*")),
+    ],
+)
+def test_a_star_that_would_take_in_hidden_columns_is_refused(instance, step):
+    builder = StreamsBuilder()
+    step(builder.stream("a", key=String("k"), value=Json("n int"))).to("b", value=Json())
+    with pytest.raises(TopologyException, match=r"test_columns.py:\d+: .* takes in columns that are not yours"):
+        instance(builder)
+
+
+def test_two_columns_of_one_name_are_refused(instance):
+    builder = StreamsBuilder()
+    builder.stream("a", key=String("k"), value=Json("n int")).select("*", "n").to("b", value=Json())
+    with pytest.raises(TopologyException, match=r"to\('b'\) writes two columns 'n'"):
+        instance(builder)
