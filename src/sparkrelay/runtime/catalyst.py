@@ -118,6 +118,10 @@ def projected_sql(projection: DataFrame) -> dict[str, str]:
     return texts
 
 
+#: Parts of the names of the functions that tell the time: ``current_time``, also of ``current_timestamp``.
+_TIME = ("current_time", "current_date", "localtimestamp", "now(")
+
+
 def must_rebuild(plan: DataFrame) -> str | None:
     """Return why ``plan`` may not be run twice as it is, or None.
 
@@ -134,7 +138,7 @@ def must_rebuild(plan: DataFrame) -> str | None:
             if not expression.deterministic():
                 return f"{expression.sql()} is not deterministic"
             text = expression.toString().lower()
-            if "current_timestamp" in text or "current_date" in text or "localtimestamp" in text or "now(" in text:
+            if any(word in text for word in _TIME):
                 return f"{expression.sql()} depends on the time"
     return None
 

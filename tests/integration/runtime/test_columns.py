@@ -115,3 +115,61 @@ def test_two_columns_of_one_name_are_refused(instance):
     builder.stream("a", key=String("k"), value=Json("n int")).select("*", "n").to("b", value=Json())
     with pytest.raises(TopologyException, match=r"to\('b'\) writes two columns 'n'"):
         instance(builder)
+
+
+def test_random_values_of_sql_are_new_in_every_batch(instance, make_topic, produce, consumed, wait_until):
+    source, sink = make_topic("in", 1), make_topic("out", 1)
+    produce(source, [("a", {"n": n}) for n in range(4)])
+    draws = {
+        "uuid": F.expr("uuid()"),
+        "rand": F.expr("rand()") * 2,
+        "randn": F.expr("randn()"),
+        "shuffle": F.expr("shuffle(sequence(1, 20))"),
+        "randstr": F.expr("randstr(12)"),
+    }
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("k"), value=Json("n int"))
+    # Made anew with the plan, so it may be drawn by a function as well.
+    drawn = stream.select("n", *(column.alias(name) for name, column in draws.items()))
+    drawn.transform(lambda rows: rows.withColumn("inside", F.rand())).to(sink, value=Json())
+    streams = instance(builder, {"max.batch.records": 1})
+    streams.start()
+    wait_until(lambda: len(consumed(sink)) >= 4 or streams.exception(), "rows are missing")
+    assert streams.exception() is None
+    rows = values_of(consumed, sink)
+    assert [row["n"] for row in rows] == [0, 1, 2, 3]
+    for name in [*draws, "inside"]:
+        assert len({str(row[name]) for row in rows}) == 4, name
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        F.rand,
+        F.randn,
+        F.uuid,
+        lambda: F.shuffle(F.split("k", "")),
+        lambda: F.randstr(F.lit(3)),
+        lambda: F.uniform(F.lit(1), F.lit(5)),
+        lambda: F.when(F.rand() < 0.5, "x").otherwise("y"),
+    ],
+)
+def test_random_values_of_columns_are_refused(spark, draw):
+    stream = StreamsBuilder().stream("a", key=String("k"))
+    with pytest.raises(TopologyException, match=r"would give the same values in every micro-batch"):
+        stream.withColumn("r", draw())
+    stream.withColumn("r", F.rand(42) + F.lit(10_000_000_000))
+
+
+def test_the_time_of_day_is_that_of_the_batch(instance, make_topic, produce, consumed, wait_until):
+    source, sink = make_topic("in", 1), make_topic("out", 1)
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("k"))
+    stream.select("k", F.current_time().cast("string").alias("at")).to(sink, value=Json())
+    streams = instance(builder)
+    streams.start()
+    for count in (1, 2):
+        produce(source, [("a", "x")])
+        wait_until(lambda count=count: len(consumed(sink)) >= count or streams.exception(), "a row is missing")
+        assert streams.exception() is None
+    assert len({row["at"] for row in values_of(consumed, sink)}) == 2
