@@ -19,7 +19,7 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class OneColumn(Format):
-    """A format that fills one column.
+    """A format that fills one column, and is written from one column of its type.
 
     Attributes:
         column: the column's name; None means ``key`` or ``value``, by the place where the format stands.
@@ -66,8 +66,8 @@ class Json(Format):
     """One JSON object a record.
 
     Attributes:
-        schema: a Spark DDL string, such as ``"user string, amount double"``, or a ``StructType``. Needed for reading;
-            for writing None means the columns as they are.
+        schema: a Spark DDL string, such as ``"user string, amount double"``, or a ``StructType``. Needed for reading.
+            For writing it must be None: the columns are written as they are.
     """
 
     schema: Any = None

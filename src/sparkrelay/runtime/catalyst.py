@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, functions as F
 
 from sparkrelay.errors import TopologyException
+from sparkrelay.runtime import hidden
 from sparkrelay.topology import RowCount
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ __all__ = [
     "not_row_wise",
     "projected_sql",
     "read_aggregate",
+    "reads_hidden",
     "wanted_columns",
 ]
 
@@ -116,6 +118,10 @@ def projected_sql(projection: DataFrame) -> dict[str, str]:
     return texts
 
 
+#: Parts of the names of the functions that tell the time: ``current_time``, also of ``current_timestamp``.
+_TIME = ("current_time", "current_date", "localtimestamp", "now(")
+
+
 def must_rebuild(plan: DataFrame) -> str | None:
     """Return why ``plan`` may not be run twice as it is, or None.
 
@@ -132,7 +138,7 @@ def must_rebuild(plan: DataFrame) -> str | None:
             if not expression.deterministic():
                 return f"{expression.sql()} is not deterministic"
             text = expression.toString().lower()
-            if "current_timestamp" in text or "current_date" in text or "localtimestamp" in text or "now(" in text:
+            if any(word in text for word in _TIME):
                 return f"{expression.sql()} depends on the time"
     return None
 
@@ -171,6 +177,21 @@ def not_row_wise(plan: DataFrame) -> str | None:
             if node.nodeName() in _MANY_ROWS:
                 return str(node.nodeName())
     return next((f"{name})" for name in _PLACED if name in text.lower()), None)
+
+
+def reads_hidden(plan: DataFrame) -> bool:
+    """Tell whether an expression of ``plan`` is made of hidden columns.
+
+    Users do not name them, but a ``*`` inside of another expression, as in ``struct(*)``, takes them in.
+    """
+    return any(
+        _kind(expression) != "AttributeReference" and str(attribute.name()).startswith(hidden.PREFIX)
+        for node in _nodes(plan._jdf.queryExecution().analyzed())
+        # Not our own steps in Arrow, which take every column.
+        if _kind(node) in {"Project", "Filter", "Generate"}
+        for expression in _items(node.expressions())
+        for attribute in _items(expression.references().toSeq())
+    )
 
 
 def _nodes(plan: Any) -> Iterator[Any]:

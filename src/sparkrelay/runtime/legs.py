@@ -47,7 +47,7 @@ from sparkrelay.runtime.schemas import (
     plan_sink,
 )
 from sparkrelay.runtime.specs import FetchSpec, PublishSpec, StateSpec
-from sparkrelay.runtime.steps import apply_steps, checked, visible
+from sparkrelay.runtime.steps import apply_steps, checked, refuse_hidden, visible
 from sparkrelay.runtime.worker.context import no_rows
 from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
@@ -254,7 +254,10 @@ class LegCompiler:
         grouped = checked(where, lambda: rows.groupBy(*aggregation.keys).agg(*_columns(aggregation)))
         check_groupable(StructType(grouped.schema.fields[: len(aggregation.keys)]), where)
         self._grouped[aggregation.store] = grouped.schema
-        return checked(where, lambda: rows.select(*columns, hidden.PARTITION, hidden.TIMESTAMP))
+        projected = checked(where, lambda: rows.select(*columns, hidden.PARTITION, hidden.TIMESTAMP))
+        if "*" in aggregation.text:
+            refuse_hidden(where, aggregation.text, projected)
+        return projected
 
     def _stateful(
         self, leg: Leg, aggregation: Aggregation, projected: DataFrame, *, folded: bool = False

@@ -34,6 +34,7 @@ from sparkrelay.records.formats import Format, Integer, Json, Long, OneColumn, R
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime import hidden
 from sparkrelay.state.aggregate import AggregateSpec
+from sparkrelay.topology.describe import format_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +89,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-_SPARK_TYPES: Mapping[type[Format], DataType] = {
+_SPARK_TYPES: Mapping[type[OneColumn], DataType] = {
     Raw: BinaryType(),
     String: StringType(),
     Integer: IntegerType(),
@@ -207,19 +208,26 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
     Rows of a stream without formats stay what they are, Kafka's own columns: ``key``, ``value``, ``headers``.
 
     Raises:
-        TopologyException: the key, or the column of a plain format, is not among the columns.
+        TopologyException: the key, or the column of a plain format, is not among the columns or not of the format's
+            type; two columns have one name.
     """
+    where = f"{sink.call_site}: to({sink.topic!r})"
+    twice = [name for name in rows.names if rows.names.count(name) > 1]
+    if twice:
+        raise TopologyException(
+            f"{where} writes two columns {twice[0]!r}; give one of them another name with alias(), or drop() it"
+        )
     raw = leg.aggregation is None and not leg.source.internal and leg.source.value is None and leg.source.key is None
     key = _sink_key(sink)
     if not key and raw and "key" in rows.names:
         key = ("key",)
-    form = sink.value or (Raw() if raw and "value" in rows.names else Json())
+    form = sink.value or (_as_it_is(rows["value"]) if raw and not sink.internal and "value" in rows.names else Json())
     for name in (*key, *([form.column_name("value")] if isinstance(form, OneColumn) else [])):
         if name not in rows.names and not name.startswith(hidden.PREFIX):
-            raise TopologyException(
-                f"{sink.call_site}: to({sink.topic!r}) writes column {name!r}, but the columns are "
-                f"{', '.join(rows.names)}"
-            )
+            raise TopologyException(f"{where} writes column {name!r}, but the columns are {', '.join(rows.names)}")
+    for place, given in (("key", sink.key), ("value", form)):
+        if isinstance(given, OneColumn):
+            _check_type(rows[given.column_name(place)], given, place, where)
     if isinstance(form, OneColumn):
         columns = StructType([rows[form.column_name("value")]])
     else:
@@ -228,6 +236,26 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
         columns = StructType([f for f in rows if not (f.name == "kafka" and f.dataType == kafka)])
     headers = raw and "headers" in rows.names and rows["headers"].dataType == HEADERS
     return SinkPlan(form, columns, key, headers)
+
+
+def _as_it_is(value: StructField) -> OneColumn:
+    """Return the format of a stream without formats: as in Spark's Kafka sink the value is bytes, or remade as text."""
+    return String() if isinstance(value.dataType, StringType) else Raw()
+
+
+def _check_type(column: StructField, form: OneColumn, place: str, where: str) -> None:
+    """Refuse a column of another type than the format's: its bytes would be another format's."""
+    wanted = _SPARK_TYPES[type(form)]
+    # Not by equality: text of any collation is text.
+    if isinstance(column.dataType, type(wanted)):
+        return
+    name, kind, text = column.name, column.dataType.simpleString(), wanted.simpleString()
+    fitting = [other for other, its in _SPARK_TYPES.items() if isinstance(column.dataType, type(its))]
+    remedy = "".join(f", or write it as it is, {place}={format_text(other(name))}" for other in fitting)
+    raise TopologyException(
+        f"{where} writes column {name!r} ({kind}) as {place}={format_text(form)}, which takes {text}; "
+        f'cast it first: withColumn("{name}", F.col("{name}").cast("{text}")){remedy}'
+    )
 
 
 def _sink_key(sink: Sink) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ from pyspark.sql.types import StructType
 
 from sparkrelay.errors import SparkRelayError, TopologyException
 from sparkrelay.runtime import hidden
-from sparkrelay.runtime.catalyst import not_row_wise
+from sparkrelay.runtime.catalyst import not_row_wise, reads_hidden
+from sparkrelay.topology.columns import is_star, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Step
 
-__all__ = ["apply_steps", "checked", "visible"]
+__all__ = ["apply_steps", "checked", "refuse_hidden", "visible"]
 
 #: Our own columns among those that Spark suggests.
 _OWN_COLUMNS = re.compile(rf", `{hidden.PREFIX}\w+`|`{hidden.PREFIX}\w+`, ")
@@ -48,11 +49,14 @@ def apply_steps(steps: Sequence[Step], source: DataFrame, carried: tuple[str, ..
 
 def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...]) -> DataFrame:
     where = str(step.call_site)
-    if step.kind == "select":
+    if step.kind in {"select", "selectExpr"}:
         arguments = step.args[0] if len(step.args) == 1 and isinstance(step.args[0], list | tuple) else step.args
-        after = checked(where, lambda: rows.select(*_visible_star(arguments, rows), *carried))
-    elif step.kind == "selectExpr":
-        after = checked(where, lambda: rows.selectExpr(*step.args, *(f"`{name}`" for name in carried)))
+        chosen = _visible_star(arguments, rows)
+        method = getattr(rows, step.kind)
+        after = checked(where, lambda: method(*chosen, *(quoted((name,)) for name in carried)))
+        if any(after.columns.count(name) > 1 for name in carried):
+            # A star of another kind, such as "* except (a)", has brought them.
+            after = checked(where, lambda: method(*chosen))
     elif step.kind == "transform":
         after = checked(where, lambda: rows.transform(*step.args, **step.kwargs))
         lost = [name for name in carried if name not in after.columns]
@@ -66,15 +70,26 @@ def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...]) -> DataFrame:
     for name in carried:
         if name not in after.columns:
             raise TopologyException(f"{where}: {step.text} removes the reserved column {name!r}")
+    if "*" in step.text or step.kind == "transform":
+        refuse_hidden(where, step.text, after)
     return after
+
+
+def refuse_hidden(where: str, text: str, rows: DataFrame) -> None:
+    """Raise TopologyException if an expression is made of hidden columns, which users cannot have meant."""
+    if reads_hidden(rows):
+        raise TopologyException(
+            f'{where}: {text} takes in columns that are not yours, as a "*" inside of another expression does; name '
+            'yours there, such as F.struct("a", "b")'
+        )
 
 
 def _visible_star(arguments: Any, rows: DataFrame) -> list[Any]:
     """Replace a lone ``*`` by the visible columns, so that hidden ones do not come twice."""
     expanded: list[Any] = []
     for argument in arguments:
-        if isinstance(argument, str) and argument == "*":
-            expanded += [f"`{name}`" for name in visible(rows).names]
+        if is_star(argument):
+            expanded += [quoted((name,)) for name in visible(rows).names]
         else:
             expanded.append(argument)
     return expanded

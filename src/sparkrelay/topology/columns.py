@@ -21,6 +21,7 @@ __all__ = [
     "expression_path",
     "is_column",
     "is_star",
+    "made_up_seed",
     "output_name",
     "parse_path",
     "quoted",
@@ -43,6 +44,11 @@ _WINDOWS: Final = frozenset({"window", "session_window"})
 
 _SEED: Final = re.compile(r"\b(rand|randn|random|uuid|shuffle|randstr|uniform)\(([^()]*?)-?\d+L\)")
 _LONG_SEED: Final = re.compile(r"-?\d{15,}L\b")
+#: A seed that PySpark has made up: 64 random bits, so ten digits or more but for one in thousands of millions. Seeds
+#: that people write are shorter.
+_MADE_UP_SEED: Final = re.compile(
+    r"\b(rand|randn|random|uuid)\(-?\d{10,}L\)|\b(shuffle|randstr|uniform)\(.*, -?\d{10,}L\)", re.DOTALL
+)
 _UDF_ARGUMENT: Final = re.compile(
     r"columnnodeexpression\(UnresolvedAttribute\(List\(([^()]*)\),None,(?:true|false),?\)\)"
 )
@@ -143,6 +149,16 @@ def argument_text(value: object) -> str:
     if callable(value):
         return str(getattr(value, "__qualname__", type(value).__qualname__)).rpartition("<locals>.")[2]
     return stable_text(repr(value))
+
+
+def made_up_seed(value: object) -> str | None:
+    """Return the function in a column that has a seed which PySpark made up, as ``F.rand()`` does; or None.
+
+    The seed is part of the Column, so it gives the same answers however often a plan is built of it. That of
+    ``F.expr("rand()")`` is made when the plan is.
+    """
+    match = _MADE_UP_SEED.search(_text(value)) if is_column(value) else None
+    return None if match is None else match[1] or match[2]
 
 
 def stable_text(text: str) -> str:

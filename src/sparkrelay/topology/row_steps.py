@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Format, Json
 from sparkrelay.topology.call_site import find_call_site
-from sparkrelay.topology.columns import argument_text, is_column
+from sparkrelay.topology.columns import argument_text, is_column, made_up_seed
+from sparkrelay.topology.describe import format_text
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import SinkNode, StepNode
 from sparkrelay.topology.plan import Step
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from sparkrelay.topology.lineage import Lineage
     from sparkrelay.topology.nodes import Node, Record
 
-__all__ = ["RowSteps", "flat", "make_step"]
+__all__ = ["RowSteps", "check_seed", "flat", "make_step"]
 
 
 class RowSteps:
@@ -105,14 +106,16 @@ class RowSteps:
 
         Args:
             topic: its name.
-            key: format of the message key, such as ``String("carrier")``. Without it a table's rows are keyed by their
-                grouping columns, a stream's by the key they came with.
-            value: format of the message value. Without it the columns are written as JSON, and a stream that was read
-                without formats is passed on as it is.
+            key: format of the message key, such as ``String("carrier")``, of a column of the format's type. Without it
+                a table's rows are keyed by their grouping columns, a stream's by the key they came with.
+            value: format of the message value: ``Json()`` for the columns as they are, or a format of one column.
+                Without it the columns are written as JSON, and a stream that was read without formats is passed on as
+                it is.
             name: the sink's name in ``describe()``.
 
         Raises:
-            TopologyException: an argument is of the wrong kind.
+            TopologyException: an argument is of the wrong kind. A column of another type than its format's is found
+                when the instance is made.
         """
         call_site = find_call_site()
         check_topic(topic, call_site)
@@ -127,6 +130,11 @@ class RowSteps:
             raise TopologyException(
                 f"{call_site}: a JSON key has no fixed bytes, so equal keys could go to different partitions; use "
                 'String("column"), Integer, Long or Raw, or leave key= out'
+            )
+        if isinstance(value, Json) and value.schema is not None:
+            raise TopologyException(
+                f"{call_site}: value={format_text(value)} of to({topic!r}) has a schema, which is for reading: columns "
+                "are written as they are; select() and cast() them before, and write value=Json()"
             )
         self._record.add(SinkNode(self._node, topic, key, value, check_name(name, call_site), call_site))
 
@@ -191,12 +199,24 @@ def flat(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(args[0]) if len(args) == 1 and isinstance(args[0], list | tuple) else args
 
 
+def check_seed(method: str, column: Any, call_site: CallSite) -> None:
+    """Raise TopologyException for a column that would draw the same random values in every micro-batch."""
+    function = made_up_seed(column)
+    if function is not None:
+        raise TopologyException(
+            f"{call_site}: {method}(): {argument_text(column)} would give the same values in every micro-batch: its "
+            f'seed was made when the line ran; write it as SQL, F.expr("{function}(...)") without a seed, '
+            "which gets a new one in each"
+        )
+
+
 def _columns(method: str, cols: tuple[Any, ...], call_site: CallSite) -> tuple[Any, ...]:
     if not cols:
         raise TopologyException(f"{call_site}: {method}() names no columns")
     for col in cols:
         if not (is_column(col) or (isinstance(col, str) and col.strip())):
             raise TopologyException(f"{call_site}: {method}() takes names and Columns, not {col!r}")
+        check_seed(method, col, call_site)
     return cols
 
 
@@ -211,6 +231,7 @@ def _texts(method: str, texts: tuple[Any, ...], call_site: CallSite) -> tuple[st
 
 def _condition(method: str, condition: Any, call_site: CallSite) -> Any:
     if is_column(condition) or (isinstance(condition, str) and condition.strip()):
+        check_seed(method, condition, call_site)
         return condition
     hint = "; for a Python function make a udf" if callable(condition) else ""
     raise TopologyException(f"{call_site}: {method}() takes SQL text or a Column, not {condition!r}{hint}")
@@ -218,6 +239,7 @@ def _condition(method: str, condition: Any, call_site: CallSite) -> Any:
 
 def _column(method: str, column: Any, call_site: CallSite) -> Any:
     if is_column(column):
+        check_seed(method, column, call_site)
         return column
     hint = f'F.col("{column}")' if isinstance(column, str) else "F.lit(...)"
     raise TopologyException(f"{call_site}: {method}() takes a Column such as {hint}, not {column!r}")

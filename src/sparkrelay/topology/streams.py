@@ -13,7 +13,7 @@ from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import AggregationNode, GroupingNode, RepartitionNode, StepNode
 from sparkrelay.topology.plan import RowCount
-from sparkrelay.topology.row_steps import RowSteps, flat, make_step
+from sparkrelay.topology.row_steps import RowSteps, check_seed, flat, make_step
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
@@ -181,6 +181,7 @@ class GroupedStream:
                 raise TopologyException(
                     f'{call_site}: agg() takes Columns such as F.sum("amount").alias("total"), not {aggregate!r}'
                 )
+            check_seed("agg", aggregate, call_site)
         text = f"agg({', '.join(argument_text(aggregate) for aggregate in aggregates)})"
         return self._aggregate(aggregates, name, text, call_site)
 
@@ -240,6 +241,7 @@ def _grouping(method: str, cols: tuple[Any, ...], call_site: CallSite) -> tuple[
         if not (is_column(col) or (isinstance(col, str) and col.strip() and col.strip() != "*")):
             hint = "; use partitions=" if isinstance(col, int) and method == "repartition" else ""
             raise TopologyException(f"{call_site}: {method}() takes names and Columns, not {col!r}{hint}")
+        check_seed(method, col, call_site)
     return cols
 
 

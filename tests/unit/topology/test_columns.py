@@ -11,6 +11,7 @@ from sparkrelay.topology.columns import (
     expression_path,
     is_column,
     is_star,
+    made_up_seed,
     output_name,
     parse_path,
     quoted,
@@ -137,3 +138,23 @@ def test_arguments_as_people_read_them(F):
     assert argument_text(Callable()) == "Callable"
     assert argument_text(functools.partial(on_time)) == "partial"
     assert argument_text(7) == "7"
+
+
+def test_a_seed_that_nobody_wrote(F):
+    rand, shuffle, randstr = F.function("rand"), F.function("shuffle"), F.function("randstr")
+
+    def seed(text):
+        column = F.lit(0)
+        column._jc.node().text = text
+        return column
+
+    made_up = seed("-5734387406330073174L")
+    assert made_up_seed(rand(made_up)) == "rand"
+    assert made_up_seed(F.function("*")(F.function("uuid")(made_up), F.lit(2)).alias("a")) == "uuid"
+    assert made_up_seed(shuffle(F.function("split")("a", "b"), made_up)) == "shuffle"
+    assert made_up_seed(randstr(F.lit(3), made_up)) == "randstr"
+    assert made_up_seed(rand(seed("42L"))) is None
+    assert made_up_seed(F.function("*")(rand(seed("42L")), seed("10000000000L"))) is None
+    assert made_up_seed(F.function("brand")(made_up)) is None
+    assert made_up_seed(F.expr("rand()")) is None
+    assert made_up_seed("rand(5734387406330073174L)") is None

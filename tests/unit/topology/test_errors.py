@@ -85,6 +85,10 @@ def fails(message):
         (lambda s, F: s.to("t", key="carrier"), "key= of to('t') takes a format such as String(\"carrier\")"),
         (lambda s, F: s.to("t", value=Json), "value= of to('t') takes a format"),
         (lambda s, F: s.to("t", key=Json("a int")), "a JSON key has no fixed bytes"),
+        (
+            lambda s, F: s.to("t", value=Json("a  int")),
+            "value=Json(\"a int\") of to('t') has a schema, which is for reading: columns are written as they are",
+        ),
         (lambda s, F: s.to("t", name=3), "name= takes a string, not 3"),
     ],
 )
@@ -251,3 +255,26 @@ def test_objects_can_be_shown_and_probed(builder, flights):
     for thing in (flights, grouped, table):
         assert not hasattr(thing, "_repr_html_")
         copy.copy(thing)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s, c: s.select("carrier", c),
+        lambda s, c: s.where(c),
+        lambda s, c: s.filter(c),
+        lambda s, c: s.withColumn("a", c),
+        lambda s, c: s.withColumns({"a": c}),
+        lambda s, c: s.groupBy("carrier", c),
+        lambda s, c: s.groupBy("carrier").agg(c),
+        lambda s, c: s.groupBy("carrier").count().select(c),
+    ],
+)
+def test_random_values_that_would_come_again_are_refused(flights, F, call):
+    seed = F.lit(0)
+    seed._jc.node().text = "8938404065519006619L"
+    line = f"test_errors.py:{call.__code__.co_firstlineno}: "
+    with fails("rand(seed) would give the same values in every micro-batch") as raised:
+        call(flights, F.function("rand")(seed))
+    assert str(raised.value).startswith(line)
+    assert 'F.expr("rand(...)") without a seed' in str(raised.value)

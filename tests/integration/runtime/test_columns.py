@@ -1,0 +1,175 @@
+"""What only Spark can tell of columns: their types, names, stars and seeds."""
+
+import json
+
+import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay import Integer, Json, Long, Raw, StreamsBuilder, String
+from sparkrelay.errors import TopologyException
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+
+def values_of(consumed, topic):
+    return [json.loads(value) for _, _, _, value in consumed(topic)]
+
+
+def test_plain_formats_write_columns_of_their_own_type(instance, make_topic, produce, consumed, wait_until):
+    source, words, numbers = (make_topic(hint, 1) for hint in ("in", "words", "numbers"))
+    produce(source, [("7", {"n": 12})])
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("k"), value=Json("n int"))
+    texts = stream.select("n", F.col("n").cast("string").alias("text"), F.col("n").cast("bigint").alias("long"))
+    texts.to(words, key=String("text"), value=Long("long"))
+    texts.withColumn("bytes", F.encode("text", "UTF-8")).to(numbers, key=Integer("n"), value=Raw("bytes"))
+    streams = instance(builder)
+    streams.start()
+    wait_until(lambda: (consumed(words) and consumed(numbers)) or streams.exception(), "nothing came")
+    assert streams.exception() is None
+    ((_, _, *word),), ((_, _, *number),) = consumed(words), consumed(numbers)
+    assert word == [b"12", (12).to_bytes(8, "big")]
+    assert number == [(12).to_bytes(4, "big"), b"12"]
+
+
+@pytest.mark.parametrize(
+    ("formats", "words"),
+    [
+        ({"key": String("n")}, r"column 'n' \(int\) as key=String\(\"n\"\), which takes string; .*cast\(\"string\"\)"),
+        (
+            {"value": Long("n")},
+            r"column 'n' \(int\) as value=Long\(\"n\"\), which takes bigint; .*value=Integer\(\"n\"\)",
+        ),
+        ({"value": Raw("n")}, r"column 'n' \(int\) as value=Raw\(\"n\"\), which takes binary"),
+    ],
+)
+def test_a_column_of_another_type_than_its_format_is_refused(instance, formats, words):
+    builder = StreamsBuilder()
+    builder.stream("a", key=String("k"), value=Json("n int")).to("b", **formats)
+    with pytest.raises(TopologyException, match=rf"test_columns.py:\d+: to\('b'\) writes {words}"):
+        instance(builder)
+
+
+STARS = {
+    "name": lambda rows: rows.select("*", (F.col("n") * 2).alias("twice")),
+    "column": lambda rows: rows.select(F.col("*"), (F.col("n") * 2).alias("twice")),
+    "text": lambda rows: rows.selectExpr("*", "n * 2 as twice"),
+    "spaces": lambda rows: rows.selectExpr(" * ", "n * 2 as twice"),
+    "last": lambda rows: rows.select((F.col("n") * 2).alias("twice"), "*"),
+    "expression": lambda rows: rows.select(F.expr("*"), F.expr("n * 2 as twice")),
+    "but one": lambda rows: rows.selectExpr("* except (n)", "n", "n * 2 as twice"),
+    "list": lambda rows: rows.select(["*", F.expr("n * 2 as twice")]),
+}
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["stream", "table"])
+def test_a_star_is_the_visible_columns(behind, instance, make_topic, produce, consumed, wait_until):
+    source, sinks = make_topic("in", 1), {kind: make_topic("out", 1) for kind in STARS}
+    produce(source, [("a", {"n": 3})])
+    builder = StreamsBuilder()
+    for kind, star in STARS.items():
+        stream = builder.stream(source, key=String("k"), value=Json("n bigint"), name=kind.replace(" ", "-"))
+        rows = stream.groupBy("k").agg(F.sum("n").alias("n")) if behind else stream.select("k", "n")
+        star(rows).to(sinks[kind], value=Json())
+    streams = instance(builder)
+    streams.start()
+    wait_until(lambda: all(consumed(sink) for sink in sinks.values()) or streams.exception(), "nothing came")
+    assert streams.exception() is None
+    for kind, sink in sinks.items():
+        assert values_of(consumed, sink) == [{"k": "a", "n": 3, "twice": 6}], kind
+
+
+def test_a_star_of_a_struct_beside_that_of_all_columns(instance, make_topic, produce, consumed, wait_until):
+    topics = make_topic("in", 1), make_topic("out", 1)
+    produce(topics[0], [("a", {"s": {"x": 1, "y": 2}})])
+    builder = StreamsBuilder()
+    stream = builder.stream(topics[0], key=String("k"), value=Json("s struct<x:int,y:int>"))
+    stream.select("k", "s").select("*", "s.*").selectExpr("*", "s.x as z", "length(k) * 2 as l").to(topics[1])
+    streams = instance(builder)
+    streams.start()
+    wait_until(lambda: consumed(topics[1]) or streams.exception(), "nothing came")
+    assert values_of(consumed, topics[1]) == [{"k": "a", "s": {"x": 1, "y": 2}, "x": 1, "y": 2, "z": 1, "l": 2}]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda s: s.select(F.to_json(F.struct("*")).alias("value")),
+        lambda s: s.selectExpr("k", "to_json(struct(*)) as value"),
+        lambda s: s.withColumn("h", F.xxhash64("*")),
+        lambda s: s.where("hash(*) > 0"),
+        lambda s: s.transform(lambda rows: rows.withColumn("h", F.struct("*"))),
+        lambda s: s.groupBy("k").agg(F.max(F.xxhash64("*")).alias("h")),
+        lambda s: s.groupBy("k").count().withColumn("h", F.xxhash64("*")),
+    ],
+)
+def test_a_star_that_would_take_in_hidden_columns_is_refused(instance, step):
+    builder = StreamsBuilder()
+    step(builder.stream("a", key=String("k"), value=Json("n int"))).to("b", value=Json())
+    with pytest.raises(TopologyException, match=r"test_columns.py:\d+: .* takes in columns that are not yours"):
+        instance(builder)
+
+
+def test_two_columns_of_one_name_are_refused(instance):
+    builder = StreamsBuilder()
+    builder.stream("a", key=String("k"), value=Json("n int")).select("*", "n").to("b", value=Json())
+    with pytest.raises(TopologyException, match=r"to\('b'\) writes two columns 'n'"):
+        instance(builder)
+
+
+def test_random_values_of_sql_are_new_in_every_batch(instance, make_topic, produce, consumed, wait_until):
+    source, sink = make_topic("in", 1), make_topic("out", 1)
+    produce(source, [("a", {"n": n}) for n in range(4)])
+    draws = {
+        "uuid": F.expr("uuid()"),
+        "rand": F.expr("rand()") * 2,
+        "randn": F.expr("randn()"),
+        "shuffle": F.expr("shuffle(sequence(1, 20))"),
+        "randstr": F.expr("randstr(12)"),
+    }
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("k"), value=Json("n int"))
+    # Made anew with the plan, so it may be drawn by a function as well.
+    drawn = stream.select("n", *(column.alias(name) for name, column in draws.items()))
+    drawn.transform(lambda rows: rows.withColumn("inside", F.rand())).to(sink, value=Json())
+    streams = instance(builder, {"max.batch.records": 1})
+    streams.start()
+    wait_until(lambda: len(consumed(sink)) >= 4 or streams.exception(), "rows are missing")
+    assert streams.exception() is None
+    rows = values_of(consumed, sink)
+    assert [row["n"] for row in rows] == [0, 1, 2, 3]
+    for name in [*draws, "inside"]:
+        assert len({str(row[name]) for row in rows}) == 4, name
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        F.rand,
+        F.randn,
+        F.uuid,
+        lambda: F.shuffle(F.split("k", "")),
+        lambda: F.randstr(F.lit(3)),
+        lambda: F.uniform(F.lit(1), F.lit(5)),
+        lambda: F.when(F.rand() < 0.5, "x").otherwise("y"),
+    ],
+)
+def test_random_values_of_columns_are_refused(spark, draw):
+    stream = StreamsBuilder().stream("a", key=String("k"))
+    with pytest.raises(TopologyException, match=r"would give the same values in every micro-batch"):
+        stream.withColumn("r", draw())
+    stream.withColumn("r", F.rand(42) + F.lit(10_000_000_000))
+
+
+def test_the_time_of_day_is_that_of_the_batch(instance, make_topic, produce, consumed, wait_until):
+    source, sink = make_topic("in", 1), make_topic("out", 1)
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("k"))
+    stream.select("k", F.current_time().cast("string").alias("at")).to(sink, value=Json())
+    streams = instance(builder)
+    streams.start()
+    for count in (1, 2):
+        produce(source, [("a", "x")])
+        wait_until(lambda count=count: len(consumed(sink)) >= count or streams.exception(), "a row is missing")
+        assert streams.exception() is None
+    assert len({row["at"] for row in values_of(consumed, sink)}) == 2
