@@ -91,6 +91,9 @@ def read_aggregate(column: Any, where: str) -> AggregateCall:
             f"{where}: {column_text(column)} has {len(arguments)} arguments; exactly one is supported"
         )
     if function == "count" and _kind(arguments[0]) in {"UnresolvedStar", "Literal"}:
+        if _kind(arguments[0]) == "Literal" and arguments[0].value() is None:
+            # Counts nothing. Null by itself has no type that state can be kept of.
+            return AggregateCall(function, F.lit(None).cast("boolean"), alias)
         return AggregateCall("count_all", None, alias)
     return AggregateCall(function, Column(_column_class()(arguments[0])), alias)
 

@@ -48,14 +48,15 @@ from sparkrelay.runtime.schemas import (
 )
 from sparkrelay.runtime.specs import FetchSpec, PublishSpec, StateSpec
 from sparkrelay.runtime.steps import apply_steps, checked, refuse_hidden, visible
-from sparkrelay.runtime.worker.context import no_rows
+from sparkrelay.runtime.worker.context import no_rows, under_names
 from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.topology import RowCount
+from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
@@ -141,8 +142,10 @@ class LegCompiler:
         names = [field.name for field in full if field.name in wanted or field.name.startswith(hidden.PREFIX)]
         rows = self._before_state(leg, self._source(leg, StructType([full[name] for name in names])))
         if leg.aggregation is None:
-            output = visible(rows) if not _repartitions(leg) else self._shipment(leg, visible(rows))
-            reports = rows.mapInArrow(functools.partial(publish_leg, self._publish_spec(leg, output)), REPORT_SCHEMA)
+            columns = visible(rows)
+            output = columns if not _repartitions(leg) else self._shipment(leg, columns)
+            spec = self._publish_spec(leg, columns, output)
+            reports = _in_arrow(rows, functools.partial(publish_leg, spec), REPORT_SCHEMA)
         else:
             reports, output = self._stateful(leg, leg.aggregation, rows)
         rebuild, idle = must_rebuild(reports), lets_nothing_through(reports)
@@ -161,7 +164,7 @@ class LegCompiler:
             columns = visible(rows)
             plan = plan_sink(leg, leg.sink, columns)
             names = plan.names if not _repartitions(leg) else (*self._shipment(leg, columns).names, *plan.key)
-            rows = rows.select(*(f"`{name}`" for name in dict.fromkeys(names)))
+            rows = rows.select(*(quoted((name,)) for name in dict.fromkeys(names)))
         if lets_nothing_through(rows):
             # Spark has cut the source off, and with it what would tell: the steps name columns all the same.
             return frozenset(schema.names)
@@ -241,20 +244,26 @@ class LegCompiler:
         """Return grouping keys and aggregate arguments as plain columns: Catalyst evaluates them, we only merge."""
         where = str(aggregation.call_site)
         calls = [read_aggregate(column, where) for column in aggregation.aggregates]
-        columns: list[Column] = [as_column(key) for key in aggregation.keys]
-        if any("session_window(" in column_text(column).lower() for column in columns):
+        keys: list[Column] = [as_column(key) for key in aggregation.keys]
+        if any("session_window(" in column_text(column).lower() for column in keys):
             raise TopologyException(
                 f"{where}: session_window() is not supported: sessions would not be merged from one micro-batch to the "
                 "next. F.window is"
             )
-        columns += [
-            call.argument.alias(_argument(index)) for index, call in enumerate(calls) if call.argument is not None
-        ]
         # Spark checks the aggregates' types for us, on a plan that never runs.
         grouped = checked(where, lambda: rows.groupBy(*aggregation.keys).agg(*_columns(aggregation)))
         check_groupable(StructType(grouped.schema.fields[: len(aggregation.keys)]), where)
         self._grouped[aggregation.store] = grouped.schema
-        projected = checked(where, lambda: rows.select(*columns, hidden.PARTITION, hidden.TIMESTAMP))
+        # Without an alias, some expressions have another name in select() than in groupBy(): d, and CAST(d AS INT).
+        selected = checked(where, lambda: rows.select(*keys)).columns
+        keys = [
+            key if name == wanted else key.alias(wanted)
+            for key, name, wanted in zip(keys, selected, grouped.columns, strict=False)
+        ]
+        arguments = [
+            call.argument.alias(_argument(index)) for index, call in enumerate(calls) if call.argument is not None
+        ]
+        projected = checked(where, lambda: rows.select(*keys, *arguments, hidden.PARTITION, hidden.TIMESTAMP))
         if "*" in aggregation.text:
             refuse_hidden(where, aggregation.text, projected)
         return projected
@@ -267,19 +276,19 @@ class LegCompiler:
         if folded and lets_nothing_through(projected):
             projected = _no_rows(self._place.source(), projected.schema)
         if not leg.after:
-            if _repartitions(leg):
-                results = self._shipment(leg, results)
-            publish = self._publish_spec(leg, results)
+            output = self._shipment(leg, results) if _repartitions(leg) else results
+            publish = self._publish_spec(leg, results, output)
             both = functools.partial(state_and_publish_leg, spec, publish)
-            return projected.mapInArrow(both, REPORT_SCHEMA), results
+            return _in_arrow(projected, both, REPORT_SCHEMA), output
         emitted = StructType([*results, *hidden_fields(_EMITTED)])
-        updates = projected.mapInArrow(functools.partial(state_leg, spec), emitted)
+        updates = _in_arrow(projected, functools.partial(state_leg, spec), emitted)
         rows = apply_steps(leg.after, updates, _EMITTED)
-        output = self._shipment(leg, visible(rows)) if _repartitions(leg) else visible(rows)
-        step = functools.partial(publish_leg, self._publish_spec(leg, output))
+        columns = visible(rows)
+        output = self._shipment(leg, columns) if _repartitions(leg) else columns
+        step = functools.partial(publish_leg, self._publish_spec(leg, columns, output))
         if folded and lets_nothing_through(rows):
             rows = _no_rows(updates, rows.schema)
-        return rows.mapInArrow(step, REPORT_SCHEMA), output
+        return _in_arrow(rows, step, REPORT_SCHEMA), output
 
     def _state_spec(self, leg: Leg, aggregation: Aggregation, projected: DataFrame) -> tuple[StateSpec, StructType]:
         where = str(aggregation.call_site)
@@ -323,13 +332,14 @@ class LegCompiler:
 
     # -- sink -----------------------------------------------------------------------------------------------------
 
-    def _publish_spec(self, leg: Leg, output: StructType) -> PublishSpec:
+    def _publish_spec(self, leg: Leg, columns: StructType, output: StructType) -> PublishSpec:
+        """Return the last step; of ``columns``, ``output`` are those that go on. The key may be of the others."""
         sink = leg.sink
         topic: str | None = None
         plan = SinkPlan(Json(), StructType(), (), headers=False)
         if sink is not None:
             topic = self._names(sink.topic, sink.internal)
-            plan = plan_sink(leg, sink, output)
+            plan = plan_sink(leg, sink, columns)
             if sink.internal:
                 check_packable(output, str(sink.call_site))
         return PublishSpec(
@@ -348,9 +358,17 @@ class LegCompiler:
         )
 
 
+def _in_arrow(rows: DataFrame, step: Callable[[Iterator[pa.RecordBatch]], Any], schema: StructType) -> DataFrame:
+    """Return ``rows.mapInArrow``, which by itself reads a dot or a backtick in a column's name as SQL does."""
+    if any("." in name or "`" in name for name in rows.columns):
+        step = functools.partial(under_names, step, tuple(rows.columns))
+        rows = rows.toDF(*(f"column_{index}" for index in range(len(rows.columns))))
+    return rows.mapInArrow(step, schema)
+
+
 def _no_rows(before: DataFrame, schema: StructType) -> DataFrame:
     """Return a frame of that schema that runs ``before`` and has no rows, which Spark does not know."""
-    return before.mapInArrow(no_rows, schema)
+    return _in_arrow(before, no_rows, schema)
 
 
 _EMITTED = (hidden.PARTITION, hidden.TIMESTAMP, hidden.KEY)

@@ -234,7 +234,8 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
         # The struct of Kafka's own columns is for the steps, not for the value, unless it was remade.
         kafka = StructType(KAFKA_FIELDS)
         columns = StructType([f for f in rows if not (f.name == "kafka" and f.dataType == kafka)])
-    headers = raw and "headers" in rows.names and rows["headers"].dataType == HEADERS
+    # Through a repartition topic they travel as a column.
+    headers = raw and not sink.internal and "headers" in rows.names and rows["headers"].dataType == HEADERS
     return SinkPlan(form, columns, key, headers)
 
 

@@ -173,3 +173,74 @@ def test_the_time_of_day_is_that_of_the_batch(instance, make_topic, produce, con
         wait_until(lambda count=count: len(consumed(sink)) >= count or streams.exception(), "a row is missing")
         assert streams.exception() is None
     assert len({row["at"] for row in values_of(consumed, sink)}) == 2
+
+
+def test_grouping_columns_without_an_alias_have_the_names_that_spark_gives_them(
+    spark, instance, make_topic, produce, consumed, wait_until
+):
+    source, sink = make_topic("in", 1), make_topic("out", 1)
+    produce(source, [("a", {"s": {"d": d}, "t": "2020-01-01T00:00:00Z"}) for d in (1.2, 1.9, 2.5)])
+
+    def grouped(stream):
+        whole, day = F.col("s.d").cast("int"), F.window("t", "1 day")
+        return stream.groupBy("k", whole, day, F.col("s.d") > 2, F.upper("k")).agg(F.count("*").alias("n"))
+
+    builder = StreamsBuilder()
+    value = "s struct<d:double>, t timestamp"
+    grouped(builder.stream(source, key=String("k"), value=Json(value))).to(sink, value=Json())
+    streams = instance(builder)
+    streams.start()
+    wait_until(lambda: len(consumed(sink)) >= 2 or streams.exception(), "nothing came")
+    assert streams.exception() is None
+    found = sorted(values_of(consumed, sink), key=lambda row: row["n"])
+    assert list(found[0]) == grouped(spark.createDataFrame([], f"k string, {value}")).columns
+    assert [tuple(row.values())[1::2] for row in found] == [(2, True, 1), (1, False, 2)]
+
+
+def test_a_key_that_nothing_behind_the_repartition_reads(instance, make_topic, produce, consumed, wait_until):
+    source, passed, counted = (make_topic(hint, 1) for hint in ("in", "passed", "counted"))
+    produce(source, [("a", {"shop": "s1", "n": 5})])
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("user"), value=Json("shop string, n int"))
+    stream.repartition("shop").select("n").to(passed, value=Json())
+    totals = stream.groupBy("user").agg(F.max("n").alias("n"), F.max("shop").alias("shop")).to_stream()
+    totals.repartition("shop").select("n").to(counted, value=Json())
+    streams = instance(builder)
+    streams.start()
+    wait_until(lambda: (consumed(passed) and consumed(counted)) or streams.exception(), "nothing came")
+    assert streams.exception() is None
+    for sink in (passed, counted):
+        assert [(key, json.loads(value)) for _, _, key, value in consumed(sink)] == [(b"s1", {"n": 5})]
+
+
+def test_what_is_selected_and_not_read_behind_the_repartition(instance, make_topic, produce, consumed, wait_until):
+    source, sink = make_topic("in", 1), make_topic("out", 1)
+    produce(source, [("a", {"shop": "s1", "n": 5})])
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("user"), value=Json("shop string, n int"))
+    shops = stream.select("user", "shop", F.col("n").alias("n.`n")).repartition("shop")
+    shops.select("`n.``n`").to(sink, value=Json())
+    streams = instance(builder)
+    streams.start()
+    wait_until(lambda: consumed(sink) or streams.exception(), "nothing came")
+    assert values_of(consumed, sink) == [{"n.`n": 5}]
+
+
+def test_a_key_of_a_repartition_that_is_not_there(instance):
+    builder = StreamsBuilder()
+    builder.stream("a", key=String("k"), value=Json("n int")).repartition("m").select("n").to("b", value=Json())
+    with pytest.raises(TopologyException, match=r"repartition.*writes column 'm', but the columns are n, k"):
+        instance(builder)
+
+
+def test_counts_of_literals(instance, make_topic, produce, wait_for_table):
+    source, sink = make_topic("in", 1), make_topic("out", 1)
+    produce(source, [("a", "x"), ("a", "y")])
+    builder = StreamsBuilder()
+    counts = builder.stream(source, key=String("k"), value=String("v")).groupBy("k")
+    none = {"none": F.lit(None), "still none": F.lit(None).cast("int")}
+    nulls = [F.count(column).alias(name) for name, column in none.items()]
+    counts.agg(F.count(F.lit(1)).alias("all"), *nulls).to(sink, key=String("k"), value=Json())
+    streams = instance(builder)
+    streams.start()
+    wait_for_table(sink, {b"a": {"k": "a", "all": 2, "none": 0, "still none": 0}}, streams)

@@ -14,7 +14,7 @@ from sparkrelay.runtime.orders import EXECUTOR_PROPERTY, ORDER_PROPERTY, BatchOr
 from sparkrelay.runtime.worker.own_executor import own_executor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
@@ -34,6 +34,7 @@ __all__ = [
     "no_rows",
     "refusal",
     "settle_memory",
+    "under_names",
 ]
 
 Order = TypeVar("Order")
@@ -142,6 +143,15 @@ def no_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield nothing, whatever comes in; as a step it keeps Spark from folding the steps around it away."""
     drain(batches)
     yield from ()
+
+
+def under_names(
+    step: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    names: tuple[str, ...],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Run a step on rows whose columns came under other names."""
+    yield from step(batch.rename_columns(list(names)) for batch in batches)
 
 
 def settle_memory() -> None:
