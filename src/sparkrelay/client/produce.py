@@ -55,6 +55,8 @@ _FENCED: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.UNKNOWN_PRODUCER_ID,
         ErrorCode.TRANSACTION_ABORTABLE,
+        # The partition has lost what was written before, as by an unclean election; a new epoch begins at 0.
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     }
 )
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
@@ -146,6 +148,11 @@ class Producer:
         self._lanes: dict[str | None, str] = {}
         self._joins = Joins(client)
 
+    @property
+    def max_request_size(self) -> int:
+        """No batch may be larger, bytes."""
+        return self._client.config.max_request_size
+
     def begin(self, identity: ProducerIdentity) -> None:
         """Announce a transaction that is going to be written to, before its first batch of this round.
 
@@ -169,7 +176,7 @@ class Producer:
             TimeoutException: the queue stayed full for ``delivery.timeout.ms``.
         """
         data = memoryview(batch).cast("B")
-        limit = self._client.config.max_request_size
+        limit = self.max_request_size
         if len(data) > limit:
             raise RecordTooLargeException(
                 f"a record batch of {len(data)} bytes for {tp} is larger than max.request.size={limit}; "
@@ -422,7 +429,8 @@ class Producer:
         if code in _FENCED:
             return ProducerFencedException(
                 f"{what}: {error_name(code)} ({code}){note}: producer id {producer_id}, epoch {epoch} of "
-                f"{batch.transactional_id} may no longer write: another owner opened it, or it was ended or timed out"
+                f"{batch.transactional_id} may no longer write: another owner opened it, it was ended or timed out, or "
+                "what it wrote before is lost"
             )
         if code in _TOO_LARGE:
             return RecordTooLargeException(

@@ -17,8 +17,10 @@ Spark workers would take from the consumers. Without one, the order of the reque
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections import Counter, deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
@@ -236,11 +238,12 @@ class _Run:
     def fetched(self, parts: list[Fetched], now: float, node: int) -> None:
         """Note where each partition goes on, so that the next request can leave before this response is decoded."""
         del now, node
-        for part in parts:
+        for answer in parts:
+            part = answer
             if part.error_code:
                 self._errors.append(_error(part, self._asked(part.partition, part.offset)))
                 continue
-            behind = _whole_batches(part)
+            part, behind = _whole_batches(part)
             stop = self.ranges[part.partition][1]
             if behind > part.offset:
                 self._behind[part.partition, part.offset] = behind
@@ -338,11 +341,18 @@ class _Run:
         )
 
 
-def _whole_batches(part: Fetched) -> int:
-    """Return the offset behind the last whole batch, or where we asked if there is none."""
+def _whole_batches(part: Fetched) -> tuple[Fetched, int]:
+    """Return a response without what is broken, and the offset behind its last whole batch or where we asked."""
     behind = batches.end_offset(part.records, part.offset)
-    # decode() says what is wrong with it.
-    return part.offset + 1 if behind is None else behind
+    if behind is None:
+        sound = batches.in_front_of(part.records, sys.maxsize)
+        behind = batches.end_offset(sound, part.offset)
+        if behind is None or behind == part.offset:
+            # decode() says what is wrong with the first one.
+            return part, part.offset + 1
+        # The range may end before the broken one; if not, it is met there.
+        part = replace(part, records=sound)
+    return part, behind
 
 
 def _error(part: Fetched, asked: str) -> KafkaException:

@@ -121,8 +121,8 @@ def projected_sql(projection: DataFrame) -> dict[str, str]:
     return texts
 
 
-#: Parts of the names of the functions that tell the time: ``current_time``, also of ``current_timestamp``.
-_TIME = ("current_time", "current_date", "localtimestamp", "now(")
+#: In the text of a function that tells the time.
+_TIME = ("current_time(", "current_timestamp", "current_date", "localtimestamp", "now(")
 
 
 def must_rebuild(plan: DataFrame) -> str | None:
@@ -183,18 +183,28 @@ def not_row_wise(plan: DataFrame) -> str | None:
 
 
 def reads_hidden(plan: DataFrame) -> bool:
-    """Tell whether an expression of ``plan`` is made of hidden columns.
+    """Tell whether the row-wise steps that ``plan`` ends with make something of hidden columns.
 
-    Users do not name them, but a ``*`` inside of another expression, as in ``struct(*)``, takes them in.
+    Users do not name them, but a ``*`` inside of another expression, as in ``struct(*)``, takes them in, and so does
+    what is done to all columns.
     """
-    return any(
-        _kind(expression) != "AttributeReference" and str(attribute.name()).startswith(hidden.PREFIX)
-        for node in _nodes(plan._jdf.queryExecution().analyzed())
-        # Not our own steps in Arrow, which take every column.
-        if _kind(node) in {"Project", "Filter", "Generate"}
-        for expression in _items(node.expressions())
-        for attribute in _items(expression.references().toSeq())
-    )
+    node = plan._jdf.queryExecution().analyzed()
+    while _kind(node) in {"Project", "Filter", "Generate"}:
+        for expression in _items(node.expressions()):
+            if not _leaves_as_it_is(expression) and any(
+                str(attribute.name()).startswith(hidden.PREFIX) for attribute in _items(expression.references().toSeq())
+            ):
+                return True
+        node = node.child()
+    return False
+
+
+def _leaves_as_it_is(expression: Any) -> bool:
+    """Tell whether an expression is a column as it is: renamed perhaps, or a hidden one with its nulls filled."""
+    if _kind(expression) == "Alias":
+        filled = _kind(expression.child()) == "Coalesce" and str(expression.name()).startswith(hidden.PREFIX)
+        return filled or _kind(expression.child()) == "AttributeReference"
+    return _kind(expression) == "AttributeReference"
 
 
 def _nodes(plan: Any) -> Iterator[Any]:

@@ -341,7 +341,8 @@ class LegCompiler:
             topic = self._names(sink.topic, sink.internal)
             plan = plan_sink(leg, sink, columns)
             if sink.internal:
-                check_packable(output, str(sink.call_site))
+                key = [columns[name] for name in plan.key if name in columns.names]
+                check_packable(StructType([*output, *key]), str(sink.call_site))
         return PublishSpec(
             leg=leg.id,
             subtopology=leg.subtopology,

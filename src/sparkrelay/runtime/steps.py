@@ -79,8 +79,8 @@ def refuse_hidden(where: str, text: str, rows: DataFrame) -> None:
     """Raise TopologyException if an expression is made of hidden columns, which users cannot have meant."""
     if reads_hidden(rows):
         raise TopologyException(
-            f'{where}: {text} takes in columns that are not yours, as a "*" inside of another expression does; name '
-            'yours there, such as F.struct("a", "b")'
+            f'{where}: {text} takes in columns that are not yours, as a "*" inside of another expression does, or what '
+            'is done to all columns; name yours there, such as F.struct("a", "b") or subset=["a", "b"]'
         )
 
 

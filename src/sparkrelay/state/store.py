@@ -243,22 +243,24 @@ class TaskStore:
 
         return self._change(change)
 
-    def undo(self, committed: int = 0, *, epoch: int | None = None) -> list[tuple[str, int]]:
-        """Take back every batch that is not known as committed; return the leg and number of each, last one first.
+    def take_over(self, epoch: int) -> list[tuple[str, int]]:
+        """Let only batches of this opening change the store, and take back whatever is not known here as committed.
 
-        Args:
-            committed: the last batch that is committed, as far as the caller knows.
-            epoch: the opening that this is for.
+        Once in the life of an opening: who comes late for it, after its batches have begun, takes nothing back. Of 0,
+        the opening of a copy that nobody runs, there are no batches.
 
-        Raises:
-            StoreOutOfStepException: it comes late: the store was opened under another opening than ``epoch``.
+        Openings are compared for equality only: their numbers come from producer ids, which a cluster of several
+        brokers does not hand out in order. An opening that comes late costs the owner another opening, no state.
+
+        Returns:
+            The leg and number of each batch that was taken back, last one first.
         """
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, list[tuple[str, int]]]:
-            self._check_opening(header, epoch)
-            header = self._settle(transaction, header, committed, {})
+            if header.epoch == epoch != 0:
+                return header, []
             undone = [(entry.leg, entry.batch) for entry in reversed(header.journals)]
-            return self._take_back(transaction, header), undone
+            return replace(self._take_back(transaction, header), epoch=epoch), undone
 
         self._open_tables_of_journals()
         return self._change(change)
@@ -275,18 +277,6 @@ class TaskStore:
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
             self._check_opening(header, epoch)
             return self._settle(transaction, header, batch, changelog_next), None
-
-        self._change(change)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Let only batches of this opening change the store.
-
-        Openings are compared for equality only: their numbers come from producer ids, which a cluster of several
-        brokers does not hand out in order. An opening that comes late costs the owner another opening, no state.
-        """
-
-        def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
-            return replace(header, epoch=epoch), None
 
         self._change(change)
 

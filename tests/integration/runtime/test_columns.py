@@ -50,6 +50,46 @@ def test_a_column_of_another_type_than_its_format_is_refused(instance, formats, 
         instance(builder)
 
 
+UNHIDDEN = {
+    "renamed": lambda rows: rows.select([F.col(name).alias(name.lower()) for name in rows.columns]),
+    "filled": lambda rows: rows.fillna(0),
+}
+
+
+@pytest.mark.parametrize("what", sorted(UNHIDDEN))
+def test_a_transform_may_leave_all_columns_as_they_are(what, instance, make_topic, produce, consumed, wait_until):
+    source, sink = make_topic("in", 1), make_topic("out", 1)
+    produce(source, [("a", {"n": None, "m": 2}), ("a", {"n": 1, "m": 3})])
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("k"), value=Json("n int, m int"))
+    stream.transform(UNHIDDEN[what]).selectExpr("n * m as product").to(sink, value=Json())
+    streams = instance(builder)
+    streams.start()
+    wait_until(lambda: len(consumed(sink)) == 2 or streams.exception(), f"not all came: {streams.status}")
+    assert values_of(consumed, sink) == [{"product": 0} if what == "filled" else {}, {"product": 3}]
+
+
+def test_a_step_with_a_star_behind_a_grouping_column_with_a_dot(instance, make_topic, produce, consumed, wait_until):
+    source, sink = make_topic("in", 1), make_topic("out", 1)
+    produce(source, [("a", {"x": 2.75})])
+    builder = StreamsBuilder()
+    stream = builder.stream(source, key=String("k"), value=Json("x double"))
+    counts = stream.groupBy("k", F.col("x") > 2.5).agg(F.count("*").alias("n"))
+    counts.selectExpr("k", "n * 2 as twice").to(sink, value=Json())
+    streams = instance(builder)
+    streams.start()
+    wait_until(lambda: consumed(sink) or streams.exception(), f"nothing came: {streams.status}")
+    assert values_of(consumed, sink) == [{"k": "a", "twice": 2}]
+
+
+def test_a_repartition_key_of_a_type_that_cannot_be_is_refused_though_nobody_reads_it(instance):
+    builder = StreamsBuilder()
+    stream = builder.stream("a", key=String("k"), value=Json("n int, tags array<string>"))
+    stream.repartition("tags").select("n").to("b", value=Json())
+    with pytest.raises(TopologyException, match=r"column 'tags' \(array<string>\) cannot go through a repartition"):
+        instance(builder)
+
+
 STARS = {
     "name": lambda rows: rows.select("*", (F.col("n") * 2).alias("twice")),
     "column": lambda rows: rows.select(F.col("*"), (F.col("n") * 2).alias("twice")),

@@ -82,6 +82,24 @@ def test_a_tombstone_is_one_also_where_no_step_looks_at_values(instance, make_to
     assert passed == [(b"a", False), (b"a", True), (b"b", True), (b"a", False), (b"end", False)]
 
 
+def test_legs_that_write_one_topic_lose_nothing_of_each_other(instance, make_topic, produce, consumed, wait_until):
+    """They take turns under one producer id; beside the second of three, another leg is at its second topic."""
+    source, alerts, metrics = (make_topic(hint, 1) for hint in ("in", "alerts", "metrics"))
+    builder = StreamsBuilder()
+    stream = builder.stream(source, value=Json("n int"))
+    for number in range(3):
+        stream.select("n", F.lit(number).alias("alert")).to(alerts, value=Json())
+        if number < 2:
+            stream.select("n", F.lit(number).alias("metric")).to(metrics, value=Json())
+    streams = instance(builder)
+    streams.start()
+    for n in range(3):
+        produce(source, [{"value": {"n": n}}])
+        wait_until(lambda n=n: len(consumed(metrics)) >= 2 * (n + 1), f"batch {n} is not in: {streams.status}")
+    told = [json.loads(message.value()) for message in consumed(alerts, full=True)]
+    assert sorted((row["n"], row["alert"]) for row in told) == [(n, alert) for n in range(3) for alert in range(3)]
+
+
 def test_aggregates_with_windows_beside_a_repartition(instance, make_topic, produce, wait_for_table, consumed):
     source, windows, shops = make_topic("orders", 3), make_topic("windows", 2), make_topic("shops", 3)
     rows = orders(300)

@@ -157,10 +157,11 @@ def test_one_transactions_failure_leaves_the_others_alone(scripted):
     assert isinstance(settled.failed["x"], ProducerFencedException)
 
 
-def test_a_gap_in_the_sequence_is_the_callers_mistake(scripted):
+def test_a_gap_in_the_sequence_needs_another_epoch(scripted):
+    """As behind a leader that has lost what was written before: repeating the batch cannot help."""
     _, producer = make(scripted, Leader())
     producer.send(A, batch(7), transactional_id="x")
-    with pytest.raises(BrokerResponseException, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
+    with pytest.raises(ProducerFencedException, match=r"OUT_OF_ORDER_SEQUENCE_NUMBER .* what it wrote before is lost"):
         producer.flush(5)
 
 

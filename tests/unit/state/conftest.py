@@ -30,7 +30,7 @@ class Driver:
         self.number = store.header.batch
         self.committed = self.number
         self.position = store.header.positions.get(INPUT, 0)
-        store.set_epoch(epoch)
+        store.take_over(epoch)
 
     def stamp(self, **changes):
         fields = {

@@ -14,7 +14,7 @@ ROWS = pa.record_batch({"row": pa.array([1])})
 @pytest.fixture
 def store(tmp_path):
     opened = TaskStore.open(tmp_path / "0_0")
-    opened.set_epoch(1)
+    opened.take_over(1)
     yield opened
     opened.close(clean=True)
 

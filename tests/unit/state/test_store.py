@@ -161,15 +161,13 @@ def test_what_comes_late_for_a_former_opening_changes_nothing(driver):
     """A Spark job that was cancelled may have a worker that goes on for a moment."""
     driver.apply({b"a": b"1"}, commit=False)
     store = driver.store
-    store.set_epoch(2)
-    store.undo()
+    assert store.take_over(2) == [("leg", 1)]
     one = pa.array([b"k"], pa.binary())
     store.restore("s", CHANGELOG, one, one, 9, None, epoch=2)
     store.restore("r", TopicPartition("r-changelog", 0), one, one, 9, None, epoch=2)
     before = store.header
     late = [
         lambda: store.commit_known(1, {CHANGELOG: 12}, epoch=1),
-        lambda: store.undo(epoch=1),
         lambda: store.keep_only({"r": TopicPartition("r-changelog", 0)}, epoch=1),
         lambda: store.restore("s", CHANGELOG, one, one, 10, None, epoch=1),
         lambda: store.restore_reached(CHANGELOG, 10, epoch=1),
@@ -180,6 +178,15 @@ def test_what_comes_late_for_a_former_opening_changes_nothing(driver):
     assert store.header == before
     store.restore("s", CHANGELOG, one, one, 10, None, epoch=2)
     assert store.header.changelog[CHANGELOG] == 10
+
+
+def test_an_opening_takes_nothing_back_once_its_batches_have_begun(driver, read_all):
+    """A Spark job that was cancelled may have a worker that comes to its opening late, beside the one sent again."""
+    driver.store.take_over(2)
+    driver.epoch = 2
+    driver.apply({b"a": b"1"}, commit=False)
+    assert driver.store.take_over(2) == []
+    assert read_all(driver.store) == {b"a": b"1"}
 
 
 def test_of_two_changelogs_the_furthest_marker_counts(store):
@@ -204,7 +211,8 @@ def test_what_a_store_holds_is_undone_with_its_first_batch(driver):
     driver.apply({b"a": b"1"}, contents="sum(a)", commit=False)
     with pytest.raises(IncompatibleTopologyException, match=r"holds sum\(a\), but the pipeline now wants sum\(b\)"):
         driver.apply({b"a": b"1"}, leg="other", contents="sum(b)", commit=False)
-    driver.store.undo()
+    driver.epoch = 2
+    driver.store.take_over(2)
     driver.apply({b"a": b"1"}, contents="sum(b)")
     driver.store.commit_known(1, {})
     assert driver.store.header.contents == {"s": "sum(b)"}
@@ -320,7 +328,8 @@ def test_a_process_follows_when_another_has_grown_the_map(path, make_driver, run
 
 def test_a_process_in_an_old_epoch_is_refused(path, driver, run_child, read_all):
     driver.apply({b"key00000": b"mine"})
-    driver.store.set_epoch(2)
+    driver.store.commit_known(1, {})
+    driver.store.take_over(2)
     answer = run_child(OTHER_PROCESS, path, 1, 2, 3, 1)
     assert answer.startswith("StoreOutOfStepException"), answer
     assert "sent under opening 1 of the task, the store was opened under 2" in answer
@@ -392,7 +401,7 @@ def test_a_clean_store_survives_boots_until_it_is_written(path, make_driver, reb
     store.close(clean=False)
     reboot("third")
     store = TaskStore.open(path)
-    store.undo()
+    store.take_over(2)
     assert (store.header.clean, store.header.boot_id) == (False, "boot-third")
     store.close(clean=False)
     reboot("fourth")
@@ -490,7 +499,7 @@ def test_a_long_key_is_spelt_and_a_reserved_one_is_nothing_special(driver, read_
     rows = {b"x" * 600: b"1", b"x" * 600 + b"y": b"2", MARKER_KEY: b"3"}
     driver.apply(rows, commit=False)
     assert read_all(driver.store) == rows
-    driver.store.undo()
+    driver.store.take_over(2)
     assert read_all(driver.store) == {}
 
 
@@ -556,7 +565,7 @@ def test_what_cannot_be_used_is_set_aside(path, make_driver, read_all):
         target = TaskStore.set_aside(path)
         assert target == path.with_name(f"{path.name}.corrupt-{number}")
         with pytest.raises(StoreOutOfStepException, match="wiped by another process"):
-            store.undo()
+            store.take_over(2)
         store.close(clean=False)
     assert [entry.name for entry in sorted(path.parent.iterdir())] == [f"{path.name}.corrupt-{n}" for n in (3, 4)]
     store = TaskStore.open(target)

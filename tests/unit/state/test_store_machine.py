@@ -30,7 +30,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.path = self.home / "0_0"
         self.store = TaskStore.open(self.path)
         self.epoch = 1
-        self.store.set_epoch(self.epoch)
+        self.store.take_over(self.epoch)
         #: What the store holds now, and held after the last batch that it knows as committed.
         self.now = {name: {} for name in STORES}
         self.base = {name: {} for name in STORES}
@@ -130,20 +130,21 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.commit_known(self.committed, {})
         self.settle_model()
 
-    @rule()
-    def undo(self):
-        undone = self.store.undo(self.committed)
-        self.settle_model()
-        assert sorted(leg for leg, _ in undone) == sorted(self.pending)
-        self.now = {name: dict(rows) for name, rows in self.base.items()}
-        self.pending, self.pending_try = {}, self.tries
-
     @precondition(lambda self: self.batch == self.committed)
-    @rule()
-    def undo_all(self):
-        self.store.undo()
+    @rule(nobody=st.booleans())
+    def take_over(self, nobody):
+        if nobody:
+            assert [leg for leg, _ in self.store.take_over(0)] == [*reversed(self.pending)]
+            self.pending = {}
+        self.epoch += 1
+        undone = self.store.take_over(self.epoch)
+        assert undone == [(leg, self.committed + 1) for leg in reversed(self.pending)]
         self.now = {name: dict(rows) for name, rows in self.base.items()}
-        self.pending, self.pending_try = {}, self.tries
+        self.pending, self.tries, self.pending_try = {}, 1, 1
+
+    @rule()
+    def what_comes_late_for_an_opening_takes_nothing_back(self):
+        assert self.store.take_over(self.epoch) == []
 
     @precondition(lambda self: self.batch == self.committed and not self.pending)
     @rule(
@@ -212,11 +213,6 @@ class StoreMachine(RuleBasedStateMachine):
     def reopen(self, clean):
         self.store.close(clean=clean)
         self.store = TaskStore.open(self.path)
-
-    @rule()
-    def open_under_another_epoch(self):
-        self.epoch += 1
-        self.store.set_epoch(self.epoch)
 
     @invariant()
     def agrees_with_the_model(self):

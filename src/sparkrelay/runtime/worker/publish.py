@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 __all__ = ["publish_leg", "state_and_publish_leg", "state_leg"]
 
 
+#: Where a batch is full; one that is compressed is smaller, and topics take 1 MiB unless they are told otherwise.
+_BATCH_BYTES: Final = 1_000_000
+
+
 class _Transaction:
     """Produces one task's records under its lent producer id, keeping count of sequences."""
 
@@ -43,7 +47,8 @@ class _Transaction:
         self._producer = producer
         self._order = order
         self._compression = compression
-        self.next_sequences = dict(order.sequences)
+        #: Of the partitions that are written here: those of legs beside this one must not be said again as they were.
+        self.next_sequences: dict[TopicPartition, int] = {}
         producer.begin(order.transaction)
 
     def send(
@@ -55,7 +60,7 @@ class _Transaction:
         headers: pa.Array | None = None,
     ) -> None:
         lent = self._order.transaction
-        sequence = self.next_sequences.get(partition, 0)
+        sequence = self.next_sequences.get(partition, self._order.sequences.get(partition, 0))
         for batch in encode_records(
             keys,
             values,
@@ -64,6 +69,7 @@ class _Transaction:
             producer=ProducerState(lent.producer_id, lent.epoch, sequence),
             transactional=True,
             compression=self._compression,
+            max_batch_bytes=min(_BATCH_BYTES, self._producer.max_request_size),
         ):
             self._producer.send(partition, batch.data, transactional_id=lent.transactional_id)
             faults.reach("publish-after-send")

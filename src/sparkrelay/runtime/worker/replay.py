@@ -95,15 +95,13 @@ def _advance(spec: ReplaySpec, order: ReplayOrder, budget: _Budget) -> ReplayRep
     if order.undo:
         store.claim(spec.application, order.topic_ids)
     if order.opening is not None:
-        # Before anything else: what comes late for a former opening is refused from here on.
-        store.set_epoch(order.opening)
+        faults.reach("replay-before-undo")
+        # Before anything else: what comes late for a former opening is refused from here on. What that left unfinished
+        # is taken back; if it was committed after all, replaying its changelog records gives the same values again.
+        store.take_over(order.opening)
     if order.settle is not None:
         store.commit_known(order.settle, order.changelog_next, epoch=order.owner)
     if order.undo:
-        faults.reach("replay-before-undo")
-        # Whatever a former owner left unfinished is taken back; if it was committed after all, replaying its
-        # changelog records gives the same values again.
-        store.undo(epoch=order.owner)
         if order.changelogs and (dropped := store.keep_only(order.changelogs, epoch=order.owner)):
             log.warning("task %s: no longer has %s; its local rows are removed", order.task, dropped)
         faults.reach("replay-after-undo")
