@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from sparkrelay.client.pauses import pause_after
 from sparkrelay.errors import KafkaException
 from sparkrelay.runtime.executor_slot import ExecutorSlot
 from sparkrelay.runtime.jobs import JobFailed
@@ -60,8 +61,7 @@ class _Failure(NamedTuple):
     @property
     def pause(self) -> float:
         """Seconds until it is tried again."""
-        doublings = min(self.tries - 1, 16)
-        return float(min(_RETRY_SECONDS * 2**doublings, _LONGEST_RETRY_SECONDS))
+        return pause_after(self.tries - 1, _RETRY_SECONDS, _LONGEST_RETRY_SECONDS, jitter=0)
 
     def waits(self, now: float, longest: float) -> bool:
         """Tell whether it is too early to try again, where nobody waits longer than ``longest``."""

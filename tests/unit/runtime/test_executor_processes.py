@@ -128,6 +128,15 @@ def watch(slots):
         each.stop()
 
 
+def started(watch, *there):
+    """Return these executors, and the processes on them, under watch."""
+    executors = Executors(*there)
+    watched = watch(executors)
+    watched.build()
+    watched.start()
+    return executors, watched
+
+
 def ids(watched):
     return sorted(process.place.executor.id for process in watched.all)
 
@@ -142,10 +151,7 @@ def test_each_executor_that_is_there_gets_a_process(watch):
 
 
 def test_who_comes_later_gets_a_process_once_spark_can_describe_it(watch, wait_until):
-    executors = Executors("0")
-    watched = watch(executors)
-    watched.build()
-    watched.start()
+    executors, watched = started(watch, "0")
     executors.undescribed.add("1")
     executors.there.add("1")
     executors.undescribed.clear()
@@ -154,10 +160,7 @@ def test_who_comes_later_gets_a_process_once_spark_can_describe_it(watch, wait_u
 
 
 def test_a_lost_executor_takes_its_process_only(watch, wait_until):
-    executors = Executors("0", "1")
-    watched = watch(executors)
-    watched.build()
-    watched.start()
+    executors, watched = started(watch, "0", "1")
     gone = next(process for process in watched.all if process.place.executor.id == "0")
     executors.there = {"1", "2"}
     wait_until(lambda: gone.place.lost, "the place of executor 0 is open")
@@ -168,10 +171,7 @@ def test_a_lost_executor_takes_its_process_only(watch, wait_until):
 
 
 def test_without_any_executor_the_instance_waits(watch, wait_until):
-    executors = Executors("0")
-    watched = watch(executors)
-    watched.build()
-    watched.start()
+    executors, watched = started(watch, "0")
     executors.there = set()
     wait_until(lambda: watched.all[0].place.lost, "the place of executor 0 is open")
     assert watched.tidy() is False
@@ -183,10 +183,7 @@ def test_without_any_executor_the_instance_waits(watch, wait_until):
 
 
 def test_a_session_that_spark_has_stopped_is_no_wait_for_an_executor(watch, wait_until):
-    executors = Executors("0")
-    watched = watch(executors)
-    watched.build()
-    watched.start()
+    executors, _ = started(watch, "0")
     watch.stopped = True
     executors.there = set()
     wait_until(lambda: watch.failures, "nobody is told")
@@ -225,10 +222,7 @@ def test_a_start_says_what_made_it_fail_and_may_be_tried_again(watch, slots):
 
 @pytest.mark.parametrize("passing", [JobFailed("a worker died"), DisconnectException("the broker is away")])
 def test_a_process_that_could_not_be_made_is_tried_again(watch, slots, wait_until, passing):
-    executors = Executors("0")
-    watched = watch(executors)
-    watched.build()
-    watched.start()
+    executors, watched = started(watch, "0")
     slots.answers = [passing, passing]
     executors.there.add("1")
     wait_until(lambda: ids(watched) == ["0", "1"], "no process for executor 1")
@@ -236,10 +230,7 @@ def test_a_process_that_could_not_be_made_is_tried_again(watch, slots, wait_unti
 
 
 def test_an_executor_that_cannot_be_used_ends_no_process_on_another_one(watch, slots, wait_until):
-    executors = Executors("0")
-    watched = watch(executors)
-    watched.build()
-    watched.start()
+    executors, watched = started(watch, "0")
     slots.answers = [StateStoreException("state.dir cannot be written to")] * 3
     executors.there.add("1")
     wait_until(lambda: "state.dir cannot be written to" in watched.trouble, "nothing is said")
@@ -249,10 +240,7 @@ def test_an_executor_that_cannot_be_used_ends_no_process_on_another_one(watch, s
 
 
 def test_an_executor_that_cannot_be_used_ends_the_instance_if_there_is_no_other_one(watch, slots, wait_until):
-    executors = Executors("0")
-    watched = watch(executors)
-    watched.build()
-    watched.start()
+    executors, watched = started(watch, "0")
     slots.gate.clear()
     slots.answers = [StateStoreException("state.dir cannot be written to")]
     executors.there = {"1"}
@@ -262,10 +250,7 @@ def test_an_executor_that_cannot_be_used_ends_the_instance_if_there_is_no_other_
 
 
 def test_an_executor_that_cannot_be_used_ends_nothing_while_another_one_is_made(watch, slots, wait_until):
-    executors = Executors("0")
-    watched = watch(executors)
-    watched.build()
-    watched.start()
+    executors, watched = started(watch, "0")
     slots.gate.clear()
     slots.answers = [StateStoreException("state.dir cannot be written to")]
     executors.there = {"1", "2"}
@@ -286,10 +271,7 @@ def test_pauses_grow_to_their_bound(tries, pause):
 
 
 def test_of_an_executor_that_is_gone_nothing_is_said(watch, slots, wait_until):
-    executors = Executors("0")
-    watched = watch(executors)
-    watched.build()
-    watched.start()
+    executors, watched = started(watch, "0")
     slots.answers = [StateStoreException("state.dir cannot be written to")] * 100
     executors.there.add("1")
     wait_until(lambda: watched.trouble, "nothing is said")
@@ -298,10 +280,7 @@ def test_of_an_executor_that_is_gone_nothing_is_said(watch, slots, wait_until):
 
 
 def test_an_executor_that_dies_while_its_process_is_made_is_forgotten(watch, slots, wait_until):
-    executors = Executors("0")
-    watched = watch(executors)
-    watched.build()
-    watched.start()
+    executors, watched = started(watch, "0")
     slots.gate.clear()
     executors.there.add("1")
     wait_until(lambda: watched._making, "nothing is made")
@@ -315,10 +294,7 @@ def test_an_executor_that_dies_while_its_process_is_made_is_forgotten(watch, slo
 
 
 def test_a_stop_ends_all_and_what_is_being_made_is_discarded(watch, slots, wait_until):
-    executors = Executors("0")
-    watched = watch(executors)
-    watched.build()
-    watched.start()
+    executors, watched = started(watch, "0")
     slots.gate.clear()
     executors.there.add("1")
     wait_until(lambda: watched._making, "nothing is made")
