@@ -501,9 +501,18 @@ def _unsendable(request: Any, cause: Exception) -> KafkaException:
     return error
 
 
+#: A host that loses its power says no goodbye, and a JoinGroup may be answered minutes later by right: who is there
+#: acknowledges a probe. Seconds of silence before the first, between two, how many; milliseconds for what was sent.
+_VANISHED: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
+
+
 def net_settings(config: ClientConfig) -> dict[str, Any]:
     """Return kafka.net's settings for ours."""
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    # Not on every system under these names; without them it is the system's own patience.
+    options += [
+        (socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in _VANISHED.items() if hasattr(socket, name)
+    ]
     if config.receive_buffer_bytes >= 0:
         options.append((socket.SOL_SOCKET, socket.SO_RCVBUF, config.receive_buffer_bytes))
     if config.send_buffer_bytes >= 0:

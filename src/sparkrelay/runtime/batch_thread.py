@@ -194,6 +194,8 @@ class BatchThread:
 
     def _choose(self, tasks: list[Task]) -> dict[TaskId, tuple[Task, Ranges]]:
         """Decide each task's ranges: an unfinished batch runs again as it was, else what is new."""
+        # As of now: a task that leaves meanwhile may be opened again, further on than the ends that are listed here.
+        positions = {task.id: task.positions for task in tasks}
         wanted: list[TopicPartition] = []
         for task in tasks:
             wanted += task.inputs
@@ -206,12 +208,12 @@ class BatchThread:
                 raise
             raise TimeoutException(str(error)) from error
         self._patience = self._shortest_patience
-        require_inputs(tasks, ends)
+        require_inputs(positions, ends)
         work: dict[TaskId, tuple[Task, Ranges]] = {}
         for task in tasks:
             # Where the copy stands if nobody else has written since we opened the task; a commit proves it.
             task.changelog_listed = {p: ends[p] for p in task.changelogs.values()}
-            ranges = task.unfinished or plan_ranges(task.positions, ends, self._limit.records)
+            ranges = task.unfinished or plan_ranges(positions[task.id], ends, self._limit.records)
             if ranges:
                 work[task.id] = task, ranges
         self._progress.lags(tasks, ends)

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from sparkrelay.errors import SparkRelayError
 from sparkrelay.runtime.cancelling import cancelled_when
 from sparkrelay.runtime.jobs import REPLAY_POOL, run_job
 from sparkrelay.runtime.schemas import REPORT_SCHEMA
@@ -136,7 +135,7 @@ class ExecutorSlot:
             # Nobody else would end it: the watch over the executors does not know this place.
             with cancelled_when(lambda: time.monotonic() >= deadline, lambda: place.cancel(group)):
                 _run(place, release_slot, order, f"releasing slot {self.path}", group=_RELEASING)
-        except SparkRelayError as error:
+        except Exception as error:  # noqa: BLE001 - with Spark gone it may be anything, and who stops must get to the end
             log.info("slot %s is given back when its executor ends: %s", self.path, error)
 
     def __repr__(self) -> str:

@@ -69,6 +69,10 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 0
 #: Part of the time a rebalance may take that an assignor gets; then the others still hear of its failure.
 _SHARE_OF_REBALANCE = 0.5
+#: The same for listing where changelogs end, and the longest that it may take: without it lags are unknown, which the
+#: next rebalance mends.
+_SHARE_FOR_ENDS = 0.125
+_LONGEST_FOR_ENDS_S = 10.0
 #: Between the assignment's bytes and what the leader tells of the rebalance; a reason follows it.
 _NOTICE = b"\x00sparkrelay-notice:"
 #: Between those and the reason of a refusal: one byte that says of which kind it is, then the text.
@@ -360,7 +364,10 @@ class StreamsGroupAssignor:
     def _ends(self, tasks: list[TaskInfo]) -> Mapping[TaskId, int] | None:
         changelogs = {partition for task in tasks for partition in task.changelog_topic_partitions}
         try:
-            return end_offset_sums(tasks, self._topics.end_offsets(changelogs))
+            # A partition may have no leader, and the whole group waits.
+            limit_s = min(self._config.max_poll_interval_ms * _SHARE_FOR_ENDS / 1000, _LONGEST_FOR_ENDS_S)
+            patience = min(limit_s, self._config.default_api_timeout_ms / 1000)
+            return end_offset_sums(tasks, self._topics.end_offsets(changelogs, timeout=patience))
         except KafkaException as error:
             log.warning("the changelogs' end offsets cannot be listed, so lags are unknown: %s", error)
             return None

@@ -26,6 +26,8 @@ class InService:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._tasks: dict[TaskId, Task] = {}
+        #: The tasks that the batch thread looks at and that may begin; who leaves meanwhile, or comes again, may not.
+        self._looked_at: set[TaskId] = set()
         self._under_way: frozenset[TaskId] = frozenset()
         self._fallen_out: dict[TaskId, tuple[Task, Exception]] = {}
         #: How often there was news for the batch thread, now and when it last looked.
@@ -63,6 +65,8 @@ class InService:
             for id_ in ids:
                 self._tasks.pop(id_, None)
                 self._fallen_out.pop(id_, None)
+            # A look may wait long for a broker that is silent; nothing is done by it.
+            self._looked_at.difference_update(ids)
             while left := self._under_way.intersection(ids):
                 patience = deadline - time.monotonic()
                 if patience <= 0:
@@ -115,23 +119,19 @@ class InService:
         return self._ended
 
     def look(self) -> list[Task]:
-        """Wait for tasks in service, and while paused, and return them; none when the thread is to end.
-
-        Until ``begin`` or ``done`` all of them count as under way.
-        """
+        """Wait for tasks in service, and while paused, and return them; none when the thread is to end."""
         with self._changed:
             self._changed.wait_for(lambda: (self._tasks and not self._paused) or self._ended)
             if self._ended:
                 return []
-            self._under_way = frozenset(self._tasks)
+            self._looked_at = set(self._tasks)
             self._seen = self._news
             return list(self._tasks.values())
 
     def begin(self, ids: Collection[TaskId]) -> frozenset[TaskId]:
-        """Begin a micro-batch of those tasks; return those that may: not withdrawn, not paused meanwhile."""
+        """Begin a micro-batch of those tasks; return those that may: not withdrawn, not paused since the look."""
         with self._changed:
-            self._under_way = frozenset(id_ for id_ in ids if id_ in self._tasks and not self._paused)
-            self._changed.notify_all()
+            self._under_way = frozenset() if self._paused else frozenset(self._looked_at.intersection(ids))
             return self._under_way
 
     def done(self, fallen_out: Mapping[TaskId, Exception]) -> None:

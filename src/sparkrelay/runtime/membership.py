@@ -113,6 +113,7 @@ class Membership:
             self._check_leading()
             raise
         self._check_leading()
+        self._lose_if_expelled()
         self._follow()
         if self._appointment.due(int(time.time() * 1000)):
             self._ask("the follow-up rebalance is due")
@@ -180,6 +181,12 @@ class Membership:
         self._assignor.asked = reason
         self._consumer.enforce_rebalance(reason)
 
+    def _lose_if_expelled(self) -> None:
+        """Drop also what we were given while we were expelled: ``on_lost`` never hears of that."""
+        assert self._tasks is not None, "subscribe() comes after start()"
+        if self._joined and self._consumer.group_metadata().generation < 0:
+            self._lose(self._tasks, {partition for task in self._tasks.all() for partition in task.inputs})
+
     def _lose(self, tasks: TaskSet, partitions: Collection[TopicPartition]) -> None:
         self._story.loses()
         self._joined = False
@@ -188,7 +195,8 @@ class Membership:
         tasks.lose(partitions)
 
     def _offset_sums(self) -> Mapping[TaskId, int]:
-        assert self._tasks is not None, "subscribe() comes after start()"
+        self._lose_if_expelled()
+        assert self._tasks is not None
         self._story.joins(time.monotonic())
         sums = self._tasks.offset_sums()
         self._follow_up.told(self._tasks.standby_lags(), (task.id for task in self._tasks.running()))

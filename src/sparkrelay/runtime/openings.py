@@ -6,10 +6,16 @@ The order is what exactly-once stands on: docs/internals/runtime.md, "Opening a 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sparkrelay.client.admin import EARLIEST, LATEST
-from sparkrelay.errors import CommitFailedException, KafkaException, ProducerFencedException
+from sparkrelay.errors import (
+    CommitFailedException,
+    KafkaException,
+    ProducerFencedException,
+    TimeoutException,
+    UnknownTopicException,
+)
 from sparkrelay.runtime import faults
 from sparkrelay.runtime.changes import other_inputs
 from sparkrelay.runtime.replay_work import ReplayWork
@@ -27,9 +33,20 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics import Topics
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["Openings"]
+__all__ = ["Openings", "longest_opening"]
 
 log = logging.getLogger(__name__)
+
+
+#: A partition without a leader, or a coordinator, keeps one task from service; the thread has others, and the group.
+_LONGEST_SECONDS: Final = 10.0
+_SHARE_OF_REBALANCE: Final = 0.25
+
+
+def longest_opening(config: StreamsConfig) -> float:
+    """Return the seconds that each question to the broker may take while tasks are opened."""
+    share = config.max_poll_interval_ms / 1000 * _SHARE_OF_REBALANCE
+    return min(_LONGEST_SECONDS, share, config.default_api_timeout_ms / 1000)
 
 
 class Openings:
@@ -57,7 +74,8 @@ class Openings:
         names = {self._transactional_id(task.id): task for task in tasks}
         identities = self._transactions.init(list(names), transaction_timeout_ms=self._config.transaction_timeout_ms)
         faults.reach("open-after-init")
-        ends = self._topics.end_offsets({p for task in tasks for p in task.changelogs.values()})
+        changelogs = {p for task in tasks for p in task.changelogs.values()}
+        ends = self._offsets(tasks, dict.fromkeys(changelogs, LATEST))
         try:
             works = self._restores(names, identities, ends)
         except KafkaException:
@@ -79,8 +97,9 @@ class Openings:
             if partition in task.inputs and partition.topic in task.state_topics
         }
         known = {partition: offset for task, _ in ready for partition, offset in task.positions.items()}
-        first = self._first_offsets([p for p in inputs if p not in committed and p not in seen], known)
-        moved = self._moved_by_hand(committed, seen)
+        tasks = [task for task, _ in ready]
+        first = self._first_offsets(tasks, [p for p in inputs if p not in committed and p not in seen], known)
+        moved = self._moved_by_hand(tasks, committed, seen)
         positions = {**first, **committed, **seen, **moved}
         for task, report in ready:
             task.skipped = {partition: seen[partition] for partition in task.inputs if partition in moved}
@@ -91,11 +110,9 @@ class Openings:
             # What the store knows: batches of ours that came to nothing must not count as committed.
             task.committed = task.batch if report is None else report.batch
             task.positions = {partition: positions[partition] for partition in task.inputs}
-        fallen_out = self._commit_first(
-            [task for task, _ in ready], {p: o for p, o in first.items() if self._latest(p)}
-        )
+        fallen_out = self._commit_first(tasks, {p: o for p, o in first.items() if self._latest(p)})
         self._in_service.fall_out(fallen_out)
-        served = [task for task, _ in ready if task.id not in fallen_out]
+        served = [task for task in tasks if task.id not in fallen_out]
         for task in served:
             task.state = TaskState.RUNNING
             log.debug("task %s is in service at %s", task.id, ", ".join(f"{p}@{o}" for p, o in task.positions.items()))
@@ -142,7 +159,10 @@ class Openings:
         return works
 
     def _moved_by_hand(
-        self, committed: Mapping[TopicPartition, int], seen: Mapping[TopicPartition, int]
+        self,
+        tasks: Sequence[Task],
+        committed: Mapping[TopicPartition, int],
+        seen: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, int]:
         """Return the group's offsets that are to win over what the state has seen.
 
@@ -150,7 +170,7 @@ class Openings:
         way out where the records that the state would go on with are gone; else it would lose or repeat some.
         """
         moved = {p: offset for p, offset in seen.items() if committed.get(p, offset) != offset}
-        earliest = self._topics.offsets(dict.fromkeys(moved, EARLIEST))
+        earliest = self._offsets(tasks, dict.fromkeys(moved, EARLIEST))
         winning = {}
         for partition, offset in moved.items():
             told = committed[partition]
@@ -171,7 +191,7 @@ class Openings:
         return winning
 
     def _first_offsets(
-        self, partitions: Collection[TopicPartition], known: Mapping[TopicPartition, int]
+        self, tasks: Sequence[Task], partitions: Collection[TopicPartition], known: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
         """Return where partitions start that the group has no position for.
 
@@ -179,7 +199,24 @@ class Openings:
         """
         reset = {p: LATEST if self._latest(p) else EARLIEST for p in partitions}
         kept = {p: known[p] for p, where in reset.items() if where == LATEST and p in known}
-        return {**self._topics.offsets({p: where for p, where in reset.items() if p not in kept}), **kept}
+        return {**self._offsets(tasks, {p: where for p, where in reset.items() if p not in kept}), **kept}
+
+    def _offsets(self, tasks: Sequence[Task], wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Ask for offsets on behalf of tasks.
+
+        Raises:
+            TimeoutException: there was no answer within the time that an opening may take.
+            UnknownTopicException: a topic has not been there for as long as any call may take.
+        """
+        patience = longest_opening(self._config)
+        try:
+            return self._topics.offsets(wanted, timeout=patience)
+        except UnknownTopicException as error:
+            # A broker that has just come back may not know its topics for a while.
+            waited = patience * (1 + min(task.hindered for task in tasks))
+            if waited >= self._config.default_api_timeout_ms / 1000:
+                raise
+            raise TimeoutException(str(error)) from error
 
     def _latest(self, partition: TopicPartition) -> bool:
         """Tell whether a partition without a position starts at its end."""

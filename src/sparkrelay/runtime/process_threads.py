@@ -24,6 +24,7 @@ from sparkrelay.runtime.executor_cleaner import ExecutorCleaner
 from sparkrelay.runtime.in_service import InService
 from sparkrelay.runtime.jobs import Jobs
 from sparkrelay.runtime.membership import Membership
+from sparkrelay.runtime.openings import longest_opening
 from sparkrelay.runtime.rebalance_story import RebalanceStory
 from sparkrelay.runtime.replayer import Replayer
 from sparkrelay.runtime.stream_thread import StreamThread
@@ -310,7 +311,6 @@ class ProcessThreads:
             interrupt=replay_topics.interrupt,
         )
         progress.copies = replayer.copies
-        patience = config.default_api_timeout_ms / 1000
         in_service = InService()
         tasks = TaskSet(
             config=config,
@@ -318,12 +318,12 @@ class ProcessThreads:
             jobs=jobs,
             replayer=replayer,
             in_service=in_service,
-            transactions=TransactionCoordinator(own, timeout=patience),
+            transactions=TransactionCoordinator(own, timeout=longest_opening(config)),
             topics=topics,
             cleaner=self._cleaner,
             stopping=self._stopping,
         )
-        transactions = TransactionCoordinator(for_transactions, timeout=patience)
+        transactions = TransactionCoordinator(for_transactions, timeout=config.default_api_timeout_ms / 1000)
         return StreamThread(
             name=name,
             config=config,

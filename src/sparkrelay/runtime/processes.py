@@ -283,6 +283,8 @@ class ExecutorProcesses:
                 self._lose_gone(self._executors.ids())
             except Exception as error:  # noqa: BLE001 - with Spark gone they end by themselves
                 log.debug("executors cannot be looked at any more: %s", error)
+            # What has ended is released by whoever hears of it.
+            self._on_change()
             time.sleep(_LOOK_SECONDS)
         self._watch_ended = True
         self._on_change()

@@ -217,8 +217,10 @@ class StreamThread:
                 self._membership.poll(_IDLE_SECONDS if self.tasks.all_up else _BUSY_SECONDS)
                 self._batches.check()
                 fenced = self._reopen()
-                if member and not fenced:
+                if member and not fenced and self._membership.stable:
                     self.tasks.bring_up()
+                else:
+                    self.tasks.require_place()
                 self._report_state()
                 self._membership.consider_follow_up(self.tasks)
                 self._purge()
@@ -230,6 +232,7 @@ class StreamThread:
                     raise
                 log.warning("%s: %s; trying again in %.1f s", self.name, error, backoff)
                 self._progress.trouble(str(error))
+                self._report_state()
                 self._stopping.wait(backoff)
                 backoff = min(backoff * 2, _LONGEST_BACKOFF)
                 continue

@@ -53,6 +53,7 @@ class Task:
         tries: times the unfinished batch was tried, which says how long to wait before the next try.
         failures: times in a row that a batch failed by something of the task's own that does not pass of itself; kept
             while the task is opened again, ended by a commit.
+        hindered: times in a row that the broker's silence kept it from being opened or served.
         wipe: True if the local copy cannot be trusted and is rebuilt.
         wiped_after: the batch that was the last committed one when the copy was last found unusable, or None.
     """
@@ -75,6 +76,7 @@ class Task:
     unfinished: dict[TopicPartition, tuple[int, int]] | None = None
     tries: int = 0
     failures: int = 0
+    hindered: int = 0
     wipe: bool = False
     wiped_after: int | None = None
 
@@ -99,17 +101,19 @@ def behind(offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, 
     return sum(max(0, end - offsets.get(partition, 0)) for partition, end in ends.items())
 
 
-def require_inputs(tasks: Iterable[Task], ends: Mapping[TopicPartition, int]) -> None:
+def require_inputs(
+    positions: Mapping[TaskId, Mapping[TopicPartition, int]], ends: Mapping[TopicPartition, int]
+) -> None:
     """Make sure that no input ends before the place where its task stands.
 
     Raises:
         StreamsException: one does. Going on would skip whatever comes first in the new log.
     """
-    for task in tasks:
-        for partition, offset in task.positions.items():
+    for id_, stands_at in positions.items():
+        for partition, offset in stands_at.items():
             if ends.get(partition, offset) < offset:
                 raise StreamsException(
-                    f"task {task.id} stands at offset {offset} of {partition}, but the log ends at {ends[partition]}: "
+                    f"task {id_} stands at offset {offset} of {partition}, but the log ends at {ends[partition]}: "
                     "the topic was deleted and created again, or lost records. Start over with sparkrelay reset, or, "
                     "for a pipeline without state, set the group's offsets to what is there"
                 )

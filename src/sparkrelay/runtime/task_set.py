@@ -17,7 +17,7 @@ from sparkrelay.runtime.task import Task, TaskState
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from sparkrelay.client.transactions import TransactionCoordinator
     from sparkrelay.config import StreamsConfig
@@ -189,27 +189,49 @@ class TaskSet:
         self._slot.require_in_place()
 
     def bring_up(self) -> None:
-        """Open created tasks and take restored ones into service; raises as :meth:`require_place` does."""
+        """Take restored tasks into service and open created ones; raises as :meth:`require_place` does.
+
+        Raises:
+            KafkaException: some could not be opened. If the error is retriable, they are with one of the next calls.
+        """
         self.require_place()
-        created = [task for task in self._tasks.values() if task.state is TaskState.CREATED]
-        if created:
-            self._openings.open(created)
-        restored = [
-            (task, report)
+        restored = {
+            task.id: (task, report)
             for id_, report in self._replayer.take_restored().items()
             if (task := self._tasks.get(id_)) and task.state is TaskState.RESTORING and task.opening == report.opening
-        ]
-        if not restored:
-            return
-        for task, report in restored:
+        }
+        for task, report in restored.values():
             # The replayer tells no more of it, and the subscription must, also if the task cannot be served yet.
             task.changelog_next = dict(report.changelog_next)
+        # First those that need nothing more: what keeps others from being opened must not keep them from service.
         try:
-            self._openings.serve(restored)
+            self._in_turn(
+                [task for task, _ in restored.values()],
+                lambda tasks: self._openings.serve([restored[task.id] for task in tasks]),
+            )
         except KafkaException:
             # Their reports are taken and would not come again.
-            self._openings.start_over([task for task, _ in restored])
+            self._openings.start_over([task for task, _ in restored.values()])
             raise
+        self._in_turn([task for task in self._tasks.values() if task.state is TaskState.CREATED], self._openings.open)
+
+    def _in_turn(self, tasks: list[Task], do: Callable[[list[Task]], None]) -> None:
+        """Do it for all tasks at once; if the broker's silence hindered that, one by one, the least hindered first.
+
+        So a task whose partition has no leader, say, holds up the others but once, and each try holds up the group
+        no longer than one opening may take.
+        """
+        apart = any(task.hindered for task in self._tasks.values())
+        one_by_one = ([task] for task in sorted(tasks, key=lambda task: task.hindered))
+        for some in one_by_one if apart else filter(None, [tasks]):
+            try:
+                do(some)
+            except KafkaException:
+                for task in some:
+                    task.hindered += 1
+                raise
+            for task in some:
+                task.hindered = 0
 
     def reopen(self, task: Task, reason: Exception) -> None:
         """Open a task again that fell out of service: its outcome is unknown, its store lost step, or it was fenced."""
@@ -272,16 +294,17 @@ class TaskSet:
             task.changelog_end = {}
 
     def _stand_by(self, tasks: list[Task]) -> None:
-        for task in tasks:
-            task.state = TaskState.STANDBY
-            task.changelog_end = {}
         self._replayer.assign(
             [
-                ReplayWork(task=task.id, directory=task.directory, changelogs=task.changelogs)
+                ReplayWork(task=task.id, directory=task.directory, changelogs=task.changelogs, wipe=task.wipe)
                 for task in tasks
                 if task.directory is not None
             ]
         )
+        for task in tasks:
+            task.state = TaskState.STANDBY
+            task.changelog_end = {}
+            task.wipe = False
 
     def _demote(self, tasks: list[Task]) -> None:
         ids = [task.id for task in tasks]

@@ -95,22 +95,21 @@ class Topics:
         self, partitions: Collection[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """Return read_committed end offsets, in one round trip; ``timeout`` in seconds."""
-        if not partitions:
-            return {}
-        with self._lock:
-            return self._admin.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=True, timeout=timeout)
+        return self.offsets(dict.fromkeys(partitions, LATEST), timeout=timeout)
 
     def ids(self, topics: Collection[str]) -> dict[str, str]:
         """Return the topics' ids, which tell a topic from one of the same name that was made later."""
         with self._lock:
             return self._admin.topic_ids(sorted(topics))
 
-    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return offsets for EARLIEST or LATEST."""
+    def offsets(
+        self, wanted: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return offsets for EARLIEST or LATEST; ``timeout`` in seconds."""
         if not wanted:
             return {}
         with self._lock:
-            return self._admin.list_offsets(dict(wanted), read_committed=True)
+            return self._admin.list_offsets(dict(wanted), read_committed=True, timeout=timeout)
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the group's committed offsets; partitions without one are left out."""

@@ -1,11 +1,13 @@
 import contextlib
 import socket
 import struct
+import sys
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from sparkrelay.client import connection
+from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.connection import PlainTransport
 from sparkrelay.client.loop import Loop
 
@@ -185,3 +187,19 @@ def address_of(view):
     import numpy as np
 
     return np.frombuffer(view, np.uint8).ctypes.data
+
+
+def test_a_host_that_has_vanished_is_noticed_by_the_sockets_themselves():
+    """An answer to JoinGroup may rightly take minutes; the defaults of systems are hours."""
+    options = connection.net_settings(ClientConfig.from_dict({"bootstrap.servers": "h:1"}))["socket_options"]
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        for option in options:
+            sock.setsockopt(*option)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if sys.platform == "linux":
+            silence = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+            silence += sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) * sock.getsockopt(
+                socket.IPPROTO_TCP, socket.TCP_KEEPCNT
+            )
+            assert silence <= 30
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 30_000

@@ -31,17 +31,20 @@ class Topics:
         self.ends = {}
         self.troubles = []
         self.asked = threading.Semaphore(0)
-        self.silent = None
+        self.silent = self.slow = None
         self.sinks = {"out": 2}
 
     def end_offsets(self, partitions, *, timeout):
         self.asked.release()
+        ends = {partition: self.ends.get(partition, 0) for partition in partitions}
+        if self.slow is not None:
+            assert self.slow.wait(60)
         if self.silent is not None:
             assert self.silent.wait(60)
             raise WakeupException("interrupted")
         if self.troubles:
             raise self.troubles.pop(0)
-        return {partition: self.ends.get(partition, 0) for partition in partitions}
+        return ends
 
     def layout(self):
         if isinstance(self.sinks, Exception):
@@ -184,6 +187,21 @@ def test_a_task_without_input_leaves_while_a_batch_runs(bench, wait_until):
     bench.batches.gate.set()
     assert bench.service.withdraw([ONE], timeout=60) == frozenset()
     assert bench.tasks[ONE].positions == {TopicPartition("orders", 0): 5}, "its batch was finished"
+
+
+def test_a_task_that_leaves_during_a_look_and_comes_back_further_on_is_looked_at_anew(bench, wait_until):
+    """Nobody waits for the look: the broker may be silent for long."""
+    bench.topics.slow = threading.Event()
+    bench.write(ONE, 5)
+    bench.start()
+    assert bench.topics.asked.acquire(timeout=60)
+    assert bench.service.withdraw([ONE, OTHER], timeout=0) == frozenset()
+    bench.tasks[ONE].positions = {TopicPartition("orders", 0): 70}
+    bench.service.put(bench.tasks.values())
+    bench.write(ONE, 75)
+    bench.topics.slow.set()
+    wait_until(lambda: bench.batches.ran or bench.failure(), "no batch ran")
+    assert (bench.batches.ran, bench.failure()) == ([{ONE: {TopicPartition("orders", 0): (70, 75)}}], None)
 
 
 @pytest.mark.parametrize("bench", [{"commit.interval.ms": 125}], ids=["125 ms"], indirect=True)

@@ -62,6 +62,16 @@ def test_giving_the_slot_back_does_not_wait_for_ever(slot, monkeypatch):
     assert slot._place.cancelled.is_set()
 
 
+def test_a_slot_that_cannot_be_given_back_holds_up_nobody(slot, monkeypatch):
+    """The session may be gone, and Spark says so in its own ways."""
+
+    def run(*_, **__):
+        raise ConnectionError("the JVM is gone")
+
+    monkeypatch.setattr(executor_slot, "_run", run)
+    slot.release()
+
+
 def clean(slot, monkeypatch, answer, kept=(KEPT,)):
     def run(*_, **__):
         if isinstance(answer, Exception):

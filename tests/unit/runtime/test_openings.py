@@ -5,7 +5,7 @@ import pytest
 from sparkrelay.client.admin import EARLIEST, LATEST
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.config import StreamsConfig
-from sparkrelay.errors import AuthorizationException, ProducerFencedException, TimeoutException
+from sparkrelay.errors import AuthorizationException, ProducerFencedException, TimeoutException, UnknownTopicException
 from sparkrelay.runtime.in_service import InService
 from sparkrelay.runtime.openings import Openings
 from sparkrelay.runtime.orders import ReplayReport
@@ -21,16 +21,17 @@ class Broker:
     """Topics and transactions: every log ends at `end`; what is committed is the group's, or fails as the test says."""
 
     def __init__(self):
+        self.missing = set()
         self.end, self.group, self.fails, self.epochs, self.commits = 100, {}, {}, 0, []
 
     def committed(self, partitions):
         return {p: offset for p, offset in self.group.items() if p in partitions}
 
-    def offsets(self, wanted):
+    def offsets(self, wanted, *, timeout):
+        assert timeout <= 10, "the thread has other tasks, and the group"
+        if self.missing.intersection(p.topic for p in wanted):
+            raise UnknownTopicException(f"{self.missing} did not exist within {timeout} s")
         return {p: {EARLIEST: 3, LATEST: self.end}[where] for p, where in wanted.items()}
-
-    def end_offsets(self, partitions):
-        return dict.fromkeys(partitions, 0)
 
     def init(self, names, *, transaction_timeout_ms):
         self.epochs += 10
@@ -164,3 +165,16 @@ def test_a_task_that_has_left_meanwhile_is_not_opened_again(made, broker, servic
     made().open([stateless()])
     service.withdraw([ONE], timeout=0)
     assert service.take_fallen_out() == []
+
+
+def test_a_topic_that_a_broker_does_not_know_for_a_while_is_waited_for_but_not_for_ever(made, broker):
+    broker.missing = {"orders"}
+    task = stateless()
+    with pytest.raises(TimeoutException, match="did not exist"):
+        made().open([task])
+    task.hindered = 4
+    with pytest.raises(TimeoutException, match="did not exist"):
+        made().open([task])
+    task.hindered = 5  # the sixth time makes it 60 seconds, which is default.api.timeout.ms
+    with pytest.raises(UnknownTopicException):
+        made().open([task])

@@ -186,6 +186,32 @@ def test_who_was_expelled_does_not_run_until_the_group_has_answered_again(bench,
     assert seen == [(True, "RUNNING"), (False, "PARTITIONS_REVOKED"), (True, "RUNNING")]
 
 
+def test_a_member_without_an_assignment_opens_nothing(bench):
+    """What it was given may be another's."""
+    bench.fall_out(StoreOutOfStepException("a batch came late"))
+    bench.membership.stable = False
+    assert bench.turn() == []
+    bench.membership.stable = True
+    assert bench.turn() == [TASK]
+
+
+def test_it_is_told_that_tasks_are_not_up_while_the_broker_hinders_them(bench, monkeypatch):
+    monkeypatch.setattr(bench.thread, "_thread", threading.current_thread())
+    bench.turn()
+    seen = []
+
+    def bring_up():
+        if not seen:
+            seen.append(bench.thread.state)
+            bench.tasks.all_up = False
+            raise TimeoutException("a partition has no leader")
+        seen.append(bench.thread.state)
+
+    bench.tasks.bring_up = bring_up
+    bench.turn()
+    assert seen == ["RUNNING", "PARTITIONS_ASSIGNED"]
+
+
 def test_a_fenced_owner_opens_nothing_before_a_heartbeat_sent_since_was_answered(bench):
     bench.fall_out(ProducerFencedException("another owner"))
     assert bench.turn() == bench.turn() == []

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sparkrelay.errors import StreamsException
-from sparkrelay.runtime.task import Task, plan_ranges, require_inputs, share_out
+from sparkrelay.runtime.task import plan_ranges, require_inputs, share_out
 from sparkrelay.types import TaskId, TopicPartition
 
 PARTITIONS = [TopicPartition("in", n) for n in range(5)]
@@ -45,8 +45,7 @@ def test_shares_hold_each_task_once_and_are_balanced(weights, slots):
 
 
 def test_a_log_that_ends_before_the_task_is_not_the_log_it_read():
-    task = Task(id=TaskId(0, 1), inputs=(PARTITIONS[1],), changelogs={}, directory=None)
-    task.positions = {PARTITIONS[1]: 100}
-    require_inputs([task], {PARTITIONS[1]: 100})
+    positions = {TaskId(0, 1): {PARTITIONS[1]: 100}}
+    require_inputs(positions, {PARTITIONS[1]: 100})
     with pytest.raises(StreamsException, match=r"task 0_1 stands at offset 100 of in-1, but the log ends at 10: "):
-        require_inputs([task], {PARTITIONS[1]: 10})
+        require_inputs(positions, {PARTITIONS[1]: 10})

@@ -1,12 +1,13 @@
-"""What a member tells the group of its local copies, while its tasks come and go."""
+"""How tasks are brought up, and what a member tells the group of its local copies while they come and go."""
 
+import contextlib
 import dataclasses
 import threading
 from types import SimpleNamespace
 
 import pytest
 
-from sparkrelay.errors import StoreCorruptedException, StoreOutOfStepException
+from sparkrelay.errors import StoreCorruptedException, StoreOutOfStepException, TimeoutException
 from sparkrelay.protocol import LATEST_OFFSET
 from sparkrelay.runtime.cleaner import Cleaner
 from sparkrelay.runtime.in_service import InService
@@ -26,13 +27,13 @@ class Replayer:
     """Doubles the replay thread: its copies stand where the test says."""
 
     def __init__(self):
-        self.standing = {}
+        self.standing, self.works = {}, []
 
     def start(self):
         pass
 
     def assign(self, works):
-        pass
+        self.works += works
 
     def release(self, tasks):
         pass
@@ -193,3 +194,110 @@ def test_what_a_store_could_not_be_closed_for_is_said_and_a_damaged_one_is_not_c
     tasks.follow(active=[], standby=[TASK] if then == "standby" else [])
     assert {id_: total for id_, total in tasks.offset_sums().items() if total} == told
     assert f"task 0_1: its store could not be closed cleanly: {error}" in caplog.text
+
+
+def test_a_copy_that_is_to_be_rebuilt_is_so_as_a_standby_too(tasks, replayer):
+    tasks.follow(active=[TASK], standby=[])
+    (task,) = tasks.all()
+    task.wipe = True
+    tasks.reopen(task, StoreCorruptedException("a page is torn"))
+    tasks.follow(active=[], standby=[TASK])
+    assert [(work.task, work.wipe) for work in replayer.works] == [(TASK, True)]
+    assert not task.wipe
+
+
+class Openings:
+    """Opens tasks at once; but not those that the test names. Notes what was tried."""
+
+    internal_topics = ()
+
+    def __init__(self):
+        self.without_leader, self.tried, self.served = set(), [], []
+
+    def open(self, tasks):
+        self._do("open", tasks)
+        for task in tasks:
+            task.state = TaskState.RESTORING
+
+    def serve(self, ready):
+        self._do("serve", [task for task, _ in ready])
+        for task, _ in ready:
+            task.state = TaskState.RUNNING
+
+    def start_over(self, tasks):
+        for task in tasks:
+            if task.state is TaskState.RESTORING:
+                task.state = TaskState.CREATED
+
+    def _do(self, what, tasks):
+        ids = [task.id for task in tasks]
+        self.tried.append((what, ids))
+        if self.without_leader.intersection(ids):
+            raise TimeoutException("a partition has no leader")
+
+
+@pytest.fixture
+def many(tasks, replayer):
+    """Four tasks that were just assigned; restoring takes no time."""
+    ids = [TaskId(0, number) for number in range(4)]
+    shapes = {id_: TaskShape((TopicPartition("orders", id_.partition),), {}) for id_ in ids}
+    tasks._topics = SimpleNamespace(layout=lambda: Layout(shapes, {}, {}))
+    tasks._openings = Openings()
+    tasks._jobs.require_session = tasks._slot.require_in_place = lambda: None
+    tasks.follow(active=ids, standby=[])
+    replayer.take_restored = lambda: {
+        task.id: ReplayReport(task.id, {}, 0, {}, opening=task.opening)
+        for task in tasks.all()
+        if task.state is TaskState.RESTORING
+    }
+    return tasks
+
+
+def bring_up(tasks):
+    """Bring tasks up as the stream thread does; return those that are in service."""
+    with contextlib.suppress(TimeoutException):
+        tasks.bring_up()
+    return [task.id.partition for task in tasks.running()]
+
+
+@pytest.mark.parametrize("hindered", ["opening", "serving"])
+def test_a_task_that_cannot_be_opened_keeps_no_other_one_from_service(many, hindered):
+    openings, bad = many._openings, TaskId(0, 1)
+    if hindered == "opening":
+        openings.without_leader = {bad}
+    else:
+        assert bring_up(many) == []
+        openings.without_leader = {bad}
+    for _ in range(12):
+        running = bring_up(many)
+    assert running == [0, 2, 3]
+    openings.tried.clear()
+    bring_up(many)
+    assert [ids for _, ids in openings.tried] == [[bad]], "each time it is tried once, and nothing else waits for it"
+    openings.without_leader.clear()
+    bring_up(many)
+    bring_up(many)
+    assert len(many.running()) == 4
+
+
+def test_nothing_is_done_one_by_one_where_nothing_is_hindered(many):
+    bring_up(many)
+    bring_up(many)
+    assert [(what, len(ids)) for what, ids in many._openings.tried] == [("open", 4), ("serve", 4)]
+
+
+def test_what_is_restored_is_served_before_others_are_opened(many):
+    bring_up(many)
+    late = many.all()[3]
+    late.state = TaskState.CREATED
+    many._openings.without_leader = {late.id}
+    assert bring_up(many) == [0, 1, 2]
+
+
+def test_a_broker_that_is_silent_to_all_is_asked_once_a_call(many):
+    """The stream thread has to serve its group between two tries."""
+    many._openings.without_leader = {task.id for task in many.all()}
+    for _ in range(5):
+        many._openings.tried.clear()
+        bring_up(many)
+        assert len(many._openings.tried) == 1

@@ -70,7 +70,11 @@ def producer(settings: Mapping[str, Any]) -> Producer:
     key = _key(settings)
     if key not in _producers:
         client = KafkaClient(ClientConfig.from_dict(settings))
-        client.bootstrap(_BOOTSTRAP_SECONDS)
+        try:
+            client.bootstrap(_BOOTSTRAP_SECONDS)
+        except BaseException:
+            client.close()
+            raise
         _producers[key] = client, Producer(client)
     return _producers[key][1]
 
