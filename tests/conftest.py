@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,12 @@ BROKER = {
     # Tests write records of years ago, which retention would begin to delete 30 s after the broker's start.
     "log.retention.ms": "-1",
 }
+
+
+def pytest_configure():
+    """Let processes that tests start hear of Ctrl-C: a shell that runs us in the background has it ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class SharedBroker:

@@ -82,8 +82,8 @@ class Membership:
 
     @property
     def stable(self) -> bool:
-        """True while we have an assignment of the group: from the first on, except after we were expelled."""
-        return self._joined
+        """True while we follow an assignment of the group: from the first on, except after we were expelled."""
+        return self._joined and self._unfollowed is None
 
     @property
     def heartbeats(self) -> int:

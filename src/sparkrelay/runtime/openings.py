@@ -6,6 +6,7 @@ The order is what exactly-once stands on: docs/internals/runtime.md, "Opening a 
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.client.admin import EARLIEST, LATEST
@@ -68,6 +69,8 @@ class Openings:
         self._in_service = in_service
         #: Names of the application's own topics.
         self.internal_topics: Collection[str] = ()
+        #: Topics that were asked for and are not there -> since when.
+        self._missing_since: dict[frozenset[str], float] = {}
 
     def open(self, tasks: list[Task]) -> None:
         """Open transactions first - that fences and settles whatever a former owner left - and only then list ends."""
@@ -75,7 +78,7 @@ class Openings:
         identities = self._transactions.init(list(names), transaction_timeout_ms=self._config.transaction_timeout_ms)
         faults.reach("open-after-init")
         changelogs = {p for task in tasks for p in task.changelogs.values()}
-        ends = self._offsets(tasks, dict.fromkeys(changelogs, LATEST))
+        ends = self._offsets(dict.fromkeys(changelogs, LATEST))
         try:
             works = self._restores(names, identities, ends)
         except KafkaException:
@@ -98,8 +101,8 @@ class Openings:
         }
         known = {partition: offset for task, _ in ready for partition, offset in task.positions.items()}
         tasks = [task for task, _ in ready]
-        first = self._first_offsets(tasks, [p for p in inputs if p not in committed and p not in seen], known)
-        moved = self._moved_by_hand(tasks, committed, seen)
+        first = self._first_offsets([p for p in inputs if p not in committed and p not in seen], known)
+        moved = self._moved_by_hand(committed, seen)
         positions = {**first, **committed, **seen, **moved}
         for task, report in ready:
             task.skipped = {partition: seen[partition] for partition in task.inputs if partition in moved}
@@ -159,10 +162,7 @@ class Openings:
         return works
 
     def _moved_by_hand(
-        self,
-        tasks: Sequence[Task],
-        committed: Mapping[TopicPartition, int],
-        seen: Mapping[TopicPartition, int],
+        self, committed: Mapping[TopicPartition, int], seen: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
         """Return the group's offsets that are to win over what the state has seen.
 
@@ -170,7 +170,7 @@ class Openings:
         way out where the records that the state would go on with are gone; else it would lose or repeat some.
         """
         moved = {p: offset for p, offset in seen.items() if committed.get(p, offset) != offset}
-        earliest = self._offsets(tasks, dict.fromkeys(moved, EARLIEST))
+        earliest = self._offsets(dict.fromkeys(moved, EARLIEST))
         winning = {}
         for partition, offset in moved.items():
             told = committed[partition]
@@ -191,7 +191,7 @@ class Openings:
         return winning
 
     def _first_offsets(
-        self, tasks: Sequence[Task], partitions: Collection[TopicPartition], known: Mapping[TopicPartition, int]
+        self, partitions: Collection[TopicPartition], known: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
         """Return where partitions start that the group has no position for.
 
@@ -199,23 +199,25 @@ class Openings:
         """
         reset = {p: LATEST if self._latest(p) else EARLIEST for p in partitions}
         kept = {p: known[p] for p, where in reset.items() if where == LATEST and p in known}
-        return {**self._offsets(tasks, {p: where for p, where in reset.items() if p not in kept}), **kept}
+        return {**self._offsets({p: where for p, where in reset.items() if p not in kept}), **kept}
 
-    def _offsets(self, tasks: Sequence[Task], wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Ask for offsets on behalf of tasks.
+    def _offsets(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Ask for offsets.
 
         Raises:
             TimeoutException: there was no answer within the time that an opening may take.
             UnknownTopicException: a topic has not been there for as long as any call may take.
         """
-        patience = longest_opening(self._config)
+        topics = frozenset(partition.topic for partition in wanted)
+        began = time.monotonic()
+        since = self._missing_since.pop(topics, began)
         try:
-            return self._topics.offsets(wanted, timeout=patience)
+            return self._topics.offsets(wanted, timeout=longest_opening(self._config))
         except UnknownTopicException as error:
             # A broker that has just come back may not know its topics for a while.
-            waited = patience * (1 + min(task.hindered for task in tasks))
-            if waited >= self._config.default_api_timeout_ms / 1000:
+            if time.monotonic() - since >= self._config.default_api_timeout_ms / 1000:
                 raise
+            self._missing_since[topics] = since
             raise TimeoutException(str(error)) from error
 
     def _latest(self, partition: TopicPartition) -> bool:

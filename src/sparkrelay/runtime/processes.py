@@ -246,7 +246,10 @@ class ExecutorProcesses:
             for process in self.all:
                 if process.ended:
                     # Watched until then: giving the slot back is a job on the executor.
-                    process.release()
+                    try:
+                        process.release()
+                    except Exception:
+                        log.exception("%s could not be released", process.place.description)
                     with self._lock:
                         self._processes.remove(process)
             with self._lock:
@@ -283,8 +286,6 @@ class ExecutorProcesses:
                 self._lose_gone(self._executors.ids())
             except Exception as error:  # noqa: BLE001 - with Spark gone they end by themselves
                 log.debug("executors cannot be looked at any more: %s", error)
-            # What has ended is released by whoever hears of it.
-            self._on_change()
             time.sleep(_LOOK_SECONDS)
         self._watch_ended = True
         self._on_change()

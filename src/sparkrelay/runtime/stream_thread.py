@@ -259,9 +259,8 @@ class StreamThread:
         return fenced
 
     def _report_state(self) -> None:
-        all_up = self.tasks.all_up
-        self._membership.note_service(all_up=all_up)
-        settled = self._membership.stable and all_up
+        settled = self._membership.stable and self.tasks.all_up
+        self._membership.note_service(all_up=settled)
         if settled != self.settled:
             self.settled = settled
             self._on_change()

@@ -10,7 +10,7 @@ from sparkrelay.errors import KafkaException, SparkRelayError, StoreCorruptedExc
 from sparkrelay.protocol import LATEST_OFFSET
 from sparkrelay.runtime.cancelling import cancel_until, cancelled_when
 from sparkrelay.runtime.jobs import JobFailed
-from sparkrelay.runtime.openings import Openings
+from sparkrelay.runtime.openings import Openings, longest_opening
 from sparkrelay.runtime.orders import ReplayOrder
 from sparkrelay.runtime.replay_work import ReplayWork, round_of
 from sparkrelay.runtime.task import Task, TaskState
@@ -209,21 +209,23 @@ class TaskSet:
                 [task for task, _ in restored.values()],
                 lambda tasks: self._openings.serve([restored[task.id] for task in tasks]),
             )
-        except KafkaException:
-            # Their reports are taken and would not come again.
+        finally:
+            # Who was not served: their reports are taken and would not come again.
             self._openings.start_over([task for task, _ in restored.values()])
-            raise
         self._in_turn([task for task in self._tasks.values() if task.state is TaskState.CREATED], self._openings.open)
 
     def _in_turn(self, tasks: list[Task], do: Callable[[list[Task]], None]) -> None:
         """Do it for all tasks at once; if the broker's silence hindered that, one by one, the least hindered first.
 
-        So a task whose partition has no leader, say, holds up the others but once, and each try holds up the group
-        no longer than one opening may take.
+        So a task whose partition has no leader, say, holds up the others but once. The thread must serve its group
+        between: where one by one takes long, the rest is left for the next time.
         """
         apart = any(task.hindered for task in self._tasks.values())
         one_by_one = ([task] for task in sorted(tasks, key=lambda task: task.hindered))
+        deadline = time.monotonic() + longest_opening(self._config)
         for some in one_by_one if apart else filter(None, [tasks]):
+            if time.monotonic() > deadline:
+                return
             try:
                 do(some)
             except KafkaException:
@@ -231,7 +233,8 @@ class TaskSet:
                     task.hindered += 1
                 raise
             for task in some:
-                task.hindered = 0
+                if task.state is TaskState.RUNNING:
+                    task.hindered = 0
 
     def reopen(self, task: Task, reason: Exception) -> None:
         """Open a task again that fell out of service: its outcome is unknown, its store lost step, or it was fenced."""
@@ -304,7 +307,6 @@ class TaskSet:
         for task in tasks:
             task.state = TaskState.STANDBY
             task.changelog_end = {}
-            task.wipe = False
 
     def _demote(self, tasks: list[Task]) -> None:
         ids = [task.id for task in tasks]
@@ -312,7 +314,8 @@ class TaskSet:
         self._replayer.release(ids)
         self._settle([task for task in tasks if task.state is TaskState.RUNNING], close=False)
         for task in tasks:
-            task.identity, task.unfinished, task.failures, task.wiped_after = None, None, 0, None
+            task.identity, task.unfinished, task.wiped_after = None, None, None
+            task.failures = task.hindered = 0
         self._stand_by(tasks)
 
     def _let_go(self, tasks: list[Task]) -> None:
@@ -447,3 +450,4 @@ class TaskSet:
             self._leftovers.pop(id_, None)
             if task.state is TaskState.STANDBY:
                 task.changelog_end = dict(copy.ends)
+                task.wipe = False

@@ -126,6 +126,7 @@ def test_an_assignment_that_could_not_be_followed_is_over_for_who_is_expelled(me
     given = AssignmentInfo(active_tasks=[TaskId(0, 0)])
     with pytest.raises(TimeoutException):
         consumer.assign(1, MemberAssignment(user_data=given.encode()))
+    assert not member.stable, "there is nothing that it follows"
     tasks.while_following = lambda: None
     consumer.generation = -1
     member.poll(0)

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import StoreCorruptedException, StoreOutOfStepException, TimeoutException
 from sparkrelay.protocol import LATEST_OFFSET
+from sparkrelay.runtime import task_set as module
 from sparkrelay.runtime.cleaner import Cleaner
 from sparkrelay.runtime.in_service import InService
 from sparkrelay.runtime.jobs import JobFailed
@@ -92,7 +94,7 @@ def unstarted(replayer, jobs, stopping, tmp_path):
     (tmp_path / str(TASK)).mkdir()
     layout = Layout({TASK: TaskShape((INPUT,), {"totals": CHANGELOG})}, {}, {})
     return TaskSet(
-        config=SimpleNamespace(application_id="app", max_poll_interval_ms=300_000),
+        config=StreamsConfig.from_dict({"application.id": "app", "bootstrap.servers": "h:1"}),
         slot=SimpleNamespace(
             task_ids=lambda: [TASK], task_dir=lambda task: tmp_path / str(task), holds=lambda task: True
         ),
@@ -203,6 +205,10 @@ def test_a_copy_that_is_to_be_rebuilt_is_so_as_a_standby_too(tasks, replayer):
     tasks.reopen(task, StoreCorruptedException("a page is torn"))
     tasks.follow(active=[], standby=[TASK])
     assert [(work.task, work.wipe) for work in replayer.works] == [(TASK, True)]
+    tasks.offset_sums()
+    assert task.wipe, "if it becomes a task again before that was done"
+    replayer.standing = {TASK: ReplayProgress(TASK, False, 0.0, {}, {CHANGELOG: 500}, None)}
+    tasks.offset_sums()
     assert not task.wipe
 
 
@@ -212,7 +218,7 @@ class Openings:
     internal_topics = ()
 
     def __init__(self):
-        self.without_leader, self.tried, self.served = set(), [], []
+        self.without_leader, self.tried = {"open": set(), "serve": set()}, []
 
     def open(self, tasks):
         self._do("open", tasks)
@@ -232,7 +238,7 @@ class Openings:
     def _do(self, what, tasks):
         ids = [task.id for task in tasks]
         self.tried.append((what, ids))
-        if self.without_leader.intersection(ids):
+        if self.without_leader[what].intersection(ids):
             raise TimeoutException("a partition has no leader")
 
 
@@ -260,24 +266,50 @@ def bring_up(tasks):
     return [task.id.partition for task in tasks.running()]
 
 
-@pytest.mark.parametrize("hindered", ["opening", "serving"])
+@pytest.mark.parametrize("hindered", ["open", "serve"])
 def test_a_task_that_cannot_be_opened_keeps_no_other_one_from_service(many, hindered):
     openings, bad = many._openings, TaskId(0, 1)
-    if hindered == "opening":
-        openings.without_leader = {bad}
-    else:
-        assert bring_up(many) == []
-        openings.without_leader = {bad}
+    openings.without_leader[hindered] = {bad}
     for _ in range(12):
         running = bring_up(many)
     assert running == [0, 2, 3]
     openings.tried.clear()
     bring_up(many)
     assert [ids for _, ids in openings.tried] == [[bad]], "each time it is tried once, and nothing else waits for it"
-    openings.without_leader.clear()
+    openings.without_leader[hindered] = set()
     bring_up(many)
     bring_up(many)
     assert len(many.running()) == 4
+    assert not any(task.hindered for task in many.all())
+
+
+def test_a_standby_that_was_hindered_as_a_task_does_not_slow_the_others(many):
+    openings, bad = many._openings, TaskId(0, 1)
+    openings.without_leader["open"] = {bad}
+    for _ in range(3):
+        bring_up(many)
+    many.follow(active=[TaskId(0, 0)], standby=[bad])
+    many.follow(active=[TaskId(0, 0), TaskId(0, 2), TaskId(0, 3)], standby=[bad])
+    openings.tried.clear()
+    bring_up(many)
+    assert openings.tried == [("open", [TaskId(0, 2), TaskId(0, 3)])]
+
+
+def test_one_by_one_leaves_time_for_the_group(many, monkeypatch):
+    openings, clock = many._openings, SimpleNamespace(now=0.0)
+    openings.without_leader["open"] = {task.id for task in many.all()}
+    bring_up(many)
+    openings.without_leader["open"] = set()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    slow = openings._do
+    monkeypatch.setattr(openings, "_do", lambda *args: (slow(*args), setattr(clock, "now", clock.now + 4.0)))
+    counts = []
+    for _ in range(20):
+        openings.tried.clear()
+        bring_up(many)
+        counts.append(len(openings.tried))
+    assert len(many.running()) == 4
+    assert max(counts) <= 6, "12 seconds of serving and 12 of opening"
 
 
 def test_nothing_is_done_one_by_one_where_nothing_is_hindered(many):
@@ -290,13 +322,13 @@ def test_what_is_restored_is_served_before_others_are_opened(many):
     bring_up(many)
     late = many.all()[3]
     late.state = TaskState.CREATED
-    many._openings.without_leader = {late.id}
+    many._openings.without_leader["open"] = {late.id}
     assert bring_up(many) == [0, 1, 2]
 
 
 def test_a_broker_that_is_silent_to_all_is_asked_once_a_call(many):
     """The stream thread has to serve its group between two tries."""
-    many._openings.without_leader = {task.id for task in many.all()}
+    many._openings.without_leader["open"] = {task.id for task in many.all()}
     for _ in range(5):
         many._openings.tried.clear()
         bring_up(many)
