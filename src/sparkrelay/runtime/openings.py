@@ -69,8 +69,8 @@ class Openings:
         self._in_service = in_service
         #: Names of the application's own topics.
         self.internal_topics: Collection[str] = ()
-        #: Topics that were asked for and are not there -> since when.
-        self._missing_since: dict[frozenset[str], float] = {}
+        #: Topics that were asked for and are not there -> since when, and when they were last asked for.
+        self._missing: dict[frozenset[str], tuple[float, float]] = {}
 
     def open(self, tasks: list[Task]) -> None:
         """Open transactions first - that fences and settles whatever a former owner left - and only then list ends."""
@@ -209,15 +209,20 @@ class Openings:
             UnknownTopicException: a topic has not been there for as long as any call may take.
         """
         topics = frozenset(partition.topic for partition in wanted)
+        longest = self._config.default_api_timeout_ms / 1000
         began = time.monotonic()
-        since = self._missing_since.pop(topics, began)
+        since, last = self._missing.pop(topics, (began, began))
+        if began - last >= longest:
+            # Nobody has asked for just those in between: that was another trouble.
+            since = began
         try:
             return self._topics.offsets(wanted, timeout=longest_opening(self._config))
         except UnknownTopicException as error:
             # A broker that has just come back may not know its topics for a while.
-            if time.monotonic() - since >= self._config.default_api_timeout_ms / 1000:
+            now = time.monotonic()
+            if now - since >= longest:
                 raise
-            self._missing_since[topics] = since
+            self._missing[topics] = since, now
             raise TimeoutException(str(error)) from error
 
     def _latest(self, partition: TopicPartition) -> bool:

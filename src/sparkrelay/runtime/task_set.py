@@ -195,6 +195,8 @@ class TaskSet:
             KafkaException: some could not be opened. If the error is retriable, they are with one of the next calls.
         """
         self.require_place()
+        # As of now: who cannot be served below may have been fenced, which the next turn looks at first.
+        created = [task for task in self._tasks.values() if task.state is TaskState.CREATED]
         restored = {
             task.id: (task, report)
             for id_, report in self._replayer.take_restored().items()
@@ -212,7 +214,7 @@ class TaskSet:
         finally:
             # Who was not served: their reports are taken and would not come again.
             self._openings.start_over([task for task, _ in restored.values()])
-        self._in_turn([task for task in self._tasks.values() if task.state is TaskState.CREATED], self._openings.open)
+        self._in_turn(created, self._openings.open)
 
     def _in_turn(self, tasks: list[Task], do: Callable[[list[Task]], None]) -> None:
         """Do it for all tasks at once; if the broker's silence hindered that, one by one, the least hindered first.

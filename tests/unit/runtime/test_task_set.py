@@ -333,3 +333,14 @@ def test_a_broker_that_is_silent_to_all_is_asked_once_a_call(many):
         many._openings.tried.clear()
         bring_up(many)
         assert len(many._openings.tried) == 1
+
+
+def test_who_falls_out_while_it_is_served_is_not_opened_at_once(many):
+    """It may have been fenced: opened again before the group has answered, it would fence its new owner."""
+    openings = many._openings
+    bring_up(many)
+    serve = openings.serve
+    openings.serve = lambda ready: serve(ready[1:])  # the first one was told to InService
+    openings.tried.clear()
+    bring_up(many)
+    assert [what for what, _ in openings.tried] == ["serve"]
