@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pyspark
 
-from sparkrelay.devkafka.jars import cache_dir
 from sparkrelay.java import require_java
+from sparkrelay.own_files import cache_folder
 
 __all__ = ["CONNECTOR", "connector_jars"]
 
@@ -45,7 +45,7 @@ def connector_jars() -> list[Path]:
     Raises:
         RuntimeError: they could not be resolved; the message ends with what Ivy said.
     """
-    folder = cache_dir() / f"spark-kafka-{CONNECTOR[0][2]}"
+    folder = cache_folder() / f"spark-kafka-{CONNECTOR[0][2]}"
     wanted = [folder / f"{name}-{revision}.jar" for _, name, revision in CONNECTOR]
     if not all(jar.exists() for jar in wanted):
         _resolve(folder)

@@ -48,7 +48,7 @@ class Feed:
     def __init__(
         self, bootstrap_servers: str, topic: str, *, rate: int, keys: int, before: Totals | None = None
     ) -> None:
-        # Each record goes out at once: what is measured is the query, not the producer's patience.
+        # Each record goes out at once: what is measured is the query, not the producer's linger.
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap_servers,

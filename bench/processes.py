@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from sparkrelay.cli.demo_children import executor_among
+from sparkrelay.demo.children import executor_among
 
 __all__ = ["ROLES", "CpuClock", "executor_pid", "family", "heap_mb", "memory_mb"]
 

@@ -13,8 +13,8 @@ from bench.instance import Reporter, Stopping, run_instance
 from bench.relay_tasks import RelayTasks
 from bench.workload import CONDITION, SCHEMA
 from sparkrelay.records.formats import Json, String
-from sparkrelay.runtime.kafka_streams import KafkaStreams
-from sparkrelay.runtime.session import spark_session
+from sparkrelay.runtime.instance.kafka_streams import KafkaStreams
+from sparkrelay.runtime.spark.session import spark_session
 from sparkrelay.topology import StreamsBuilder
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
         streams.pause()
     if orders.get("tasks"):
         # Each decision of the leader, with its reason.
-        logging.getLogger("sparkrelay.runtime.group_assignor").setLevel(logging.DEBUG)
+        logging.getLogger("sparkrelay.runtime.group.group_assignor").setLevel(logging.DEBUG)
     streams.start()
     tasks = RelayTasks(streams, report) if orders.get("tasks") else None
     seen = -1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bench.instance import Reporter
-    from sparkrelay.runtime.kafka_streams import KafkaStreams
+    from sparkrelay.runtime.instance.kafka_streams import KafkaStreams
 
 __all__ = ["RelayTasks"]
 

@@ -15,8 +15,9 @@ import tempfile
 from pathlib import Path
 
 from bench.children import BenchError
-from sparkrelay.devkafka.jars import cache_dir, streams_classpath
+from sparkrelay.devkafka.jars import streams_classpath
 from sparkrelay.java import require_java
+from sparkrelay.own_files import cache_folder
 
 __all__ = ["classpath"]
 
@@ -36,7 +37,7 @@ def classpath() -> str:
     """
     jars = streams_classpath()
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in _SOURCES) + jars.encode()).hexdigest()[:12]
-    classes = cache_dir() / f"bench-streams-{digest}"
+    classes = cache_folder() / f"bench-streams-{digest}"
     if not classes.is_dir():
         _compile(jars, classes)
     return f"{classes}{os.pathsep}{jars}"

@@ -44,7 +44,11 @@ BROKER = {
 
 
 def pytest_configure():
-    """Let processes that tests start hear of Ctrl-C: a shell that runs us in the background has it ignored."""
+    """Let processes that tests start hear of Ctrl-C: a shell that runs us in the background has it ignored.
+
+    And what tests make is not for others to write to, whatever the umask of that shell: it would be refused.
+    """
+    os.umask(0o022)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

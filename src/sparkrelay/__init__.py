@@ -13,9 +13,9 @@ from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
 if TYPE_CHECKING:
     from sparkrelay.records.formats import Integer, Json, Long, Raw, String
-    from sparkrelay.runtime.kafka_streams import KafkaStreams
-    from sparkrelay.runtime.session import spark_session
-    from sparkrelay.runtime.uncaught import StreamThreadExceptionResponse
+    from sparkrelay.runtime.instance.kafka_streams import KafkaStreams
+    from sparkrelay.runtime.spark.session import spark_session
+    from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse
     from sparkrelay.topology import KStream, KTable, StreamsBuilder, Topology
 
 __version__ = "0.1.0.dev0"
@@ -44,14 +44,14 @@ _HOMES = {
     "Json": "sparkrelay.records.formats",
     "KStream": "sparkrelay.topology",
     "KTable": "sparkrelay.topology",
-    "KafkaStreams": "sparkrelay.runtime.kafka_streams",
+    "KafkaStreams": "sparkrelay.runtime.instance.kafka_streams",
     "Long": "sparkrelay.records.formats",
     "Raw": "sparkrelay.records.formats",
-    "StreamThreadExceptionResponse": "sparkrelay.runtime.uncaught",
+    "StreamThreadExceptionResponse": "sparkrelay.runtime.thread.uncaught_exceptions",
     "StreamsBuilder": "sparkrelay.topology",
     "String": "sparkrelay.records.formats",
     "Topology": "sparkrelay.topology",
-    "spark_session": "sparkrelay.runtime.session",
+    "spark_session": "sparkrelay.runtime.spark.session",
 }
 
 
@@ -59,7 +59,7 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'sparkrelay' has no attribute {name!r}")
-    return getattr(importlib.import_module(home), name)
+    return getattr(importlib.import_module(home), name)  # noqa: TID251 - a name of the table above
 
 
 def __dir__() -> list[str]:

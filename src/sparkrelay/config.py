@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sparkrelay.errors import ConfigException
-from sparkrelay.settings import host_and_port, nearest, shown
+from sparkrelay.settings import DECOMPRESSED_BATCH_BYTES, MaskedSettings, host_and_port, nearest, shown
 
 __all__ = ["MOST_TAGS", "SECURITY_PREFIXES", "StreamsConfig", "check_application_id", "check_client_tags"]
 
@@ -52,11 +52,12 @@ class StreamsConfig(BaseModel):
         description="a name of this instance that its restart has again: back within session.timeout.ms, it finds its "
         "tasks without a rebalance; its threads are told apart by -1, -2, ...",
     )
-    state_dir: str = Field(
-        "/tmp/sparkrelay",  # noqa: S108
+    state_dir: str | None = Field(
+        None,
         alias="state.dir",
         min_length=1,
-        description="where local state lives",
+        description="where local state lives; default: sparkrelay in the user's state folder, $XDG_STATE_HOME or "
+        "~/.local/state",
     )
     application_server: str = Field(
         "", alias="application.server", description="HOST:PORT told to the group; nothing answers there yet"
@@ -77,6 +78,14 @@ class StreamsConfig(BaseModel):
         alias="max.batch.records",
         ge=1,
         description="records a task may take into one micro-batch (SparkRelay's own)",
+    )
+    max_decompressed_batch_bytes: int = Field(
+        DECOMPRESSED_BATCH_BYTES,
+        alias="max.decompressed.batch.bytes",
+        ge=1_024,
+        le=(1 << 31) - 1,
+        description="most that one record batch may hold decompressed, bytes; a larger one ends the instance "
+        "(SparkRelay's own)",
     )
     poll_ms: int = Field(100, alias="poll.ms", ge=1, le=60_000, description="longest wait for new input, ms")
     commit_interval_ms: int = Field(
@@ -205,6 +214,13 @@ class StreamsConfig(BaseModel):
         le=(1 << 15) - 1,
         description="copies of each internal topic; -1: the broker's default",
     )
+    executor_wait_timeout_ms: int = Field(
+        300_000,
+        alias="executor.wait.timeout.ms",
+        ge=1_000,
+        description="on a Spark cluster, an instance without any executor for this long ends in ERROR, ms "
+        "(SparkRelay's own)",
+    )
     request_timeout_ms: int = Field(30_000, alias="request.timeout.ms", ge=100, description="bound on one request, ms")
     default_api_timeout_ms: int = Field(
         60_000, alias="default.api.timeout.ms", ge=100, description="bound on one operation, ms"
@@ -216,7 +232,7 @@ class StreamsConfig(BaseModel):
         alias="metrics.port",
         ge=0,
         le=65_535,
-        description="port of the instance's /metrics and /health; 0: none (SparkRelay's own)",
+        description="port of the instance's /metrics, /health and /ready; 0: none (SparkRelay's own)",
     )
     metrics_host: str = Field(
         "127.0.0.1",
@@ -316,7 +332,7 @@ class StreamsConfig(BaseModel):
     @field_validator("consumer", "producer", "admin", "security", "client_tags", mode="after")
     @classmethod
     def _freeze(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        return MappingProxyType(dict(value))
+        return MappingProxyType(MaskedSettings(value))
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

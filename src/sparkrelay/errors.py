@@ -8,6 +8,7 @@
     │   ├── DisconnectException                 the connection broke before the answer came
     │   ├── BrokerResponseException             the broker answered with an error code (.code, .name)
     │   ├── UnknownTopicException               a topic, or a partition of it, does not exist
+    │   │   └── MissingSourceTopicException         a topic that a pipeline reads does not exist
     │   ├── UnsupportedVersionException         the broker is too old for what we ask
     │   ├── AuthenticationException             SASL or TLS was refused
     │   ├── AuthorizationException              an ACL forbids it
@@ -59,6 +60,7 @@ __all__ = [
     "KafkaException",
     "LockException",
     "LogTruncationException",
+    "MissingSourceTopicException",
     "OffsetOutOfRangeException",
     "ProducerFencedException",
     "RecordDeserializationException",
@@ -149,6 +151,10 @@ def _rebuild_broker_response(message: str, code: int, name: str, retriable: bool
 
 class UnknownTopicException(KafkaException):
     """A topic, or a partition of it, does not exist."""
+
+
+class MissingSourceTopicException(UnknownTopicException):
+    """A topic that a pipeline reads does not exist: there is nothing to make tasks of."""
 
 
 class UnsupportedVersionException(KafkaException):

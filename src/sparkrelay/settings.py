@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 __all__ = [
+    "DECOMPRESSED_BATCH_BYTES",
     "Foreign",
+    "MaskedSettings",
     "Setting",
     "check",
     "check_sent",
@@ -43,14 +45,39 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
+#: Default of ``max.decompressed.batch.bytes``. A broker takes a megabyte of compressed records unless told otherwise,
+#: and JSON that repeats itself compresses to a fortieth: three times as much as an honest batch holds.
+DECOMPRESSED_BATCH_BYTES: Final = 128 << 20
 _INT32_MAX: Final = (1 << 31) - 1
 #: Kafka's STRING has a length of 16 bits.
 _STRING_MAX: Final = (1 << 15) - 1
 #: Longer values are cut in messages.
 _SHOWN_MAX: Final = 200
 _META: Final = "sparkrelay.setting"
-_SECRETS: Final = ("password", "passwd", "secret", "passphrase", "jaas", "token", "key.pem", "keystore.key")
+_SECRETS: Final = (
+    "password",
+    "passwd",
+    "secret",
+    "passphrase",
+    "jaas",
+    "token",
+    "key.pem",
+    "keystore.key",
+    "oauthbearer.config",
+    # A function may be shown with what it was made with.
+    "oauth.cb",
+)
+_PRIVATE_KEY: Final = "PRIVATE KEY-----"
 _KINDS: Final[Mapping[type, str]] = {str: "string", bool: "boolean", int: "whole number", Callable: "function"}  # type: ignore[dict-item]
+
+
+class MaskedSettings(dict[str, Any]):
+    """Settings by dotted key; the text that stands for them leaves secrets out."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{{{', '.join(shown(key, value) for key, value in self.items())}}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +186,15 @@ def dotted(name: str) -> str:
 
 def shown(key: str, value: object) -> str:
     """Return ``key=value`` for a message; a secret's value is not told, not even under a misspelt key."""
-    words = key.lower().replace("_", ".").replace("-", ".")
-    hidden = any(
-        secret in words or difflib.get_close_matches(secret, words.split("."), cutoff=0.75) for secret in _SECRETS
+    words, text = key.lower().replace("_", ".").replace("-", "."), repr(value)
+    hidden = (
+        _PRIVATE_KEY in text
+        or words.endswith("ssl.key")
+        or any(
+            secret in words or difflib.get_close_matches(secret, words.split("."), cutoff=0.75) for secret in _SECRETS
+        )
     )
-    return f"{key}=(hidden)" if hidden else f"{key}={value!r}"
+    return f"{key}=(hidden)" if hidden else f"{key}={text}"
 
 
 def nearest(key: str, known: Iterable[str]) -> str:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from sparkrelay import Json, KafkaStreams, StreamsBuilder, String, spark_session
 from sparkrelay.client.kafka_client import KafkaClient
-from sparkrelay.runtime import faults
+from sparkrelay.runtime.contract import fault_points
 
 
 def pipeline(topics):
@@ -31,7 +31,7 @@ def pipeline(topics):
     totals = F.count("*").alias("n"), F.sum("amount").alias("total")
     orders.groupBy("user").agg(*totals).to(topics["users"])
     # A step after the aggregate keeps state and publish in two Python stages.
-    orders.groupBy("shop").agg(*totals).where("n > 0").to(topics["shops"])
+    orders.groupBy("shop").agg(*totals).to_stream().where("n > 0").to(topics["shops"])
     orders.where("amount % 7 = 0").select("id", F.lit("seven").alias("why")).to(topics["marks"], value=Json())
     orders.where("amount % 11 = 0").select("id", F.lit("eleven").alias("why")).to(topics["marks"], value=Json())
     return builder.build()
@@ -44,10 +44,10 @@ def watch_transactions():
     def watched(self, request, **kwargs):
         ends = type(request).__name__.startswith("EndTxn") and request.committed
         if ends:
-            faults.reach("driver-before-end-txn")
+            fault_points.reach("driver-before-end-txn")
         response = send(self, request, **kwargs)
         if ends:
-            faults.reach("driver-after-end-txn")
+            fault_points.reach("driver-after-end-txn")
         return response
 
     KafkaClient.send = watched

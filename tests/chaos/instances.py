@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.short_spark import SHORT_LIVED
 
-from sparkrelay.cli.demo_children import session_members
+from sparkrelay.demo.children import session_members
 
 SESSION_TIMEOUT_MS = 3000
 

@@ -5,7 +5,7 @@ One chain: each instance recovers what the one before it left, is checked, and d
 
 import pytest
 
-from sparkrelay.runtime.faults import POINTS
+from sparkrelay.runtime.contract.fault_points import POINTS
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
 

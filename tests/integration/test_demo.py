@@ -11,10 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sparkrelay.cli.demo_feed import Feeder
-from sparkrelay.cli.demo_reader import OutputReader
-from sparkrelay.cli.demo_tables import BY_CARRIER, BY_ORIGIN, PARTITIONS, Totals
-from sparkrelay.cli.flights import FLIGHTS, flights
+from sparkrelay.demo.feed import Feeder
+from sparkrelay.demo.flights import FLIGHTS, flights
+from sparkrelay.demo.reader import OutputReader
+from sparkrelay.demo.tables import BY_CARRIER, BY_ORIGIN, PARTITIONS, Totals
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.partition import murmur2_partitions
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from sparkrelay.own_files import state_folder
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
@@ -83,5 +85,26 @@ def test_the_pipeline_of_the_readme(kafka, kafka_admin, make_topic, consumed, wa
             group = kafka_admin.describe_consumer_groups([delays])[delays].result(30)
             assert list(group.members) == [], log.read_text()
             assert "KeyboardInterrupt" in log.read_text().splitlines()[-1]
+            told = (
+                "starting with brokers",
+                "RUNNING after",
+                "generation 1, 1 process",
+                "stopped after .* 4 tasks handed over",
+            )
+            for words in told:
+                assert re.search(rf"^\d\d:\d\d:\d\d {delays}.*: {words}", log.read_text(), re.MULTILINE), (
+                    log.read_text()
+                )
     finally:
-        shutil.rmtree(Path("/tmp/sparkrelay") / delays, ignore_errors=True)
+        shutil.rmtree(state_folder() / delays, ignore_errors=True)
+
+
+def test_a_refused_pipeline_says_one_sentence_below_the_readers_line(tmp_path):
+    script = tmp_path / "pipeline.py"
+    script.write_text(PIPELINE.replace("dep_delay is not null", "dep_dely is not null"))
+    with running(script, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as pipeline:
+        _, errors = pipeline.communicate(timeout=300)
+    assert pipeline.returncode == 1
+    trace = errors[errors.index("Traceback") :]
+    assert re.search(r"TopologyException: pipeline\.py:\d+: .*dep_dely", trace.splitlines()[-1])
+    assert len(trace.splitlines()) < 10, trace

@@ -17,6 +17,7 @@ BUDGETS = {
     "ha": 55_000,
     "quirks": 15_000,
     "rack": 35_000,
+    "standbys": 45_000,
     "sticky": 25_000,
     "tags": 25_000,
     "threads": 15_000,

@@ -93,6 +93,7 @@ def test_servers_may_be_a_list():
     [
         ({"application.server": "nonsense"}, "'application.server' has the value 'nonsense': 'nonsense' is not"),
         ({"application.server": "host:0"}, "'host:0' is not HOST:PORT"),
+        ({"application.server": "host:http"}, "'host:http' is not HOST:PORT"),
         ({f"client.tag.t{n}": "x" for n in range(6)}, "at most 5 tags"),
         ({"client.tag." + "k" * 21: "x"}, "is too long: a key has at most 20 characters"),
         ({"client.tag.zone": "v" * 31}, "a value 30"),

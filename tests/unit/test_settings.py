@@ -1,11 +1,13 @@
 """The one mechanism of all clients' settings."""
 
 import dataclasses
+import pickle
+from types import MappingProxyType
 
 import pytest
 
 from sparkrelay.errors import ConfigException
-from sparkrelay.settings import Foreign, check, read, setting, settings_of, shown
+from sparkrelay.settings import Foreign, MaskedSettings, check, read, setting, settings_of, shown
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,8 +84,18 @@ def test_bounds_and_choices_hold_for_instances_too(change, message):
 
 def test_secrets_stay_out_of_representations_and_messages():
     assert "hunter2" not in repr(Tea(sort="green", secret_password="hunter2"))
-    for key in ("sasl.password", "sasl.pasword", "sasl_password", "sasl.jaas.config", "ssl.key.pem", "client.secret"):
+    for key in (
+        "sasl.password",
+        "sasl.pasword",
+        "sasl_password",
+        "sasl.jaas.config",
+        "ssl.key.pem",
+        "client.secret",
+        "ssl_key",
+        "oauth_cb",
+    ):
         assert shown(key, "hunter2") == f"{key}=(hidden)"
+    assert shown("ssl.kye", "-----BEGIN PRIVATE KEY-----") == "ssl.kye=(hidden)"
     assert shown("ssl.key.location", "/key") == "ssl.key.location='/key'"
 
 
@@ -95,3 +107,16 @@ def test_keys_follow_from_names():
         "secret.password",
         "pour_cb",
     ]
+
+
+def test_masked_settings_show_all_but_secrets():
+    plain = {"client.id": "a", "sasl.password": "s3cret", "consumer.ssl.key.password": "s3cret", "n": 1}
+    masked = MaskedSettings(plain)
+    assert masked == plain
+    assert (
+        repr(masked)
+        == str(masked)
+        == ("{client.id='a', sasl.password=(hidden), consumer.ssl.key.password=(hidden), n=1}")
+    )
+    assert "s3cret" not in f"{MappingProxyType(masked)}"
+    assert pickle.loads(pickle.dumps(masked)) == masked

@@ -9,8 +9,8 @@ from pydantic_core import PydanticUndefined
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.foreign_settings import FOREIGN as CLIENT_FOREIGN
 from sparkrelay.config import SECURITY_PREFIXES, StreamsConfig
-from sparkrelay.consumer.config import ConsumerConfig
-from sparkrelay.consumer.foreign_settings import FOREIGN as CONSUMER_FOREIGN
+from sparkrelay.consumer.base.config import ConsumerConfig
+from sparkrelay.consumer.base.foreign_settings import FOREIGN as CONSUMER_FOREIGN
 from sparkrelay.settings import settings_of
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -7,7 +7,7 @@ from sparkrelay.assignment import task_assignment_utils
 from sparkrelay.assignment.agreement import agreed_assignor, assignor_name
 from sparkrelay.assignment.application_state import ApplicationState
 from sparkrelay.assignment.assignment_configs import AssignmentConfigs
-from sparkrelay.assignment.group_member import GroupMember, MemberAssignment
+from sparkrelay.assignment.group_member import ConsumerAssignment, GroupMember
 from sparkrelay.assignment.high_availability import HighAvailabilityTaskAssignor
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
 from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
@@ -30,6 +30,7 @@ __all__ = [
     "AssignedTask",
     "AssignmentConfigs",
     "AssignmentError",
+    "ConsumerAssignment",
     "GroupAssignment",
     "GroupMember",
     "GroupSubscription",
@@ -37,7 +38,6 @@ __all__ = [
     "KafkaStreamsAssignment",
     "KafkaStreamsState",
     "LeastMovementTaskAssignor",
-    "MemberAssignment",
     "ProcessId",
     "StickyTaskAssignor",
     "TaskAssignment",

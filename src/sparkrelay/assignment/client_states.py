@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.task_info import TaskInfo
     from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
-__all__ = ["client_states", "end_offset_sums", "lag_of", "members_by_process"]
+__all__ = ["client_states", "end_offset_sums", "lag_of", "lags_by_process", "members_by_process"]
 
 
 def end_offset_sums(
@@ -76,42 +76,48 @@ def members_by_process(members: Iterable[GroupMember]) -> dict[ProcessId, list[G
 def client_states(
     members: Iterable[GroupMember], tasks: Iterable[TaskInfo], ends: Mapping[TaskId, int] | None
 ) -> dict[ProcessId, KafkaStreamsState]:
-    """Return the processes that the members belong to, with lags.
+    """Return the processes that the members belong to.
 
     Args:
         members: The members of the group.
         tasks: The tasks of the application.
-        ends: End offset sums of the logged tasks; None if they could not be listed: lags are then -3, or -2 where a
-            task is running.
+        ends: End offset sums of the logged tasks; None if they are not known: there are no lags then.
     """
-    known = list(tasks)
-    task_of = {partition: task.id for task in known for partition in task.input_topic_partitions}
-    logged = [task.id for task in known if task.is_logged]
+    task_of = {partition: task.id for task in tasks for partition in task.input_topic_partitions}
     return {
-        process: _client_state(process, consumers, task_of, logged, ends)
+        process: _client_state(process, consumers, task_of, None if ends is None else _lags(consumers, ends))
         for process, consumers in members_by_process(members).items()
     }
+
+
+def lags_by_process(members: Iterable[GroupMember], ends: Mapping[TaskId, int]) -> dict[ProcessId, dict[TaskId, int]]:
+    """Return the lag of each process in each logged task, whose end offset sums are ``ends``."""
+    return {process: _lags(consumers, ends) for process, consumers in members_by_process(members).items()}
+
+
+def _lags(consumers: Iterable[GroupMember], ends: Mapping[TaskId, int]) -> dict[TaskId, int]:
+    reported = _reported(consumers)
+    return {task: lag_of(reported.get(task), end) for task, end in ends.items()}
+
+
+def _reported(consumers: Iterable[GroupMember]) -> dict[TaskId, int]:
+    reported: dict[TaskId, int] = {}
+    for consumer in consumers:
+        reported |= consumer.subscription.task_offset_sums
+    return reported
 
 
 def _client_state(
     process: ProcessId,
     consumers: Sequence[GroupMember],
     task_of: Mapping[TopicPartition, TaskId],
-    logged: Sequence[TaskId],
-    ends: Mapping[TaskId, int] | None,
+    lags: Mapping[TaskId, int] | None,
 ) -> KafkaStreamsState:
-    reported: dict[TaskId, int] = {}
-    for consumer in consumers:
-        reported |= consumer.subscription.task_offset_sums
+    reported = _reported(consumers)
     active = {
         task_of[partition] for consumer in consumers for partition in consumer.owned_partitions if partition in task_of
     }
     active |= {task for task, offset_sum in reported.items() if offset_sum == LATEST_OFFSET}
-    if ends is None:
-        running = LATEST_OFFSET, UNKNOWN_OFFSET_SUM
-        lags = {task: running[reported.get(task) != LATEST_OFFSET] for task in logged}
-    else:
-        lags = {task: lag_of(reported.get(task), end) for task, end in ends.items()}
     racks = {consumer.rack_id for consumer in consumers}
     tags, _reserved = split_tags(consumers[0].subscription.client_tags)
     return KafkaStreamsState(

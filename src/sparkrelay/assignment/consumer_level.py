@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkrelay.assignment.client_states import members_by_process
-from sparkrelay.assignment.group_member import MemberAssignment
+from sparkrelay.assignment.group_member import ConsumerAssignment
 from sparkrelay.assignment.threads import ThreadLoads
 from sparkrelay.protocol import NO_REBALANCE_SCHEDULED, AssignmentInfo, HostInfo
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.application_state import ApplicationState
     from sparkrelay.assignment.group_member import GroupMember
     from sparkrelay.assignment.kafka_streams_assignment import KafkaStreamsAssignment
+    from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
     from sparkrelay.assignment.task_info import TaskInfo
     from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
@@ -55,7 +56,7 @@ class ConsumerLevel:
 
     Attributes:
         members: The members that take part.
-        state: What the assignor was given, with lags.
+        state: What the assignor was given.
         assignments: What it answered, one entry for each process.
         deadlines_ms: Follow-up rebalances by process, in ms of wall-clock time.
         version: Wire version to answer in.
@@ -71,12 +72,12 @@ class ConsumerLevel:
     commonly_supported_version: int
     owned_by_others: frozenset[TopicPartition] = frozenset()
 
-    def assign(self) -> dict[str, MemberAssignment]:
+    def assign(self) -> dict[str, ConsumerAssignment]:
         """Return what every consumer is sent."""
         infos = {info.id: info for info in self.state.all_tasks}
         owned = self.owned_by_others.union(*(member.owned_partitions for member in self.members))
         hosts = host_maps(self.state, self.assignments)
-        result: dict[str, MemberAssignment] = {}
+        result: dict[str, ConsumerAssignment] = {}
         for process, consumers in members_by_process(self.members).items():
             result |= self._assign_process(process, consumers, infos, owned, hosts)
         return result
@@ -88,10 +89,10 @@ class ConsumerLevel:
         infos: Mapping[TaskId, TaskInfo],
         owned: frozenset[TopicPartition],
         hosts: HostMaps,
-    ) -> dict[str, MemberAssignment]:
+    ) -> dict[str, ConsumerAssignment]:
         client = self.state.clients[process]
         given = self.assignments[process]
-        previous = {member.consumer_id: client.prev_tasks_by_lag(member.consumer_id) for member in consumers}
+        previous = {member.consumer_id: _previous(client, member.consumer_id) for member in consumers}
         loads = ThreadLoads(previous)
         actives = loads.spread((task for task in given.active_tasks if infos[task].is_logged), previous)
         standbys = loads.spread(given.standby_tasks, previous)
@@ -99,7 +100,7 @@ class ConsumerLevel:
 
         owner_here = {partition: member.consumer_id for member in consumers for partition in member.owned_partitions}
         deadline = self.deadlines_ms.get(process, NO_REBALANCE_SCHEDULED)
-        result: dict[str, MemberAssignment] = {}
+        result: dict[str, ConsumerAssignment] = {}
         for consumer in loads.consumers:
             entries: list[tuple[TopicPartition, TaskId]] = []
             withheld: list[TaskId] = []
@@ -118,7 +119,7 @@ class ConsumerLevel:
                 next_rebalance, deadline = _AT_ONCE, NO_REBALANCE_SCHEDULED
             elif deadline != NO_REBALANCE_SCHEDULED:
                 deadline = NO_REBALANCE_SCHEDULED
-            result[consumer] = MemberAssignment(
+            result[consumer] = ConsumerAssignment(
                 partitions=tuple(partition for partition, _task in entries),
                 info=AssignmentInfo(
                     version=self.version,
@@ -131,6 +132,14 @@ class ConsumerLevel:
                 ),
             )
         return result
+
+
+def _previous(client: KafkaStreamsState, consumer: str) -> tuple[TaskId, ...]:
+    """Return the tasks with state that a consumer had, least lag first; without lags, running ones first."""
+    if client.task_lags is not None:
+        return client.prev_tasks_by_lag(consumer)
+    held = client.previous_tasks_by_consumer.get(consumer, frozenset())
+    return tuple(sorted(held, key=lambda task: (task not in client.previous_active_tasks, task)))
 
 
 def _with_partitions(tasks: Iterable[TaskId], infos: Mapping[TaskId, TaskInfo]) -> dict[TaskId, list[TopicPartition]]:

@@ -16,9 +16,9 @@ from sparkrelay.assignment import task_assignment_utils
 from sparkrelay.assignment.agreement import assignor_name
 from sparkrelay.assignment.answers import checked_answer, message_of
 from sparkrelay.assignment.application_state import ApplicationState
-from sparkrelay.assignment.client_states import client_states
+from sparkrelay.assignment.client_states import client_states, lags_by_process
 from sparkrelay.assignment.consumer_level import ConsumerLevel
-from sparkrelay.assignment.group_member import GroupMember, MemberAssignment
+from sparkrelay.assignment.group_member import ConsumerAssignment, GroupMember
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
 from sparkrelay.assignment.task_assignor import (
     AssignmentError,
@@ -28,11 +28,11 @@ from sparkrelay.assignment.task_assignor import (
     TaskAssignor,
 )
 from sparkrelay.assignment.validation import validate
-from sparkrelay.errors import SparkRelayError, StreamsException, TaskAssignmentException
+from sparkrelay.errors import SparkRelayError, StreamsException, TaskAssignmentException, WakeupException
 from sparkrelay.protocol import LATEST_SUPPORTED_VERSION, NO_REBALANCE_SCHEDULED, AssignmentInfo, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from sparkrelay.assignment.assignment_configs import AssignmentConfigs
     from sparkrelay.assignment.task_info import TaskInfo
@@ -58,9 +58,10 @@ class GroupResult:
         failure: To be raised on the leader's thread once the answer is sent; None if all is well.
         kept: Why the previous assignment was kept (TaskAssignmentException), or None.
         withheld: Active tasks that their process may not run before another consumer has let go of their partitions.
+        version_probing: True if a member writes a version newer than ours: it steps down, and joins anew at once.
     """
 
-    members: Mapping[str, MemberAssignment]
+    members: Mapping[str, ConsumerAssignment]
     assignments: Mapping[ProcessId, KafkaStreamsAssignment] = field(default_factory=dict)
     warm_ups: Mapping[ProcessId, frozenset[TaskId]] = field(default_factory=dict)
     state: ApplicationState | None = None
@@ -69,28 +70,31 @@ class GroupResult:
     failure: SparkRelayError | None = None
     kept: str | None = None
     withheld: Mapping[ProcessId, frozenset[TaskId]] = field(default_factory=dict)
+    version_probing: bool = False
 
     @property
     def stable(self) -> bool:
         """True if no member has to ask for another rebalance."""
-        return self.failure is None and all(
-            member.info.next_rebalance_ms == NO_REBALANCE_SCHEDULED for member in self.members.values()
+        return (
+            self.failure is None
+            and not self.version_probing
+            and all(member.info.next_rebalance_ms == NO_REBALANCE_SCHEDULED for member in self.members.values())
         )
 
 
 def error_assignments(
     members: Iterable[GroupMember], code: ErrorCode, *, commonly_supported_version: int = LATEST_SUPPORTED_VERSION
-) -> dict[str, MemberAssignment]:
+) -> dict[str, ConsumerAssignment]:
     """Return empty assignments that tell ``code`` to every member, in version 11 as Kafka sends them."""
     info = AssignmentInfo(commonly_supported_version=commonly_supported_version, err_code=code)
-    return {member.consumer_id: MemberAssignment(partitions=(), info=info) for member in members}
+    return {member.consumer_id: ConsumerAssignment(partitions=(), info=info) for member in members}
 
 
 def assign_group(
     *,
     members: Sequence[GroupMember],
     tasks: Iterable[TaskInfo],
-    ends: Mapping[TaskId, int] | None,
+    ends: Mapping[TaskId, int] | Callable[[], Mapping[TaskId, int]],
     assignor: TaskAssignor,
     configs: AssignmentConfigs,
     leader: ProcessId,
@@ -102,18 +106,21 @@ def assign_group(
     Args:
         members: Every member, with its decoded subscription and what it owns.
         tasks: Every task of the topology.
-        ends: End offset sums of the logged tasks (``client_states.end_offset_sums``); None if they could not be
-            listed: then an assignor that asks for lags gets TaskAssignmentException.
+        ends: End offset sums of the logged tasks (``client_states.end_offset_sums``); or what returns them, called if
+            the assignor asks for lags. It raises TaskAssignmentException if they cannot be listed.
         assignor: Decides which process gets which task.
         configs: Settings for it.
         leader: The process of the member that leads; it is the one that asks for probing rebalances.
         now_ms: Wall-clock time, ms since the epoch.
         refused: Members that take no part (say, another topology), by consumer id, and the code they are told.
+
+    Raises:
+        WakeupException: a question to the broker was broken off.
     """
     if any(member.subscription.error_code == ErrorCode.SHUTDOWN_REQUESTED for member in members):
         return GroupResult(members=error_assignments(members, ErrorCode.SHUTDOWN_REQUESTED))
     turned_away = refused or {}
-    answers: dict[str, MemberAssignment] = {}
+    answers: dict[str, ConsumerAssignment] = {}
     still_owned: set[TopicPartition] = set()
     for member in members:
         if member.consumer_id in turned_away:
@@ -124,14 +131,15 @@ def assign_group(
         return GroupResult(members=answers)
 
     version = min(LATEST_SUPPORTED_VERSION, *(member.subscription.version for member in members))
-    if version < _FIRST_PROBING_VERSION and any(member.subscription.is_future for member in members):
+    probing = any(member.subscription.is_future for member in members)
+    if version < _FIRST_PROBING_VERSION and probing:
         return _failed(members, answers, _too_far_apart(version))
     known = frozenset(tasks)
     state = ApplicationState(
         all_tasks=known,
-        clients=client_states(members, known, ends),
+        clients=client_states(members, known, None if callable(ends) else ends),
         assignment_configs=configs,
-        lag_failure=None if ends is not None else "the end offsets of the changelogs could not be listed",
+        compute_lags=(lambda: lags_by_process(members, ends())) if callable(ends) else None,
     )
     kept: str | None = None
     try:
@@ -140,14 +148,14 @@ def assign_group(
         # KIP-924: the group keeps what it has and looks again at once. (Java 4.3 fails all members instead.)
         kept = _reason(reason)
         answer = _previous(state, leader)
-    except KeyboardInterrupt:
-        raise  # somebody at the keyboard means us, not the assignor
+    except (KeyboardInterrupt, WakeupException):
+        raise  # somebody at the keyboard means us, not the assignor; so does who breaks off what it asks the broker
     except BaseException as raised:  # noqa: BLE001 - user code may raise anything; every member must hear of it
         return _failed(members, answers, _blame(assignor, "failed", raised), state=state)
 
     subscription = GroupSubscription(MappingProxyType({member.consumer_id: member for member in members}))
     error = validate(state, answer)
-    computed: dict[str, MemberAssignment] = {}
+    computed: dict[str, ConsumerAssignment] = {}
     placed: dict[ProcessId, KafkaStreamsAssignment] = {}
     if error not in {AssignmentError.UNKNOWN_PROCESS_ID, AssignmentError.UNKNOWN_TASK_ID}:
         placed = _by_process(state, answer)
@@ -179,13 +187,14 @@ def assign_group(
         probing_rebalance=answer.probing_rebalance,
         kept=kept,
         withheld=MappingProxyType(_withheld(members, placed, computed)),
+        version_probing=probing,
     )
 
 
 def _withheld(
     members: Iterable[GroupMember],
     placed: Mapping[ProcessId, KafkaStreamsAssignment],
-    sent: Mapping[str, MemberAssignment],
+    sent: Mapping[str, ConsumerAssignment],
 ) -> dict[ProcessId, frozenset[TaskId]]:
     """Return the active tasks that were placed on a process and sent to none of its consumers."""
     running: dict[ProcessId, set[TaskId]] = {}
@@ -217,7 +226,7 @@ def _blame(assignor: TaskAssignor, what: str, error: BaseException) -> StreamsEx
 
 def _failed(
     members: Iterable[GroupMember],
-    answers: Mapping[str, MemberAssignment],
+    answers: Mapping[str, ConsumerAssignment],
     failure: SparkRelayError,
     *,
     state: ApplicationState | None = None,

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from sparkrelay.protocol import AssignmentInfo, SubscriptionInfo
     from sparkrelay.types import ProcessId, TopicPartition
 
-__all__ = ["GroupMember", "MemberAssignment"]
+__all__ = ["ConsumerAssignment", "GroupMember"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class GroupMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberAssignment:
+class ConsumerAssignment:
     """What one consumer is sent: partitions for the consumer protocol, and the user data beside them."""
 
     partitions: tuple[TopicPartition, ...]

@@ -56,7 +56,7 @@ def _import(path: str) -> object:
         raise ConfigException(f"{_KEY}={path!r} is no import path; write package.module:Class or file.py:Class")
     file = _find(path, module) if module.endswith(".py") else None
     try:
-        found: object = importlib.import_module(module) if file is None else _run(file)
+        found: object = importlib.import_module(module) if file is None else _run(file)  # noqa: TID251
         for part in name.split("."):
             found = getattr(found, part)
     except ModuleNotFoundError as error:
@@ -87,7 +87,7 @@ def _run(file: Path) -> object:
     spec = importlib.util.spec_from_file_location(str(file), file)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = importlib.util.module_from_spec(spec)  # noqa: TID251 - see the module's docstring
     before = sys.modules.get(spec.name)
     sys.modules[spec.name] = module  # dataclasses and pickle look their module up there
     try:

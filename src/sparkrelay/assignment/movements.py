@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sparkrelay.assignment.java_heap import java_order
 from sparkrelay.assignment.lag_matrix import lag_matrix
 from sparkrelay.protocol import LATEST_OFFSET, LONG_MAX
 
@@ -98,8 +99,8 @@ class Movements:
         self._move_standbys(waiting)
 
     def _queue(self, wanted: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        # Tasks that few can run go first: they have the least choice.
-        return sorted(wanted, key=lambda move: (self.lags.caught_up_counts[move[0]], move[0]))
+        # Tasks that few can run go first: they have the least choice. Of one task's copies Java's queue decides.
+        return java_order(wanted, lambda move: (self.lags.caught_up_counts[move[0]], move[0]))
 
     def _least_loaded(self, clients: list[int], valid: Callable[[int], bool]) -> int | None:
         return min(

@@ -25,16 +25,17 @@ class TagStandbys:
     Args:
         placement: With all logged tasks active somewhere.
         tags: All tags of each client, by position.
-        keys: The tags that count (``rack.aware.assignment.tags``).
+        keys: The tags that count (``rack.aware.assignment.tags``). Others do not matter: each process tells its
+            ``host``, and a standby moved for balance would never find another process like it.
     """
 
     def __init__(self, placement: Placement, tags: Sequence[Mapping[str, str]], keys: Iterable[str]) -> None:
+        counted = frozenset(keys)
         self._placement = placement
-        self._tags = tags
-        self._keys = frozenset(keys)
+        self._tags = [{key: value for key, value in own.items() if key in counted} for own in tags]
         self._values: dict[str, set[str]] = {}
         self._sharing: dict[tuple[str, str], set[int]] = {}
-        for client, own in enumerate(tags):
+        for client, own in enumerate(self._tags):
             for key, value in own.items():
                 self._values.setdefault(key, set()).add(value)
                 self._sharing.setdefault((key, value), set()).add(client)
@@ -57,7 +58,7 @@ class TagStandbys:
                 self._placement.standby[client].add(task)
 
     def may_balance(self, _task: int, source: int, destination: int) -> bool:
-        """Return whether a standby may move for balance: the destination must have every tag of the source."""
+        """Return whether a standby may move for balance: the destination must have the source's tags."""
         return self._tags[source].items() <= self._tags[destination].items()
 
     def may_exchange(self, task: int, source: int, destination: int) -> bool:
@@ -74,8 +75,6 @@ class TagStandbys:
         last = owner
         for placed in range(replicas):
             for key, value in self._tags[last].items():
-                if key not in self._keys:
-                    continue
                 if len(self._values[key]) <= placed + 1:
                     used = {entry: clients for entry, clients in used.items() if entry[0] != key}
                 else:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from sparkrelay.assignment.application_state import ApplicationState
-    from sparkrelay.assignment.group_member import GroupMember, MemberAssignment
+    from sparkrelay.assignment.group_member import ConsumerAssignment, GroupMember
     from sparkrelay.assignment.kafka_streams_assignment import KafkaStreamsAssignment
     from sparkrelay.types import ProcessId, TaskId
 
@@ -76,7 +76,7 @@ class GroupSubscription:
 class GroupAssignment:
     """What the members are told, by consumer id; empty if the answer could not be used."""
 
-    group_assignment: Mapping[str, MemberAssignment] = field(hash=False)
+    group_assignment: Mapping[str, ConsumerAssignment] = field(hash=False)
 
 
 class TaskAssignor(abc.ABC):

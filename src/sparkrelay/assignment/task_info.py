@@ -7,11 +7,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from sparkrelay.types import TaskId, TopicPartition
 
 __all__ = ["TaskInfo", "TaskTopicPartition"]
+
+_UNKNOWN: Mapping[TopicPartition, Iterable[str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +24,24 @@ class TaskTopicPartition:
         topic_partition: The partition.
         is_source: True if it is input of the task.
         is_changelog: True if it is the changelog of one of its stores.
-        rack_ids: Racks of all its replicas, or None if they are not known.
+        racks: Returns the racks of partitions, where they are known; it may ask the broker.
     """
 
     topic_partition: TopicPartition
     is_source: bool = True
     is_changelog: bool = False
-    rack_ids: frozenset[str] | None = None
+    racks: Callable[[], Mapping[TopicPartition, Iterable[str]]] = field(default=dict, repr=False, compare=False)
+
+    @property
+    def rack_ids(self) -> frozenset[str] | None:
+        """Racks of all its replicas, or None if they are not known. A running group's leader asks the broker then.
+
+        Raises:
+            TaskAssignmentException: the broker cannot be asked now. Let it pass to keep the present assignment and try
+                again at once, or catch it and place tasks without racks.
+        """
+        found = self.racks().get(self.topic_partition)
+        return None if found is None else frozenset(found)
 
 
 @dataclass(frozen=True, slots=True, order=False)
@@ -41,7 +54,6 @@ class TaskInfo:
         topic_partitions: Its input and changelog partitions.
         input_topic_partitions: The input alone.
         changelog_topic_partitions: The changelogs alone; none if all its stores have logging off.
-        partition_to_rack_ids: Racks of the replicas, for the partitions where they are known.
     """
 
     id: TaskId
@@ -49,17 +61,17 @@ class TaskInfo:
     topic_partitions: frozenset[TaskTopicPartition] = frozenset()
     input_topic_partitions: frozenset[TopicPartition] = field(init=False, repr=False, compare=False)
     changelog_topic_partitions: frozenset[TopicPartition] = field(init=False, repr=False, compare=False)
-    partition_to_rack_ids: Mapping[TopicPartition, frozenset[str]] = field(init=False, repr=False, compare=False)
+    _rack_ids: list[Mapping[TopicPartition, frozenset[str]]] = field(
+        init=False, repr=False, compare=False, default_factory=list
+    )
 
     def __post_init__(self) -> None:
         partitions = frozenset(self.topic_partitions)
-        racks = {p.topic_partition: p.rack_ids for p in partitions if p.rack_ids is not None}
         for name, value in (
             ("state_store_names", frozenset(self.state_store_names)),
             ("topic_partitions", partitions),
             ("input_topic_partitions", frozenset(p.topic_partition for p in partitions if p.is_source)),
             ("changelog_topic_partitions", frozenset(p.topic_partition for p in partitions if p.is_changelog)),
-            ("partition_to_rack_ids", MappingProxyType(racks)),
         ):
             object.__setattr__(self, name, value)
 
@@ -71,7 +83,7 @@ class TaskInfo:
         inputs: Iterable[TopicPartition],
         changelogs: Iterable[TopicPartition] = (),
         stores: Iterable[str] = (),
-        racks: Mapping[TopicPartition, Iterable[str]] | None = None,
+        racks: Mapping[TopicPartition, Iterable[str]] | Callable[[], Mapping[TopicPartition, Iterable[str]]] = _UNKNOWN,
     ) -> Self:
         """Make a task from plain partitions; one named as input and as changelog is both.
 
@@ -80,19 +92,27 @@ class TaskInfo:
             inputs: Partitions it reads.
             changelogs: Partitions that can rebuild its stores.
             stores: Names of its stores.
-            racks: Racks of the replicas, where known.
+            racks: Racks of the replicas, where known; or what returns them once they are asked for.
         """
-        sources, logs, known = frozenset(inputs), frozenset(changelogs), racks or {}
+        sources, logs = frozenset(inputs), frozenset(changelogs)
         partitions = frozenset(
             TaskTopicPartition(
                 topic_partition=partition,
                 is_source=partition in sources,
                 is_changelog=partition in logs,
-                rack_ids=frozenset(known[partition]) if partition in known else None,
+                racks=racks if callable(racks) else lambda: racks,
             )
             for partition in sources | logs
         )
         return cls(task, frozenset(stores), partitions)
+
+    @property
+    def partition_to_rack_ids(self) -> Mapping[TopicPartition, frozenset[str]]:
+        """Racks of the replicas, for the partitions where they are known; see :attr:`TaskTopicPartition.rack_ids`."""
+        if not self._rack_ids:
+            known = {p.topic_partition: racks for p in self.topic_partitions if (racks := p.rack_ids) is not None}
+            self._rack_ids.append(MappingProxyType(known))
+        return self._rack_ids[0]
 
     @property
     def is_stateful(self) -> bool:

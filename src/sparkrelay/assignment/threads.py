@@ -9,6 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from sparkrelay.assignment.hash_order import task_hash_order
+from sparkrelay.assignment.java_heap import sift_down, sift_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -18,12 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["TaskHeap", "ThreadLoads"]
 
 
+def _itself(task: TaskId) -> TaskId:
+    return task
+
+
 class TaskHeap:
     """A binary heap with removal, whose rest can be read in array order.
 
     Kafka deals the last tasks of a process in the order in which its heap's array happens to hold them, and builds
-    that heap from a hash set. ``heapq`` sifts differently and would deal them to other threads, so the textbook steps
-    stand here.
+    that heap from a hash set.
     """
 
     __slots__ = ("_heap",)
@@ -31,7 +35,7 @@ class TaskHeap:
     def __init__(self, tasks: Iterable[TaskId]) -> None:
         self._heap = task_hash_order(sorted(tasks))
         for at in reversed(range(len(self._heap) // 2)):
-            self._sift_down(at)
+            sift_down(self._heap, at, _itself)
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -57,25 +61,9 @@ class TaskHeap:
         if at == len(self._heap):
             return
         self._heap[at] = last
-        self._sift_down(at)
+        sift_down(self._heap, at, _itself)
         if self._heap[at] == last:
-            self._sift_up(at)
-
-    def _sift_down(self, at: int) -> None:
-        heap = self._heap
-        while (child := 2 * at + 1) < len(heap):
-            if child + 1 < len(heap) and heap[child + 1] < heap[child]:
-                child += 1
-            if heap[at] <= heap[child]:
-                break
-            heap[at], heap[child] = heap[child], heap[at]
-            at = child
-
-    def _sift_up(self, at: int) -> None:
-        heap = self._heap
-        while at > 0 and heap[at] < heap[parent := (at - 1) // 2]:
-            heap[at], heap[parent] = heap[parent], heap[at]
-            at = parent
+            sift_up(self._heap, at, _itself)
 
 
 class ThreadLoads:

@@ -6,6 +6,7 @@ input that the schema does not allow raises :class:`MalformedInput`.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,13 @@ from sparkrelay.assignment import (
     TaskAssignment,
     TaskAssignor,
     task_assignment_utils,
+)
+from sparkrelay.assignment.cases import (
+    application_state,
+    assignment_configs,
+    end_offset_sums,
+    group_members,
+    task_infos,
 )
 from sparkrelay.assignment.client_states import lag_of
 from sparkrelay.assignment.consumer_level import host_maps
@@ -35,13 +43,6 @@ from sparkrelay.protocol import (
     HostInfo,
     SubscriptionInfo,
     parse_task_id,
-)
-from sparkrelay.testing.application_state import (
-    application_state,
-    assignment_configs,
-    end_offset_sums,
-    group_members,
-    task_infos,
 )
 from sparkrelay.types import ProcessId, TopicPartition
 
@@ -168,8 +169,17 @@ def _group(given: Json) -> Json:
     if make is None:
         known = ", ".join(sorted(_GROUP_ASSIGNORS))
         raise MalformedInput(f"op 'group': unknown assignor {given['assignor']!r}; known are {known}")
+    members = group_members(given["clients"])
+    if "min_user_version" in given:
+        # The leader answers in the lowest version that it received.
+        members = [
+            dataclasses.replace(
+                member, subscription=dataclasses.replace(member.subscription, version=given["min_user_version"])
+            )
+            for member in members
+        ]
     result = assign_group(
-        members=group_members(given["clients"]),
+        members=members,
         tasks=task_infos(given["tasks"]),
         ends=end_offset_sums(given["tasks"]),
         assignor=make(),
@@ -181,18 +191,27 @@ def _group(given: Json) -> Json:
         raise result.failure
     if result.state is None:
         raise MalformedInput("op 'group': the group has no members")
+    common = given.get("min_supported_version")
     active_hosts, standby_hosts = host_maps(result.state, result.assignments)
     return {
         "assignment": _assignment_json(result.assignments.values()),
         "probing_rebalance": result.probing_rebalance,
-        "stable": result.stable,
+        "stable": result.stable and not given.get("version_probing", False),
         "consumers": {
-            consumer: {"partitions": _pairs(sent.partitions), "info": _sent_info_json(sent.info)}
+            # As it arrives: older versions carry less.
+            consumer: {
+                "partitions": _pairs(sent.partitions),
+                "info": _sent_info_json(AssignmentInfo.decode(_with_common(sent.info, common).encode())),
+            }
             for consumer, sent in result.members.items()
         },
         "partitions_by_host": {str(host): _pairs(partitions) for host, partitions in active_hosts.items()},
         "standby_partitions_by_host": {str(host): _pairs(partitions) for host, partitions in standby_hosts.items()},
     } | _derived(given)
+
+
+def _with_common(info: AssignmentInfo, version: int | None) -> AssignmentInfo:
+    return info if version is None else dataclasses.replace(info, commonly_supported_version=version)
 
 
 def _threads(given: Json) -> Json:

@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from sparkrelay.devkafka import KAFKA_VERSION
-from sparkrelay.devkafka.detached import find_broker, start_broker, stop_broker
+from sparkrelay.devkafka.detached import DEFAULT_NAME, broker_command, find_broker, start_broker, stop_broker
 from sparkrelay.errors import ConfigException
 
 __all__ = ["broker"]
@@ -22,9 +22,13 @@ broker = App(
 )
 
 
+Name = Annotated[str, Parameter(help="Which of your brokers: those of different names run side by side.")]
+
+
 @broker.command
 def start(
     *,
+    name: Name = DEFAULT_NAME,
     port: Annotated[int | None, Parameter(help="Port to listen on (a free one).")] = None,
     data: Annotated[Path | None, Parameter(help="Folder for the data, kept at the end (a temporary one).")] = None,
 ) -> int:
@@ -32,9 +36,9 @@ def start(
 
     Finding it running already is no error, unless another port or data folder is asked for.
     """
-    outcome = start_broker(port=port, data_dir=data)
+    outcome = start_broker(port=port, data_dir=data, name=name)
     if outcome.lost is not None:
-        _say(f"The former broker (pid {outcome.lost.pid}) had ended without 'sparkrelay broker stop'.")
+        _say(f"The former broker (pid {outcome.lost.pid}) had ended without '{broker_command('stop', name)}'.")
     if outcome.was_running:
         _say(f"The broker runs already (pid {outcome.broker.pid}).")
     print(f"bootstrap.servers={outcome.broker.bootstrap_servers}")
@@ -42,11 +46,11 @@ def start(
 
 
 @broker.command
-def stop() -> int:
+def stop(*, name: Name = DEFAULT_NAME) -> int:
     """Stop the broker; no broker is no error."""
-    found = find_broker()
+    found = find_broker(name)
     was_alive = found is not None and found.alive
-    stopped = stop_broker()
+    stopped = stop_broker(name)
     if stopped is None:
         _say("No broker runs.")
     elif was_alive:
@@ -57,18 +61,18 @@ def stop() -> int:
 
 
 @broker.command
-def status() -> int:
+def status(*, name: Name = DEFAULT_NAME) -> int:
     """Tell whether the broker runs.
 
     Exit codes: 0 it answers, 1 its process is there but it does not answer, 3 it does not run.
     """
-    found = find_broker()
+    found = find_broker(name)
     if found is None:
-        _say("No broker runs. Start one with 'sparkrelay broker start'.")
+        _say(f"No broker runs. Start one with '{broker_command('start', name)}'.")
         return NOT_RUNNING
     if not found.alive:
         _say(
-            f"No broker runs: the last one (pid {found.pid}) ended without 'sparkrelay broker stop'. "
+            f"No broker runs: the last one (pid {found.pid}) ended without '{broker_command('stop', name)}'. "
             f"Its log: {found.log_path}"
         )
         return NOT_RUNNING
@@ -88,6 +92,9 @@ def create_topic(
     name: str,
     *,
     partitions: Annotated[int, Parameter(help="How many tasks can share the work.")] = 4,
+    broker_name: Annotated[str, Parameter(name="--broker", help="The --name that the broker was started with.")] = (
+        DEFAULT_NAME
+    ),
     bootstrap_servers: Annotated[
         str | None,
         Parameter(
@@ -96,19 +103,24 @@ def create_topic(
         ),
     ] = None,
 ) -> int:
-    """Make a topic. One of that name that is there already is left as it is."""
+    """Make a topic that keeps its records for ever. One of that name that is there already is left as it is."""
     if partitions < 1:
         raise ConfigException(f"--partitions {partitions}: a topic has at least one partition")
     if bootstrap_servers is None:
-        found = find_broker()
+        found = find_broker(broker_name)
         if found is None or not found.alive:
-            _say("No broker runs. Start one with 'sparkrelay broker start', or name another by --bootstrap-servers.")
+            _say(
+                f"No broker runs. Start one with '{broker_command('start', broker_name)}', or name another by "
+                "--bootstrap-servers."
+            )
             return NOT_RUNNING
         bootstrap_servers = found.bootstrap_servers
     # Late, because the client takes a moment to import, and starting a broker does not need it.
     from sparkrelay.devkafka import topics  # noqa: PLC0415
 
-    made = topics.create_topic(bootstrap_servers, name, partitions=partitions, exist_ok=True)
+    # A result has the time of its events, and records of last year would be deleted at once by the default of a week.
+    keep = {"retention.ms": "-1"}
+    made = topics.create_topic(bootstrap_servers, name, partitions=partitions, config=keep, exist_ok=True)
     if made:
         print(f"{name}: made, partitions: {partitions}")
     else:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from sparkrelay.cli.demo_story import Result
+    from sparkrelay.demo.story import Result
 
 __all__ = ["demo"]
 
@@ -57,8 +57,8 @@ def demo(
     if json_file is not None:
         _check_writable(json_file)
     # Late, because all of it takes a second to import, and `sparkrelay --help` need not wait for that.
-    from sparkrelay.cli.demo_screen import open_screen  # noqa: PLC0415
-    from sparkrelay.cli.demo_story import Pacing, Story  # noqa: PLC0415
+    from sparkrelay.demo.screen import open_screen  # noqa: PLC0415
+    from sparkrelay.demo.story import Pacing, Story  # noqa: PLC0415
 
     console = Console()
     pacing = Pacing.quick() if quick else Pacing()

@@ -132,7 +132,7 @@ def _check(*, add: int, threads: int, restore_rate: float) -> None:
 
 
 def _from_file(file: Path, configs: Mapping[str, int]) -> _Group:
-    from sparkrelay.testing.application_state import application_state, end_offset_sums  # noqa: PLC0415
+    from sparkrelay.assignment.cases import application_state, end_offset_sums  # noqa: PLC0415
 
     try:
         given = json.loads(file.read_text(encoding="utf-8"))
@@ -171,7 +171,7 @@ def _check_values(file: Path, state: ApplicationState) -> None:
 
 
 def _from_broker(settings: Mapping[str, str], application_id: str, configs: Mapping[str, int]) -> _Group:
-    from sparkrelay.observe.group import read_group  # noqa: PLC0415
+    from sparkrelay.planning.live_group import read_group  # noqa: PLC0415
 
     found = read_group(settings, application_id, configs)
     return _Group(f"application {application_id}", found.state, found.ends, found.notes, found.assignor)
@@ -190,9 +190,9 @@ def _answer(
     from rich.console import Console  # noqa: PLC0415
 
     from sparkrelay.assignment import load_assignor  # noqa: PLC0415
-    from sparkrelay.assignment.plan import moves_by_place, what_if  # noqa: PLC0415
     from sparkrelay.assignment.process_ids import find_process, new_process_ids  # noqa: PLC0415
-    from sparkrelay.cli.plan_report import Report  # noqa: PLC0415
+    from sparkrelay.planning.report import Report  # noqa: PLC0415
+    from sparkrelay.planning.what_if import moves_by_place, what_if  # noqa: PLC0415
 
     if "" not in sys.path:
         sys.path.append("")  # an installed command does not look in the current folder

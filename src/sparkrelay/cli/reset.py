@@ -12,7 +12,7 @@ from sparkrelay.cli.command_config import CommandConfig, read_properties
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sparkrelay.runtime.reset import ResetOrder, ResetPlan
+    from sparkrelay.runtime.instance.reset import ResetPlan, ResetRequest
 
 __all__ = ["reset"]
 
@@ -47,10 +47,10 @@ def reset(
     """
     from sparkrelay.client.config import ClientConfig  # noqa: PLC0415
     from sparkrelay.client.kafka_client import KafkaClient  # noqa: PLC0415
-    from sparkrelay.runtime.reset import ResetOrder, Resetter  # noqa: PLC0415
+    from sparkrelay.runtime.instance.reset import ResetRequest, Resetter  # noqa: PLC0415
 
     settings = {**read_properties(command_config), "bootstrap.servers": bootstrap_servers}
-    order = ResetOrder(
+    order = ResetRequest(
         application_id=application_id,
         to=to,
         topics=_names(topics),
@@ -71,7 +71,7 @@ def reset(
     return 0
 
 
-def lines(order: ResetOrder, plan: ResetPlan) -> Iterator[str]:
+def lines(order: ResetRequest, plan: ResetPlan) -> Iterator[str]:
     """Yield what is to be done, in words."""
     yield f"application {order.application_id}:"
     if plan.begun:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error, is_retriable
 from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
+from sparkrelay.client.exchanges import Backoff, ask, run_exchange
 from sparkrelay.client.features import finalized_features
-from sparkrelay.client.flows import Backoff, ask, run_flow
 from sparkrelay.client.leader_requests import DeleteRecordsCall, ListOffsetsCall, per_leader
 from sparkrelay.client.messages import (
     CreateTopicsRequest,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Collection, Mapping
 
-    from sparkrelay.client.flows import Flow
+    from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.errors import KafkaException
 
@@ -141,8 +141,8 @@ class Admin:
             BrokerResponseException: one was refused: TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR, ...
         """
         what = f"creating topics {', '.join(topics)}"
-        made = run_flow(self._client, what, self._create(topics, exist_ok=exist_ok), self._timeout)
-        run_flow(self._client, f"{what}: waiting for leaders", self._await_leaders(topics), self._timeout)
+        made = run_exchange(self._client, what, self._create(topics, exist_ok=exist_ok), self._timeout)
+        run_exchange(self._client, f"{what}: waiting for leaders", self._await_leaders(topics), self._timeout)
         return made
 
     def delete_topics(self, names: Collection[str], *, missing_ok: bool = False) -> None:
@@ -152,17 +152,17 @@ class Admin:
             UnknownTopicException: one does not exist, and ``missing_ok`` is false.
         """
         what = f"deleting topics {', '.join(names)}"
-        run_flow(self._client, what, self._delete(names, missing_ok=missing_ok), self._timeout)
-        run_flow(self._client, f"{what}: waiting until they are gone", self._await_gone(names), self._timeout)
+        run_exchange(self._client, what, self._delete(names, missing_ok=missing_ok), self._timeout)
+        run_exchange(self._client, f"{what}: waiting until they are gone", self._await_gone(names), self._timeout)
 
     def list_topics(self) -> frozenset[str]:
         """Return the names of all topics, Kafka's internal ones left out."""
-        run_flow(self._client, "listing topics", self._refresh(None), self._timeout)
+        run_exchange(self._client, "listing topics", self._refresh(None), self._timeout)
         return frozenset(name for name, topic in self._client.metadata.topics().items() if not topic.is_internal)
 
     def partitions(self, names: Collection[str]) -> dict[str, tuple[int, ...] | None]:
         """Return each topic's partition numbers, or None for a topic that does not exist."""
-        run_flow(self._client, f"describing topics {', '.join(names)}", self._refresh(names), self._timeout)
+        run_exchange(self._client, f"describing topics {', '.join(names)}", self._refresh(names), self._timeout)
         return {name: self._client.metadata.partitions(name) for name in names}
 
     def topic_ids(self, names: Collection[str]) -> dict[str, str]:
@@ -194,7 +194,7 @@ class Admin:
             if numbers is None:
                 code = self._client.metadata.topic_error(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 raise broker_error(code, f"topic {name} cannot be described; is its name right, and was it created")
-        configs = run_flow(
+        configs = run_exchange(
             self._client, f"describing topics {', '.join(names)}", self._describe_configs(names), self._timeout
         )
         return {
@@ -241,7 +241,7 @@ class Admin:
 
         Waits for pending transactional commits (KIP-447), so that what is returned is decided.
         """
-        return run_flow(
+        return run_exchange(
             self._client, f"fetching offsets of group {group}", self._fetch_offsets(group, partitions), self._timeout
         )
 
@@ -249,22 +249,22 @@ class Admin:
 
     def describe_group(self, group: str) -> GroupDescription:
         """Return a group's members and what they said; a group that does not exist has the state ``Dead``."""
-        return run_flow(self._client, f"describing group {group}", self._describe_group(group), self._timeout)
+        return run_exchange(self._client, f"describing group {group}", self._describe_group(group), self._timeout)
 
     # -- features ---------------------------------------------------------------------------------------------------
 
     def features(self) -> dict[str, int]:
         """Return the cluster's finalized features and their levels, such as ``{"transaction.version": 2}``."""
         what = "asking for the cluster's features"
-        return run_flow(self._client, what, finalized_features(self._client), self._timeout)
+        return run_exchange(self._client, what, finalized_features(self._client), self._timeout)
 
     # -- flows ------------------------------------------------------------------------------------------------------
 
-    def _ask(self, make: Callable[[], Any], backoff: Backoff) -> Flow[Any]:
+    def _ask(self, make: Callable[[], Any], backoff: Backoff) -> Exchange[Any]:
         """Ask the controller (with KRaft any broker passes it on)."""
         return (yield from ask(self._client, make, node=lambda: self._client.metadata.controller, backoff=backoff))
 
-    def _refresh(self, names: Collection[str] | None) -> Flow[None]:
+    def _refresh(self, names: Collection[str] | None) -> Exchange[None]:
         backoff = Backoff(self._client.config)
         while True:
             response = self._client.request_metadata(names)
@@ -275,7 +275,7 @@ class Admin:
                 raise response.error
             yield backoff.next(response.error)
 
-    def _create(self, topics: Mapping[str, TopicSpec], *, exist_ok: bool) -> Flow[frozenset[str]]:
+    def _create(self, topics: Mapping[str, TopicSpec], *, exist_ok: bool) -> Exchange[frozenset[str]]:
         backoff = Backoff(self._client.config)
         left, made, repeated = dict(topics), set(), False
         while left:
@@ -298,7 +298,7 @@ class Admin:
                 yield backoff.next(refused or broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic was left out"))
         return frozenset(made)
 
-    def _await_leaders(self, topics: Mapping[str, TopicSpec]) -> Flow[None]:
+    def _await_leaders(self, topics: Mapping[str, TopicSpec]) -> Exchange[None]:
         metadata = self._client.metadata
 
         def led(name: str) -> bool:
@@ -307,12 +307,12 @@ class Admin:
 
         return self._await_metadata(tuple(topics), led, "is not ready")
 
-    def _await_gone(self, names: Collection[str]) -> Flow[None]:
+    def _await_gone(self, names: Collection[str]) -> Exchange[None]:
         return self._await_metadata(
             names, lambda name: self._client.metadata.partitions(name) is None, "is still listed"
         )
 
-    def _await_metadata(self, names: Collection[str], done: Callable[[str], bool], otherwise: str) -> Flow[None]:
+    def _await_metadata(self, names: Collection[str], done: Callable[[str], bool], otherwise: str) -> Exchange[None]:
         """Refresh the metadata of topics until all of them are ``done``."""
         backoff = Backoff(self._client.config)
         while True:
@@ -323,7 +323,7 @@ class Admin:
             error = broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {left} {otherwise}")
             yield backoff.next(error, first=0.01)
 
-    def _delete(self, names: Collection[str], *, missing_ok: bool) -> Flow[None]:
+    def _delete(self, names: Collection[str], *, missing_ok: bool) -> Exchange[None]:
         backoff = Backoff(self._client.config)
         left, repeated = set(names), False
         while left:
@@ -344,7 +344,7 @@ class Admin:
                 repeated = True
                 yield backoff.next(refused or broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic was left out"))
 
-    def _describe_configs(self, names: Collection[str]) -> Flow[dict[str, Mapping[str, str | None]]]:
+    def _describe_configs(self, names: Collection[str]) -> Exchange[dict[str, Mapping[str, str | None]]]:
         backoff = Backoff(self._client.config)
         resource = DescribeConfigsRequest.DescribeConfigsResource
         while True:
@@ -367,7 +367,7 @@ class Admin:
                 raise error
             yield backoff.next(error)
 
-    def _fetch_offsets(self, group: str, partitions: Collection[TopicPartition]) -> Flow[dict[TopicPartition, int]]:
+    def _fetch_offsets(self, group: str, partitions: Collection[TopicPartition]) -> Exchange[dict[TopicPartition, int]]:
         backoff = Backoff(self._client.config)
         kind = CoordinatorKind.GROUP
         while True:
@@ -397,7 +397,7 @@ class Admin:
             first = 0.01 if code == ErrorCode.UNSTABLE_OFFSET_COMMIT else None
             yield backoff.next(error, first=first)
 
-    def _describe_group(self, group: str) -> Flow[GroupDescription]:
+    def _describe_group(self, group: str) -> Exchange[GroupDescription]:
         backoff = Backoff(self._client.config)
         kind = CoordinatorKind.GROUP
         while True:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
-from sparkrelay.client.flows import Backoff, ask, results, run_flow, run_flows
+from sparkrelay.client.exchanges import Backoff, ask, results, run_exchange, run_exchanges
 from sparkrelay.client.messages import (
     ListGroupsRequest,
     ListTransactionsRequest,
@@ -23,7 +23,7 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from sparkrelay.client.flows import Flow
+    from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.errors import KafkaException
 
@@ -89,9 +89,9 @@ class ApplicationAdmin:
 
     def _run(self, what: str, request: object, codes: Callable[[Any], Iterable[int]]) -> Any:
         what = f"{what} of group {self._group}"
-        return run_flow(self._client, what, self._of_group(what, request, codes), self._timeout)
+        return run_exchange(self._client, what, self._of_group(what, request, codes), self._timeout)
 
-    def _of_group(self, what: str, request: object, codes: Callable[[Any], Iterable[int]]) -> Flow[Any]:
+    def _of_group(self, what: str, request: object, codes: Callable[[Any], Iterable[int]]) -> Exchange[Any]:
         """Ask the group's coordinator until it answers without an error that time may mend."""
         backoff = Backoff(self._client.config)
         kind = CoordinatorKind.GROUP
@@ -116,11 +116,11 @@ class ApplicationAdmin:
 
     def _everywhere(self, what: str, make: Callable[[], Any]) -> list[Any]:
         """Ask every broker: each knows what it coordinates."""
-        run_flow(self._client, what, self._brokers(), self._timeout)
-        flows = {f"{what}: broker {node}": self._of(node, what, make) for node in self._client.metadata.brokers}
-        return list(results(run_flows(self._client, flows, self._timeout)).values())
+        run_exchange(self._client, what, self._brokers(), self._timeout)
+        exchanges = {f"{what}: broker {node}": self._of(node, what, make) for node in self._client.metadata.brokers}
+        return list(results(run_exchanges(self._client, exchanges, self._timeout)).values())
 
-    def _brokers(self) -> Flow[None]:
+    def _brokers(self) -> Exchange[None]:
         backoff = Backoff(self._client.config)
         while True:
             response = self._client.request_metadata(())
@@ -131,7 +131,7 @@ class ApplicationAdmin:
                 raise response.error
             yield backoff.next(response.error)
 
-    def _of(self, node: int, what: str, make: Callable[[], Any]) -> Flow[Any]:
+    def _of(self, node: int, what: str, make: Callable[[], Any]) -> Exchange[Any]:
         backoff = Backoff(self._client.config)
         while True:
             answer = yield from ask(self._client, make, node=lambda: node, backoff=backoff)

@@ -187,6 +187,11 @@ STALE_METADATA: Final = frozenset(
     }
 )
 
+#: What a broker answers that does not coordinate the group, or not yet: nothing that was sent to it has any effect.
+NOT_COORDINATING: Final = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
+
 _RETRIABLE: Final = STALE_METADATA | {
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.REQUEST_TIMED_OUT,

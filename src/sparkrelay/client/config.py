@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from sparkrelay.client.foreign_settings import FOREIGN
 from sparkrelay.errors import ConfigException
-from sparkrelay.settings import check, check_sent, host_and_port, read, setting, settings_of, shown
+from sparkrelay.settings import (
+    DECOMPRESSED_BATCH_BYTES,
+    check,
+    check_sent,
+    host_and_port,
+    read,
+    setting,
+    settings_of,
+    shown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,6 +61,12 @@ class ClientConfig:
     receive_message_max_bytes: int = setting(
         1_000_000_000, "largest response accepted, bytes; a bigger one means a broken stream", least=1_024
     )
+    max_decompressed_batch_bytes: int = setting(
+        DECOMPRESSED_BATCH_BYTES,
+        "most that one record batch may hold decompressed, bytes; a larger one is an error, for a few kB of zstd can "
+        "stand for many GB",
+        least=1_024,
+    )
     receive_buffer_bytes: int = setting(
         -1,
         "the operating system's receive buffer, bytes; -1: its own choice",
@@ -84,8 +99,9 @@ class ClientConfig:
         'OAUTHBEARER: function of `sasl.oauthbearer.config` (or "") that returns (token, expiry in seconds since 1970'
         "[, principal[, extensions]]), as in confluent-kafka; it runs in a thread of its own",
         key="oauth_cb",
+        secret=True,
     )
-    sasl_oauthbearer_config: str | None = setting(None, "given to `oauth_cb`")
+    sasl_oauthbearer_config: str | None = setting(None, "given to `oauth_cb`", secret=True)
     sasl_oauthbearer_method: str = setting(
         "default", "OAUTHBEARER: `oidc` fetches tokens from an endpoint", choices=("default", "oidc")
     )
@@ -164,6 +180,11 @@ class ClientConfig:
                     "(the grant of client credentials)"
                 )
         url = self.sasl_oauthbearer_token_endpoint_url or ""
+        if "@" in url.partition("://")[2].partition("/")[0]:
+            raise ConfigException(
+                "sasl.oauthbearer.token.endpoint.url names a user; give sasl.oauthbearer.client.id and "
+                "sasl.oauthbearer.client.secret instead"
+            )
         if not url.startswith(("https://", "http://")):
             raise ConfigException(f"{shown('sasl.oauthbearer.token.endpoint.url', url)} is no http or https address")
 

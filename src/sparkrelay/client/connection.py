@@ -509,7 +509,7 @@ _VANISHED: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "T
 def net_settings(config: ClientConfig) -> dict[str, Any]:
     """Return kafka.net's settings for ours."""
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    # Not on every system under these names; without them it is the system's own patience.
+    # Not on every system under these names; without them the system's own bound holds.
     options += [
         (socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in _VANISHED.items() if hasattr(socket, name)
     ]

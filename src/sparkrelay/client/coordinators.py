@@ -10,13 +10,13 @@ import functools
 from typing import TYPE_CHECKING
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
-from sparkrelay.client.flows import Backoff, ask
+from sparkrelay.client.exchanges import Backoff, ask
 from sparkrelay.client.messages import FindCoordinatorRequest
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from sparkrelay.client.flows import Flow
+    from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.errors import KafkaException
 
@@ -56,7 +56,7 @@ class CoordinatorCache:
         """Drop what is known of ``key``."""
         self._nodes.pop((kind, key), None)
 
-    def locate(self, kind: CoordinatorKind, keys: Collection[str]) -> Flow[None]:
+    def locate(self, kind: CoordinatorKind, keys: Collection[str]) -> Exchange[None]:
         """Look up those of ``keys`` that are unknown, in one request, until all are known.
 
         Raises:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkrelay.client.flows import Backoff, ask
+from sparkrelay.client.exchanges import Backoff, ask
 from sparkrelay.client.messages import ApiVersionsRequest
 
 if TYPE_CHECKING:
-    from sparkrelay.client.flows import Flow
+    from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
 
 __all__ = ["TRANSACTION_VERSION", "finalized_features"]
@@ -17,7 +17,7 @@ __all__ = ["TRANSACTION_VERSION", "finalized_features"]
 TRANSACTION_VERSION = "transaction.version"
 
 
-def finalized_features(client: KafkaClient) -> Flow[dict[str, int]]:
+def finalized_features(client: KafkaClient) -> Exchange[dict[str, int]]:
     """Ask any broker for the features and their levels, such as ``{"transaction.version": 2}``."""
     answer = yield from ask(
         client,

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.client.flows import FlowSet
+from sparkrelay.client.exchanges import ExchangeSet
 from sparkrelay.client.transaction_calls import TransactionCalls
 from sparkrelay.errors import SparkRelayError
 
 if TYPE_CHECKING:
-    from sparkrelay.client.flows import Flow
+    from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.client.transaction_calls import ProducerIdentity
     from sparkrelay.types import TopicPartition
@@ -42,7 +42,7 @@ class Joins:
 
     def __init__(self, client: KafkaClient) -> None:
         self._calls = TransactionCalls(client)
-        self._flows: FlowSet[str, None] = FlowSet()
+        self._exchanges: ExchangeSet[str, None] = ExchangeSet()
         self._transactions: dict[str, _Joining] = {}
 
     def begin(self, identity: ProducerIdentity) -> None:
@@ -71,10 +71,10 @@ class Joins:
             even if nothing is answered.
         """
         for name, joining in self._transactions.items():
-            if joining.wanted and name not in self._flows:
+            if joining.wanted and name not in self._exchanges:
                 joining.asked, joining.wanted = joining.wanted, set()
-                self._flows.add(name, self._join(joining))
-        done, idle_seconds = self._flows.step()
+                self._exchanges.add(name, self._join(joining))
+        done, idle_seconds = self._exchanges.step()
         failed: dict[str, SparkRelayError] = {}
         for name, outcome in done.items():
             joining = self._transactions[name]
@@ -87,12 +87,12 @@ class Joins:
 
     def last_error(self, transactional_id: str | None) -> SparkRelayError | None:
         """Return what hinders a transaction that waits for its partitions."""
-        return None if transactional_id is None else self._flows.last_error(transactional_id)
+        return None if transactional_id is None else self._exchanges.last_error(transactional_id)
 
     def forget(self) -> None:
         """Drop all transactions: the next ones begin anew, also under the same identity."""
-        self._flows.give_up(0.0)
+        self._exchanges.give_up(0.0)
         self._transactions.clear()
 
-    def _join(self, joining: _Joining) -> Flow[None]:
+    def _join(self, joining: _Joining) -> Exchange[None]:
         return self._calls.add_partitions(joining.identity, sorted(joining.asked), joining.lane)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import math
 import random
 import socket
 import ssl
@@ -260,16 +261,22 @@ class KafkaClient:
             if node >= 0 and node not in live:
                 self._connections[node, lane].close(kafka.errors.KafkaConnectionError("broker left the cluster"))
 
-    def bootstrap(self, timeout: float) -> None:
+    def bootstrap(self, timeout: float, *, refused_timeout: float = math.inf) -> None:
         """Find the cluster: ask the bootstrap servers for its brokers, until ``timeout`` seconds are over.
+
+        Args:
+            timeout: seconds to wait for an answer.
+            refused_timeout: seconds to wait if every address refuses connections: nothing listens there.
 
         Raises:
             TimeoutException: none answered; the message names ``bootstrap.servers`` and the last error.
             AuthenticationException: a broker refused our credentials.
             UnsupportedVersionException: a broker is too old to be understood.
         """
-        deadline = time.monotonic() + timeout
+        began = time.monotonic()
         while True:
+            bound = min(timeout, refused_timeout) if self._all_refuse() else timeout
+            deadline = began + bound
             left = deadline - time.monotonic()
             if left > 0:
                 response = self.request_metadata(())
@@ -289,7 +296,7 @@ class KafkaClient:
             if left <= 0:
                 raise TimeoutException(
                     f"no Kafka broker answered at bootstrap.servers={self.config.bootstrap_servers} within "
-                    f"{timeout:g} s{self._because()}. Is the address right, and the broker running?"
+                    f"{bound:g} s{self._because()}. Is the address right, and the broker running?"
                 )
 
     # -- what is known ----------------------------------------------------------------------------------------------
@@ -343,6 +350,11 @@ class KafkaClient:
     def _delay(self, node: int) -> float:
         backoff = self._backoff.get(node)
         return 0.0 if backoff is None else max(0.0, backoff.until - time.monotonic())
+
+    def _all_refuse(self) -> bool:
+        """Tell whether each bootstrap address refused the newest connection to it."""
+        met = [self._backoff.get(node) for node in self._seeds]
+        return all(backoff is not None and "ECONNREFUSED" in str(backoff.error) for backoff in met)
 
     def _because(self) -> str:
         return f"; last error: {self._last_error}" if self._last_error is not None else ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error, is_retriable
-from sparkrelay.client.flows import Backoff, run_flow
+from sparkrelay.client.exchanges import Backoff, run_exchange
 from sparkrelay.client.messages import DeleteRecordsRequest, ListOffsetsRequest
 from sparkrelay.errors import KafkaException, TimeoutException, UnknownTopicException
 from sparkrelay.types import TopicPartition
@@ -14,7 +14,7 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sparkrelay.client.flows import Flow
+    from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.client.metadata import Metadata
 
@@ -117,10 +117,10 @@ def per_leader(
     results: dict[TopicPartition, int] = {}
     missing: list[TopicPartition] = []
     try:
-        run_flow(
+        run_exchange(
             client,
             f"asking the leaders of {len(values)} partitions",
-            _flow(client, call, values, results, missing),
+            _exchange(client, call, values, results, missing),
             timeout,
         )
     except TimeoutException as error:
@@ -132,13 +132,13 @@ def per_leader(
     return {tp: results[tp] for tp in values}
 
 
-def _flow(
+def _exchange(
     client: KafkaClient,
     call: LeaderCall,
     values: Mapping[TopicPartition, int],
     results: dict[TopicPartition, int],
     missing: list[TopicPartition],
-) -> Flow[None]:
+) -> Exchange[None]:
     backoff = Backoff(client.config)
     timeout_ms = client.config.request_timeout_ms
     #: True once a broker has answered this call: what was known before may be from when the brokers came up or went.

@@ -128,11 +128,12 @@ def fetch_token(config: ClientConfig) -> tuple[str, float, Mapping[str, str]]:
         DisconnectException: it cannot be reached, or is in trouble.
     """
     url = config.sasl_oauthbearer_token_endpoint_url or ""
-    what = f"sasl.oauthbearer.token.endpoint.url={url}"
+    what = f"sasl.oauthbearer.token.endpoint.url={url.partition('?')[0]}"
     form = {"grant_type": "client_credentials"}
     if config.sasl_oauthbearer_scope:
         form["scope"] = config.sasl_oauthbearer_scope
-    who = f"{config.sasl_oauthbearer_client_id}:{config.sasl_oauthbearer_client_secret}"
+    secret = config.sasl_oauthbearer_client_secret or ""
+    who = f"{config.sasl_oauthbearer_client_id}:{secret}"
     request = urllib.request.Request(  # noqa: S310 - the settings allow http and https only
         url,
         data=urllib.parse.urlencode(form).encode(),
@@ -151,6 +152,8 @@ def fetch_token(config: ClientConfig) -> tuple[str, float, Mapping[str, str]]:
         text, seconds = said["access_token"], float(said.get("expires_in", 300))
     except urllib.error.HTTPError as error:
         body = error.read(500).decode(errors="replace").strip()
+        if secret:
+            body = body.replace(secret, "(hidden)")
         message = f"{what} answers {error.code} {error.reason}: {body}"
         if error.code in _REFUSED:
             raise AuthenticationException(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error, error_name
-from sparkrelay.client.flows import Backoff
+from sparkrelay.client.exchanges import Backoff
 from sparkrelay.client.joining import Joins
 from sparkrelay.client.produce_request import ProduceBatches
 from sparkrelay.errors import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error, is_retriable
 from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
-from sparkrelay.client.flows import Backoff
+from sparkrelay.client.exchanges import Backoff
 from sparkrelay.client.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -24,7 +24,7 @@ from sparkrelay.errors import CommitFailedException, ProducerFencedException
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from sparkrelay.client.flows import Flow
+    from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.errors import KafkaException
     from sparkrelay.types import TopicPartition
@@ -83,7 +83,7 @@ class TransactionCalls:
         self._client = client
         self._coordinators = CoordinatorCache(client)
 
-    def locate(self, transactional_ids: Collection[str]) -> Flow[None]:
+    def locate(self, transactional_ids: Collection[str]) -> Exchange[None]:
         """Find the coordinators of many transactional ids with one request."""
         yield from self._coordinators.locate(CoordinatorKind.TRANSACTION, transactional_ids)
 
@@ -95,7 +95,7 @@ class TransactionCalls:
         *,
         version: int,
         expected: tuple[int, int] = (-1, -1),
-    ) -> Flow[ProducerIdentity]:
+    ) -> Exchange[ProducerIdentity]:
         """Get a new epoch; what is open is aborted first, with markers that carry a newer epoch than the writers'.
 
         Args:
@@ -126,7 +126,7 @@ class TransactionCalls:
 
     def add_partitions(
         self, identity: ProducerIdentity, partitions: Collection[TopicPartition], lane: str
-    ) -> Flow[None]:
+    ) -> Exchange[None]:
         """Add partitions to the transaction; those that are in it already may be named again."""
         key = identity.transactional_id
         backoff = Backoff(self._client.config)
@@ -158,7 +158,7 @@ class TransactionCalls:
             what = f"adding {topic}-{partition} to the transaction of {key} (epoch {identity.epoch})"
             yield from self._retry_or_raise(CoordinatorKind.TRANSACTION, key, what, code, backoff)
 
-    def add_offsets(self, identity: ProducerIdentity, group_id: str, lane: str) -> Flow[None]:
+    def add_offsets(self, identity: ProducerIdentity, group_id: str, lane: str) -> Exchange[None]:
         """Add a group's offsets to the transaction."""
         key = identity.transactional_id
         yield from self._until_done(
@@ -180,7 +180,7 @@ class TransactionCalls:
         group_id: str,
         member: GroupMember,
         lane: str,
-    ) -> Flow[None]:
+    ) -> Exchange[None]:
         """Make offsets part of the transaction."""
         backoff = Backoff(self._client.config)
         what = f"committing offsets of group {group_id} in the transaction of {identity.transactional_id}"
@@ -205,7 +205,7 @@ class TransactionCalls:
                 CoordinatorKind.GROUP, group_id, f"{what}, {topic}-{partition}", code, backoff
             )
 
-    def end(self, identity: ProducerIdentity, lane: str, *, committed: bool) -> Flow[ProducerIdentity]:
+    def end(self, identity: ProducerIdentity, lane: str, *, committed: bool) -> Exchange[ProducerIdentity]:
         """Commit or abort; return what the next transaction is written under, as far as the broker renews it.
 
         Repeating it after a lost connection is safe: the coordinator knows the epoch it has just ended and gives the
@@ -233,7 +233,7 @@ class TransactionCalls:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _until_done(self, key: str, make: Callable[[], object], lane: str, what: str) -> Flow[Any]:
+    def _until_done(self, key: str, make: Callable[[], object], lane: str, what: str) -> Exchange[Any]:
         """Ask the transaction coordinator, with a new request each time, until it answers without an error."""
         backoff = Backoff(self._client.config)
         while True:
@@ -242,7 +242,7 @@ class TransactionCalls:
                 return answer
             yield from self._retry_or_raise(CoordinatorKind.TRANSACTION, key, what, answer.error_code, backoff)
 
-    def _ask(self, kind: CoordinatorKind, key: str, request: object, lane: str, backoff: Backoff) -> Flow[Any]:
+    def _ask(self, kind: CoordinatorKind, key: str, request: object, lane: str, backoff: Backoff) -> Exchange[Any]:
         """Send to a coordinator, found anew for each attempt if it moved or could not be reached."""
         yield from self._coordinators.locate(kind, (key,))
         while True:
@@ -256,7 +256,9 @@ class TransactionCalls:
             yield backoff.next(response.error)
             yield from self._coordinators.locate(kind, (key,))
 
-    def _retry_or_raise(self, kind: CoordinatorKind, key: str, what: str, code: int, backoff: Backoff) -> Flow[None]:
+    def _retry_or_raise(
+        self, kind: CoordinatorKind, key: str, what: str, code: int, backoff: Backoff
+    ) -> Exchange[None]:
         error: KafkaException = broker_error(code, what)
         if code in _FENCED:
             raise ProducerFencedException(

@@ -20,14 +20,14 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from sparkrelay.client.exchanges import results, run_exchange, run_exchanges
 from sparkrelay.client.features import TRANSACTION_VERSION, finalized_features
-from sparkrelay.client.flows import results, run_flow, run_flows
 from sparkrelay.client.transaction_calls import GroupMember, ProducerIdentity, TransactionCalls
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from sparkrelay.client.flows import Flow
+    from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.errors import SparkRelayError
     from sparkrelay.types import TopicPartition
@@ -66,14 +66,14 @@ class TransactionCoordinator:
         ids = tuple(dict.fromkeys(transactional_ids))
         if not ids:
             return {}
-        version = run_flow(
+        version = run_exchange(
             self._client, f"preparing to open {len(ids)} transactional ids", self._prepare(ids), self._timeout
         )
-        flows = {
+        exchanges = {
             name: self._calls.init(name, transaction_timeout_ms, lane, version=version)
             for name, lane in zip(ids, _lanes(), strict=False)
         }
-        return results(run_flows(self._client, flows, self._timeout))
+        return results(run_exchanges(self._client, exchanges, self._timeout))
 
     def commit(
         self,
@@ -97,11 +97,11 @@ class TransactionCoordinator:
             CommitFailedException nothing was ended: abort it. After ProducerFencedException the id is somebody else's.
             After TimeoutException the outcome is unknown: open it again and look.
         """
-        flows = {
+        exchanges = {
             identity.transactional_id: self._commit_one(identity, positions, group_id, member or GroupMember(), lane)
             for (identity, positions), lane in zip(offsets.items(), _lanes(), strict=False)
         }
-        return dict(run_flows(self._client, flows, self._timeout))
+        return dict(run_exchanges(self._client, exchanges, self._timeout))
 
     def abort(self, identities: Collection[ProducerIdentity], group_id: str) -> dict[str, Outcome]:
         """Abort each transaction; results as for ``commit``. One into which nothing was written may be aborted too.
@@ -110,15 +110,15 @@ class TransactionCoordinator:
             identities: what to abort.
             group_id: whose offsets would have been committed.
         """
-        flows = {
+        exchanges = {
             identity.transactional_id: self._abort_one(identity, group_id, lane)
             for identity, lane in zip(identities, _lanes(), strict=False)
         }
-        return dict(run_flows(self._client, flows, self._timeout))
+        return dict(run_exchanges(self._client, exchanges, self._timeout))
 
     # -- flows ------------------------------------------------------------------------------------------------------
 
-    def _prepare(self, transactional_ids: Collection[str]) -> Flow[int]:
+    def _prepare(self, transactional_ids: Collection[str]) -> Exchange[int]:
         yield from self._calls.locate(transactional_ids)
         features = yield from finalized_features(self._client)
         return features.get(TRANSACTION_VERSION, 0)
@@ -130,7 +130,7 @@ class TransactionCoordinator:
         group_id: str,
         member: GroupMember,
         lane: str,
-    ) -> Flow[ProducerIdentity]:
+    ) -> Exchange[ProducerIdentity]:
         if offsets:
             if identity.joins_by_request:
                 yield from self._calls.add_offsets(identity, group_id, lane)
@@ -140,7 +140,7 @@ class TransactionCoordinator:
             following = yield from self._renew(identity, identity.epoch, lane)
         return following
 
-    def _abort_one(self, identity: ProducerIdentity, group_id: str, lane: str) -> Flow[ProducerIdentity]:
+    def _abort_one(self, identity: ProducerIdentity, group_id: str, lane: str) -> Exchange[ProducerIdentity]:
         if not identity.joins_by_request:
             return (yield from self._calls.end(identity, lane, committed=False))
         # Some worker of the failed try may still write, so EndTxn will not do: its markers carry the very epoch that is
@@ -151,7 +151,7 @@ class TransactionCoordinator:
         yield from self._calls.add_offsets(identity, group_id, lane)
         return (yield from self._renew(identity, identity.epoch + 1, lane))
 
-    def _renew(self, identity: ProducerIdentity, newest: int, lane: str) -> Flow[ProducerIdentity]:
+    def _renew(self, identity: ProducerIdentity, newest: int, lane: str) -> Exchange[ProducerIdentity]:
         """Get a new epoch, unless there is a newer one than ``newest``."""
         return (
             yield from self._calls.init(

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sparkrelay.consumer.access import AccessKey
-from sparkrelay.consumer.assignor import (
+from sparkrelay.consumer.api.access import AccessKey
+from sparkrelay.consumer.api.async_consumer import AsyncConsumer
+from sparkrelay.consumer.api.consumer import Consumer
+from sparkrelay.consumer.api.record import Record
+from sparkrelay.consumer.base.assignor import (
     ClusterView,
     GroupMetadata,
     MemberAssignment,
     MemberSubscription,
     PartitionAssignor,
 )
-from sparkrelay.consumer.async_consumer import AsyncConsumer
-from sparkrelay.consumer.committed_offsets import OffsetAndMetadata
-from sparkrelay.consumer.consumer import Consumer
-from sparkrelay.consumer.network import NetworkThread
-from sparkrelay.consumer.record import Record
+from sparkrelay.consumer.base.committed_offsets import OffsetAndMetadata
+from sparkrelay.consumer.network.network_thread import NetworkThread
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from sparkrelay.consumer.bounded import BoundedFetcher
+    from sparkrelay.consumer.fetch.bounded import BoundedFetcher
 
 __all__ = [
     "AccessKey",
@@ -46,7 +46,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # The decoder's compiled loops come with it: 100 MB and half a second that a driver's consumers do without.
     if name == "BoundedFetcher":
-        from sparkrelay.consumer.bounded import BoundedFetcher  # noqa: PLC0415
+        from sparkrelay.consumer.fetch.bounded import BoundedFetcher  # noqa: PLC0415
 
         return BoundedFetcher
     raise AttributeError(f"module 'sparkrelay.consumer' has no attribute {name!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import os
 import shutil
 import signal
 import subprocess
@@ -12,17 +13,17 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from sparkrelay.devkafka.folders import add_user, make_temporary, sweep
+from sparkrelay.devkafka.folders import add_user, make_own, make_temporary, sweep
 from sparkrelay.devkafka.jars import KAFKA_VERSION, kafka_classpath
 from sparkrelay.devkafka.ports import LOOPBACK, free_port, is_free
 from sparkrelay.devkafka.probe import answers
-from sparkrelay.devkafka.process import spawn_bound, spawn_detached
+from sparkrelay.devkafka.process import OWN_FILES, spawn_bound, spawn_detached
 from sparkrelay.devkafka.settings import render, server_settings
 from sparkrelay.errors import DevKafkaException
 from sparkrelay.java import require_java
+from sparkrelay.own_files import open_file, replace_file
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
@@ -250,10 +251,10 @@ class DevKafka:
             if self._data_dir is None:
                 sweep()
                 self._data_dir = make_temporary()
-            self._data_dir.mkdir(parents=True, exist_ok=True)
-            self.log_path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DevKafkaException(f"The broker's folder cannot be made: {error}. Name a writable one.") from error
+        for folder in (self._data_dir, self.log_path.parent):
+            make_own(folder, "Name a folder that only this user may write to, or one that is to be made.")
 
     def _check_folder_is_ours(self) -> None:
         # Kafka looks too, but spoils the other broker's server.properties first and takes 20 s to give up.
@@ -281,7 +282,7 @@ class DevKafka:
             listeners=self._listeners,
         )
         path = self.data_dir / "server.properties"
-        path.write_text(render(settings))
+        replace_file(path, render(settings).encode())
         return path
 
     def _format(self, command: list[str], settings: Path) -> None:
@@ -294,6 +295,7 @@ class DevKafka:
             text=True,
             check=False,
             timeout=_START_TIMEOUT_S,
+            umask=OWN_FILES,
         )
         if run.returncode:
             raise DevKafkaException(
@@ -303,7 +305,7 @@ class DevKafka:
 
     def _launch(self, command: list[str]) -> None:
         spawn = spawn_detached if self._detached else spawn_bound
-        with self.log_path.open("ab") as log:
+        with os.fdopen(open_file(self.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as log:
             begins = log.tell()
             self._process = spawn(command, log=log, cwd=self.data_dir)
         if self._temporary:

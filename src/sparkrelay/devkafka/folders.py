@@ -12,12 +12,42 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from sparkrelay.errors import DevKafkaException
 from sparkrelay.host import process_start
+from sparkrelay.own_files import distrust, make_directory, open_file, read_file
 
-__all__ = ["add_user", "make_temporary", "sweep"]
+__all__ = ["add_user", "make_own", "make_temporary", "require_own", "sweep"]
 
 _PREFIX = "sparkrelay-kafka-"
 _USERS = "processes"
+
+
+def make_own(folder: Path, remedy: str, *, by_root: bool = False) -> None:
+    """Make a folder, unless it is there, that nobody but this user may write to.
+
+    Args:
+        folder: which one.
+        remedy: what to do if that cannot be.
+        by_root: root may have made it.
+
+    Raises:
+        DevKafkaException: It cannot be made or is not this user's alone; the message ends with the remedy.
+    """
+    try:
+        make_directory(folder)
+    except OSError as error:
+        raise DevKafkaException(f"The folder {folder} cannot be used ({error}). {remedy}") from error
+    require_own(folder, remedy, by_root=by_root)
+
+
+def require_own(folder: Path, remedy: str, *, by_root: bool = False) -> None:
+    """Make sure that others have not written to a folder that is there.
+
+    Raises:
+        DevKafkaException: They may have; the message ends with the remedy.
+    """
+    if said := distrust(folder, by_root=by_root):
+        raise DevKafkaException(f"The folder {said}. {remedy}")
 
 
 def make_temporary() -> Path:
@@ -29,7 +59,7 @@ def make_temporary() -> Path:
 
 def add_user(folder: Path, pid: int) -> None:
     """Note that the process needs the folder too."""
-    with (folder / _USERS).open("a") as users:
+    with os.fdopen(open_file(folder / _USERS, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a") as users:
         users.write(f"{_where()} {pid} {process_start(pid)}\n")
 
 
@@ -47,11 +77,13 @@ def sweep() -> None:
     here = _where()
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
-            users = [line.split(" ", 2) for line in (folder / _USERS).read_text().splitlines()]
+            if distrust(folder):
+                continue  # another user's
+            users = [line.split(" ", 2) for line in read_file(folder / _USERS).decode().splitlines()]
             needed = not users or any(
                 where != here or process_start(int(pid)) == started for where, pid, started in users
             )
         except (OSError, ValueError):
-            continue  # just being made, somebody else's, or already going
+            continue  # just being made, or already going
         if not needed:
             shutil.rmtree(folder, ignore_errors=True)

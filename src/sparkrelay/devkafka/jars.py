@@ -20,13 +20,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparkrelay.devkafka.folders import make_own, require_own
+from sparkrelay.devkafka.process import OWN_FILES
 from sparkrelay.errors import DevKafkaException
 from sparkrelay.java import require_java
+from sparkrelay.own_files import cache_folder, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["KAFKA_VERSION", "cache_dir", "kafka_classpath", "streams_classpath", "tools_classpath"]
+__all__ = ["KAFKA_VERSION", "kafka_classpath", "streams_classpath", "tools_classpath"]
 
 #: The version that is run unless another is asked for.
 KAFKA_VERSION = "4.3.1"
@@ -35,6 +38,8 @@ _SCALA_VERSION = "2.13"
 _SLF4J_VERSION = "1.7.36"
 _RESOLVE_TIMEOUT_S = 600
 _REMEDY = "Check the network, or set SPARKRELAY_IVY_SETTINGS to an Ivy settings file that names a mirror you can reach."
+
+_OTHER_CACHE = "Set XDG_CACHE_HOME to a folder that only this user may write to."
 
 _BROKER = f"kafka_{_SCALA_VERSION}"
 _TOOLS = "kafka-tools"
@@ -51,12 +56,6 @@ _IVY_MODULE = """<ivy-module version="2.0">
 """
 
 
-def cache_dir() -> Path:
-    """Return the folder for what may be fetched again: ``$XDG_CACHE_HOME/sparkrelay`` or ``~/.cache/sparkrelay``."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "sparkrelay"
-
-
 def kafka_classpath(version: str = KAFKA_VERSION) -> str:
     """Return the class path of the broker, resolving its jars the first time (about half a minute, 45 MB).
 
@@ -69,7 +68,7 @@ def kafka_classpath(version: str = KAFKA_VERSION) -> str:
     Raises:
         DevKafkaException: The jars could not be resolved; the message ends with what Ivy said.
     """
-    return _classpath(_BROKER, version, cache_dir() / f"kafka-{version}")
+    return _classpath(_BROKER, version, f"kafka-{version}")
 
 
 def tools_classpath() -> str:
@@ -80,7 +79,7 @@ def tools_classpath() -> str:
     Raises:
         DevKafkaException: The jars could not be resolved; the message ends with what Ivy said.
     """
-    return _classpath(_TOOLS, KAFKA_VERSION, cache_dir() / f"{_TOOLS}-{KAFKA_VERSION}")
+    return _classpath(_TOOLS, KAFKA_VERSION, f"{_TOOLS}-{KAFKA_VERSION}")
 
 
 def streams_classpath() -> str:
@@ -91,26 +90,23 @@ def streams_classpath() -> str:
     Raises:
         DevKafkaException: The jars could not be resolved; the message ends with what Ivy said.
     """
-    return _classpath(_STREAMS, KAFKA_VERSION, cache_dir() / f"{_STREAMS}-{KAFKA_VERSION}")
+    return _classpath(_STREAMS, KAFKA_VERSION, f"{_STREAMS}-{KAFKA_VERSION}")
 
 
-def _classpath(artifact: str, version: str, libs: Path) -> str:
+def _classpath(artifact: str, version: str, name: str) -> str:
+    libs = cache_folder() / name
+    make_own(libs.parent, _OTHER_CACHE, by_root=True)
     if not libs.is_dir():
-        try:
-            libs.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DevKafkaException(
-                f"The cache {libs.parent} cannot be made ({error}). Set XDG_CACHE_HOME to a writable folder."
-            ) from error
         with _locked(libs.with_name(f"{libs.name}.lock")):
             if not libs.is_dir():
                 _resolve(artifact, version, libs)
+    require_own(libs, _OTHER_CACHE, by_root=True)
     return str(libs / "*")
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as lock:
+    with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -127,7 +123,9 @@ def _resolve(artifact: str, version: str, libs: Path) -> None:
         command += ["-cache", str(work / "cache")]
         command += ["-retrieve", str(work / "libs" / "[artifact]-[revision].[ext]")]
         try:
-            run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_RESOLVE_TIMEOUT_S)
+            run = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=_RESOLVE_TIMEOUT_S, umask=OWN_FILES
+            )
             said = run.stdout + run.stderr
         except subprocess.TimeoutExpired as error:
             raise DevKafkaException(

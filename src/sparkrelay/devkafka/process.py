@@ -18,13 +18,22 @@ if TYPE_CHECKING:
 
 _KERNEL_WATCHES = sys.platform == "linux"
 
-__all__ = ["spawn_bound", "spawn_detached"]
+__all__ = ["OWN_FILES", "spawn_bound", "spawn_detached"]
+
+#: The umask of programs whose files are for this user alone.
+OWN_FILES = 0o077
 
 
 def spawn_detached(command: Sequence[str], *, log: BinaryIO, cwd: Path) -> subprocess.Popen[bytes]:
     """Start a process that stays when we end."""
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=cwd, start_new_session=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        cwd=cwd,
+        umask=OWN_FILES,
+        start_new_session=True,
     )
 
 
@@ -71,6 +80,7 @@ def _start(command: list[str], log: BinaryIO, cwd: Path) -> subprocess.Popen[byt
         stdout=log,
         stderr=subprocess.STDOUT,
         cwd=cwd,
+        umask=OWN_FILES,
         start_new_session=True,
     )
 

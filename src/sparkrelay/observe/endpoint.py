@@ -1,4 +1,6 @@
-"""The HTTP endpoint of an instance: ``/metrics`` for Prometheus, ``/health`` for whoever must decide about a restart.
+"""The HTTP endpoint of an instance.
+
+``/metrics`` is for Prometheus, ``/health`` for whoever must decide about a restart, ``/ready`` for a rollout.
 
 It is served by the standard library's WSGI server with a thread a connection, so that one client that hangs keeps
 nobody from asking. A connection is closed after one answer, or after a few seconds of silence.
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Endpoint", "serve"]
 
 #: Silence after which a connection is closed, in seconds; also the longest that closing waits for answers under way.
-_PATIENCE_S: Final = 5.0
+_LONGEST_WAIT_S: Final = 5.0
 _PLAIN: Final = ("Content-Type", "text/plain; charset=utf-8")
 
 
@@ -133,11 +135,11 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
                     request.shutdown(socket.SHUT_RD)  # an answer under way may still be sent
                 except OSError:
                     continue
-            self._changed.wait_for(lambda: not self._open, _PATIENCE_S)
+            self._changed.wait_for(lambda: not self._open, _LONGEST_WAIT_S)
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = _PATIENCE_S
+    timeout = _LONGEST_WAIT_S
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
         """Say nothing: a scrape every few seconds is no news."""
@@ -155,14 +157,18 @@ def _answering(read: Callable[[], InstanceSnapshot]) -> Callable[..., Iterable[b
                 answered: Iterable[bytes] = metrics(environ, start_response)
                 return answered
             case "/health":
-                return _health(read(), start_response)
+                instance = read()
+                return _told(instance, instance.alive, start_response)
+            case "/ready":
+                instance = read()
+                return _told(instance, instance.ready, start_response)
         start_response("404 Not Found", [_PLAIN])
-        return [b"there are /metrics and /health\n"]
+        return [b"there are /metrics, /health and /ready\n"]
 
     return answer
 
 
-def _health(instance: InstanceSnapshot, start_response: Callable[..., Any]) -> Iterable[bytes]:
-    start_response("200 OK" if instance.alive else "503 Service Unavailable", [_PLAIN])
+def _told(instance: InstanceSnapshot, well: bool, start_response: Callable[..., Any]) -> Iterable[bytes]:
+    start_response("200 OK" if well else "503 Service Unavailable", [_PLAIN])
     text = instance.state if instance.trouble is None else f"{instance.state}: {instance.trouble}"
     return [f"{text}\n".encode("utf-8", "backslashreplace")]

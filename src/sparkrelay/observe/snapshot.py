@@ -90,7 +90,9 @@ class InstanceSnapshot:
     Attributes:
         application_id: its application.
         state: its ``KafkaStreams.state``.
-        alive: True if that is a state in which it does, or is about to do, its work.
+        alive: True if that is a state in which it does, or is about to do, its work, and nothing keeps it from that
+            which does not pass of itself: no executor, or a Spark job that does not end.
+        ready: True if each of its own tasks runs.
         trouble: what ended it, or what hinders its work just now; None if nothing does.
         threads: its stream threads.
         totals: what it has counted since it was made.
@@ -99,6 +101,7 @@ class InstanceSnapshot:
     application_id: str
     state: str
     alive: bool
+    ready: bool
     trouble: str | None
     threads: tuple[ThreadMetadata, ...]
     totals: Totals

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["SubscriptionInfo"]
 
 _UNKNOWN_VERSION = -1
+#: Below this version a subscription has no field for the latest version that the member supports.
+_FIRST_TO_TELL_LATEST = 3
 #: Members of a future version share this stand-in, since their own id cannot be read.
 _FUTURE_PROCESS = ProcessId(uuid.UUID(int=0))
 
@@ -57,7 +59,7 @@ class SubscriptionInfo:
     client_tags: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        check_version(self.version, latest=max(LATEST_SUPPORTED_VERSION, self.latest_supported_version))
+        _check_versions(self.version, self.latest_supported_version)
         object.__setattr__(self, "task_offset_sums", MappingProxyType(dict(self.task_offset_sums)))
         object.__setattr__(self, "client_tags", MappingProxyType(dict(self.client_tags)))
 
@@ -86,7 +88,7 @@ class SubscriptionInfo:
         check_version(self.version)
         out = Writer()
         out.int32(self.version)
-        if self.version >= 3:
+        if self.version >= _FIRST_TO_TELL_LATEST:
             out.int32(self.latest_supported_version)
         out.raw(self.process_id.id.bytes)
         if self.version < 7:
@@ -141,16 +143,25 @@ class SubscriptionInfo:
         source = Reader(data)
         try:
             version = source.int32()
-            latest = source.int32() if version >= 3 else _UNKNOWN_VERSION
+            latest = source.int32() if version >= _FIRST_TO_TELL_LATEST else _UNKNOWN_VERSION
             fields = {} if version > LATEST_SUPPORTED_VERSION else _read_fields(source, version)
         except (EOFError, ValueError) as error:
             raise TaskAssignmentException(
                 f"cannot read a member's subscription of {len(data)} bytes: {error}"
             ) from error
         if not fields:
-            check_version(version, latest=latest)
             fields["process_id"] = _FUTURE_PROCESS
         return cls(version=version, latest_supported_version=latest, **fields)
+
+
+def _check_versions(version: int, latest: int) -> None:
+    if latest != _UNKNOWN_VERSION:
+        check_version(version, latest=latest)
+    elif not 1 <= version < _FIRST_TO_TELL_LATEST:
+        raise ValueError(
+            f"version {version} of a subscription tells the latest version that the member supports, and it was "
+            f"{_UNKNOWN_VERSION}: only versions 1 and 2 do without"
+        )
 
 
 def _read_fields(source: Reader, version: int) -> dict[str, Any]:

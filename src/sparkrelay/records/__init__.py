@@ -20,4 +20,4 @@ def compile_kernels() -> None:
     workers start, it spares each of them the compiling; ``NUMBA_CACHE_DIR`` says where the result is kept.
     """
     for name in _COMPILED:
-        importlib.import_module(f"{__name__}.{name}")
+        importlib.import_module(f"{__name__}.{name}")  # noqa: TID251 - a name of the table above

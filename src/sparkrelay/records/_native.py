@@ -12,7 +12,8 @@ byte loops without the memcpy intrinsic (five times slower for 100-byte values).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+import logging
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numba
 from llvmlite import ir
@@ -44,6 +45,14 @@ __all__ = [
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
+log = logging.getLogger(__name__)
+
+_COMPILING: Final = (
+    "compiling the loops that read and write records, as they are not in numba's cache yet: about 15 s, minutes on a "
+    "slow machine, once. Where it happens at every start, set NUMBA_CACHE_DIR to a folder that lasts"
+)
+_compiling_logged = False
+
 
 def kernel(*signatures: str) -> Callable[[F], F]:
     """Compile a function for exactly these signatures, without the GIL, and keep the machine code on disk.
@@ -54,13 +63,25 @@ def kernel(*signatures: str) -> Callable[[F], F]:
 
     def compile_function(function: F) -> F:
         try:
-            return cast("F", numba.njit(list(signatures), cache=True, nogil=True)(function))
+            compiled = numba.njit(list(signatures), cache=True, nogil=True)(function)
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
-            return cast("F", numba.njit(list(signatures), nogil=True)(function))
+            compiled = numba.njit(list(signatures), nogil=True)(function)
+            _log_compiling()
+        if compiled.stats.cache_misses:
+            _log_compiling()
+        return cast("F", compiled)
 
     return compile_function
+
+
+def _log_compiling() -> None:
+    """Say once a process why it takes so long; there are dozens of loops still to come after the first."""
+    global _compiling_logged  # noqa: PLW0603 - loops are compiled while modules are imported
+    if not _compiling_logged:
+        _compiling_logged = True
+        log.warning(_COMPILING)
 
 
 def inline(function: F) -> F:

@@ -5,8 +5,9 @@ writes one raw block; we read both and write the chunked one. *LZ4*: Java refuse
 other, which is what cramjam's frame encoder writes, so we build the frame around independent blocks ourselves.
 
 What a batch decompresses to is bounded: 100 kB of zstd may stand for 3 GB, by damage or by intent, and the process
-would be killed instead of raising anything. Java's consumer has no such bound, for it decompresses record by record.
-librdkafka bounds zstd by receive.message.max.bytes, 100 MB, and so refuses batches that brokers accept.
+would be killed instead of raising anything. No size that the data claim is believed: memory is made in steps, each when
+the one before is full. Java's consumer has no such bound, for it decompresses record by record; librdkafka has one for
+zstd, 100 MB.
 """
 
 from __future__ import annotations
@@ -41,16 +42,9 @@ _LZ4_STORED: Final = 0x80000000
 # No snappy element yields more than 64 bytes from 3, so a larger claim is a lie told to make us allocate.
 _SNAPPY_MAX_RATIO: Final = 22
 
-# As much as Java's arrays hold: twice what a megabyte of gzip, the most that a broker takes unless told otherwise, can
-# stand for. Not Final: tests lower it.
-_MOST_BYTES = (1 << 31) - 1
-# One byte stands for so many at most: deflate's longest copy, LZ4's length bytes, zstd's blocks of one repeated byte.
-_GZIP_MAX_RATIO: Final = 1_032
-_LZ4_MAX_RATIO: Final = 255
-_ZSTD_MAX_RATIO: Final = 32 * 1024
-# Room for what most batches hold, and how much more is made if it does not do.
-_FIRST_ROOM: Final = 8
-_MORE_ROOM: Final = 8
+# Room for what most batches hold, and how much more is made if it does not do. Small rooms cost next to nothing.
+_ROOM: Final = 8
+_SMALL_ROOM: Final = 1 << 20
 _NO_ROOM_LEFT: Final = "failed to write whole buffer"
 
 
@@ -75,56 +69,51 @@ def compress(data: Any, codec: int) -> Any:
     return _COMPRESS[codec](data)
 
 
-def decompress(data: Any, codec: int) -> Any:
-    """Decompress bytes; returns a bytes-like object.
+def decompress(data: Any, codec: int, max_bytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Decompress bytes, to ``max_bytes`` at most.
 
     Raises:
         CodecError: the bytes are damaged, stand for too many, or the codec number is unknown.
     """
-    if codec >= len(_DECOMPRESS):
+    if codec >= len(CODEC_NAMES):
         raise CodecError(f"compression codec {codec} is unknown; this reader knows {', '.join(CODEC_NAMES)}")
+    name = CODEC_NAMES[codec]
     try:
-        return _DECOMPRESS[codec](data)
+        plain = _decompress_snappy(data, max_bytes) if name == "snappy" else _decompress_in_steps(data, name, max_bytes)
     except CodecError:
         raise
+    except MemoryError as error:
+        raise CodecError(f"there is no memory for what {len(data)} bytes of {name} hold") from error
     except Exception as error:
         # Cramjam raises several unrelated types for damaged input, plain Exception among them.
-        raise CodecError(f"damaged {CODEC_NAMES[codec]} data: {error}") from error
+        raise CodecError(f"damaged {name} data: {error}") from error
+    if plain is None:
+        raise CodecError(
+            f"its {len(data)} bytes of {name} hold more than max.decompressed.batch.bytes={max_bytes}; set that to "
+            "more if its producer is right, or let it write smaller batches. A consumer may seek() past it"
+        )
+    return plain
 
 
-def _bounded(name: str, codec: Any, max_ratio: int) -> Callable[[Any], Any]:
-    """Return a codec's ``decompress`` that stops at the bound."""
-
-    def decompress(data: Any) -> Any:
-        if len(data) * max_ratio <= _MOST_BYTES:
-            return codec.decompress(data)
-        room = _FIRST_ROOM * len(data)
-        while True:
-            room = min(room, _MOST_BYTES)
-            try:
-                plain = np.empty(room, np.uint8)
-                return plain[: codec.decompress_into(data, plain)]
-            except MemoryError as error:
-                raise CodecError(
-                    f"there is no memory for what {len(data)} bytes of {name} hold; {room} bytes were asked for"
-                ) from error
-            except Exception as error:
-                # Damage looks the same until there is room enough.
-                if room < _MOST_BYTES:
-                    room *= _MORE_ROOM
-                elif _NO_ROOM_LEFT in str(error):
-                    raise _too_large(len(data), name) from error
-                else:
-                    raise
-
-    return decompress
-
-
-def _too_large(size: int, name: str) -> CodecError:
-    return CodecError(
-        f"{size} bytes of {name} hold more than {_MOST_BYTES} bytes, the most that is taken of one batch; seek() past "
-        "it to go on without it, and let its producer write smaller batches"
-    )
+def _decompress_in_steps(data: Any, name: str, max_bytes: int) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
+    """Return what a stream of frames holds, None if that is too much."""
+    room = max(_ROOM * len(data), min(_ROOM * _ROOM * (len(data) + 1), _SMALL_ROOM))
+    while True:
+        plain = np.empty(min(room, max_bytes), np.uint8)
+        try:
+            size = getattr(cramjam, name).decompress_into(data, plain)
+        except Exception as error:
+            # Damage looks the same until there is room enough.
+            if room < max_bytes:
+                room *= _ROOM
+                del plain
+            elif _NO_ROOM_LEFT in str(error):
+                return None
+            else:
+                raise
+        else:
+            plain.resize(size, refcheck=False)
+            return plain
 
 
 def _compress_snappy(data: Any) -> bytes:
@@ -136,11 +125,24 @@ def _compress_snappy(data: Any) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(data: Any) -> Any:
-    view = memoryview(data)
+def _decompress_snappy(data: Any, max_bytes: int) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
+    """Return what snappy's blocks hold, None if that is too much. A block says its size, which is compared first."""
+    blocks = _snappy_blocks(memoryview(data))
+    sizes = [_claimed(block) for block in blocks]
+    if sum(sizes) > max_bytes:
+        return None
+    plain = np.empty(sum(sizes), np.uint8)
+    room, at = plain.data, 0
+    for block, size in zip(blocks, sizes, strict=True):
+        cramjam.snappy.decompress_raw_into(block, room[at : at + size])
+        at += size
+    return plain
+
+
+def _snappy_blocks(view: memoryview) -> list[memoryview]:
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _decompress_snappy_block(view, _MOST_BYTES, len(view))
-    position, parts, room = len(_XERIAL_HEADER), [], _MOST_BYTES
+        return [view]
+    position, blocks = len(_XERIAL_HEADER), []
     while position < len(view):
         if position + 4 > len(view):
             raise CodecError("damaged snappy data: a chunk's length is cut off")
@@ -148,19 +150,16 @@ def _decompress_snappy(data: Any) -> Any:
         position += 4
         if size < 0 or position + size > len(view):
             raise CodecError(f"damaged snappy data: a chunk of {size} bytes, {len(view) - position} left")
-        parts.append(bytes(_decompress_snappy_block(view[position : position + size], room, len(view))))
-        room -= len(parts[-1])
+        blocks.append(view[position : position + size])
         position += size
-    return b"".join(parts)
+    return blocks
 
 
-def _decompress_snappy_block(block: memoryview, room: int, size: int) -> Any:
-    claimed = cramjam.snappy.decompress_raw_len(block)
+def _claimed(block: memoryview) -> int:
+    claimed = int(cramjam.snappy.decompress_raw_len(block))
     if claimed > _SNAPPY_MAX_RATIO * len(block) + 64:
         raise CodecError(f"damaged snappy data: {len(block)} bytes claim to hold {claimed}")
-    if claimed > room:
-        raise _too_large(size, "snappy")
-    return cramjam.snappy.decompress_raw(block)
+    return claimed
 
 
 def _compress_lz4(data: Any) -> bytes:
@@ -183,12 +182,4 @@ _COMPRESS: Final[tuple[Callable[[Any], Any], ...]] = (
     _compress_snappy,
     _compress_lz4,
     lambda data: cramjam.zstd.compress(data, level=3),
-)
-
-_DECOMPRESS: Final[tuple[Callable[[Any], Any], ...]] = (
-    lambda data: data,
-    _bounded("gzip", cramjam.gzip, _GZIP_MAX_RATIO),
-    _decompress_snappy,
-    _bounded("lz4", cramjam.lz4, _LZ4_MAX_RATIO),
-    _bounded("zstd", cramjam.zstd, _ZSTD_MAX_RATIO),
 )

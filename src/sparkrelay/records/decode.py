@@ -21,6 +21,7 @@ from sparkrelay.records.arrow_buffers import BinaryWriter, fixed_width, validity
 from sparkrelay.records.codecs import CodecError, decompress
 from sparkrelay.records.columns import HEADERS_TYPE, KAFKA_SCHEMA, AbortedTransaction
 from sparkrelay.records.record_loop import control_type, read_headers, read_records
+from sparkrelay.settings import DECOMPRESSED_BATCH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -29,9 +30,6 @@ __all__ = ["HEADERS_TYPE", "KAFKA_SCHEMA", "AbortedTransaction", "Decoded", "dec
 
 _MAX_OFFSET: Final = (1 << 63) - 1
 _BINARY_LIMIT = (1 << 31) - 1  # not Final: a test lowers it, for nobody wants 2 GiB in a test
-# Decompressed bytes of one call; not Final: a test lowers it. The 50 MB of zstd that a broker sends at once may stand
-# for many GB, though each batch is within its own bound.
-_ENOUGH_BYTES = 256 << 20
 _ABORT_MARKER: Final = 0
 _TIMESTAMP: Final = KAFKA_SCHEMA.field("timestamp").type
 
@@ -85,6 +83,7 @@ def decode(
     aborted: Sequence[AbortedTransaction] = (),
     read_committed: bool = True,
     check_crc: bool = True,
+    max_decompressed: int = DECOMPRESSED_BATCH_BYTES,
     columns: Collection[str] | None = None,
     max_records: int | None = None,
 ) -> Decoded:
@@ -99,12 +98,14 @@ def decode(
         aborted: the aborted transactions that the Fetch response lists.
         read_committed: drop the records of aborted transactions. Control batches are dropped in any case.
         check_crc: compare each batch's checksum.
+        max_decompressed: most that one batch may hold, bytes; a call that has decompressed as much ends there, for the
+            50 MB of zstd that a broker sends at once may stand for many GB though each batch is within the bound.
         columns: names from ``KAFKA_SCHEMA``, kept in its order; None is all. Columns left out cost nothing.
         max_records: return at most so many; ``next_offset`` then points behind the last one returned.
 
     Raises:
-        CorruptRecordException: a batch is damaged; the message names topic, partition and base offset, which is also
-            its ``offset``: records in front of it can be had with ``stop``.
+        CorruptRecordException: a batch is damaged, or too large decompressed; the message names topic, partition and
+            base offset, which is also its ``offset``: records in front of it can be had with ``stop``.
         UnsupportedVersionException: a batch is in a message format older than Kafka 0.11's.
     """
     wanted = [name for name in KAFKA_SCHEMA.names if columns is None or name in columns]
@@ -120,7 +121,7 @@ def decode(
 
     chosen, next_offset, buffers = _choose(
         raw, table, rows, where=where, start=start, stop=end, limit=limit, check_crc=check_crc,
-        aborted=aborted if read_committed else (),
+        aborted=aborted if read_committed else (), max_decompressed=max_decompressed,
     )  # fmt: skip
     columns, count, cut_at = _records(
         table if len(chosen) == len(rows) else table[chosen],
@@ -162,6 +163,7 @@ def _choose(
     limit: int,
     check_crc: bool,
     aborted: Sequence[AbortedTransaction],
+    max_decompressed: int,
 ) -> tuple[list[int], int, list[Any]]:
     """Pick the batches whose records count, check and decompress them.
 
@@ -177,7 +179,7 @@ def _choose(
     for index, row in enumerate(rows):
         if row[b.STATUS]:
             _raise_broken_header(where, row)
-        if row[b.BASE_OFFSET] >= stop or sure >= limit or decompressed >= _ENOUGH_BYTES:
+        if row[b.BASE_OFFSET] >= stop or sure >= limit or decompressed >= max_decompressed:
             break
         attributes = row[b.ATTRIBUTES]
         last = row[b.LAST_OFFSET]
@@ -198,7 +200,7 @@ def _choose(
             continue
         _check_crc(view, row, where, check_crc)
         if attributes & b.CODEC_MASK:
-            buffers.append(_decompress(view, table, index, row, where))
+            buffers.append(_decompress(view, table, index, row, where=where, max_bytes=max_decompressed))
             decompressed += row[b.SIZE]
         chosen.append(index)
         if row[b.BASE_OFFSET] >= start:
@@ -249,13 +251,14 @@ def _is_abort_marker(row: list[int], where: str) -> bool:
     return result == _ABORT_MARKER
 
 
-def _decompress(view: memoryview, table: np.ndarray[Any, Any], index: int, row: list[int], where: str) -> Any:
+def _decompress(
+    view: memoryview, table: np.ndarray[Any, Any], index: int, row: list[int], *, where: str, max_bytes: int
+) -> Any:
     """Decompress a batch and point its row to the result, which the caller keeps alive."""
     at = f"{where}: the record batch at offset {row[b.BASE_OFFSET]}"
+    data = view[row[b.START] + b.HEADER_SIZE : row[b.STOP]]
     try:
-        plain = np.frombuffer(
-            decompress(view[row[b.START] + b.HEADER_SIZE : row[b.STOP]], row[b.ATTRIBUTES] & b.CODEC_MASK), np.uint8
-        )
+        plain = decompress(data, row[b.ATTRIBUTES] & b.CODEC_MASK, max_bytes)
     except CodecError as error:
         raise _damaged(row[b.BASE_OFFSET], f"{at} cannot be decompressed: {error}") from error
     if row[b.COUNT] * b.MIN_RECORD_SIZE > len(plain):

@@ -1,7 +1,7 @@
 """How a topic's keys and values are written: descriptions only, so that importing them loads nothing heavy.
 
 A format says what the bytes are. Which Arrow code reads or writes them is decided where records flow (``typed``,
-``json_text``, ``keys``); which Spark type a schema means is decided by the runtime, which alone knows Spark.
+``json.writer``, ``keys``); which Spark type a schema means is decided by the runtime, which alone knows Spark.
 """
 
 from __future__ import annotations

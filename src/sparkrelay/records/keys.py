@@ -65,11 +65,13 @@ def is_plain_key(kind: pa.DataType) -> bool:
     return kind in _BIG_ENDIAN_WIDTH or _is_bytes(kind)
 
 
-def key_bytes(columns: Sequence[pa.Array]) -> pa.Array:
+def key_bytes(columns: Sequence[pa.Array], *, normal: bool = True) -> pa.Array:
     """Write key columns as the keys of records.
 
     Args:
         columns: of one length; one string, binary, int32 or int64 column is written as Kafka would, others as tuples.
+        normal: write ``-0.0`` as ``0.0`` and all NaNs as one, so that equal keys have equal bytes. False for columns
+            that are no key and come back as they are.
 
     Returns:
         A binary array. A null in a single column is a null key; among several columns it is part of the key.
@@ -89,7 +91,7 @@ def key_bytes(columns: Sequence[pa.Array]) -> pa.Array:
     rows = len(arrays[0])
     leaves: list[list[int]] = []
     owners: list[Any] = []
-    capacity = rows + sum(_add_column(array, leaves, owners) for array in arrays)
+    capacity = rows + sum(_add_column(array, leaves, owners, normal=normal) for array in arrays)
     writer = BinaryWriter(rows, capacity)
     write_tuples(np.array(leaves, np.int64).reshape(-1, FIELDS), rows, writer.address, writer.offsets)
     if len(arrays) == 1 and arrays[0].null_count:
@@ -203,7 +205,7 @@ def _read_plain(keys: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.array(np.frombuffer(keys.buffers()[2], f">i{width}", len(keys), start).astype(f"=i{width}"))
 
 
-def _add_column(array: pa.Array, leaves: list[list[int]], owners: list[Any]) -> int:
+def _add_column(array: pa.Array, leaves: list[list[int]], owners: list[Any], *, normal: bool) -> int:
     """Describe a column for the write loop; returns the bytes that it can take at most."""
     kind, rows = array.type, len(array)
     valid = validity_bytes(array)
@@ -212,7 +214,8 @@ def _add_column(array: pa.Array, leaves: list[list[int]], owners: list[Any]) -> 
     if pa.types.is_struct(kind):
         at = len(leaves)
         leaves.append([])
-        size = rows * 2 + sum(_add_column(flatten(array.field(i)), leaves, owners) for i in range(kind.num_fields))
+        fields = [flatten(array.field(index)) for index in range(kind.num_fields)]
+        size = rows * 2 + sum(_add_column(field, leaves, owners, normal=normal) for field in fields)
         leaves[at] = [STRUCT, _TAG_STRUCT, kind.num_fields, 0, 0, valid_address, len(leaves) - at - 1]
         return size
     tag, width = _tag(kind)
@@ -221,13 +224,13 @@ def _add_column(array: pa.Array, leaves: list[list[int]], owners: list[Any]) -> 
         owners.append(column)
         leaves.append([BYTES, tag, 0, column.address, column.offsets.ctypes.data, valid_address, 0])
         return rows * 2 + 2 * int(column.offsets[-1] - column.offsets[0])
-    values = _decimal_halves(array) if width == 16 else _ordered(array)
+    values = _decimal_halves(array) if width == 16 else _ordered(array, normal=normal)
     owners.append(values)
     leaves.append([DECIMAL if width == 16 else FIXED, tag, width, values.ctypes.data, 0, valid_address, 0])
     return rows * (1 + width)
 
 
-def _ordered(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _ordered(array: pa.Array, *, normal: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return integers that sort as the values do, as signed numbers of the width that they are written with."""
     kind = array.type
     if pa.types.is_timestamp(kind):
@@ -237,8 +240,10 @@ def _ordered(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     elif pa.types.is_boolean(kind):
         array = array.cast(pa.int8())
     elif pa.types.is_floating(kind):
-        numbers = np.asarray(array.fill_null(0)) + 0.0  # turns -0.0 into 0.0
-        numbers[np.isnan(numbers)] = np.nan
+        numbers = np.asarray(array.fill_null(0))
+        if normal:
+            numbers = numbers + 0.0  # turns -0.0 into 0.0
+            numbers[np.isnan(numbers)] = np.nan
         bits = numbers.view(np.int32 if kind == pa.float32() else np.int64).astype(np.int64)
         limit = (1 << 31) - 1 if kind == pa.float32() else (1 << 63) - 1
         # Negative floats sort backwards as integers: flip all bits but the sign.

@@ -1,9 +1,9 @@
-"""JSON values to typed columns, in Arrow, before Spark sees them; ``json_text`` has the way back.
+"""JSON values to typed columns, in Arrow, before Spark sees them; ``json.writer`` has the way back.
 
 Three readers, each slower and knowing more than the one before it. Flat schemas are read by a compiled loop
-(``json_flat``), which declines the rows that it is not sure of. Those, and all rows of nested schemas, go to one call
-of ``pyarrow.json``; ``json_scan`` makes sure that rows cannot shift. Where that call refuses, the rows are halved until
-only small groups fail, and those are read one by one (``json_values``) by the rules below, which accept more and can
+(``json.flat``), which declines the rows that it is not sure of. Those, and all rows of nested schemas, go to one call
+of ``pyarrow.json``; ``json.scan`` makes sure that rows cannot shift. Where that call refuses, the rows are halved until
+only small groups fail, and those are read one by one (``json.values``) by the rules below, which accept more and can
 say what is wrong. So one bad record costs a few parses, not the batch.
 
 What is read, after Spark's ``from_json``: extra fields are ignored, missing ones and ``null`` are null, the last of
@@ -24,11 +24,11 @@ import pyarrow.json
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.arrow_buffers import BinaryColumn, flatten
-from sparkrelay.records.json_columns import finish_column, parsed_type
-from sparkrelay.records.json_flat import is_flat, read_flat
-from sparkrelay.records.json_scan import join_objects
-from sparkrelay.records.json_text import columns_to_json
-from sparkrelay.records.json_values import Misfit, row_from_json
+from sparkrelay.records.json.columns import finish_column, parsed_type
+from sparkrelay.records.json.flat import is_flat, read_flat
+from sparkrelay.records.json.scan import join_objects
+from sparkrelay.records.json.values import Misfit, row_from_json
+from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.records.keys import is_text, key_columns, plain_misfit, plain_misfits
 
 if TYPE_CHECKING:

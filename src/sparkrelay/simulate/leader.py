@@ -132,25 +132,32 @@ class Leader:
 
     def state(self, cluster: Cluster) -> ApplicationState:
         """Return what an assignor is shown."""
-        ends = [int(end) for end in cluster.ends]
-        no_copies = dict(zip(self._tasks, ends, strict=False))
         return ApplicationState(
             all_tasks=self._infos,
-            clients={self._processes[n]: self._process_state(cluster, n, no_copies) for n in cluster.members},
+            clients={self._processes[n]: self._process_state(cluster, n) for n in cluster.members},
             assignment_configs=self._configs,
+            compute_lags=lambda: self._lags(cluster),
         )
 
-    def _process_state(self, cluster: Cluster, number: int, no_copies: dict[TaskId, int]) -> KafkaStreamsState:
+    def _lags(self, cluster: Cluster) -> dict[ProcessId, dict[TaskId, int]]:
+        no_copies = dict(zip(self._tasks, map(int, cluster.ends), strict=False))
+        lags = {}
+        for number in cluster.members:
+            lags[self._processes[number]] = of_one = no_copies.copy()
+            for task, copy in cluster.processes[number].copies.items():
+                if copy.at_end:
+                    of_one[self._tasks[task]] = LATEST_OFFSET if copy.role is Role.ACTIVE else 0
+                else:
+                    of_one[self._tasks[task]] = max(0, math.ceil(cluster.ends[task] - copy.offset))
+        return lags
+
+    def _process_state(self, cluster: Cluster, number: int) -> KafkaStreamsState:
         process, names = cluster.processes[number], self._tasks
-        lags = no_copies.copy()
-        followed = []
-        for task, copy in process.copies.items():
-            if copy.role is Role.ACTIVE and copy.at_end:
-                lags[names[task]] = LATEST_OFFSET
-            else:
-                lags[names[task]] = 0 if copy.at_end else max(0, math.ceil(cluster.ends[task] - copy.offset))
-                if task not in process.active:
-                    followed.append(names[task])
+        followed = [
+            names[task]
+            for task, copy in process.copies.items()
+            if task not in process.active and not (copy.role is Role.ACTIVE and copy.at_end)
+        ]
         consumers = self._consumers[number]
         held = sorted(names[task] for task in process.copies)
         threads = len(consumers)
@@ -161,7 +168,6 @@ class Leader:
             previous_active_tasks=frozenset(names[task] for task in process.active),
             previous_standby_tasks=frozenset(followed),
             rack_id=_rack(process.rack),
-            task_lags=MappingProxyType(lags),
             previous_tasks_by_consumer=MappingProxyType(
                 {name: frozenset(held[turn::threads]) for turn, name in enumerate(sorted(consumers))}
             ),

@@ -203,7 +203,7 @@ def _write_png(path: Path, summary: Sequence[Mapping[str, Any]], title: str) -> 
 
 def _matplotlib(path: Path) -> Any:
     try:
-        return importlib.import_module("matplotlib.figure")
+        return importlib.import_module("matplotlib.figure")  # noqa: TID251 - a fixed name
     except ImportError as error:
         raise ConfigException(
             f"picture {path}: PNG needs matplotlib, which is not installed; name a .svg or .html file, "

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-from pyspark import cloudpickle
+from pyspark import cloudpickle  # noqa: TID251 - it only writes: the user's own assignor, for Spark's workers
 from pyspark.sql import DataFrame, functions as F  # noqa: N812 - everybody writes it so
 
 from sparkrelay.errors import ConfigException

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import acero
 
 from sparkrelay.errors import SerializationException, TopologyException
-from sparkrelay.state.layout import Field, Layout, is_variable, physical_dtype
+from sparkrelay.state.layout import Field, StateLayout, is_variable, physical_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,12 +41,18 @@ class AggregateSpec:
         column: the argument's column; None for ``count_all``.
         input_type: the argument's type.
         result_type: the type of the result column.
+        result: the result column, which errors name; empty: the function and its argument.
     """
 
     function: Function | str
     column: str | None
     input_type: pa.DataType
     result_type: pa.DataType
+    result: str = ""
+
+    def __str__(self) -> str:
+        """Return what a user calls it."""
+        return self.result or f"{self.function}({'*' if self.column is None else self.column})"
 
 
 class AggregateCodec:
@@ -64,7 +70,7 @@ class AggregateCodec:
         kinds: list[pa.DataType] = []
         for spec in self.specs:
             kinds += _state_kinds(spec)
-        self._layout = Layout(kinds)
+        self._layout = StateLayout(kinds)
 
     def partial(self, rows: pa.Table | pa.RecordBatch, keys: Sequence[str]) -> pa.Table:
         """Group rows by their key columns; return those, and one or two partial columns for each aggregate.
@@ -72,7 +78,7 @@ class AggregateCodec:
         Groups stand in the order of their first row. Null keys make a group.
 
         Raises:
-            SerializationException: a sum of whole numbers leaves the range of bigint.
+            SerializationException: a sum of whole numbers leaves the range of bigint; the message has the group's key.
         """
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
         needed = list(keys)
@@ -89,6 +95,7 @@ class AggregateCodec:
             _finish_partial(spec, index, result, out)
         return pa.table(out)
 
+    @np.errstate(over="ignore", invalid="ignore")  # Sums to infinity, and of both infinities, are results like others.
     def merge(self, partial: pa.Table, old: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
         """Merge partial results with the states of their groups (null where a group is new).
 
@@ -125,7 +132,7 @@ class AggregateCodec:
 
 def _check(spec: AggregateSpec) -> None:
     kind = spec.input_type
-    name = f"{spec.function}({'*' if spec.column is None else spec.column})"
+    name = str(spec)
     if spec.function not in {"count", "count_all", "sum", "avg", "min", "max"}:
         raise TopologyException(f"{name} cannot be kept in a store; use count, sum, avg, min or max")
     if spec.function in {"count", "count_all"}:
@@ -225,7 +232,7 @@ def _finish_partial(spec: AggregateSpec, index: int, grouped: pa.Table, out: dic
     name = _name(index)
     column = grouped.column(name)
     if _name(index, "_high") in grouped.column_names:
-        column = _join_halves(spec, column, grouped.column(_name(index, "_high")))
+        column = _join_halves(spec, column, grouped.column(_name(index, "_high")), grouped)
     if _name(index, "_nan") in grouped.column_names:
         nan = grouped.column(_name(index, "_nan"))
         value = pa.scalar(float("nan"), spec.input_type)
@@ -237,21 +244,22 @@ def _finish_partial(spec: AggregateSpec, index: int, grouped: pa.Table, out: dic
     out[name] = column
 
 
-def _join_halves(spec: AggregateSpec, low: pa.ChunkedArray, high: pa.ChunkedArray) -> pa.ChunkedArray:
+def _join_halves(spec: AggregateSpec, low: pa.ChunkedArray, high: pa.ChunkedArray, groups: pa.Table) -> pa.ChunkedArray:
     totals = [
         None if lower is None else (upper << _LOW_BITS) + lower
         for lower, upper in zip(low.to_pylist(), high.to_pylist(), strict=True)
     ]
-    for total in totals:
+    for row, total in enumerate(totals):
         if total is not None and not -(1 << 63) <= total < 1 << 63:
-            raise _overflow(spec, f"{total} within one batch")
+            raise _overflow(spec, f"{total} within one batch", groups, row)
     return pa.chunked_array([pa.array(totals, pa.int64())])
 
 
-def _overflow(spec: AggregateSpec, what: str) -> SerializationException:
+def _overflow(spec: AggregateSpec, what: str, groups: pa.Table, row: int) -> SerializationException:
+    group = {n: groups.column(n)[row].as_py() for n in groups.column_names if not n.startswith(_PREFIX)}
     return SerializationException(
-        f"sum({spec.column}) leaves the range of bigint: {what}; cast the argument to double, or take "
-        "a larger unit or finer groups"
+        f"{spec} leaves the range of bigint: {what} in the group {group}; cast the argument to double, or take a "
+        "larger unit or finer groups"
     )
 
 
@@ -281,8 +289,7 @@ def _merge_one(spec: AggregateSpec, old: Sequence[Field], partial: pa.Table, ind
             wrapped = ((state.values ^ total_values) & (new ^ total_values)) < 0
             if wrapped.any():
                 row = int(np.flatnonzero(wrapped)[0])
-                keys = {n: partial.column(n)[row].as_py() for n in partial.column_names if not n.startswith(_PREFIX)}
-                raise _overflow(spec, f"{int(state.values[row])} + {int(new[row])} in the group {keys}")
+                raise _overflow(spec, f"{int(state.values[row])} + {int(new[row])}", partial, row)
         return [Field(total_values, state.there | there)]
     new, there = _numbers(column, spec.input_type)
     return [_extreme(spec, state, new, there)]

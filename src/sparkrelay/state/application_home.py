@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import LockException, StateStoreException
 from sparkrelay.state.file_lock import FileLock
+from sparkrelay.state.safe_home import safe_home
 from sparkrelay.state.slot import IDENTITY, LOCK
 from sparkrelay.state.store import TaskStore
 from sparkrelay.types import TaskId
@@ -42,11 +43,12 @@ class ApplicationHome:
         """Return the home of an application.
 
         Raises:
-            StateStoreException: ``state.dir`` does not exist: somebody mistyped it.
+            StateStoreException: ``state.dir`` does not exist: somebody mistyped it; or others than this user may have
+                written to what is there.
         """
         if not Path(state_dir).is_dir():
             raise StateStoreException(f"state.dir={str(state_dir)!r} is not a directory; give the instances' state.dir")
-        return cls(Path(state_dir) / application_id)
+        return cls(safe_home(state_dir, application_id, make=False))
 
     def slots(self) -> list[Path]:
         """Return the directories of the slots, in order."""

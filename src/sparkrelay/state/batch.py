@@ -28,7 +28,7 @@ class BatchStamp:
         changelog_next: changelog partition -> offset where a replay goes on after ``committed``.
         contents: what the pipeline means the store to hold, in words.
         skipped: input partition -> where the state stood when the records behind it were found gone from the topic.
-        tries: the batch is tried for the so many-th time; it only grows.
+        tries: number of this attempt at the batch; it only grows.
     """
 
     epoch: int

@@ -8,11 +8,11 @@ on the disk.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay import host
 from sparkrelay.errors import StoreCorruptedException
+from sparkrelay.own_files import read_file, replace_file
 from sparkrelay.state.space import full_disk
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def check(path: Path) -> None:
         StoreCorruptedException: it was written under another boot, or under one nobody knows, and not closed cleanly.
     """
     try:
-        words = (path / BOOT_FILE).read_text(encoding="ascii", errors="replace").split()
+        words = read_file(path / BOOT_FILE).decode("ascii", errors="replace").split()
     except FileNotFoundError:
         words = []
     if len(words) != 2:
@@ -51,23 +51,8 @@ def mark(path: Path, *, clean: bool, durable: bool = True) -> None:
     Raises:
         StoreFullException: the disk does not take it.
     """
+    condition = "clean" if clean else "dirty"
     try:
-        _write(path, "clean" if clean else "dirty", durable=durable)
+        replace_file(path / BOOT_FILE, f"{host.boot_id()} {condition}\n".encode("ascii"), durable=durable)
     except OSError as error:
         raise full_disk(path, f"{BOOT_FILE}: {error.strerror}") from error
-
-
-def _write(path: Path, condition: str, *, durable: bool) -> None:
-    temporary = path / f"{BOOT_FILE}.{os.getpid()}"
-    with temporary.open("w", encoding="ascii") as file:
-        file.write(f"{host.boot_id()} {condition}\n")
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    temporary.replace(path / BOOT_FILE)
-    if durable:
-        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

@@ -58,6 +58,7 @@ class Environment:
                 map_size=min(_FIRST_MAP, map_limit),
                 max_dbs=_MAX_DATABASES,
                 max_readers=_MAX_READERS,
+                mode=0o600,
                 sync=False,
                 metasync=False,
                 # Random reads of a few bytes: reading ahead would only fill the page cache.

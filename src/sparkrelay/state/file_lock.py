@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from sparkrelay.errors import StateStoreException
 from sparkrelay.host import boot_id, is_running, process_start
+from sparkrelay.own_files import open_file, read_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,7 +76,7 @@ class FileLock:
         assert not self.held, f"{self.path} is already locked by this object"
         deadline = time.monotonic() + timeout_seconds
         try:
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            file = open_file(self.path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise StateStoreException(
                 f"cannot open the lock file {self.path}: {error.strerror}; state.dir must be a directory that this "
@@ -117,7 +118,7 @@ class FileLock:
     def in_place(self) -> bool:
         """True while the file that is locked here is the one of that name: others would lock another one."""
         try:
-            there = self.path.stat()
+            there = self.path.lstat()
         except FileNotFoundError:
             return False
         here = os.fstat(self._file)
@@ -131,7 +132,7 @@ class FileLock:
     def is_held_elsewhere(self) -> bool:
         """True if somebody holds the lock just now; asks without leaving a trace."""
         try:
-            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            file = open_file(self.path, os.O_RDONLY)
         except FileNotFoundError:
             return False
         except OSError as error:
@@ -146,7 +147,7 @@ class FileLock:
     def holder(self) -> Holder | None:
         """Return who last took the lock, or None if the file does not say."""
         try:
-            fields = json.loads(self.path.read_bytes())
+            fields = json.loads(read_file(self.path))
             return Holder(int(fields["pid"]), str(fields["start"]), str(fields["boot"]), str(fields["host"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None

@@ -25,7 +25,7 @@ class JournalEntry:
         number: order of application, also across legs.
         leg: the leg's id.
         batch: the batch's number.
-        tries: the batch was tried for the so many-th time.
+        tries: number of the newest attempt at the batch.
         store: the store that changed.
         contents: what the store holds with it, in words.
         ranges: input partition -> offsets ``[from, to)``.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Field", "Layout", "is_variable", "physical_dtype"]
+__all__ = ["Field", "StateLayout", "is_variable", "physical_dtype"]
 
 _FIXED: Final = 1
 _VARIABLE: Final = 2
@@ -62,7 +62,7 @@ class Field:
     data: pa.Array | None = None
 
 
-class Layout:
+class StateLayout:
     """Encodes and decodes the states of one set of fields."""
 
     def __init__(self, kinds: Sequence[pa.DataType]) -> None:

@@ -10,12 +10,16 @@ from __future__ import annotations
 import json
 import logging
 import os
-from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from sparkrelay.errors import LockException, StateStoreException
+from sparkrelay.own_files import make_directory, read_file, replace_file
 from sparkrelay.state.file_lock import FileLock
+from sparkrelay.state.safe_home import not_writable, safe_home
 from sparkrelay.types import ProcessId, TaskId
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["IDENTITY", "LOCK", "Slot"]
 
@@ -36,21 +40,26 @@ class Slot:
         self._lock = lock
 
     @classmethod
-    def claim(cls, state_dir: Path | str, application_id: str, *, max_slots: int = 256) -> Self:
+    def claim(cls, state_dir: Path | str | None, application_id: str, *, max_slots: int = 256) -> Self:
         """Take the lowest slot that no living process holds.
 
+        Args:
+            state_dir: ``state.dir``; None for the state folder of the user that this process runs as.
+            application_id: whose slot.
+            max_slots: how many there may be.
+
         Raises:
-            StateStoreException: ``state.dir`` cannot be written to.
+            StateStoreException: ``state.dir`` cannot be written to, or others may write to what would be used of it.
             LockException: all ``max_slots`` slots are held.
         """
-        home = Path(state_dir) / application_id
+        home = safe_home(state_dir, application_id, make=True)
         holders: list[str] = []
         for number in range(max_slots):
             path = home / str(number)
             try:
-                path.mkdir(parents=True, exist_ok=True)
+                make_directory(path)
             except OSError as error:
-                raise _not_writable(state_dir, error) from error
+                raise not_writable(home.parent, error) from error
             lock = FileLock(path / LOCK)
             if not lock.acquire():
                 holders.append(str(lock.holder() or "unknown"))
@@ -59,9 +68,9 @@ class Slot:
                 return cls(path, number, _identity(path / IDENTITY, lock.inode), lock)
             except OSError as error:
                 lock.release()
-                raise _not_writable(state_dir, error) from error
+                raise not_writable(home.parent, error) from error
         raise LockException(
-            f"all {max_slots} slots of application {application_id!r} in state.dir={str(state_dir)!r} are held, by "
+            f"all {max_slots} slots of application {application_id!r} in state.dir={str(home.parent)!r} are held, by "
             f"{', '.join(sorted(set(holders))[:5])}; stop some of them or give this instance a state.dir of its own"
         )
 
@@ -118,12 +127,12 @@ def _identity(path: Path, inode: int) -> ProcessId:
     """
     fields: dict[str, object] = {}
     try:
-        fields = json.loads(path.read_bytes())
+        fields = json.loads(read_file(path))
         process_id = ProcessId.parse(str(fields["processId"]))
         made_for = fields.get(_MADE_FOR, inode)
         if made_for == inode:
             if _MADE_FOR not in fields:
-                _write(path, {**fields, _MADE_FOR: inode})
+                replace_file(path, json.dumps({**fields, _MADE_FOR: inode}).encode())
             return process_id
         log.warning(
             "%s was copied or moved here from another directory: this process gets a new identity in place of %s; the "
@@ -137,18 +146,5 @@ def _identity(path: Path, inode: int) -> ProcessId:
         log.warning("%s is not readable (%s); this process gets a new identity", path, error)
     process_id = ProcessId.random()
     known = fields if isinstance(fields, dict) else {}
-    _write(path, {**known, "processId": str(process_id), _MADE_FOR: inode})
+    replace_file(path, json.dumps({**known, "processId": str(process_id), _MADE_FOR: inode}).encode())
     return process_id
-
-
-def _write(path: Path, fields: dict[str, object]) -> None:
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(fields), encoding="utf-8")
-    temporary.replace(path)
-
-
-def _not_writable(state_dir: Path | str, error: OSError) -> StateStoreException:
-    return StateStoreException(
-        f"state.dir={str(state_dir)!r} cannot be written to ({error.strerror}: {error.filename}); name a directory "
-        "on a local disk that this user may write to"
-    )

@@ -26,6 +26,7 @@ from sparkrelay.errors import (
     StoreCorruptedException,
     StoreOutOfStepException,
 )
+from sparkrelay.own_files import make_directory
 from sparkrelay.state import cleanliness, journal, rows, scan
 from sparkrelay.state.batch import Applied, BatchStamp, MergeResult
 from sparkrelay.state.environment import DATA_FILE, Environment
@@ -86,7 +87,7 @@ class TaskStore:
             elif not create:
                 raise StateStoreException(f"there is no state in {path}")
             else:
-                path.mkdir(parents=True, exist_ok=True)
+                make_directory(path)
                 cleanliness.mark(path, clean=False, durable=False)
         except OSError as error:
             if error.errno in FULL_DISK:
@@ -249,7 +250,7 @@ class TaskStore:
         Once in the life of an opening: who comes late for it, after its batches have begun, takes nothing back. Of 0,
         the opening of a copy that nobody runs, there are no batches.
 
-        Openings are compared for equality only: their numbers come from producer ids, which a cluster of several
+        Task epochs are compared for equality only: they come from producer ids, which a cluster of several
         brokers does not hand out in order. An opening that comes late costs the owner another opening, no state.
 
         Returns:
@@ -265,6 +266,36 @@ class TaskStore:
         self._open_tables_of_journals()
         return self._change(change)
 
+    def take_over_at(self, epoch: int, committed: Mapping[TopicPartition, int | None]) -> bool:
+        """Take over stores without changelog: afterwards they stand at the group's offsets, or are empty.
+
+        A batch that ends at these offsets is committed, and kept, as nothing could bring it again.
+
+        Args:
+            epoch: the opening's number.
+            committed: the group's offset of each partition that the stores are made of, None where there is none.
+
+        Returns:
+            Whether the stores stood elsewhere: the task ran elsewhere, was reset, or is new here.
+        """
+
+        def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, bool]:
+            if header.epoch == epoch != 0:
+                return header, False
+            after = {p: offset for entry in header.journals for p, offset in entry.positions_after.items()}
+            if after and all(committed.get(p) == offset for p, offset in after.items()):
+                header = self._settle(transaction, header, header.journals[-1].batch, {})
+            header = replace(self._take_back(transaction, header), epoch=epoch)
+            if {p: header.positions.get(p) for p in committed} == committed:
+                return header, False
+            for table in tables:
+                transaction.drop(table, delete=False)
+            return replace(header, positions={}, contents={}), True
+
+        held = self.header
+        tables = [self._table(store) for store in sorted({*held.contents, *(entry.store for entry in held.journals)})]
+        return self._change(change)
+
     def commit_known(
         self, batch: int, changelog_next: Mapping[TopicPartition, int], *, epoch: int | None = None
     ) -> None:
@@ -275,7 +306,7 @@ class TaskStore:
         """
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
-            self._check_opening(header, epoch)
+            self._check_task_epoch(header, epoch)
             return self._settle(transaction, header, batch, changelog_next), None
 
         self._change(change)
@@ -338,7 +369,7 @@ class TaskStore:
         tables = [self._table(store) for store in sorted(stores)]
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, list[TopicPartition]]:
-            self._check_opening(header, epoch)
+            self._check_task_epoch(header, epoch)
             for table in tables:
                 transaction.drop(table, delete=False)
             return replace(
@@ -375,7 +406,7 @@ class TaskStore:
         ordered, new = rows.latest(rows.as_binary(keys), rows.as_binary(values))
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
-            self._check_opening(header, epoch)
+            self._check_task_epoch(header, epoch)
             self._check_idle(header, changelog)
             known = header.changelog.get(changelog, 0)
             if next_offset < known:
@@ -403,7 +434,7 @@ class TaskStore:
         """Note that a changelog holds nothing more before ``end``, as when only control records are left."""
 
         def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
-            self._check_opening(header, epoch)
+            self._check_task_epoch(header, epoch)
             self._check_idle(header, changelog)
             reached = max(end, header.changelog.get(changelog, 0))
             return replace(header, changelog={**header.changelog, changelog: reached}), None
@@ -479,7 +510,7 @@ class TaskStore:
         for entry in self.header.journals:
             self._table(entry.store)
 
-    def _check_opening(self, header: TaskHeader, epoch: int | None) -> None:
+    def _check_task_epoch(self, header: TaskHeader, epoch: int | None) -> None:
         if epoch is not None and epoch != header.epoch:
             raise self._out_of_step(
                 f"what was sent under opening {epoch} of the task comes late, the store was opened under {header.epoch}"

@@ -104,6 +104,7 @@ class SimulatedGroup:
             all_tasks=frozenset(self.tasks.values()),
             clients={_process_id(number): self._state(number) for number in self.processes},
             assignment_configs=self.configs,
+            compute_lags=lambda: {_process_id(number): self._lags(number) for number in self.processes},
         )
 
     def rebalance(self, assignor: TaskAssignor) -> TaskAssignment:
@@ -156,17 +157,20 @@ class SimulatedGroup:
 
     def _state(self, number: int) -> KafkaStreamsState:
         process = self.processes[number]
-        lags = {}
-        for name, end in self.ends.items():
-            lag = end - min(process.offsets.get(name, 0), end)
-            lags[name] = LATEST_OFFSET if name in process.active and lag == 0 else lag
         return KafkaStreamsState(
             process_id=_process_id(number),
             num_processing_threads=process.threads,
             previous_active_tasks=frozenset(process.active & self.tasks.keys()),
             previous_standby_tasks=frozenset(process.standby & self.ends.keys()),
-            task_lags=lags,
         )
+
+    def _lags(self, number: int) -> dict[TaskId, int]:
+        process = self.processes[number]
+        lags = {}
+        for name, end in self.ends.items():
+            lag = end - min(process.offsets.get(name, 0), end)
+            lags[name] = LATEST_OFFSET if name in process.active and lag == 0 else lag
+        return lags
 
 
 def _process_id(number: int) -> ProcessId:

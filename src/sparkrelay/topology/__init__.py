@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sparkrelay.topology.builder import StreamsBuilder
 from sparkrelay.topology.call_site import CallSite
-from sparkrelay.topology.plan import Aggregation, Leg, RowCount, Sink, Source, Step, Subtopology
 from sparkrelay.topology.streams import GroupedStream, KStream, KTable
+from sparkrelay.topology.structure import Aggregation, Leg, RowCount, Sink, Source, Step, Subtopology
 from sparkrelay.topology.topology import Topology
 
 __all__ = [

@@ -10,8 +10,8 @@ from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import Record, SourceNode
-from sparkrelay.topology.planning import plan
 from sparkrelay.topology.streams import KStream
+from sparkrelay.topology.subtopologies import build_subtopologies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +91,7 @@ class StreamsBuilder:
         Raises:
             TopologyException: something leads nowhere, names clash, or rows would go round in circles; names the line.
         """
-        return plan(self._record)
+        return build_subtopologies(self._record)
 
 
 def _topics(topics: Any, call_site: CallSite) -> tuple[str, ...]:

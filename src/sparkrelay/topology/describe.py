@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sparkrelay.records.formats import Format
-    from sparkrelay.topology.plan import Source, Step, Subtopology
+    from sparkrelay.topology.structure import Source, Step, Subtopology
 
 __all__ = ["describe", "format_text"]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sparkrelay.records.formats import Format
-    from sparkrelay.topology.plan import Step
+    from sparkrelay.topology.structure import Step
 
 __all__ = ["Lineage", "Located"]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.plan import Step
+    from sparkrelay.topology.structure import Step
 
 __all__ = [
     "AggregationNode",
@@ -85,11 +85,12 @@ class GroupingNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AggregationNode:
-    """``groupBy(...).agg(...)``."""
+    """``groupBy(...).agg(...)``; ``logged`` is False for a store without changelog."""
 
     parent: GroupingNode
     aggregates: tuple[Any, ...]
     name: str | None
+    logged: bool
     text: str
     call_site: CallSite
 

@@ -22,6 +22,10 @@ _ONE_TOPIC: Final = (
 )
 _CACHE: Final = "each micro-batch is read once; nothing is there to be kept"
 _GROUPED: Final = 'groupBy("a") and agg(...) with count, sum, avg, min or max are there'
+_STALE: Final = (
+    "the last row that passed would stay in the sink when its group no longer passes; filter the rows before "
+    "groupBy(), or each change by itself, to_stream().where(...)"
+)
 _NULLS: Final = 'say it per column, such as withColumn("a", F.coalesce("a", F.lit(0))) or where("a is not null")'
 
 _REMEDIES: Final = {
@@ -60,6 +64,7 @@ _REMEDIES: Final = {
     ),
     **dict.fromkeys(("writeStream", "foreach", "sink", "through"), "use to(topic)"),
     **dict.fromkeys(("groupby", "groupByKey", "group_by"), "use groupBy(...)"),
+    **dict.fromkeys(("where", "filter"), _STALE),
     "alias": "there is nothing to tell apart before joins are there",
     "withWatermark": "windows are kept in the store; late rows still count",
     "selectKey": 'use repartition("column"), or group by the column',

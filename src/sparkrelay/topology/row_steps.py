@@ -13,8 +13,8 @@ from sparkrelay.topology.columns import argument_text, is_column, made_up_seed
 from sparkrelay.topology.describe import format_text
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import SinkNode, StepNode
-from sparkrelay.topology.plan import Step
 from sparkrelay.topology.refusals import remedy
+from sparkrelay.topology.structure import Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,16 +48,6 @@ class RowSteps:
         """Keep these SQL expressions, as ``DataFrame.selectExpr``."""
         call_site = find_call_site()
         return self._step("selectExpr", _texts("selectExpr", flat(expr), call_site), call_site)
-
-    def where(self, condition: Any) -> Self:
-        """Keep the rows for which ``condition`` (SQL text or a Column) holds, as ``DataFrame.where``."""
-        call_site = find_call_site()
-        return self._step("where", (_condition("where", condition, call_site),), call_site)
-
-    def filter(self, condition: Any) -> Self:
-        """Keep the rows for which ``condition`` holds; the same as :meth:`where`."""
-        call_site = find_call_site()
-        return self._step("filter", (_condition("filter", condition, call_site),), call_site)
 
     def withColumn(self, colName: str, col: Any) -> Self:
         """Add or replace a column, as ``DataFrame.withColumn``."""
@@ -227,14 +217,6 @@ def _texts(method: str, texts: tuple[Any, ...], call_site: CallSite) -> tuple[st
         if not isinstance(text, str) or not text.strip():
             raise TopologyException(f"{call_site}: {method}() takes SQL text, not {text!r}")
     return texts
-
-
-def _condition(method: str, condition: Any, call_site: CallSite) -> Any:
-    if is_column(condition) or (isinstance(condition, str) and condition.strip()):
-        check_seed(method, condition, call_site)
-        return condition
-    hint = "; for a Python function make a udf" if callable(condition) else ""
-    raise TopologyException(f"{call_site}: {method}() takes SQL text or a Column, not {condition!r}{hint}")
 
 
 def _column(method: str, column: Any, call_site: CallSite) -> Any:

@@ -12,8 +12,8 @@ from sparkrelay.topology.columns import argument_text, column_path, is_column, o
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import AggregationNode, GroupingNode, RepartitionNode, StepNode
-from sparkrelay.topology.plan import RowCount
 from sparkrelay.topology.row_steps import RowSteps, check_seed, flat, make_step
+from sparkrelay.topology.structure import RowCount
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
@@ -25,8 +25,6 @@ _ROW_STEPS: Final = frozenset(
     {
         "select",
         "selectExpr",
-        "where",
-        "filter",
         "withColumn",
         "withColumns",
         "withColumnRenamed",
@@ -46,9 +44,19 @@ class KStream(RowSteps):
     """
 
     _kind = "KStream"
-    _supported = _ROW_STEPS | {"groupBy", "repartition"}
+    _supported = _ROW_STEPS | {"where", "filter", "groupBy", "repartition"}
 
     __slots__ = ()
+
+    def where(self, condition: Any) -> KStream:
+        """Keep the rows for which ``condition`` (SQL text or a Column) holds, as ``DataFrame.where``."""
+        call_site = find_call_site()
+        return self._step("where", (_condition("where", condition, call_site),), call_site)
+
+    def filter(self, condition: Any) -> KStream:
+        """Keep the rows for which ``condition`` holds; the same as :meth:`where`."""
+        call_site = find_call_site()
+        return self._step("filter", (_condition("filter", condition, call_site),), call_site)
 
     def groupBy(self, *cols: Any, name: str | None = None) -> GroupedStream:
         """Group rows, as ``DataFrame.groupBy``.
@@ -161,13 +169,16 @@ class GroupedStream:
         self._record = record
         self._node = node
 
-    def agg(self, *exprs: Any, name: str | None = None) -> KTable:
+    def agg(self, *exprs: Any, name: str | None = None, logged: bool = True) -> KTable:
         """Aggregate each group, as ``GroupedData.agg``.
 
         Args:
             exprs: Columns of count, sum, avg, min and max, such as ``F.sum("amount").alias("total")``.
             name: the store's name; its changelog is ``<application.id>-<name>-changelog``. Without it a name is made of
                 the stream's name and the grouping columns.
+            logged: False for a store without changelog. Less is written, but what it holds is on one disk only: a task
+                that comes to another process, or whose disk is lost, goes on with an empty store. It has no standbys.
+                The stores of one sub-topology have changelogs all or none.
 
         Raises:
             TopologyException: there are no aggregates, or one is of the wrong kind.
@@ -182,12 +193,12 @@ class GroupedStream:
                     f'{call_site}: agg() takes Columns such as F.sum("amount").alias("total"), not {aggregate!r}'
                 )
             check_seed("agg", aggregate, call_site)
-        text = f"agg({', '.join(argument_text(aggregate) for aggregate in aggregates)})"
-        return self._aggregate(aggregates, name, text, call_site)
+        arguments = [argument_text(aggregate) for aggregate in aggregates]
+        return self._aggregate(aggregates, name, logged, "agg", arguments, call_site)
 
-    def count(self, *, name: str | None = None) -> KTable:
-        """Count the rows of each group into a column ``count``, as ``GroupedData.count``."""
-        return self._aggregate((RowCount(),), name, "count()", find_call_site())
+    def count(self, *, name: str | None = None, logged: bool = True) -> KTable:
+        """Count the rows of each group into a column ``count``, as ``GroupedData.count``; else as :meth:`agg`."""
+        return self._aggregate((RowCount(),), name, logged, "count", [], find_call_site())
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -201,13 +212,27 @@ class GroupedStream:
     def __repr__(self) -> str:
         return f"<GroupedStream written at {self._node.call_site}>"
 
-    def _aggregate(self, aggregates: tuple[Any, ...], name: str | None, text: str, call_site: CallSite) -> KTable:
-        node = AggregationNode(self._node, aggregates, check_name(name, call_site), text, call_site)
+    def _aggregate(  # noqa: PLR0917 - as they are written
+        self,
+        aggregates: tuple[Any, ...],
+        name: str | None,
+        logged: bool,
+        step: str,
+        arguments: list[str],
+        call_site: CallSite,
+    ) -> KTable:
+        if not isinstance(logged, bool):
+            raise TopologyException(f"{call_site}: {step}() takes logged=True or logged=False, not {logged!r}")
+        text = f"{step}({', '.join(arguments if logged else [*arguments, 'logged=False'])})"
+        node = AggregationNode(self._node, aggregates, check_name(name, call_site), logged, text, call_site)
         return KTable(self._record, self._record.add(node), Lineage())
 
 
 class KTable(RowSteps):
-    """The newest row of each group: its rows are the groups that a micro-batch changed. Made by ``agg``."""
+    """The newest row of each group: its rows are the groups that a micro-batch changed. Made by ``agg``.
+
+    Its steps keep every row: what a filter no longer lets through would have to be deleted where it was written.
+    """
 
     _kind = "KTable"
     _supported = _ROW_STEPS | {"to_stream"}
@@ -215,7 +240,11 @@ class KTable(RowSteps):
     __slots__ = ()
 
     def to_stream(self) -> KStream:
-        """Return the changes as a stream: grouping it counts changes, not groups."""
+        """Return the changes as a stream, each a row of its own, as ``KTable.toStream`` of Kafka Streams.
+
+        It can be filtered: the newest row of a group that passes stays in the sink, though newer ones do not pass.
+        Grouping it counts changes, not groups.
+        """
         node = StepNode(self._node, None, find_call_site())
         return KStream(self._record, self._record.add(node), Lineage())
 
@@ -230,6 +259,14 @@ class KTable(RowSteps):
             f"{find_call_site()}: groupBy() of a KTable is not there yet; group the stream it was made of, or use "
             "to_stream() first to group every change as a row of its own"
         )
+
+
+def _condition(method: str, condition: Any, call_site: CallSite) -> Any:
+    if is_column(condition) or (isinstance(condition, str) and condition.strip()):
+        check_seed(method, condition, call_site)
+        return condition
+    hint = "; for a Python function make a udf" if callable(condition) else ""
+    raise TopologyException(f"{call_site}: {method}() takes SQL text or a Column, not {condition!r}{hint}")
 
 
 def _grouping(method: str, cols: tuple[Any, ...], call_site: CallSite) -> tuple[Any, ...]:

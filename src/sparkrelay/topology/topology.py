@@ -12,7 +12,7 @@ from sparkrelay.topology.describe import describe, format_text
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sparkrelay.topology.plan import Leg, Sink, Subtopology
+    from sparkrelay.topology.structure import Leg, Sink, Subtopology
 
 __all__ = ["Topology"]
 
@@ -49,7 +49,7 @@ class Topology:
     def internal_topics(self) -> frozenset[str]:
         """Repartition and changelog topics, without the application id that comes before their names in Kafka."""
         repartitions = frozenset[str]().union(*(part.repartition_sinks for part in self._subtopologies))
-        return repartitions | {f"{store}-changelog" for part in self._subtopologies for store in part.stores}
+        return repartitions | {f"{store}-changelog" for part in self._subtopologies for store in part.logged_stores}
 
     @property
     def fingerprint(self) -> str:

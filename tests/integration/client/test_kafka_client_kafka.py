@@ -73,15 +73,26 @@ def test_records_come_back_byte_for_byte_as_views_of_the_response(client, make_t
     assert position == len(part.records)
 
 
-def test_a_request_that_the_broker_holds_back_delays_only_its_lane(client, make_topic):
+def test_a_request_that_the_broker_holds_back_delays_only_its_lane(client, make_topic, wait_until):
     topic = make_topic("held")
     client.wait([client.request_metadata([topic])], 10)
     node = client.metadata.leader(TopicPartition(topic, 0))
-    held = client.send(fetch_request(topic, max_bytes=1000, wait_ms=20_000, min_bytes=1), node=node, lane="fetch")
+
+    def fetched(wait_ms):
+        return client.send(fetch_request(topic, max_bytes=1000, wait_ms=wait_ms), node=node, lane="fetch")
+
+    def fetchable():
+        answer = fetched(wait_ms=0)
+        client.wait([answer], 30)
+        return answer.result().responses[0].partitions[0].error_code == 0
+
+    # A broker that does not know the new partition yet answers at once, with an error.
+    wait_until(fetchable, f"{topic} cannot be fetched from")
+    held = fetched(wait_ms=60_000)
     quick = [client.send(MetadataRequest(topics=[]), node=node) for _ in range(20)]
-    client.wait(quick, 10)
+    client.wait(quick, 30)
     assert all(r.error is None for r in quick)
-    assert not held.done
+    assert not held.done, held.result()
 
 
 def test_a_broker_that_dies_and_returns_is_found_again(connected):

@@ -217,9 +217,9 @@ def test_a_worker_of_an_aborted_try_that_wakes_up_late_writes_nothing(
     tp = TopicPartition(topic, 0)
     old = open_one(transactions, topic)
     if old.joins_by_request:
-        from sparkrelay.client.flows import run_flow
+        from sparkrelay.client.exchanges import run_exchange
 
-        run_flow(client, "joining", transactions._calls.add_partitions(old, [tp], "lane"), 30)
+        run_exchange(client, "joining", transactions._calls.add_partitions(old, [tp], "lane"), 30)
     if sequence:
         write(client, tp, batch(["failed"], old), old)
     new = transactions.abort([old], topic)[topic]
@@ -306,12 +306,12 @@ def test_aborting_forgets_the_offsets_too(transactions, make_topic, admin, clien
     topic = make_topic("forgotten")
     tp = TopicPartition(topic, 0)
     identity = open_one(transactions, topic)
-    from sparkrelay.client.flows import run_flow
+    from sparkrelay.client.exchanges import run_exchange
 
     calls = transactions._calls
     if identity.joins_by_request:
-        run_flow(client, "group", calls.add_offsets(identity, topic, "lane"), 30)
-    run_flow(client, "offsets", calls.commit_offsets(identity, {tp: 9}, topic, GroupMember(), "lane"), 30)
+        run_exchange(client, "group", calls.add_offsets(identity, topic, "lane"), 30)
+    run_exchange(client, "offsets", calls.commit_offsets(identity, {tp: 9}, topic, GroupMember(), "lane"), 30)
     transactions.abort([identity], topic)
     assert admin.committed_offsets(topic, [tp]) == {}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import queue
 import threading
 import time
 
@@ -50,6 +51,30 @@ def read():
         return rows
 
     return read
+
+
+@pytest.fixture
+def polls_of():
+    """`polls_of(consumer)` is a queue of what one `poll(3600)` after another returns: a stall adds nothing."""
+    polling = []
+
+    def start(consumer):
+        tables = queue.Queue()
+
+        def run():
+            with contextlib.suppress(WakeupException):
+                while True:
+                    tables.put(consumer.poll(3600))
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        polling.append((consumer, thread))
+        return tables
+
+    yield start
+    for consumer, thread in polling:
+        consumer.wakeup()
+        thread.join(60)
 
 
 @pytest.fixture
@@ -129,7 +154,7 @@ class Member:
         self.consumer._session.mailbox.take_wakeup()
 
     def vanish(self):
-        """Stop as a killed process would: no farewell."""
+        """Stop as a killed process would: it does not leave."""
         self._leaving = False
         self.consumer._network.stop(5)
         self._stop.set()

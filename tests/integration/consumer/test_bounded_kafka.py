@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from sparkrelay.consumer.bounded import BoundedFetcher
-from sparkrelay.errors import ConfigException, OffsetOutOfRangeException, TimeoutException, UnknownTopicException
-from sparkrelay.records import decode
+from sparkrelay.consumer import Consumer
+from sparkrelay.consumer.fetch.bounded import BoundedFetcher
+from sparkrelay.errors import (
+    ConfigException,
+    CorruptRecordException,
+    OffsetOutOfRangeException,
+    TimeoutException,
+    UnknownTopicException,
+)
 from sparkrelay.types import TopicPartition
 
 pytestmark = pytest.mark.integration
@@ -52,14 +58,25 @@ def test_ranges_larger_than_a_response_are_read_in_order(kafka, make_topic, prod
         assert [offset for offset, _ in rows[TopicPartition(topic, p)]] == list(range(2000))
 
 
-def test_what_decompresses_to_a_lot_is_read_whole(fetcher, make_topic, produce, monkeypatch):
-    monkeypatch.setattr(decode, "_ENOUGH_BYTES", 1000)
+def test_what_decompresses_to_a_lot_is_read_whole_or_refused(kafka, make_topic, produce):
     topic = make_topic("bounded-large")
     for number in range(5):
         produce(topic, [{"value": f"{number}:{i}" * 500, "partition": 0} for i in range(3)], compression_type="zstd")
-    rows = read(fetcher, {TopicPartition(topic, 0): (0, 15)})
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "max.decompressed.batch.bytes": 5000}
+    with BoundedFetcher(settings) as fetcher:
+        rows = read(fetcher, {TopicPartition(topic, 0): (0, 15)})
     values = [f"{number}:{i}".encode() * 500 for number in range(5) for i in range(3)]
     assert rows[TopicPartition(topic, 0)] == list(enumerate(values))
+
+    settings["max.decompressed.batch.bytes"] = 1400
+    words = rf"{topic}-0: the record batch at offset 0 .* zstd hold more than max.decompressed.batch.bytes=1400\b"
+    with BoundedFetcher(settings) as fetcher, pytest.raises(CorruptRecordException, match=words):
+        read(fetcher, {TopicPartition(topic, 0): (0, 15)})
+    with Consumer(settings) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.seek_to_beginning()
+        with pytest.raises(CorruptRecordException, match=words):
+            consumer.poll(60)
 
 
 def test_a_batch_larger_than_the_limits_is_read(kafka, make_topic, produce):

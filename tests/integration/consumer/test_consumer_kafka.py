@@ -357,7 +357,7 @@ def test_close_leaves_at_once_and_without_a_broker_it_does_not_hang(make_consume
 
 
 def test_closing_in_little_time_leaves_the_group_all_the_same(make_consumer, make_topic, wait_until, group):
-    """KAFKA-16985, KAFKA-17518: only a farewell can free the partitions before this session ends."""
+    """KAFKA-16985, KAFKA-17518: only leaving can free the partitions before this session ends."""
     topic = make_topic("consume")
     first = make_consumer(group_id=group, session_timeout_ms=600_000, fetching=False)
     first.subscribe([topic])

@@ -29,6 +29,8 @@ def test_all_snippets_run(kafka, make_topic, produce, group, capsys):
     assert "b'k' b'{" in said
     assert "[0.0, 5.0, 10.0" in said
     assert "one is enough" in said
+    assert re.search(r"^trio got [1-9]", said, re.MULTILINE)
+    assert re.search(r"^anyio got [1-9]", said, re.MULTILINE)
     assert f"got [TopicPartition(topic='{topic}', partition=0)]" in said
     names["workers"].shutdown()
 

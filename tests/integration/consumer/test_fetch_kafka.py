@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from sparkrelay.consumer import Consumer, TopicPartition
-from sparkrelay.consumer.fetch_session import FetchSession
-from sparkrelay.consumer.fetching import FetchManager
+from sparkrelay.consumer.fetch.fetch_session import FetchSession
+from sparkrelay.consumer.fetch.fetching import FetchManager
 from sparkrelay.devkafka import DevKafka
 from sparkrelay.errors import (
     CorruptRecordException,
@@ -121,7 +121,7 @@ def test_the_session_is_ended_when_the_consumer_is_closed(kafka, make_consumer, 
     monkeypatch.setattr(
         KafkaClient, "send", lambda self, request, **more: sent.append(request) or real(self, request, **more)
     )
-    topic = make_topic("farewell")
+    topic = make_topic("last")
     consumer = make_consumer()
     consumer.assign([TopicPartition(topic, 0)])
 
@@ -134,9 +134,9 @@ def test_the_session_is_ended_when_the_consumer_is_closed(kafka, make_consumer, 
 
     wait_until(in_session, "there is no session that could be ended")
     consumer.close()
-    farewell = fetches()[-1]
-    assert (farewell.session_epoch, len(farewell.topics)) == (-1, 0)
-    assert farewell.session_id != 0
+    last = fetches()[-1]
+    assert (last.session_epoch, len(last.topics)) == (-1, 0)
+    assert last.session_id != 0
 
 
 # -- sizes -------------------------------------------------------------------------------------------------------------

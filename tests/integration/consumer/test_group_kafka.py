@@ -136,7 +136,7 @@ def test_enforced_rebalance_runs_the_assignor_again(members, make_topic, wait_un
     wait_until(lambda: a.held, "joined")
     before = len(assignor.seen)
     # From the member's own thread, through a callback of wakeup: the consumer is not for two threads.
-    a.consumer._network.submit(__import__("sparkrelay.consumer.events", fromlist=["Rejoin"]).Rejoin("a test asks"))
+    a.consumer._network.submit(__import__("sparkrelay.consumer.base.events", fromlist=["Rejoin"]).Rejoin("a test asks"))
     wait_until(lambda: len(assignor.seen) > before, "no second assignment")
 
 

@@ -11,8 +11,8 @@ import pytest
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.group_heartbeat import ConsumerGroupHeartbeatRequest
 from sparkrelay.client.kafka_client import KafkaClient
-from sparkrelay.consumer.consumer_membership import State
-from sparkrelay.consumer.heartbeats import HeartbeatManager
+from sparkrelay.consumer.group.consumer_membership import State
+from sparkrelay.consumer.group.heartbeats import HeartbeatManager
 from sparkrelay.errors import KafkaException, UnsupportedVersionException
 from sparkrelay.types import TopicPartition
 
@@ -113,8 +113,8 @@ def test_an_expelled_member_loses_its_partitions_and_comes_back(kafka, modern, m
     place = a.consumer._network.core.group_metadata
     with KafkaClient(ClientConfig.from_dict({"bootstrap.servers": kafka.bootstrap_servers})) as client:
         client.bootstrap(30)
-        farewell = ConsumerGroupHeartbeatRequest(group_id=group, member_id=place.member_id, member_epoch=-1)
-        client.wait([client.send(farewell, node=next(iter(client.metadata.brokers)))], 30)
+        last = ConsumerGroupHeartbeatRequest(group_id=group, member_id=place.member_id, member_epoch=-1)
+        client.wait([client.send(last, node=next(iter(client.metadata.brokers)))], 30)
     wait_until(lambda: story(a, "lost"), "a has heard of it")
     wait_until(lambda: shared(2, a), "a is back")
     again = a.consumer._network.core.group_metadata

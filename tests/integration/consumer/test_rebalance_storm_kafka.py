@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from sparkrelay.consumer.events import Rejoin
+from sparkrelay.consumer.base.events import Rejoin
 
 pytestmark = pytest.mark.integration
 

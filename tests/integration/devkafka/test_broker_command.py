@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from sparkrelay.devkafka.probe import answers
 from sparkrelay.devkafka.topics import describe_topic
@@ -34,6 +35,12 @@ def broker_command(tmp_path):
     run.record = tmp_path / "state" / "sparkrelay" / "broker.json"
     yield run
     run("stop")
+    run("stop", "--name", "second")
+
+
+def topic_count(line):
+    address = line.strip().partition("=")[2]
+    return len(AdminClient({"bootstrap.servers": address}).list_topics(timeout=30).topics)
 
 
 def test_start_leaves_it_running_until_stop(broker_command):
@@ -55,10 +62,21 @@ def test_start_leaves_it_running_until_stop(broker_command):
     made = broker_command("create-topic", "flights", "--partitions", "3")
     assert (made.returncode, made.stdout) == (0, "flights: made, partitions: 3\n"), made.stderr
     assert broker_command("create-topic", "flights").stdout == "flights: was there already, partitions: 3\n"
-    assert describe_topic(address, "flights").partitions == (0, 1, 2)
+    described = describe_topic(address, "flights")
+    assert described.partitions == (0, 1, 2)
+    assert described.configs["retention.ms"] == "-1"
     none = broker_command("create-topic", "flights", "--partitions", "0")
     assert none.returncode == 1
     assert "--partitions 0" in none.stderr
+
+    second = broker_command("start", "--name", "second")
+    assert second.returncode == 0, second.stderr
+    assert second.stdout != started.stdout
+    made = broker_command("create-topic", "trains", "--broker", "second")
+    assert (made.returncode, made.stdout) == (0, "trains: made, partitions: 4\n"), made.stderr
+    assert {topic_count(one.stdout) for one in (started, second)} == {1}, "they share nothing"
+    assert broker_command("stop", "--name", "second").returncode == 0
+    assert broker_command("status", "--name", "second").returncode == 3
 
     other = broker_command("start", "--port", "1999")
     assert (other.returncode, other.stdout) == (1, "")

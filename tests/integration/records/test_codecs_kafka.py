@@ -9,7 +9,7 @@ from confluent_kafka import Consumer
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.produce import Producer
-from sparkrelay.consumer.bounded import BoundedFetcher
+from sparkrelay.consumer.fetch.bounded import BoundedFetcher
 from sparkrelay.records.codecs import CODEC_NAMES
 from sparkrelay.records.decode import HEADERS_TYPE
 from sparkrelay.records.encode import encode

@@ -19,12 +19,11 @@ from tests.short_spark import SHORT_LIVED
 from tests.topics import read_to_end, write
 
 from sparkrelay import Json, KafkaStreams, StreamsBuilder, String, spark_session
-from sparkrelay.runtime.executor_slot import ExecutorSlot
-from sparkrelay.runtime.executors import Executor, Executors
-from sparkrelay.runtime.jobs import BATCH_POOL, JobFailed, run_job
-from sparkrelay.runtime.place import ExecutorLost, Place
-from sparkrelay.runtime.schemas import REPORT_SCHEMA
-from sparkrelay.runtime.worker.slot_keeper import ClaimOrder
+from sparkrelay.runtime.slot.executor_slot import ExecutorSlot
+from sparkrelay.runtime.spark.executor_target import ExecutorLost, ExecutorTarget
+from sparkrelay.runtime.spark.executors import Executor, Executors
+from sparkrelay.runtime.spark.jobs import BATCH_POOL, REPORT_SCHEMA, JobFailed, run_job
+from sparkrelay.runtime.worker.slot_keeper import ClaimCommand
 from sparkrelay.state.file_lock import FileLock
 from sparkrelay.types import TaskId
 
@@ -57,17 +56,18 @@ def look_around(spark, settings):
     executors = Executors(spark)
     there = wait_for(lambda: executors.describe(executors.ids()), lambda found: len(found) == 2)
     answer = {"separate": executors.separate, "executors": [dataclasses.asdict(executor) for executor in there]}
-    places = [Place.on(spark, executor, executors) for executor in there]
-    answer["placed"] = [where(place) for place in places]
-    answer["union"] = where_all(places[0], [place.source(3) for place in (places[0], places[0])])
-    answer["slots"] = claim_slots(places, settings["state_dir"])
-    answer["cancelled"] = cancel_claim(places[0], settings["state_dir"])
+    targets = [ExecutorTarget.on(spark, executor, executors) for executor in there]
+    answer["placed"] = [where(target) for target in targets]
+    answer["union"] = where_all(targets[0], [target.source(3) for target in (targets[0], targets[0])])
+    answer["slots"] = claim_slots(targets, settings["state_dir"])
+    answer["cancelled"] = cancel_claim(targets[0], settings["state_dir"])
     answer["closed"] = close_living(spark, executors, there[0])
     answer["misplaced"] = misplace(spark, executors, there, settings["state_dir"])
     if "pipeline" in settings:
         answer["pipeline"] = run_pipeline(spark, settings["pipeline"])
-    answer["lost"] = lose(places[0])
+    answer["lost"] = lose(targets[0])
     if "pipeline" in settings:
+        answer["dropped"] = drop_executors(spark, settings["pipeline"])
         answer["stopped"] = stop_below(spark, settings["pipeline"])
     return answer
 
@@ -80,29 +80,29 @@ def wait_for(look, enough, seconds=90):
     return found
 
 
-def where(place, slots=None):
-    return where_all(place, [place.source(slots)])
+def where(target, slots=None):
+    return where_all(target, [target.source(slots)])
 
 
-def where_all(place, sources):
+def where_all(target, sources):
     """Return which executor and which Spark partition ran each part of a union, as the workers say."""
     frame = sources[0]
     for source in sources[1:]:
         frame = frame.union(source)
     frame = frame.mapInArrow(tell_where, REPORT_SCHEMA)
-    return run_job(place, frame, None, pool=BATCH_POOL, group=place.job_group("where"), description="where")
+    return run_job(target, frame, None, pool=BATCH_POOL, group=target.job_group("where"), description="where")
 
 
-def claim_slots(places, state_dir):
+def claim_slots(targets, state_dir):
     """Claim a slot on each executor and one more, give one back, and claim again."""
-    slots = [ExecutorSlot.claim(place, state_dir, "app") for place in [*places, places[0]]]
+    slots = [ExecutorSlot.claim(target, state_dir, "app") for target in [*targets, targets[0]]]
     (slots[1].path / "0_3").mkdir()
     (slots[1].path / "0_3" / "data").write_text("state")
     slots[1].release()
-    again = ExecutorSlot.claim(places[0], state_dir, "app")
+    again = ExecutorSlot.claim(targets[0], state_dir, "app")
     found = {
         "numbers": [slot.number for slot in slots],
-        "whereabouts": dataclasses.asdict(slots[0].whereabouts),
+        "host": dataclasses.asdict(slots[0].host_metadata),
         "identities": [str(slot.process_id) for slot in slots],
         "again": [again.number, str(again.process_id), [str(task) for task in again.task_ids()]],
     }
@@ -119,27 +119,27 @@ def claim_slots(places, state_dir):
     return found
 
 
-def cancel_claim(place, state_dir):
+def cancel_claim(target, state_dir):
     """Cancel a claim between its worker's having the slot and its answer; say what became of the job and the slot."""
     lock = FileLock(Path(state_dir) / "cancelled" / "0" / ".lock")
-    frame = place.source(1).mapInArrow(claim_and_wait, REPORT_SCHEMA)
-    order, group = ClaimOrder(state_dir, "cancelled"), place.job_group("cancelled")
+    frame = target.source(1).mapInArrow(claim_and_wait, REPORT_SCHEMA)
+    order, group = ClaimCommand(state_dir, "cancelled"), target.job_group("cancelled")
     failed = []
 
     def claim():
         try:
-            run_job(place, frame, order, pool=BATCH_POOL, group=group, description="cancelled")
+            run_job(target, frame, order, pool=BATCH_POOL, group=group, description="cancelled")
         except JobFailed as error:
             failed.append(str(error))
 
     claiming = threading.Thread(target=claim)
     claiming.start()
     wait_for(lock.is_held_elsewhere, bool)
-    place.cancel(group)
+    target.cancel(group)
     claiming.join()
     # The job's end is told before the executor has heard of it, and until then Spark would read the answer.
     scheduler = frame.sparkSession.sparkContext._jsc.sc().taskScheduler()
-    wait_for(lambda: scheduler.runningTasksByExecutors().apply(place.executor.id) == 0, bool)
+    wait_for(lambda: scheduler.runningTasksByExecutors().apply(target.executor.id) == 0, bool)
     (Path(state_dir) / "answer").touch()
     wait_for(lambda: not lock.is_held_elsewhere(), bool)
     return failed
@@ -147,10 +147,10 @@ def cancel_claim(place, state_dir):
 
 def close_living(spark, executors, executor):
     """Close a place of an executor that lives, as a stop may; run a job at the next place there."""
-    place = Place.on(spark, executor, executors)
-    where(place)
-    place.lose()
-    return where(Place.on(spark, executor, executors))
+    target = ExecutorTarget.on(spark, executor, executors)
+    where(target)
+    target.lose()
+    return where(ExecutorTarget.on(spark, executor, executors))
 
 
 def misplace(spark, executors, there, state_dir):
@@ -161,9 +161,9 @@ def misplace(spark, executors, there, state_dir):
         def location(self):
             return there[1].location
 
-    place = Place.on(spark, Elsewhere(*dataclasses.astuple(there[0])), executors)
+    target = ExecutorTarget.on(spark, Elsewhere(*dataclasses.astuple(there[0])), executors)
     try:
-        ExecutorSlot.claim(place, state_dir, "misplaced")
+        ExecutorSlot.claim(target, state_dir, "misplaced")
     except JobFailed as error:
         return {"error": str(error), "touched": (Path(state_dir) / "misplaced").exists()}
     return {"error": None}
@@ -173,11 +173,25 @@ def run_pipeline(spark, settings):
     with make_pipeline(spark, settings) as streams:
         streams.start()
         tasks = wait_shared(streams, 2)
+        logged = executors_log()
         write_orders(settings)
         wait_counted(settings, settings["rows"])
+        logged = executors_log() - logged
         slots = sorted(slot.name for slot in state_of(settings).iterdir())
         resized = resize(spark, streams)
-        return {"tasks": tasks, "slots": slots, **resized, "decommissioned": decommission(spark, streams, settings)}
+        return {
+            "tasks": tasks,
+            "slots": slots,
+            "logged": logged,
+            **resized,
+            "decommissioned": decommission(spark, streams, settings),
+        }
+
+
+def executors_log():
+    """Return how many lines of INFO all executors have logged."""
+    files = Path(os.environ["SPARK_HOME"]).glob("work/*/*/stderr")
+    return sum(file.read_text(errors="replace").count(" INFO ") for file in files)
 
 
 def make_pipeline(spark, settings, **config):
@@ -219,12 +233,12 @@ def decommission(spark, streams, settings):
     """Decommission an executor that stays a while, for a task of another query; say who has what, and the end of it."""
     context, executors = spark.sparkContext._jsc.sc(), Executors(spark)
     (executor,) = executors.describe({max(executors.ids())})
-    place, folder, others = Place.on(spark, executor, executors), Path(settings["folder"]), []
-    frame = place.source().mapInArrow(hold_core, REPORT_SCHEMA)
-    order, group = ClaimOrder(str(folder), "held"), place.job_group("other")
+    target, folder, others = ExecutorTarget.on(spark, executor, executors), Path(settings["folder"]), []
+    frame = target.source().mapInArrow(hold_core, REPORT_SCHEMA)
+    order, group = ClaimCommand(str(folder), "held"), target.job_group("other")
     query = threading.Thread(
         target=lambda: others.append(
-            run_job(place, frame, order, pool=BATCH_POOL, group=group, description="another query")
+            run_job(target, frame, order, pool=BATCH_POOL, group=group, description="another query")
         )
     )
     query.start()
@@ -240,6 +254,31 @@ def decommission(spark, streams, settings):
     query.join()
     wait_for(lambda: context.getExecutorIds().contains(executor.id), lambda found: not found)
     return {"left": left, "there": there, "others": others}
+
+
+def drop_executors(spark, settings):
+    """Take all executors away for good, as a master that has dropped the application; say what an instance does."""
+    name = settings["config"]["application.id"] + "-dropped"
+    config = {"application.id": name, "auto.offset.reset": "latest", "executor.wait.timeout.ms": 20_000}
+    context, seen = spark.sparkContext._jsc.sc(), []
+
+    def look():
+        now = streams.snapshot()
+        told = [now.state, now.alive, now.ready, now.trouble]
+        if told not in seen:
+            seen.append(told)
+        return now.state
+
+    with make_pipeline(spark, settings, **config) as streams:
+        streams.start()
+        wait_for(look, lambda state: state == "RUNNING", 180)
+        for executor in Executors(spark).ids():
+            assert context.killExecutor(executor)
+        wait_for(look, lambda state: state == "ERROR", 180)
+        failure = str(streams.exception())
+    no_preference = getattr(getattr(spark._jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+    assert context.requestTotalExecutors(1, 0, no_preference)
+    return {"seen": seen, "failure": failure}
 
 
 def stop_below(spark, settings):
@@ -270,14 +309,14 @@ def state_of(settings):
     return Path(settings["config"]["state.dir"]) / settings["config"]["application.id"]
 
 
-def lose(place):
+def lose(target):
     """Kill an executor's JVM; say what its place says then, and what becomes of its keeper's slot."""
-    ((_, _, jvm),) = where(place)
+    ((_, _, jvm),) = where(target)
     os.kill(jvm, signal.SIGKILL)
     errors = []
     for _ in range(2):
         try:
-            wait_for(lambda: where(place), lambda _: False)
+            wait_for(lambda: where(target), lambda _: False)
         except ExecutorLost as error:
             errors.append(str(error))
     return errors

@@ -5,23 +5,25 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sparkrelay.runtime.orders import encode_bytes
-from sparkrelay.runtime.worker.context import current_order, current_slot, drain
+from sparkrelay.runtime.contract.commands import encode_bytes
+from sparkrelay.runtime.worker.context import current_command, current_spark_partition, drain
 from sparkrelay.runtime.worker.own_executor import own_executor
-from sparkrelay.runtime.worker.slot_keeper import ClaimOrder, claim_slot
+from sparkrelay.runtime.worker.slot_keeper import ClaimCommand, claim_slot
 
 
 def tell_where(batches):
     """Yield the executor's id, the slot among three, and the JVM's pid."""
     drain(batches)
-    current_order(type(None))
+    current_command(type(None))
     own = own_executor()
-    yield pa.record_batch({"report": pa.array([encode_bytes([(own.id, current_slot(3), own.jvm)])], pa.binary())})
+    yield pa.record_batch(
+        {"report": pa.array([encode_bytes([(own.id, current_spark_partition(3), own.jvm)])], pa.binary())}
+    )
 
 
 def claim_and_wait(batches):
     """Claim a slot, but answer only once there is a file ``answer`` in the state directory."""
-    answer = Path(current_order(ClaimOrder).state_dir) / "answer"
+    answer = Path(current_command(ClaimCommand).state_dir) / "answer"
     for row in claim_slot(batches):
         while not answer.exists():
             time.sleep(0.01)
@@ -30,7 +32,7 @@ def claim_and_wait(batches):
 
 def hold_core(batches):
     """Keep a core, as another query's task does, from the file ``held`` until the file ``let go`` in a directory."""
-    folder = Path(current_order(ClaimOrder).state_dir)
+    folder = Path(current_command(ClaimCommand).state_dir)
     drain(batches)
     (folder / "held").touch()
     while not (folder / "let go").exists():

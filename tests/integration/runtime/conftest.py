@@ -15,12 +15,12 @@ def application_id():
 
 @pytest.fixture
 def instance(spark, kafka, tmp_path, application_id):
-    """`instance(builder, **config)` makes a KafkaStreams; dots of setting names are written as in Kafka, in a dict."""
+    """`instance(builder, config, quiet=False)` makes a KafkaStreams; names of settings are written as in Kafka."""
     from sparkrelay import KafkaStreams
 
     made = []
 
-    def make(builder, config=None):
+    def make(builder, config=None, *, quiet=False):
         settings = {
             "application.id": application_id,
             "bootstrap.servers": kafka.bootstrap_servers,
@@ -29,7 +29,7 @@ def instance(spark, kafka, tmp_path, application_id):
             "poll.ms": 20,
             **(config or {}),
         }
-        made.append(KafkaStreams(builder.build(), settings, spark=spark))
+        made.append(KafkaStreams(builder.build(), settings, spark=spark, quiet=quiet))
         return made[-1]
 
     yield make

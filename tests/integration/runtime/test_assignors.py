@@ -1,12 +1,20 @@
-"""Task assignors that fail: every member hears why and ends, or keeps its tasks where the assignor asks for that."""
+"""Task assignors of a live group: one that fails ends every member, or keeps its tasks; what it wants to see again."""
 
 import asyncio
+import datetime as dt
 import threading
 
 import pytest
 
 from sparkrelay import Json, StreamsBuilder, String
-from sparkrelay.assignment import HighAvailabilityTaskAssignor, KafkaStreamsAssignment, TaskAssignment
+from sparkrelay.assignment import (
+    HighAvailabilityTaskAssignor,
+    KafkaStreamsAssignment,
+    TaskAssignment,
+    assignment_configs,
+    task_assignment_utils,
+)
+from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import StreamsException, TaskAssignmentException
 
 from .conftest import active
@@ -172,3 +180,50 @@ def test_a_group_whose_assignor_was_not_ready_at_first_works(start, scripted, wa
     wait_until(lambda: len(active(streams)) == PARTITIONS, "the instance does not run")
     assert len(assignor.seen) >= 3
     assert streams.heard == []
+
+
+# Looking again
+
+
+def test_a_member_asks_for_a_rebalance_at_the_deadline_that_the_assignor_gave_it(start, scripted, wait_until):
+    told = []  # when it is to look again, and when it looked
+
+    def later(state):
+        """Let everything be as it was; the newcomer is to look again in two seconds."""
+        told.append(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=2))
+        kept = task_assignment_utils.identity_assignment(state)
+        (newcomer,) = (process for process, entry in kept.items() if not entry.tasks)
+        return TaskAssignment([*kept.values(), kept[newcomer].with_followup_rebalance(told[0])])
+
+    def again(state):
+        told.append(dt.datetime.now(dt.UTC))
+        return HighAvailabilityTaskAssignor().assign(state)
+
+    assignor = scripted(None)
+    first = start("first", assignor)
+    wait_until(lambda: len(active(first)) == PARTITIONS, "the first instance does not run")
+    assignor.script = [None] * len(assignor.seen) + [later, again]
+    second = start("second", assignor)
+    wait_until(lambda: len(told) == 2, "nobody looks again")
+    wait_until(lambda: len(active(first)) == len(active(second)) == 2, "the two do not share the tasks")
+    deadline, looked = told
+    assert looked >= deadline
+
+
+def test_warm_ups_are_looked_at_by_the_clock(start, topics, produce, wait_until, wait_for_table, monkeypatch, caplog):
+    """Where copies that catch up are no reason of their own to look again, as in Kafka Streams."""
+    caplog.set_level("INFO", logger="sparkrelay")
+    # Users may have 60 s or more.
+    monkeypatch.setattr(assignment_configs, "_at_least", lambda *_: None)
+    from_dict, shorter = StreamsConfig.from_dict, {"probing_rebalance_interval_ms": 2000}
+    monkeypatch.setattr(StreamsConfig, "from_dict", lambda config: from_dict(config).model_copy(update=shorter))
+    users = [f"u{n}" for n in range(200)]
+    produce(topics[0], [(user, {"shop": "s"}) for user in users])
+    settings = {"acceptable.recovery.lag": 10, "follow.up.when.caught.up": False}
+    first = start("first", HighAvailabilityTaskAssignor, settings)
+    expected = {user.encode(): {"user": user, "count": 1} for user in users}
+    wait_for_table(topics[1], expected, first)
+    second = start("second", HighAvailabilityTaskAssignor, settings)
+    wait_until(lambda: len(active(first)) == len(active(second)) == 2, "no warm task has moved")
+    assert "the follow-up rebalance is due" in caplog.text
+    assert "are warm: asking" not in caplog.text

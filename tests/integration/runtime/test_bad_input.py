@@ -1,11 +1,17 @@
 """Everything a user can get wrong: an error that names the thing, and nothing hangs."""
 
+import base64
+import secrets
+import tempfile
+from pathlib import Path
+
 import pytest
 from pyspark.sql import functions as F
 
 from sparkrelay import Json, KafkaStreams, StreamsBuilder, String
 from sparkrelay.errors import (
     ConfigException,
+    CorruptRecordException,
     IncompatibleTopologyException,
     SerializationException,
     StateStoreException,
@@ -63,9 +69,17 @@ def fails_while_running(instance, wait_until):
     return check
 
 
-def test_no_broker(fails_to_start):
-    config = {"bootstrap.servers": "127.0.0.1:1", "default.api.timeout.ms": 1500}
-    fails_to_start(TimeoutException, "127.0.0.1:1", copying("a", "b"), config)
+def test_nothing_listens_at_the_brokers_addresses(fails_to_start):
+    config = {"bootstrap.servers": "127.0.0.1:1,localhost:2"}
+    fails_to_start(TimeoutException, "bootstrap.servers=127.0.0.1:1,localhost:2 within 5 s", copying("a", "b"), config)
+
+
+def test_a_pipeline_that_writes_nowhere_warns(fails_to_start, caplog):
+    builder = StreamsBuilder()
+    builder.stream("a", key=String("user"), value=Json("shop string")).groupBy("shop").count()
+    config = {"bootstrap.servers": "127.0.0.1:1", "default.api.timeout.ms": 500}
+    fails_to_start(TimeoutException, "127.0.0.1:1", builder, config)
+    assert [r.message for r in caplog.records if "writes to no topic" in r.message and '.to("topic")' in r.message]
 
 
 def test_a_source_topic_that_does_not_exist(fails_to_start, topics):
@@ -146,7 +160,7 @@ def test_a_wrong_column(instance):
 def test_a_wrong_column_behind_a_grouping(instance):
     builder = StreamsBuilder()
     stream = builder.stream("a", key=String("user"), value=Json("amount int"))
-    stream.groupBy("user").agg(F.sum("amount").alias("total")).where("totl > 1").to("b")
+    stream.groupBy("user").agg(F.sum("amount").alias("total")).withColumn("more", F.col("totl")).to("b")
     with pytest.raises(TopologyException, match=r"test_bad_input.py:\d+.*totl"):
         instance(builder)
 
@@ -159,6 +173,27 @@ def test_steps_that_a_stream_cannot_do(instance):
     builder.stream("a", value=Json("amount int")).groupBy("amount").agg(F.stddev("amount")).to("b")
     with pytest.raises(TopologyException, match=r"test_bad_input.py:\d+.*stddev"):
         instance(builder)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda s: s.transform(lambda rows: rows.where("total > 1")),
+        lambda s: s.withColumn("one", F.explode(F.array("user"))),
+        lambda s: s.selectExpr("*", "stack(2, total, 1L)"),
+        lambda s: s.withColumn("hour", F.window(F.timestamp_seconds("total"), "1 hour")),
+    ],
+)
+def test_steps_that_may_drop_rows_of_a_table(instance, step):
+    def topology(way):
+        builder = StreamsBuilder()
+        stream = builder.stream("a", key=String("user"), value=Json("amount int"))
+        way(stream.groupBy("user").agg(F.sum("amount").alias("total"))).to("b")
+        return builder
+
+    with pytest.raises(TopologyException, match=r"test_bad_input.py:\d+.*may drop rows or repeat them.*to_stream\(\)"):
+        instance(topology(step))
+    instance(topology(lambda table: step(table.withColumn("more", F.lit(1)).to_stream())))
 
 
 @pytest.mark.parametrize(
@@ -244,28 +279,73 @@ def test_a_record_that_does_not_decode_ends_the_instance(fails_while_running, in
 
 
 def test_a_record_that_does_not_decode_is_skipped(instance, topics, produce, wait_for_table):
-    rows = [{"key": "a", "value": {"n": 1}}, {"key": "a", "value": "{oh"}, {"key": "a", "value": {"n": "two"}}]
-    produce(topics[0], [*rows, {"key": "a", "value": {"n": 3}}])
+    deep = f'{{"n": 5, "note": {"[" * 600}{"]" * 600}}}'
+    bad = [{"key": "a", "value": value} for value in ("{oh", {"n": "two"}, deep)]
+    produce(topics[0], [("a", {"n": 1}), *bad, ("a", {"n": 3})])
     builder = StreamsBuilder()
-    numbers = builder.stream(topics[0], key=String("user"), value=Json("n int"))
-    numbers.groupBy("user").agg(F.count("*").alias("count"), F.sum("n").alias("sum")).to(topics[1])
+    numbers = builder.stream(topics[0], key=String("user"), value=Json("n int, note string"))
+    counts = F.count("*").alias("count"), F.sum("n").alias("sum"), F.count("note").alias("notes")
+    numbers.groupBy("user").agg(*counts).to(topics[1])
     streams = instance(builder, {"deserialization.exception.handler": "log-and-continue"})
     streams.start()
-    wait_for_table(topics[1], {b"a": {"user": "a", "count": 2, "sum": 4}}, streams)
+    wait_for_table(topics[1], {b"a": {"user": "a", "count": 2, "sum": 4, "notes": 0}}, streams)
 
 
-def test_a_function_of_the_user_raises(fails_while_running, instance, topics, produce, consumed):
-    @F.udf("int")
-    def divided(n):
-        return 12 // n
+@pytest.mark.parametrize(
+    ("schema", "column"),
+    [
+        ("text int", lambda: F.col("text")),
+        ("text string", lambda: F.udf(int, "int")("text")),
+        ("text string", lambda: F.expr("CAST(text AS int)")),
+    ],
+    ids=["json", "udf", "cast"],
+)
+def test_what_a_record_says_is_never_run(fails_while_running, instance, topics, produce, consumed, schema, column):
+    # Short, for messages cut long values: a pickle that makes a directory where it is read.
+    made = Path(tempfile.gettempdir(), secrets.token_hex(4))
+    pickled = base64.b64encode(f"(cos\nmkdir\n(S'{made}'\ntRNt.".encode()).decode()
+    marks = [f"[sparkrelay-error:{pickled}]", f"[sparkrelay-failure:{pickled.rstrip('=')}:{'0' * 64}]"]
+    produce(topics[0], [("a", {"text": "".join(marks)})])
+    builder = StreamsBuilder()
+    texts = builder.stream(topics[0], key=String("user"), value=Json(schema))
+    texts.groupBy("user").agg(F.max(column()).alias("most")).to(topics[1])
+    streams = instance(builder, {"max.batch.retries": 1})
+    streams.start()
+    fails_while_running((StreamsException, SerializationException), r"sparkrelay-error:", streams)
+    assert not made.exists()
+    assert not consumed(topics[1])
 
-    produce(topics[0], [("a", {"n": 3}), ("b", {"n": 0})])
+
+def test_a_record_batch_that_decompresses_to_too_much(fails_while_running, instance, topics, produce):
+    produce(topics[0], [{"key": "a", "value": "x" * 100_000, "partition": 0}], compression_type="zstd")
+    streams = instance(copying(*topics), {"max.decompressed.batch.bytes": 50_000, "max.batch.retries": 0})
+    streams.start()
+    words = rf"{topics[0]}-0: .* offset 0 .* zstd hold more than max.decompressed.batch.bytes=50000"
+    fails_while_running(CorruptRecordException, words, streams)
+
+
+@pytest.mark.parametrize(
+    ("divided", "where"),
+    [
+        (lambda: F.udf(lambda n: 12 // n, "int")("n"), r"\S+test_bad_input.py:\d+, in <lambda>"),
+        (lambda: F.expr("12 / n"), "in the expression '12 / n'"),
+    ],
+    ids=["python", "sql"],
+)
+def test_a_failing_step_is_tried_again_and_named_with_its_input(
+    fails_while_running, instance, topics, produce, consumed, caplog, capfd, divided, where
+):
+    produce(topics[0], [{"key": key, "value": {"n": n}, "partition": 1} for key, n in [("a", 3), ("b", 0)]])
     builder = StreamsBuilder()
     numbers = builder.stream(topics[0], key=String("user"), value=Json("n int"))
-    numbers.groupBy("user").agg(F.sum(divided("n")).alias("s")).to(topics[1])
-    streams = instance(builder)
+    numbers.groupBy("user").agg(F.sum(divided()).alias("s")).to(topics[1])
+    streams = instance(builder, {"max.batch.retries": 1})
     streams.start()
-    fails_while_running(StreamsException, "ZeroDivisionError", streams)
+    failed = rf"failed in task 0_1 \(topic {topics[0]}, partition 1, offsets 0 to 1\): .* by zero.* \({where}\)"
+    fails_while_running(StreamsException, failed, streams)
+    assert "failed and runs again" in caplog.text
+    assert not [record for record in caplog.records if record.levelno > 10 and "\n" in record.getMessage()]
+    assert "Traceback" not in capfd.readouterr().err
     assert not consumed(topics[1])
 
 

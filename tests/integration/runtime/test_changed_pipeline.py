@@ -58,6 +58,40 @@ def test_another_aggregate_over_the_same_store_is_refused(
         streams.awaitTermination(10)
 
 
+def by_shop(topics, group):
+    builder = StreamsBuilder()
+    stream = builder.stream(topics[0], key=String("user"), value=Json("n int, shop string, at timestamp"))
+    group(stream).count(name="shops").to(topics[1], value=Json())
+    return builder
+
+
+KEYS = {
+    "a window": (
+        lambda s: s.groupBy("shop", F.window("at", "1 hour")),
+        lambda s: s.groupBy("shop", F.window("at", "30 minutes")),
+        r"window struct<.*> = window\(at, 0:30:00\)",
+    ),
+    "in front of the topic": (
+        lambda s: s.withColumn("k", F.upper("shop")).groupBy("k"),
+        lambda s: s.withColumn("k", F.lower("shop")).groupBy("k"),
+        r"by k string = lower\(shop\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("key", sorted(KEYS))
+def test_another_key_under_the_same_name_is_refused(key, topics, instance, produce, wait_until, consumed, fails_with):
+    before, now, words = KEYS[key]
+    produce(topics[0], [("a", {"n": 1, "shop": "s", "at": "2013-01-01T00:40:00Z"})])
+    with instance(by_shop(topics, before)) as streams:
+        streams.start()
+        wait_until(lambda: consumed(topics[1]) or streams.exception(), "nothing came")
+    streams = instance(by_shop(topics, now))
+    streams.start()
+    produce(topics[0], [("a", {"n": 1, "shop": "s", "at": "2013-01-01T00:40:00Z"})])
+    fails_with(streams, IncompatibleTopologyException, f"but the pipeline now wants .*{words}")
+
+
 def test_another_alias_and_another_filter_are_no_other_aggregate(ran_before, topics, instance, produce, wait_for_table):
     builder = StreamsBuilder()
     stream = builder.stream(topics[0], key=String("user"), value=Json("n int, m int"))

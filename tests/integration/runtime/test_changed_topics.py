@@ -2,7 +2,7 @@
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.devkafka.topics import create_topic, delete_topic
@@ -85,6 +85,46 @@ def test_the_groups_offset_is_the_way_out_where_records_are_gone(
     streams = instance(counting(*topics))
     streams.start()
     wait_for_table(topics[1], counts(a=10, b=3), streams)
+
+
+@pytest.fixture
+def widened(kafka):
+    """`widened(topic, partitions)`: a topic gets more partitions, and the broker shows them."""
+
+    def widen(topic, partitions):
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+
+    return widen
+
+
+def test_partitions_that_a_source_gets_are_refused_where_there_is_state(
+    instance, topics, produce, wait_for_table, widened, caplog, fails_with
+):
+    produce(topics[0], [("a", {"n": 1})])
+    streams = instance(counting(*topics))
+    streams.start()
+    wait_for_table(topics[1], counts(a=1), streams)
+    widened(topics[0], 2)
+    fails_with(
+        streams, StreamsException, r"users-changelog' has 1 partitions, but the pipeline now asks for 2: a source"
+    )
+    assert f"source topic {topics[0]!r} has 2 partitions by now, 1 of them are read; asking for" in caplog.text
+
+
+def test_partitions_that_a_source_gets_are_taken_up_by_a_stateless_pipeline(
+    instance, topics, produce, consumed, wait_until, widened
+):
+    builder = StreamsBuilder()
+    builder.stream(topics[0]).to(topics[1])
+    streams = instance(builder, {"auto.offset.reset": "latest"})
+    streams.start()
+    wait_until(lambda: streams.state == "RUNNING", f"{streams.status}, not RUNNING")
+    widened(topics[0], 2)
+    produce(topics[0], [{"key": "a", "value": "old", "partition": 0}, {"key": "a", "value": "new", "partition": 1}])
+    wait_until(lambda: len(consumed(topics[1])) == 2 or streams.exception(), f"not both: {streams.status}")
+    assert sorted(value for *_, value in consumed(topics[1])) == [b"new", b"old"]
+    assert streams.exception() is None
 
 
 def test_an_event_time_that_the_broker_refuses(instance, topics, produce, wait_until):

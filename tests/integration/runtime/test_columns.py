@@ -273,14 +273,49 @@ def test_a_key_of_a_repartition_that_is_not_there(instance):
         instance(builder)
 
 
-def test_counts_of_literals(instance, make_topic, produce, wait_for_table):
+def test_groups_and_extremes_by_a_collation_are_refused_until_it_is_taken_off(instance):
+    caseless, plain = F.collate("s", "UTF8_LCASE"), F.collate(F.lower("s"), "UTF8_BINARY")
+
+    def grouped(key, value):
+        builder = StreamsBuilder()
+        stream = builder.stream("a", key=String("k"), value=Json("s string")).withColumn("s", caseless)
+        stream.groupBy(key.alias("g")).agg(F.max(value).alias("m")).to("b", value=Json())
+        return builder
+
+    for key, value, words in ((F.col("s"), plain, "grouping column 'g'"), (plain, F.col("s"), "m is a max of")):
+        with pytest.raises(TopologyException, match=rf"{words}.*UTF8_LCASE.*UTF8_BINARY"):
+            instance(grouped(key, value))
+    instance(grouped(plain, plain))
+
+
+def test_counts_of_literals_and_of_values_of_any_type(instance, make_topic, produce, wait_for_table):
     source, sink = make_topic("in", 1), make_topic("out", 1)
-    produce(source, [("a", "x"), ("a", "y")])
+    produce(source, [("a", {"d": 1.5, "s": {}, "l": []}), ("a", {"d": 2, "l": [1]})])
     builder = StreamsBuilder()
-    counts = builder.stream(source, key=String("k"), value=String("v")).groupBy("k")
+    stream = builder.stream(source, key=String("k"), value=Json("d decimal(10,2), s struct<x int>, l array<int>"))
     none = {"none": F.lit(None), "still none": F.lit(None).cast("int")}
-    nulls = [F.count(column).alias(name) for name, column in none.items()]
-    counts.agg(F.count(F.lit(1)).alias("all"), *nulls).to(sink, key=String("k"), value=Json())
+    counts = [F.count(column).alias(name) for name, column in none.items()]
+    counts += [F.count(name).alias(name) for name in ("d", "s", "l")]
+    stream.groupBy("k").agg(F.count(F.lit(1)).alias("all"), *counts).to(sink, key=String("k"), value=Json())
     streams = instance(builder)
     streams.start()
-    wait_for_table(sink, {b"a": {"k": "a", "all": 2, "none": 0, "still none": 0}}, streams)
+    expected = {"k": "a", "all": 2, "none": 0, "still none": 0, "d": 2, "s": 1, "l": 2}
+    wait_for_table(sink, {b"a": expected}, streams)
+
+
+def test_columns_that_only_unused_results_are_made_of(instance, make_topic, produce, consumed, wait_for_table):
+    source, counts, passed, moved = (make_topic(hint, 1) for hint in ("in", "counts", "passed", "moved"))
+    produce(source, [("a", {"n": 5, "s": "x", "time": "2024-03-01T12:00:00Z"})])
+    builder = StreamsBuilder()
+    schema = "n int, s string, time timestamp, rest array<struct<x int>>"
+    stream = builder.stream(source, key=String("k"), value=Json(schema))
+    more = stream.withColumn("day", F.to_date("time")).selectExpr("*", "upper(s) as s2", "size(rest) as r")
+    more = more.transform(lambda rows: rows.withColumn("l", F.length("s")))
+    more.groupBy("k").agg(F.sum("n").alias("n")).to(counts, key=String("k"), value=Json())
+    more.select("n").to(passed, value=Json())
+    more.repartition("n").select("n", "l").select("n").to(moved, value=Json())
+    streams = instance(builder)
+    streams.start()
+    wait_for_table(counts, {b"a": {"k": "a", "n": 5}}, streams)
+    assert values_of(consumed, passed) == [{"n": 5}]
+    wait_for_table(moved, {(5).to_bytes(4, "big"): {"n": 5}}, streams)

@@ -75,7 +75,7 @@ def test_each_claim_gets_a_slot_of_its_own_and_a_free_one_keeps_identity_and_sta
 
 
 def test_a_claim_tells_the_host_and_the_tags_of_its_environment(cluster):
-    assert cluster["slots"]["whereabouts"] == {"host": socket.gethostname(), "rack": "", "tags": {"zone": "east"}}
+    assert cluster["slots"]["host"] == {"host": socket.gethostname(), "rack": "", "tags": {"zone": "east"}}
 
 
 def test_copies_that_nobody_needs_are_removed_on_their_host(cluster):
@@ -111,6 +111,10 @@ def test_a_pipeline_is_shared_by_the_executors_and_exact(cluster, topics, table)
     assert table(topics["sink"]) == expected
 
 
+def test_executors_do_not_log_each_task(cluster):
+    assert cluster["pipeline"]["logged"] == 0
+
+
 def test_executors_are_released_and_asked_for_as_dynamic_allocation_does(cluster):
     tasks, fewer, more = (cluster["pipeline"][when] for when in ("tasks", "fewer", "more"))
     assert len(cluster["pipeline"]["new"]) == 1
@@ -127,6 +131,15 @@ def test_a_decommissioned_executor_leaves_while_it_still_works_for_others(cluste
     ((left, everything),) = after["left"].items()
     assert left in more
     assert sorted(everything) == sorted(task for ids in more.values() for task in ids)
+
+
+def test_an_instance_whose_executors_are_gone_for_good_is_unhealthy_and_ends(cluster):
+    dropped = cluster["dropped"]
+    assert ["RUNNING", True, True, None] in dropped["seen"]
+    waiting = [one for one in dropped["seen"] if one[0] == "REBALANCING" and "Spark has no executor" in (one[3] or "")]
+    assert waiting
+    assert all(not alive and not ready for _, alive, ready, _ in waiting)
+    assert dropped["failure"].startswith("no executor has worked for this instance for 20 s (executor.wait.timeout.ms)")
 
 
 def test_a_session_that_was_stopped_in_its_jvm_ends_an_idle_instance(cluster):

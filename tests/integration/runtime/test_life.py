@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from sparkrelay import Json, StreamsBuilder, String
-from sparkrelay.runtime.progress import ThreadProgress
+from sparkrelay.runtime.batch.progress import ThreadProgress
 
 from .conftest import hear_of_every_job
 

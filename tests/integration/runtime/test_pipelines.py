@@ -261,7 +261,7 @@ def test_a_store_moves_on_while_its_leg_lets_nothing_through(
         stream = builder.stream(source, key=String("user"), value=Json("amount int"))
         counted = stream if after else stream.where(on)
         table = counted.groupBy("user", name="users").count()
-        (table.where(on) if after else table).to(counts)
+        (table.to_stream().where(on) if after else table).to(counts)
         stream.where("amount > 0").select("user", "amount").to(big, value=Json())
         streams = instance(builder)
         streams.start()

@@ -37,12 +37,16 @@ def test_what_one_more_instance_would_take_over(instance, application_id, make_t
     produce(source, [(f"u{n}", {"shop": f"s{n % 7}"}) for n in range(70)])
     # The plan asks the group's own assignor, which it finds in the group.
     streams = instance(
-        counting(source, sink), {"task.assignor.class": "sparkrelay.assignment:LeastMovementTaskAssignor"}
+        counting(source, sink),
+        {"task.assignor.class": "sparkrelay.assignment:LeastMovementTaskAssignor"},
+        quiet=True,  # what is on standard error below is the command's
     )
     streams.start()
     wait_for_table(sink, {f"s{n}".encode(): {"shop": f"s{n}", "count": 10} for n in range(7)}, streams)
     # One part reads the source and writes the repartition topic, the other counts: 8 tasks, 4 with state.
     tasks = sorted(f"{part}_{partition}" for part in (0, 1) for partition in range(4))
+
+    assert repr(streams).startswith(f"<KafkaStreams {application_id!r} RUNNING: stream threads 1, active tasks 8, ")
 
     code, out, err = ask(application_id, "--json")
     assert (code, err) == (0, "")

@@ -76,7 +76,7 @@ def counting(topics, gate, *, after_the_state=False):
     stream = builder.stream(topics[0], key=String("user"), value=Json("n int"))
     passing = gate.udf()
     if after_the_state:
-        stream.groupBy("user", name="users").count().where(passing("user") == F.col("user")).to(topics[1])
+        stream.groupBy("user", name="users").count().to_stream().where(passing("user") == F.col("user")).to(topics[1])
     else:
         stream.where(passing("user") == F.col("user")).groupBy("user", name="users").count().to(topics[1])
     return builder
@@ -192,7 +192,7 @@ def test_a_batch_that_holds_a_rebalance_up_is_cancelled_and_undone(
 def test_a_revocation_waits_for_no_batch_of_other_tasks(
     instance, make_topic, topics, gate, slow_users, produce, wait_for_table, wait_until, consumed, tmp_path
 ):
-    """Another application's batch has every core, so that nothing of ours gets one: neither slices nor a farewell."""
+    """Another application's batch has every core, so that nothing of ours gets one, not even to close stores."""
     passing = gate.udf()
     builder = StreamsBuilder()
     source, sink = make_topic("slow", 2), make_topic("passed", 2)

@@ -19,7 +19,7 @@ from sparkrelay.client.application_admin import ApplicationAdmin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.errors import ConfigException, LockException, StreamsException
-from sparkrelay.runtime.reset import ResetOrder, Resetter
+from sparkrelay.runtime.instance.reset import ResetRequest, Resetter
 from sparkrelay.state import Slot
 from sparkrelay.types import TopicPartition
 
@@ -63,7 +63,7 @@ def client(kafka):
 @pytest.fixture
 def resetter(client, application_id, tmp_path):
     (tmp_path / "state").mkdir(exist_ok=True)
-    return Resetter(client, ResetOrder(application_id=application_id, state_dir=tmp_path / "state"))
+    return Resetter(client, ResetRequest(application_id=application_id, state_dir=tmp_path / "state"))
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ KILLED = textwrap.dedent("""
     import os, pathlib, signal, sys
     from sparkrelay.client.config import ClientConfig
     from sparkrelay.client.kafka_client import KafkaClient
-    from sparkrelay.runtime.reset import ResetOrder, Resetter
+    from sparkrelay.runtime.instance.reset import ResetRequest, Resetter
     servers, application, state_dir, last = sys.argv[1:]
     steps = 0
     def tell(step):
@@ -176,7 +176,7 @@ KILLED = textwrap.dedent("""
             os.kill(os.getpid(), signal.SIGKILL)
     with KafkaClient(ClientConfig(bootstrap_servers=servers)) as client:
         client.bootstrap(30)
-        Resetter(client, ResetOrder(application_id=application, state_dir=pathlib.Path(state_dir))).carry_out(tell)
+        Resetter(client, ResetRequest(application_id=application, state_dir=pathlib.Path(state_dir))).carry_out(tell)
 """)
 
 
@@ -255,7 +255,7 @@ def test_a_neighbour_that_the_broker_has_forgotten_keeps_its_topics(
     assert f": {neighbours} (or of an application {application_id}-eu). Name its own ones" in err
     assert f"--internal-topics {','.join(sorted({*own, neighbours}))}" in err
     assert seen() == before
-    blind = Resetter(client, ResetOrder(application_id=application_id))
+    blind = Resetter(client, ResetRequest(application_id=application_id))
     without_state = blind.look()
     # Of one store the group has read the repartition topic; of the other, nothing is known from here.
     assert set(without_state.doubtful) == {neighbours, f"{application_id}-by-user-changelog"}
@@ -276,7 +276,7 @@ def pretended(client, application_id):
 
 @pytest.mark.parametrize("step", range(1, 6))
 def test_of_two_resets_at_once_the_later_one_does_it_all(step, pretended, client, application_id):
-    order = ResetOrder(application_id=application_id)
+    order = ResetRequest(application_id=application_id)
     steps, told = [], []
 
     def begin_another(done):
@@ -294,7 +294,7 @@ def test_of_two_resets_at_once_the_later_one_does_it_all(step, pretended, client
 
 def test_a_reset_that_is_overtaken_in_the_middle_of_another_one_leaves_the_marker(pretended, client, application_id):
     """The later one is not through when the earlier one goes on: nobody may start yet."""
-    order = ResetOrder(application_id=application_id)
+    order = ResetRequest(application_id=application_id)
 
     class PausedError(Exception):
         pass
@@ -329,7 +329,7 @@ def test_who_joins_in_the_middle_is_told_and_nothing_goes_on(step, pretended, cl
 
     try:
         with pytest.raises(StreamsException, match=r"joined application .* Stop it and run sparkrelay reset again"):
-            Resetter(client, ResetOrder(application_id=application_id)).carry_out(join)
+            Resetter(client, ResetRequest(application_id=application_id)).carry_out(join)
     finally:
         consumer.close()
     assert len(steps) == step
@@ -352,7 +352,7 @@ def test_a_source_that_is_called_like_a_changelog_is_read_anew_and_not_deleted(c
     admin.create_topics({source: TopicSpec(1), own: TopicSpec(1)})
     if not named:
         ApplicationAdmin(client, application_id).set_offsets({TopicPartition(source, 0): 0})
-    order = ResetOrder(application_id=application_id, topics=(source,) if named else None)
+    order = ResetRequest(application_id=application_id, topics=(source,) if named else None)
     plan = Resetter(client, order).look()
     assert plan.internal_topics == (own,)
     assert list(plan.offsets) == [TopicPartition(source, 0)]
@@ -362,11 +362,11 @@ def test_a_source_that_is_called_like_a_changelog_is_read_anew_and_not_deleted(c
 def test_topics_that_are_not_named_keep_their_offsets(client, application_id, topics):
     application = ApplicationAdmin(client, application_id)
     application.set_offsets({TopicPartition(topics[0], 0): 0, TopicPartition(topics[1], 0): 0})
-    plan = Resetter(client, ResetOrder(application_id=application_id, topics=(topics[0],), to="latest")).look()
+    plan = Resetter(client, ResetRequest(application_id=application_id, topics=(topics[0],), to="latest")).look()
     assert dict(plan.offsets) == {TopicPartition(topics[0], 0): (0, 0), TopicPartition(topics[0], 1): (None, 0)}
     assert dict(plan.kept) == {TopicPartition(topics[1], 0): 0}
 
 
 def test_a_name_that_is_none():
     with pytest.raises(ConfigException, match=r"application\.id '\.\.'"):
-        ResetOrder(application_id="..")
+        ResetRequest(application_id="..")

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.protocol import SpokenVersion
-from sparkrelay.runtime import group_assignor
+from sparkrelay.runtime.group import group_assignor
 
 from .conftest import active
 
@@ -42,7 +42,7 @@ def member(instance, topics, tmp_path, monkeypatch):
 
 
 def test_ten_becomes_eleven_one_after_the_other(member, topics, produce, wait_for_table, wait_until, consumed, caplog):
-    caplog.set_level(logging.INFO, logger="sparkrelay.runtime.group_assignor")
+    caplog.set_level(logging.INFO, logger="sparkrelay.runtime.group.group_assignor")
     users, rounds = [f"user{n}" for n in range(60)], 0
 
     def work(*instances):

@@ -38,8 +38,8 @@ def test_a_tombstone_keeps_its_columns_through_a_repartition_topic(
 
 def test_a_null_struct_is_another_group_than_one_of_nulls(spark, instance, make_topic, produce, table, wait_until):
     source, sink = make_topic("in", 2), make_topic("counts", 2)
-    places = [None, {}, {"city": "x"}, None, {"city": "x"}, {}, None]
-    produce(source, [("u", {"place": place}) for place in places])
+    targets = [None, {}, {"city": "x"}, None, {"city": "x"}, {}, None]
+    produce(source, [("u", {"place": target}) for target in targets])
     builder = StreamsBuilder()
     stream = builder.stream(source, key=String("k"), value=Json("place struct<city string>"))
     shown = F.to_json("place").alias("place")
@@ -47,7 +47,7 @@ def test_a_null_struct_is_another_group_than_one_of_nulls(spark, instance, make_
     streams = instance(builder, {"max.batch.records": 3})
     streams.start()
 
-    rows = [("u", None if place is None else (place.get("city"),)) for place in places]
+    rows = [("u", None if target is None else (target.get("city"),)) for target in targets]
     batch = spark.createDataFrame(rows, "k string, place struct<city: string>")
     counted = batch.groupBy("k", "place").agg(F.count("*").alias("n")).select("k", shown, "n").collect()
     expected = {(row["place"], row["n"]) for row in counted}
@@ -119,6 +119,16 @@ def test_what_can_be_an_event_time(instance, make_topic, produce, consumed, wait
     assert streams.exception() is None
     times = [[message.timestamp()[1] for message in consumed(sink, full=True)] for sink in sinks]
     assert times == [[expected] for *_, expected in kinds]
+
+
+def test_rows_that_their_topic_will_delete_are_warned_of(instance, make_topic, produce, wait_until, caplog):
+    source, sink = make_topic("in"), make_topic("out", config={"retention.ms": "604800000"})
+    produce(source, [{"key": "k", "value": {"n": 1}, "timestamp": 77}])
+    builder = StreamsBuilder()
+    builder.stream(source, value=Json("n int")).to(sink, value=Json())
+    instance(builder).start()
+    warning = f"topic {sink!r} deletes records 7 days, 0:00:00 after their timestamps"
+    wait_until(lambda: warning in caplog.text, "nobody warns")
 
 
 def test_groups_by_what_is_offered_instead_of_arrays_and_maps(instance, make_topic, produce, wait_for_table):

@@ -180,7 +180,7 @@ def test_jobs_say_what_they_are_for(instance, topics, write, wait_for_table, wai
     hear_of_every_job(spark)
     restoring = [(text, tags) for text, tags in jobs_of(spark, thread) if text.startswith("restoring ")]
     assert restoring[0][0] == "restoring 2 tasks, 0_0..0_1"
-    assert {"sparkrelay", "sparkrelay-replay"} <= restoring[0][1]
+    assert {"sparkrelay", "sparkrelay-restore"} <= restoring[0][1]
     third = instance(counting(*topics), {"num.standby.replicas": 1})
     third.start()
     wait_until(lambda: third.metadata_for_local_threads()[0].standby_tasks, "there is no standby")
@@ -189,7 +189,7 @@ def test_jobs_say_what_they_are_for(instance, topics, write, wait_for_table, wai
 
 
 def test_each_member_tells_the_rebalance(instance, topics, write, wait_for_table, wait_until, caplog):
-    caplog.set_level("INFO", logger="sparkrelay.runtime.rebalance_story")
+    caplog.set_level("INFO", logger="sparkrelay.runtime.group.assignment_log")
 
     def told(streams):
         (thread,) = streams.metadata_for_local_threads()

@@ -104,9 +104,10 @@ def test_a_lag_is_what_is_left_to_read(member, known, reported, lag):
     assert known([member(1, sums=reported)]).lag_for(TaskId(0, 0)) == lag
 
 
-def test_without_ends_only_what_runs_is_known(member, known):
+def test_without_ends_there_are_no_lags(member, known):
     state = known([member(1, sums={"0_0": LATEST_OFFSET, "0_1": 40})], ends=None)
-    assert [state.lag_for(TaskId(0, n)) for n in range(3)] == [LATEST_OFFSET, UNKNOWN_OFFSET_SUM, UNKNOWN_OFFSET_SUM]
+    assert state.task_lags is None
+    assert (set(state.previous_active_tasks), set(state.previous_standby_tasks)) == ({TaskId(0, 0)}, {TaskId(0, 1)})
 
 
 def test_stateless_tasks_have_no_lag(member, known):

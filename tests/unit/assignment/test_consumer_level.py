@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkrelay.assignment import GroupMember, HighAvailabilityTaskAssignor, TaskInfo
+from sparkrelay.assignment import GroupMember, HighAvailabilityTaskAssignor, StickyTaskAssignor, TaskInfo
 from sparkrelay.assignment.group import assign_group
 from sparkrelay.assignment.threads import ThreadLoads
 from sparkrelay.protocol import LATEST_OFFSET, LONG_MAX, HostInfo, SubscriptionInfo
@@ -103,12 +103,12 @@ def member(groups, name, *, owned="", standby="", tasks=(), end_point=None, **mo
     )
 
 
-def lead(groups, members, tasks, **configs):
+def lead(groups, members, tasks, *, assignor=None, ends=None, **configs):
     result = assign_group(
         members=members,
         tasks=tasks,
-        ends={info.id: 100 for info in tasks if info.is_logged},
-        assignor=HighAvailabilityTaskAssignor(),
+        ends=ends or {info.id: 100 for info in tasks if info.is_logged},
+        assignor=assignor or HighAvailabilityTaskAssignor(),
         configs=groups.state(tasks, [], **configs).assignment_configs,
         leader=members[0].process_id,
         now_ms=NOW,
@@ -138,6 +138,16 @@ def test_a_fresh_group_has_everything_once_with_partitions_beside_it(groups):
         assert list(sent.partitions) == expected
         assert sent.info.next_rebalance_ms == LONG_MAX
     assert result.stable
+
+
+def test_threads_keep_what_they_run_though_nobody_asked_for_lags(groups):
+    members = [member(groups, "1-a", owned="0_2 0_3", standby="0_0 0_1"), member(groups, "1-b")]
+    asked = []
+    result = lead(
+        groups, members, groups.tasks("0_0 0_1 0_2 0_3"), assignor=StickyTaskAssignor(), ends=lambda: asked.append(1)
+    )
+    assert asked == []
+    assert running(groups, result) == {"1-a": "0_2 0_3", "1-b": "0_0 0_1"}
 
 
 def test_one_process_with_two_threads_halves_its_tasks(groups):

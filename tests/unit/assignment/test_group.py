@@ -55,11 +55,15 @@ def member(number, thread=0, *, owned=(), sums=None, **info):
     )
 
 
+def no_ends():
+    raise TaskAssignmentException("the end offsets could not be listed")
+
+
 def assign(members, infos, *, assignor=None, ends=100, **settings_):
     return assign_group(
         members=members,
         tasks=infos,
-        ends=None if ends is None else {task.id: ends for task in infos if task.is_logged},
+        ends=no_ends if ends is None else {task.id: ends for task in infos if task.is_logged},
         assignor=assignor or HighAvailabilityTaskAssignor(),
         configs=settings_.pop("configs", AssignmentConfigs()),
         leader=settings_.pop("leader", members[0].process_id if members else process(1)),

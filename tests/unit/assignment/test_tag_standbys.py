@@ -145,11 +145,27 @@ def test_nothing_is_pending_where_all_copies_found_their_place(groups):
 def test_a_copy_is_balanced_only_between_equal_tags(groups):
     state = groups.state("0_0", [groups.client(n) for n in (1, 2, 3)])
     placement = Placement(state.clients, [info.id for info in state.all_tasks])
-    tags = [{"zone": "1", "cluster": "1"}, {"zone": "1", "cluster": "1"}, {"zone": "1", "cluster": "2"}]
+    tags = [{"zone": "1", "host": "a"}, {"zone": "1", "host": "b"}, {"zone": "2", "host": "a"}]
     rules = TagStandbys(placement, tags, ["zone"])
+    # The host is not configured to count; every process tells one, so nothing would be balanced between hosts.
     assert rules.may_balance(0, 0, 1)
-    # The other cluster is not configured to count, and yet it is not the same place.
     assert not rules.may_balance(0, 0, 2)
+
+
+def test_standbys_are_balanced_between_the_hosts_of_a_zone(groups):
+    tags = [{"zone": "1", "host": host} for host in "abc"]
+    clients = [groups.client(number, threads=2, client_tags=own) for number, own in enumerate(tags, 1)]
+    state = groups.state("0_0 0_1 0_2", clients, num_standby_replicas=1, rack_aware_assignment_tags=("zone",))
+    assert groups.counts(HighAvailabilityTaskAssignor().assign(state)) == {1: (1, 1), 2: (1, 1), 3: (1, 1)}
+
+
+def test_tags_that_do_not_count_do_not_keep_a_copy_in_its_rack(groups):
+    state = groups.state("0_0", [groups.client(n) for n in (1, 2, 3)])
+    placement = Placement(state.clients, [info.id for info in state.all_tasks])
+    placement.active[0].add(0)
+    placement.standby[1].add(0)
+    tags = [{"zone": "1", "host": "a"}, {"zone": "2", "host": "b"}, {"zone": "2", "host": "a"}]
+    assert TagStandbys(placement, tags, ["zone"]).may_exchange(0, 1, 2)
 
 
 @pytest.mark.parametrize(

@@ -99,10 +99,28 @@ def test_lags_that_were_not_asked_for_are_refused():
 
 
 def test_lags_that_cannot_be_computed_raise_only_where_they_are_wanted():
-    app = ApplicationState(all_tasks={info(T0)}, clients={}, lag_failure="broker gone")
+    def fail():
+        raise TaskAssignmentException("broker gone")
+
+    app = ApplicationState(all_tasks={info(T0)}, clients={}, compute_lags=fail)
     assert app.kafka_streams_states(False) == {}
     with pytest.raises(TaskAssignmentException, match="broker gone"):
         app.kafka_streams_states(True)
+
+
+def test_lags_are_computed_when_they_are_first_asked_for_and_not_again():
+    asked = []
+
+    def compute():
+        asked.append("lags")
+        return {P1: {T0: 5}}
+
+    app = ApplicationState(all_tasks={info(T0)}, clients={P1: KafkaStreamsState(process_id=P1)}, compute_lags=compute)
+    app.kafka_streams_states(False)
+    assert asked == []
+    assert [app.kafka_streams_states(True)[P1].lag_for(T0) for _ in range(2)] == [5, 5]
+    assert asked == ["lags"]
+    assert app.kafka_streams_states(False)[P1].task_lags is None
 
 
 @pytest.mark.parametrize(
@@ -149,6 +167,19 @@ def test_a_task_with_logging_off_is_stateful_but_not_logged():
     )
     assert both.input_topic_partitions == both.changelog_topic_partitions == {TopicPartition("t", 0)}
     assert both.partition_to_rack_ids == {TopicPartition("t", 0): {"r"}}
+
+
+def test_racks_are_looked_up_when_they_are_asked_for():
+    asked, one, other = [], TopicPartition("t", 0), TopicPartition("u", 0)
+
+    def racks():
+        asked.append("racks")
+        return {one: ["r"]}
+
+    task = TaskInfo.of(T0, inputs=[one], changelogs=[other], stores=["s"], racks=racks)
+    assert (task.is_logged, task.input_topic_partitions, asked) == (True, {one}, [])
+    assert task.partition_to_rack_ids == {one: {"r"}}
+    assert {p.topic_partition: p.rack_ids for p in task.topic_partitions} == {one: {"r"}, other: None}
 
 
 def test_sorted_sets_are_walked_in_order_and_pickle():

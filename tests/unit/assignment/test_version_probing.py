@@ -73,6 +73,7 @@ def test_future_members_share_one_process_and_get_tasks_in_a_version_we_know(gro
     # Ours: we lead, and this is the newest that we can write.
     assert {sent.info.commonly_supported_version for sent in result.members.values()} == {11}
     assert len(result.assignments) == 2
+    assert not result.stable, "a future member steps down to that version, and joins anew"
 
 
 def test_only_future_members_beside_the_leader_keep_what_they_own(groups):

@@ -30,6 +30,7 @@ from sparkrelay.assignors import (
     ElasticsearchTaskAssignor,
     SamzaHostAffinityTaskAssignor,
 )
+from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.types import TopicPartition
 
 NAMES = sparkrelay.assignors.__all__
@@ -160,7 +161,11 @@ def test_it_can_be_named_in_the_settings(name):
 @all_assignors
 def test_lags_that_cannot_be_computed_do_not_matter(name, group, table):
     state = group({1: "0_0", 2: "0_1"}, [2])
-    assert table(make(name).assign(replace(state, lag_failure="the broker is away"))) == {1: "0_0", 2: "0_1"}
+
+    def fail():
+        raise TaskAssignmentException("the broker is away")
+
+    assert table(make(name).assign(replace(state, compute_lags=fail))) == {1: "0_0", 2: "0_1"}
 
 
 # Balance, as each source means it

@@ -16,8 +16,8 @@ def made(monkeypatch):
     """What would have been asked of a broker; the topic ``old`` is there already."""
     calls = []
 
-    def create_topic(bootstrap_servers, name, *, partitions, exist_ok):
-        calls.append((bootstrap_servers, name, partitions, exist_ok))
+    def create_topic(bootstrap_servers, name, *, partitions, config, exist_ok):
+        calls.append((bootstrap_servers, name, partitions, config, exist_ok))
         return name != "old"
 
     def describe_topic(bootstrap_servers, name):
@@ -31,7 +31,7 @@ def made(monkeypatch):
 @pytest.mark.parametrize("option", ["--bootstrap-servers", "--bootstrap-server"])
 def test_a_topic_on_a_given_broker(made, capsys, option):
     assert command_line.run(["broker", "create-topic", "new", "--partitions", "2", option, "kafka:9092"]) == 0
-    assert made == [("kafka:9092", "new", 2, True)]
+    assert made == [("kafka:9092", "new", 2, {"retention.ms": "-1"}, True)]
     assert capsys.readouterr().out == "new: made, partitions: 2\n"
 
 

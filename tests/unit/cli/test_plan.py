@@ -146,9 +146,9 @@ def test_a_group_must_be_named(capsys):
 
 
 def test_nobody_at_the_address(capsys, monkeypatch):
-    from sparkrelay.observe import group
+    from sparkrelay.planning import live_group
 
-    monkeypatch.setattr(group, "_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(live_group, "_TIMEOUT_S", 0.3)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"

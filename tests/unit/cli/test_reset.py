@@ -6,7 +6,7 @@ import pytest
 
 from sparkrelay.cli import app as command_line
 from sparkrelay.cli.reset import lines
-from sparkrelay.runtime.reset import ResetOrder, ResetPlan
+from sparkrelay.runtime.instance.reset import ResetPlan, ResetRequest
 from sparkrelay.types import TopicPartition
 
 PLAN = {
@@ -34,7 +34,7 @@ def test_what_would_be_done_line_by_line():
             "transactional_ids": ("app-0_0", "app-0_1"),
         }
     )
-    assert list(lines(ResetOrder(application_id="app", state_dir=Path("/state")), plan)) == [
+    assert list(lines(ResetRequest(application_id="app", state_dir=Path("/state")), plan)) == [
         "application app:",
         "  in-0: offset 12 -> 3 (earliest)",
         "  in-1: offset none -> 0 (earliest)",
@@ -49,13 +49,13 @@ def test_a_topic_that_may_be_another_applications_is_not_said_to_go():
     doubtful = {"app-eu-users-changelog": "or of an application app-eu"}
     topics = ("app-eu-users-changelog", "app-users-changelog")
     plan = ResetPlan(**PLAN | {"internal_topics": topics, "doubtful": doubtful})
-    told = list(lines(ResetOrder(application_id="app"), plan))
+    told = list(lines(ResetRequest(application_id="app"), plan))
     assert "  topic app-eu-users-changelog: not clear whose (or of an application app-eu)" in told
     assert "  topic app-users-changelog: deleted" in told
 
 
 def test_what_a_reader_may_miss_is_said():
-    told = list(lines(ResetOrder(application_id="app"), ResetPlan(**PLAN | {"begun": True})))
+    told = list(lines(ResetRequest(application_id="app"), ResetPlan(**PLAN | {"begun": True})))
     assert "an earlier reset was interrupted" in told[1]
     assert "auto.offset.reset decides" in told[2]
     assert "give --state-dir on each host" in told[3]

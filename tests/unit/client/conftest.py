@@ -190,8 +190,9 @@ def tiny_broker():
 def make_client():
     clients = []
 
-    def make(port, **settings):
-        clients.append(KafkaClient(ClientConfig(bootstrap_servers=f"127.0.0.1:{port}", **settings)))
+    def make(*ports, **settings):
+        servers = ",".join(f"127.0.0.1:{port}" for port in ports)
+        clients.append(KafkaClient(ClientConfig(bootstrap_servers=servers, **settings)))
         return clients[-1]
 
     yield make

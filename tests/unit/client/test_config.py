@@ -1,3 +1,5 @@
+import functools
+
 import pytest
 
 from sparkrelay.client.config import ClientConfig
@@ -43,6 +45,18 @@ def test_an_unknown_key_names_the_nearest(key, nearest):
             {"bootstrap.servers": "a:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"},
             "needs sasl.username and sasl.password",
         ),
+        (
+            {
+                "bootstrap.servers": "a:1",
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.client.id": "me",
+                "sasl.oauthbearer.client.secret": "s3cret",
+                "sasl.oauthbearer.token.endpoint.url": "https://me:s3cret@idp/token",
+            },
+            "^sasl.oauthbearer.token.endpoint.url names a user; give sasl.oauthbearer.client.id and",
+        ),
     ],
 )
 def test_malformed_settings_are_named(settings, message):
@@ -59,6 +73,7 @@ def test_secrets_are_not_shown():
             "sasl.username": "u",
             "sasl.password": " secret ",
             "ssl.key.password": "hidden",
+            "oauth_cb": functools.partial(print, "a secret"),
         }
     )
     assert config.sasl_password == " secret "

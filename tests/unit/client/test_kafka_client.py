@@ -1,3 +1,4 @@
+import socket
 import struct
 import threading
 import time
@@ -33,6 +34,25 @@ def test_bootstrap_names_the_servers_and_the_last_error(make_client, tiny_broker
         TimeoutException, match=rf"bootstrap.servers=127.0.0.1:{port} within 0.3 s; last error: .*REFUSED"
     ):
         make_client(port).bootstrap(0.3)
+
+
+def test_bootstrap_gives_up_early_where_every_address_refuses(make_client, tiny_broker):
+    ports = []
+    for _ in range(2):
+        broker = tiny_broker()
+        ports.append(broker.port)
+        broker.close()
+    with pytest.raises(TimeoutException, match=r"within 0.2 s; last error: .*REFUSED"):
+        make_client(*ports).bootstrap(600, refused_timeout=0.2)
+
+
+def test_bootstrap_waits_on_while_one_address_is_silent(make_client, tiny_broker):
+    broker = tiny_broker()
+    broker.close()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = make_client(broker.port, silent.getsockname()[1])
+        with pytest.raises(TimeoutException, match="within 0.6 s"):
+            client.bootstrap(0.6, refused_timeout=0.1)
 
 
 def test_bootstrap_waits_for_a_broker_that_does_not_answer_yet(tiny_broker, make_client):

@@ -7,7 +7,7 @@ import pytest
 
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind
-from sparkrelay.client.flows import run_flow
+from sparkrelay.client.exchanges import run_exchange
 from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
 from sparkrelay.errors import (
     AuthorizationException,
@@ -309,6 +309,6 @@ def test_a_coordinator_missing_from_the_metadata_is_looked_up_until_it_is_there(
 
     client.request_metadata = found_at_the_second_request
     cache = CoordinatorCache(client)
-    run_flow(client, "finding", cache.locate(CoordinatorKind.GROUP, ["g"]), 5)
+    run_exchange(client, "finding", cache.locate(CoordinatorKind.GROUP, ["g"]), 5)
     assert cache.get(CoordinatorKind.GROUP, "g") == 1
     assert len(client.metadata_requests) == 2

@@ -6,12 +6,12 @@ from tests.unit.consumer.surroundings import Located, Member, Topics
 
 from sparkrelay.client.messages import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
 from sparkrelay.client.metadata import Metadata
-from sparkrelay.consumer.assignor import MemberAssignment
-from sparkrelay.consumer.classic_membership import ClassicMembership, State
-from sparkrelay.consumer.events import Adopted, AdoptNeeded, JoinNeeded, Prepared
-from sparkrelay.consumer.group_requests import MemberSettings
-from sparkrelay.consumer.requests import RequestState
-from sparkrelay.consumer.wire import encode_assignment, encode_subscription
+from sparkrelay.consumer.base.assignor import MemberAssignment
+from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, JoinNeeded, Prepared
+from sparkrelay.consumer.base.requests import RequestState
+from sparkrelay.consumer.group.classic_membership import ClassicMembership, State
+from sparkrelay.consumer.group.classic_requests import MemberSettings
+from sparkrelay.consumer.group.wire import encode_assignment, encode_subscription
 from sparkrelay.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

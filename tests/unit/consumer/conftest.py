@@ -11,12 +11,12 @@ from tests.unit.consumer.surroundings import Asker, Committing
 
 from sparkrelay.client.messages import MetadataResponse
 from sparkrelay.client.metadata import Metadata
-from sparkrelay.consumer.coordinator import CoordinatorManager
-from sparkrelay.consumer.events import Call, Mailbox
-from sparkrelay.consumer.fetch_buffer import FetchBuffer
-from sparkrelay.consumer.offsets import OffsetsManager
-from sparkrelay.consumer.requests import RequestState
-from sparkrelay.consumer.subscription import SubscriptionState
+from sparkrelay.consumer.base.events import Call, Mailbox
+from sparkrelay.consumer.base.requests import RequestState
+from sparkrelay.consumer.base.subscription import SubscriptionState
+from sparkrelay.consumer.fetch.fetch_buffer import FetchBuffer
+from sparkrelay.consumer.group.coordinator import CoordinatorManager
+from sparkrelay.consumer.offsets.offsets import OffsetsManager
 
 
 def make_metadata(topics, *, brokers=(1,), leaders=None, ids=None):
@@ -170,7 +170,12 @@ def listing(driver, cluster, make_state):
 def buffering():
     subscription, mailbox, resets = SubscriptionState(), Mailbox(), []
     buffer = FetchBuffer(
-        subscription, mailbox, read_committed=True, check_crcs=True, out_of_range=lambda p, o: resets.append((p, o))
+        subscription,
+        mailbox,
+        read_committed=True,
+        check_crcs=True,
+        max_decompressed=1 << 20,
+        out_of_range=lambda p, o: resets.append((p, o)),
     )
     buffer.subscription, buffer.resets = subscription, resets
     subscription.assign_by_hand([T0, T1])

@@ -8,11 +8,11 @@ from tests.unit.consumer.surroundings import Located, Member, Topics
 
 from sparkrelay.client.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from sparkrelay.client.metadata import Metadata
-from sparkrelay.consumer.consumer_membership import ConsumerMembership, State
-from sparkrelay.consumer.events import Adopted, AdoptNeeded, Hold, JoinNeeded, Prepared
-from sparkrelay.consumer.group_requests import MemberSettings
-from sparkrelay.consumer.heartbeats import HeartbeatManager
-from sparkrelay.consumer.requests import RequestState
+from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Hold, JoinNeeded, Prepared
+from sparkrelay.consumer.base.requests import RequestState
+from sparkrelay.consumer.group.classic_requests import MemberSettings
+from sparkrelay.consumer.group.consumer_membership import ConsumerMembership, State
+from sparkrelay.consumer.group.heartbeats import HeartbeatManager
 from sparkrelay.types import TopicPartition
 
 T, U = uuid.UUID(int=1), uuid.UUID(int=2)

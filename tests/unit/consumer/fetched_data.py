@@ -6,7 +6,7 @@ import struct
 
 import pyarrow as pa
 
-from sparkrelay.consumer.fetch_buffer import TABLE_SCHEMA
+from sparkrelay.consumer.fetch.fetch_buffer import TABLE_SCHEMA
 from sparkrelay.records.encode import encode
 from sparkrelay.types import TopicPartition
 

@@ -34,12 +34,12 @@ class Coordinator:
     members: dict = field(default_factory=dict)
     epoch: int = 0
     targets: dict = field(default_factory=dict)
-    farewells: list = field(default_factory=list)
+    leaves: list = field(default_factory=list)
 
     def heartbeat(self, request):
         member = request.member_id
         if request.member_epoch < 0:
-            self.farewells.append(member)
+            self.leaves.append(member)
             if member not in self.members:
                 return answer(ErrorCode.UNKNOWN_MEMBER_ID)
             self.remove(member)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 
-from sparkrelay.consumer.access import AccessControl
-from sparkrelay.consumer.assignor import GroupMetadata
-from sparkrelay.consumer.events import Leave
-from sparkrelay.consumer.requests import PollResult
-from sparkrelay.consumer.session import Session
+from sparkrelay.consumer.api.access import AccessControl
+from sparkrelay.consumer.api.session import Session
+from sparkrelay.consumer.base.assignor import GroupMetadata
+from sparkrelay.consumer.base.events import Leave
+from sparkrelay.consumer.base.requests import PollResult
 
 
 class SilentCore:
@@ -28,7 +28,7 @@ class SilentCore:
     def poll(self, now):
         return PollResult(wait=math.inf)
 
-    def farewell(self):
+    def last_requests(self):
         return ()
 
     def answered(self, *_):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.consumer.assignor import GroupMetadata
-from sparkrelay.consumer.commits import CommitManager
-from sparkrelay.consumer.events import Commit
+from sparkrelay.consumer.base.assignor import GroupMetadata
+from sparkrelay.consumer.base.events import Commit
+from sparkrelay.consumer.offsets.commits import CommitManager
 from sparkrelay.types import TopicPartition
 
 T0 = TopicPartition("t", 0)

@@ -9,9 +9,9 @@ import pytest
 from tests.unit.consumer.silent_group import LeavingCore
 
 from sparkrelay.consumer import AsyncConsumer, Consumer
-from sparkrelay.consumer.assignor import GroupMetadata, MemberAssignment
-from sparkrelay.consumer.events import AdoptNeeded, ErrorRaised, Hold, JoinNeeded
-from sparkrelay.consumer.session import Session
+from sparkrelay.consumer.api.session import Session
+from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
+from sparkrelay.consumer.base.events import AdoptNeeded, ErrorRaised, Hold, JoinNeeded
 from sparkrelay.errors import DisconnectException
 from sparkrelay.types import TopicPartition
 

@@ -9,9 +9,9 @@ import time
 import pytest
 from tests.unit.consumer.silent_group import SilentCore, sessions
 
-from sparkrelay.consumer.events import Hold, JoinNeeded, Leave
-from sparkrelay.consumer.flows import blocking
-from sparkrelay.consumer.patience import HURRIED_SECONDS, Patience
+from sparkrelay.consumer.api.exchanges import blocking
+from sparkrelay.consumer.base.deadline import HURRIED_SECONDS, ClosingDeadline
+from sparkrelay.consumer.base.events import Hold, JoinNeeded, Leave
 from sparkrelay.types import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -70,7 +70,7 @@ def test_after_an_interrupt_little_is_waited_for_and_the_group_is_told(make_memb
     assert session.closed
 
 
-def test_an_interrupted_farewell_still_has_a_moment_to_arrive(make_member):
+def test_an_interrupted_leave_still_has_a_moment_to_arrive(make_member):
     session = make_member(enable_auto_commit=False)
     waits = Waits(session, 0)  # nothing else is waited for
     with pytest.raises(KeyboardInterrupt):
@@ -95,15 +95,15 @@ def test_a_callback_that_is_interrupted_hurries_too(make_member):
     assert max(waits.after) <= HURRIED_SECONDS + GRACE
 
 
-def test_patience_ends_once():
+def test_the_deadline_is_shortened_once():
     failures = [ValueError()]
-    patience = Patience(time.monotonic() + 1000, failures)
-    assert patience.until() - time.monotonic() > 900
+    closing = ClosingDeadline(time.monotonic() + 1000, failures)
+    assert closing.until() - time.monotonic() > 900
     failures.append(KeyboardInterrupt())
-    until = patience.until()
+    until = closing.until()
     assert until - time.monotonic() <= HURRIED_SECONDS
-    assert patience.until() == until
-    assert Patience(5.0, failures).until() == 5.0
+    assert closing.until() == until
+    assert ClosingDeadline(5.0, failures).until() == 5.0
 
 
 def test_a_commit_before_revoking_ends_before_the_rebalance_does(make_member, caplog):

@@ -10,12 +10,12 @@ import time
 
 import pytest
 
-from sparkrelay.consumer.access import AccessControl
-from sparkrelay.consumer.events import Call, Commit, Leave, ListOffsets
-from sparkrelay.consumer.flows import blocking
-from sparkrelay.consumer.network import NetworkThread
-from sparkrelay.consumer.requests import NOTHING
-from sparkrelay.consumer.session import Session
+from sparkrelay.consumer.api.access import AccessControl
+from sparkrelay.consumer.api.exchanges import blocking
+from sparkrelay.consumer.api.session import Session
+from sparkrelay.consumer.base.events import Call, Commit, Leave, ListOffsets
+from sparkrelay.consumer.base.requests import NOTHING
+from sparkrelay.consumer.network.network_thread import NetworkThread
 from sparkrelay.types import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -69,7 +69,7 @@ class Core:
             call.settle({})
         return NOTHING
 
-    def farewell(self):
+    def last_requests(self):
         return ()
 
 
@@ -174,7 +174,7 @@ def test_an_interrupt_while_a_consumer_is_made_leaves_a_shared_thread_alive():
         while True:
             interrupter = Interrupter(after)
             with contextlib.suppress(InterruptError), interrupter:
-                outlet = network.attach(first.config, first.mailbox, first._make_core)
+                handle = network.attach(first.config, first.mailbox, first._make_core)
             if not interrupter.struck:
                 break
             call = Call("committing", time.monotonic() + 60)
@@ -182,6 +182,6 @@ def test_an_interrupt_while_a_consumer_is_made_leaves_a_shared_thread_alive():
             assert call.wait(30), f"the network thread hangs after an interrupt at {after}"
             after += 1
         assert after > 10
-        outlet.stop(30)
+        handle.stop(30)
         run(first, first.close(5))
     assert not any(thread.name == "consumer-network" for thread in threading.enumerate())

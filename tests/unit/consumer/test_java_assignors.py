@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from sparkrelay.consumer.assignor import ClusterView, GroupMetadata, MemberAssignment, MemberSubscription
-from sparkrelay.consumer.assignors import offered
-from sparkrelay.consumer.sticky_assignor import StickyAssignor, decode_claim, encode_claim
+from sparkrelay.consumer.assignors.built_in import offered
+from sparkrelay.consumer.assignors.sticky_assignor import StickyAssignor, decode_claim, encode_claim
+from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberAssignment, MemberSubscription
 from sparkrelay.types import TopicPartition
 
 GROUPS = [

@@ -8,11 +8,11 @@ import pytest
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import MetadataResponse, OffsetCommitResponse, OffsetFetchResponse
-from sparkrelay.consumer.assignor import GroupMetadata
-from sparkrelay.consumer.commits import CommitManager
-from sparkrelay.consumer.events import Commit
-from sparkrelay.consumer.offset_requests import commit_request, fetch_request, sort_out
-from sparkrelay.consumer.subscription import LeaderView, SubscriptionState
+from sparkrelay.consumer.base.assignor import GroupMetadata
+from sparkrelay.consumer.base.events import Commit
+from sparkrelay.consumer.base.subscription import LeaderView, SubscriptionState
+from sparkrelay.consumer.offsets.commits import CommitManager
+from sparkrelay.consumer.offsets.offset_requests import commit_request, fetch_request, sort_out
 from sparkrelay.errors import DisconnectException, UnknownTopicException
 from sparkrelay.types import TopicPartition
 

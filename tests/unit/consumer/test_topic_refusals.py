@@ -9,8 +9,8 @@ from kafka.protocol.metadata import MetadataResponse
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.metadata import Metadata
-from sparkrelay.consumer.requests import RequestState
-from sparkrelay.consumer.topic_metadata import TopicMetadataManager
+from sparkrelay.consumer.base.requests import RequestState
+from sparkrelay.consumer.base.topic_metadata import TopicMetadataManager
 from sparkrelay.errors import AuthorizationException, BrokerResponseException
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sparkrelay.consumer.assignor import GroupMetadata, MemberAssignment
-from sparkrelay.consumer.events import AdoptNeeded, Mailbox
-from sparkrelay.consumer.flows import blocking
-from sparkrelay.consumer.lost_partitions import LostPartitions
-from sparkrelay.consumer.rebalance import RebalanceSteps
-from sparkrelay.consumer.subscription import SubscriptionState
+from sparkrelay.consumer.api.exchanges import blocking
+from sparkrelay.consumer.api.rebalance import RebalanceSteps
+from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
+from sparkrelay.consumer.base.events import AdoptNeeded, Mailbox
+from sparkrelay.consumer.base.subscription import SubscriptionState
+from sparkrelay.consumer.group.lost_partitions import LostPartitions
 from sparkrelay.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

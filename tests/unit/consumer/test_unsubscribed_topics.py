@@ -7,10 +7,10 @@ import re
 import pyarrow as pa
 import pytest
 
-from sparkrelay.consumer.events import Mailbox
-from sparkrelay.consumer.fetch_buffer import FetchBuffer
-from sparkrelay.consumer.fetching import Fetched
-from sparkrelay.consumer.subscription import SubscriptionState
+from sparkrelay.consumer.base.events import Mailbox
+from sparkrelay.consumer.base.subscription import SubscriptionState
+from sparkrelay.consumer.fetch.fetch_buffer import FetchBuffer
+from sparkrelay.consumer.fetch.fetching import Fetched
 from sparkrelay.records.encode import encode
 from sparkrelay.types import TopicPartition
 
@@ -31,7 +31,9 @@ def held():
 
 @pytest.fixture
 def buffer(held):
-    return FetchBuffer(held, Mailbox(), read_committed=False, check_crcs=True, out_of_range=print)
+    return FetchBuffer(
+        held, Mailbox(), read_committed=False, check_crcs=True, max_decompressed=1 << 20, out_of_range=print
+    )
 
 
 def fill(buffer):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.other_users import MALLORY, give, needs_root
 
 from sparkrelay.devkafka import DevKafka
 from sparkrelay.devkafka.folders import add_user, make_temporary, sweep
@@ -101,3 +102,30 @@ def test_folders_of_the_dead_are_swept_and_others_left(own_tmp):
         child.communicate(b"\n")
     sweep()
     assert sorted(own_tmp.iterdir()) == sorted([mine, foreign, shared, abroad])
+
+
+@needs_root
+def test_folders_of_other_users_are_not_swept(own_tmp):
+    with subprocess.Popen(["/bin/true"]) as child:
+        child.wait()
+        foreign = own_tmp / "sparkrelay-kafka-theirs"
+        foreign.mkdir()
+        add_user(foreign, child.pid)
+    give(MALLORY, foreign)
+    sweep()
+    assert foreign.exists()
+    give(0, foreign)
+    sweep()
+    assert not foreign.exists()
+
+
+@needs_root
+@pytest.mark.parametrize("option", ["data_dir", "log_dir"])
+def test_a_folder_that_others_may_write_to_is_refused(fake_java, kafka_jars, tmp_path, option):
+    fake_java("exit 1")
+    folders = {"data_dir": tmp_path / "data", option: tmp_path / "theirs"}
+    (tmp_path / "theirs").mkdir()
+    give(MALLORY, tmp_path / "theirs")
+    with pytest.raises(DevKafkaException, match=f"theirs .owner uid {MALLORY}, mode 0755. belongs to another user"):
+        DevKafka(**folders).start()
+    assert list((tmp_path / "theirs").iterdir()) == []

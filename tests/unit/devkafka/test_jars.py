@@ -1,6 +1,8 @@
+import os
 import threading
 
 import pytest
+from tests.other_users import MALLORY, needs_root
 
 from sparkrelay.devkafka.jars import KAFKA_VERSION, kafka_classpath, streams_classpath, tools_classpath
 from sparkrelay.errors import DevKafkaException, JavaException
@@ -84,3 +86,26 @@ def test_an_old_java_is_refused_in_one_sentence(fake_java, empty_cache):
     fake_java("exit 0", version='java version "1.8.0_392"')
     with pytest.raises(JavaException, match="Java 8"):
         kafka_classpath()
+
+
+@needs_root
+@pytest.mark.parametrize("folder", [".", f"kafka-{KAFKA_VERSION}"])
+def test_jars_that_others_may_have_put_there_are_not_run(fake_java, kafka_jars, empty_cache, folder):
+    (empty_cache / folder).chmod(0o777)
+    with pytest.raises(DevKafkaException, match=r"mode 0777\) may be written to by others .* Set XDG_CACHE_HOME"):
+        kafka_classpath()
+    (empty_cache / folder).chmod(0o755)
+    os.chown(empty_cache / folder, MALLORY, -1)
+    with pytest.raises(DevKafkaException, match=f"owner uid {MALLORY}, mode 0755. belongs to another user"):
+        kafka_classpath()
+
+
+def test_a_lock_that_is_a_link_is_not_followed(fake_java, empty_cache, tmp_path):
+    empty_cache.mkdir(parents=True)
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (empty_cache / f"kafka-{KAFKA_VERSION}.lock").symlink_to(victim)
+    fake_java(IVY)
+    with pytest.raises(OSError, match="a symbolic link, which is not followed: remove it"):
+        kafka_classpath()
+    assert victim.read_text() == "precious"

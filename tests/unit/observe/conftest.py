@@ -28,7 +28,7 @@ def task(name, state, *, committed=None, ends=None, changelog_lag=0):
 
 @pytest.fixture
 def snapshot():
-    def make(*, state="RUNNING", trouble=None, active=(), standby=(), counters=None):
+    def make(*, state="RUNNING", blocked=False, trouble=None, active=(), standby=(), counters=None):
         thread = ThreadMetadata(
             thread_name="app-1",
             thread_state="RUNNING",
@@ -45,7 +45,8 @@ def snapshot():
         return InstanceSnapshot(
             application_id="app",
             state=state,
-            alive=state in {"RUNNING", "REBALANCING"},
+            alive=state in {"RUNNING", "REBALANCING"} and not blocked,
+            ready=state == "RUNNING" and not blocked,
             trouble=trouble,
             threads=(thread,),
             totals=(counters or Counters()).totals(),

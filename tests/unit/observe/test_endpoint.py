@@ -51,9 +51,24 @@ def test_health_says_whether_and_why(state, trouble, answer, snapshot):
         assert asked(endpoint, "/health") == answer
 
 
+def test_who_cannot_work_is_neither_healthy_nor_ready(snapshot):
+    none = "Spark has no executor; waiting for one"
+    with serve(lambda: snapshot(state="REBALANCING", blocked=True, trouble=none), port=0) as endpoint:
+        for page in ("/health", "/ready"):
+            assert asked(endpoint, page) == (503, f"REBALANCING: {none}\n")
+
+
+@pytest.mark.parametrize(
+    ("state", "status"), [("RUNNING", 200), ("REBALANCING", 503), ("CREATED", 503), ("ERROR", 503)]
+)
+def test_ready_is_who_has_its_tasks_running(state, status, snapshot):
+    with serve(lambda: snapshot(state=state), port=0) as endpoint:
+        assert asked(endpoint, "/ready") == (status, f"{state}\n")
+
+
 def test_other_pages_are_not_there(snapshot):
     with serve(snapshot, port=0) as endpoint:
-        assert asked(endpoint, "/") == (404, "there are /metrics and /health\n")
+        assert asked(endpoint, "/") == (404, "there are /metrics, /health and /ready\n")
 
 
 def test_a_snapshot_that_fails_is_one_answer_only(snapshot):

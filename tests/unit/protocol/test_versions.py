@@ -85,6 +85,19 @@ def test_the_old_layouts_stand_byte_by_byte(version):
     assert info.encode() == head + PROCESS.id.bytes + lists + end_point
 
 
+@pytest.mark.parametrize(
+    ("version", "latest", "reason"),
+    [(3, -1, "only versions 1 and 2"), (11, -1, "only versions 1 and 2"), (11, 10, "between 1 and 10; was: 11")],
+)
+def test_a_version_that_contradicts_the_latest_is_refused(version, latest, reason):
+    with pytest.raises(ValueError, match=reason):
+        subscription(version, latest_supported_version=latest)
+    data = bytearray(subscription(version).encode())
+    data[4:8] = latest.to_bytes(4, "big", signed=True)
+    with pytest.raises(ValueError, match=reason):
+        SubscriptionInfo.decode(bytes(data))
+
+
 @pytest.mark.parametrize("latest", [3, 10])
 def test_a_member_may_support_less_than_we(latest):
     info = sent(subscription(3, latest_supported_version=latest))

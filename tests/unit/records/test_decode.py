@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import json
 import random
 import struct
+import subprocess
+import sys
 
 import crc32c
 import pyarrow as pa
@@ -9,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from sparkrelay.errors import CorruptRecordException, RecordException, UnsupportedVersionException
-from sparkrelay.records import codecs, decode as decoder
+from sparkrelay.records import codecs
 from sparkrelay.records.batches import end_offset, in_front_of
 from sparkrelay.records.codecs import CODEC_IDS, CODEC_NAMES, CodecError
 from sparkrelay.records.decode import HEADERS_TYPE, KAFKA_SCHEMA, AbortedTransaction, decode
@@ -304,7 +307,7 @@ def test_a_lying_record_count_allocates_nothing():
 
 def test_a_lying_snappy_length_allocates_nothing():
     with pytest.raises(CodecError, match="claim to hold"):
-        codecs.decompress(b"\xff\xff\xff\xff\x0f" + b"\0" * 20, CODEC_IDS["snappy"])
+        codecs.decompress(b"\xff\xff\xff\xff\x0f" + b"\0" * 20, CODEC_IDS["snappy"], 1 << 40)
 
 
 # What a batch may hold decompressed is bounded: a few kB of zstd may stand for many GB.
@@ -313,57 +316,90 @@ def test_a_lying_snappy_length_allocates_nothing():
 @pytest.mark.parametrize("codec", CODEC_NAMES[1:])
 @pytest.mark.parametrize("data", [bytes(100_000), random.Random(7).randbytes(100_000)], ids=["zeros", "noise"])
 @pytest.mark.parametrize("frames", [1, 3])
-def test_a_batch_may_hold_so_many_bytes_decompressed_and_no_more(monkeypatch, codec, data, frames):
+def test_a_batch_may_hold_so_many_bytes_decompressed_and_no_more(codec, data, frames):
     number = CODEC_IDS[codec]
     if codec == "snappy":
         frames = 1  # it has none; its chunks are what three times as much is made of
     compressed = bytes(codecs.compress(data, number)) * frames
     plain = data * frames
     for most in (len(plain), len(plain) + 1, (1 << 31) - 1):
-        monkeypatch.setattr(codecs, "_MOST_BYTES", most)
-        assert bytes(codecs.decompress(compressed, number)) == plain
-        assert bytes(codecs.decompress(memoryview(compressed), number)) == plain
+        assert bytes(codecs.decompress(compressed, number, most)) == plain
+        assert bytes(codecs.decompress(memoryview(compressed), number, most)) == plain
     for most in (1, len(plain) // 2, len(plain) - 1):
-        monkeypatch.setattr(codecs, "_MOST_BYTES", most)
-        with pytest.raises(CodecError, match=rf"{len(compressed)} bytes of {codec} hold more than {most} bytes"):
-            codecs.decompress(compressed, number)
+        words = rf"{len(compressed)} bytes of {codec} hold more than max\.decompressed\.batch\.bytes={most}\b"
+        with pytest.raises(CodecError, match=words):
+            codecs.decompress(compressed, number, most)
 
 
 @pytest.mark.parametrize("codec", CODEC_NAMES[1:])
 @pytest.mark.parametrize("most", [1 << 16, (1 << 31) - 1])
-def test_damage_is_not_taken_for_too_much(monkeypatch, codec, most):
+def test_damage_is_not_taken_for_too_much(codec, most):
     compressed = bytearray(codecs.compress(random.Random(7).randbytes(5_000), CODEC_IDS[codec]))
-    monkeypatch.setattr(codecs, "_MOST_BYTES", most)
-    with pytest.raises(CodecError, match=f"damaged {codec} data"):
-        codecs.decompress(bytes(compressed[:-100]), CODEC_IDS[codec])
+    for damaged in (compressed[:-100], compressed[:5], compressed + b"more"):
+        with pytest.raises(CodecError, match=f"damaged {codec} data"):
+            codecs.decompress(bytes(damaged), CODEC_IDS[codec], most)
 
 
 @pytest.mark.parametrize("codec", CODEC_NAMES[1:])
-def test_too_large_a_batch_names_topic_partition_offset_sizes_and_remedy(new_log, monkeypatch, codec):
+def test_too_large_a_batch_names_topic_partition_offset_sizes_and_remedy(new_log, codec):
     log = new_log()
     log.append(some(2), base_offset=10)
     (batch,) = encode(pa.array([None], pa.binary()), pa.array([bytes(1_000_000)]), timestamps=0, compression=codec)
     log.append(batch.data, base_offset=12)
-    monkeypatch.setattr(codecs, "_MOST_BYTES", 500_000)
-    with pytest.raises(CorruptRecordException, match=rf"t-3: .*offset 12 .*{codec}.* 500000 bytes.*seek\(\)") as caught:
-        read(log)
+    words = rf"t-3: .*offset 12 .*{codec}.* max\.decompressed\.batch\.bytes=500000\b.*seek\(\)"
+    with pytest.raises(CorruptRecordException, match=words) as caught:
+        read(log, max_decompressed=500_000)
     assert caught.value.offset == 12
-    assert read(log, stop=12).record_count == 2
+    assert read(log, max_decompressed=500_000, stop=12).record_count == 2
+
+
+def growth(data, **settings):
+    """Return by how many bytes a process grows that decodes these batches, and what it says."""
+    program = """
+import json, resource, sys
+from sparkrelay.errors import CorruptRecordException
+from sparkrelay.records.decode import decode
+data, settings = sys.stdin.buffer.read(), json.loads(sys.argv[1])
+unit = 1 if sys.platform == "darwin" else 1024
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+before, said = peak(), ""
+try:
+    decode(data, topic="t", partition=3, start=0, check_crc=False, **settings)
+except CorruptRecordException as error:
+    said = str(error)
+print(peak() - before)
+print(said)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, json.dumps(settings)], input=bytes(data), capture_output=True, check=True
+    )
+    grown, said = done.stdout.decode().splitlines()
+    return int(grown), said
+
+
+@pytest.mark.parametrize("codec", CODEC_NAMES[1:])
+def test_a_batch_made_to_explode_takes_no_more_memory_than_its_bound(new_log, codec):
+    blown = codecs.compress(bytes(64 << 20), CODEC_IDS[codec])
+    (batch,) = encode(pa.array([None], pa.binary()), pa.array([b"v"]), timestamps=0, compression=codec)
+    raw = bytearray(batch.data[:61]) + bytes(blown)
+    struct.pack_into(">i", raw, 8, len(raw) - 12)
+    grown, said = growth(raw, max_decompressed=8 << 20)
+    assert f"{codec} hold more than max.decompressed.batch.bytes={8 << 20}" in said
+    # Besides the 8 MiB: what importing and raising take, and the compressed bytes themselves.
+    assert grown < 24 << 20, said
 
 
 @pytest.mark.parametrize("aborted", [(), [AbortedTransaction(producer_id=7, first_offset=0)]])
-def test_batches_that_decompress_to_a_lot_are_read_a_few_at_a_time(new_log, monkeypatch, aborted):
+def test_batches_that_decompress_to_a_lot_are_read_a_few_at_a_time(new_log, aborted):
     log = new_log()
     log.append(transactional(1, "gone", 7))
     for number in range(6):
         log.append(some(2, f"{number}" * 300, compression="zstd"))
-    monkeypatch.setattr(decoder, "_ENOUGH_BYTES", 2000)
     whole, position, pieces = [], 0, 0
-    while (got := read(log, start=position, aborted=aborted)).next_offset > position:
+    while (got := read(log, start=position, aborted=aborted, max_decompressed=2000)).next_offset > position:
         whole += values_of(got)
         position, pieces = got.next_offset, pieces + 1
     assert pieces == 3
-    monkeypatch.undo()
     assert whole == values_of(read(log, aborted=aborted))
 
 
@@ -372,19 +408,18 @@ def test_no_memory_for_a_batch_is_said(monkeypatch):
         raise MemoryError
 
     compressed = bytes(codecs.compress(bytes(1 << 20), CODEC_IDS["zstd"]))
-    monkeypatch.setattr(codecs, "_MOST_BYTES", 1 << 20)
     monkeypatch.setattr(codecs.np, "empty", refuse)
     with pytest.raises(CodecError, match=rf"no memory .* {len(compressed)} bytes of zstd"):
-        codecs.decompress(compressed, CODEC_IDS["zstd"])
+        codecs.decompress(compressed, CODEC_IDS["zstd"], 1 << 20)
 
 
 def test_both_snappy_framings_are_read():
     cramjam = pytest.importorskip("cramjam")
     data = b"hello " * 30_000
-    assert bytes(codecs.decompress(bytes(cramjam.snappy.compress_raw(data)), 2)) == data
+    assert bytes(codecs.decompress(bytes(cramjam.snappy.compress_raw(data)), 2, len(data))) == data
     chunked = bytes(codecs.compress(data, 2))
     assert chunked.startswith(b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01")
-    assert bytes(codecs.decompress(chunked, 2)) == data
+    assert bytes(codecs.decompress(chunked, 2, len(data))) == data
 
 
 def test_lz4_blocks_are_independent_as_java_demands():
@@ -392,9 +427,10 @@ def test_lz4_blocks_are_independent_as_java_demands():
     framed = bytes(codecs.compress(data, CODEC_IDS["lz4"]))
     assert framed[:4] == bytes.fromhex("04224d18")
     assert framed[4] & 0x20
-    assert bytes(codecs.decompress(framed, CODEC_IDS["lz4"])) == data
+    assert bytes(codecs.decompress(framed, CODEC_IDS["lz4"], len(data))) == data
     # Linked blocks, as other writers make them, are read all the same.
-    assert bytes(codecs.decompress(bytes(pytest.importorskip("cramjam").lz4.compress(data)), CODEC_IDS["lz4"])) == data
+    linked = bytes(pytest.importorskip("cramjam").lz4.compress(data))
+    assert bytes(codecs.decompress(linked, CODEC_IDS["lz4"], len(data))) == data
 
 
 def fuzz_material(new_log, codec):

@@ -18,9 +18,9 @@ def test_all_compiled_loops_are_loaded():
         "write_loop",
         "partition",
         "key_loop",
-        "json_flat_loop",
-        "json_scan",
-        "json_loop",
+        "json.flat_loop",
+        "json.scan",
+        "json.write_loop",
         "times",
     ):
         assert f"sparkrelay.records.{name}" in loaded
@@ -46,3 +46,13 @@ def test_other_failures_of_the_compiler_are_not_hidden(monkeypatch):
     monkeypatch.setattr(_native.numba, "njit", njit)
     with pytest.raises(RuntimeError, match="something else"):
         _native.kernel("int64(int64)")(lambda value: value)
+
+
+def test_it_is_said_once_that_loops_are_compiled(monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(_native, "_compiling_logged", False)
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path))
+    for _ in range(2):
+        _native.kernel("int64(int64)")(lambda value: value + 2)
+    assert [record.message.partition(",")[0] for record in caplog.records] == [
+        "compiling the loops that read and write records"
+    ]

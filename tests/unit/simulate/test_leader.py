@@ -73,7 +73,9 @@ def test_the_state_equals_the_one_computed_from_subscriptions():
         )
         for number, process in enumerate(state.clients)
     ]
-    assert dict(state.clients) == client_states(members, tasks.values(), {TaskId(0, 0): 1_000, TaskId(0, 1): 2_000})
+    ends = {TaskId(0, 0): 1_000, TaskId(0, 1): 2_000}
+    assert dict(state.clients) == client_states(members, tasks.values(), None)
+    assert dict(state.kafka_streams_states(True)) == client_states(members, tasks.values(), ends)
 
 
 def test_the_answer_is_read_by_numbers():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import math
 import sys
 from fractions import Fraction
@@ -180,9 +181,16 @@ def test_a_sum_may_reach_the_ends_of_bigint():
     assert groups.add(pa.int64(), [("c", MAX), ("c", MAX), ("c", MIN)]) == {"c": (MAX - 1,)}
 
 
-def test_a_sum_beyond_bigint_within_a_batch_is_an_error():
-    with pytest.raises(SerializationException, match=r"sum\(x\) leaves the range of bigint: .* cast"):
-        sum_groups().add(pa.int64(), [("a", MAX), ("a", 1)])
+def test_a_sum_beyond_bigint_within_a_batch_names_the_group():
+    with pytest.raises(SerializationException, match=r"sum\(x\) leaves the range of bigint: .*\{'key': 'b'\}; cast"):
+        sum_groups().add(pa.int64(), [("a", 1), ("b", MAX), ("b", 1)])
+
+
+def test_an_overflow_names_the_column_of_the_result():
+    """The argument may be an expression, whose column is our own."""
+    groups = Groups([AggregateSpec("sum", "x", pa.int64(), pa.int64(), "total")])
+    with pytest.raises(SerializationException, match="^total leaves the range of bigint"):
+        groups.add(pa.int64(), [("a", MAX), ("a", 1)])
 
 
 def test_a_sum_beyond_bigint_with_the_state_names_the_group():
@@ -204,6 +212,29 @@ def test_nan_is_greater_than_any_number():
     assert math.isnan(row[-1])
     assert math.isnan(row[-2])
     assert groups.add(pa.float64(), [("b", 1.0)])["b"][-2] == 1.0
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("function", ["sum", "avg"])
+def test_sums_of_infinities_and_beyond_a_double_warn_of_nothing(function):
+    groups = Groups([AggregateSpec(function, "x", pa.float64(), pa.float64())])
+    groups.add(pa.float64(), [("a", math.inf), ("b", 1.7e308)])
+    assert groups.add(pa.float64(), [("b", 1.7e308)])["b"] == (math.inf,)
+    assert math.isnan(groups.add(pa.float64(), [("a", -math.inf)])["a"][0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.decimal128(10, 2), decimal.Decimal("1.50")),
+        (pa.struct([("a", pa.int32())]), {"a": None}),
+        (pa.list_(pa.string()), []),
+        (pa.map_(pa.string(), pa.int32()), [("a", 1)]),
+    ],
+)
+def test_values_of_any_type_are_counted(kind, value):
+    groups = Groups([AggregateSpec("count", "x", kind, pa.int64())])
+    assert groups.add(kind, [("a", value), ("a", None), ("b", None)]) == {"a": (1,), "b": (0,)}
 
 
 @pytest.mark.parametrize("function", ["sum", "avg", "min"])

@@ -180,6 +180,31 @@ def test_what_comes_late_for_a_former_opening_changes_nothing(driver):
     assert store.header.changelog[CHANGELOG] == 10
 
 
+@pytest.mark.parametrize(
+    ("group", "kept", "emptied"),
+    [
+        (10, {b"a": b"1"}, False),
+        (20, {b"a": b"2"}, False),
+        (15, {}, True),
+        (40, {}, True),
+        (None, {}, True),
+    ],
+    ids=["the batch was aborted", "it was committed", "somebody set the offset", "it ran elsewhere", "a reset"],
+)
+def test_without_a_changelog_the_groups_offsets_say_what_is_kept(driver, read_all, group, kept, emptied):
+    driver.apply({b"a": b"1"})
+    driver.apply({b"a": b"2"}, commit=False)
+    store = driver.store
+    assert store.take_over_at(2, {INPUT: group}) is emptied
+    assert read_all(store) == kept
+    assert store.header.positions == ({} if emptied else {INPUT: group})
+    driver.epoch, driver.position, driver.committed = 2, group or 0, store.header.batch
+    driver.apply({b"b": b"3"})
+    # A worker of a Spark job that was cancelled comes late to the opening, and changes nothing.
+    assert not store.take_over_at(2, {INPUT: group})
+    assert read_all(store) == kept | {b"b": b"3"}
+
+
 def test_an_opening_takes_nothing_back_once_its_batches_have_begun(driver, read_all):
     """A Spark job that was cancelled may have a worker that comes to its opening late, beside the one sent again."""
     driver.store.take_over(2)

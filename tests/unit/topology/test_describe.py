@@ -12,9 +12,9 @@ def test_a_description_reads_as_kafka_streams_does(builder, F):
     )
     late = flights.where("delay > 0").withColumn("minutes", F.col("delay"))
     late.to("late")
-    late.groupBy("carrier", F.window("time", "1 day")).agg(F.sum("minutes").alias("total")).where("total > 5").to(
-        "by-carrier", key=String("carrier"), value=Json()
-    )
+    late.groupBy("carrier", F.window("time", "1 day")).agg(F.sum("minutes").alias("total")).to_stream().where(
+        "total > 5"
+    ).to("by-carrier", key=String("carrier"), value=Json())
     late.groupBy("origin").count(name="airports")
     text = """
     Topologies:

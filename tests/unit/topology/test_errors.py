@@ -54,6 +54,14 @@ def fails(message):
         (lambda s, F: s.groupBy("a").aggregate(), "GroupedStream has no aggregate(): agg(...) and count() are there"),
         (lambda s, F: s.groupBy("a").count().groupBy("b"), "groupBy() of a KTable is not there yet"),
         (lambda s, F: s.groupBy("a").count().repartition("b"), "KTable has no repartition()"),
+        (
+            lambda s, F: s.groupBy("a").count().where("count < 3"),
+            "KTable has no where(): the last row that passed would stay in the sink",
+        ),
+        (
+            lambda s, F: s.groupBy("a").count().select("a").filter("a > 3"),
+            "filter the rows before groupBy(), or each change by itself, to_stream().where(...)",
+        ),
         (lambda s, F: s.groupBy("a").count().join(s), "join() is not there yet"),
         (lambda s, F: s.repartition(), "repartition() names no columns"),
         (lambda s, F: s.repartition(8), "repartition() takes names and Columns, not 8; use partitions="),
@@ -163,7 +171,7 @@ def test_a_grouping_without_aggregates(builder, flights):
 
 def test_table_steps_that_lead_nowhere(builder, flights):
     line = here()
-    flights.groupBy("carrier").count().where("count > 1").to_stream()
+    flights.groupBy("carrier").count().withColumnRenamed("count", "n").to_stream()
     with fails(f"{line}: to_stream() leads nowhere"):
         builder.build()
 
@@ -174,7 +182,7 @@ def test_a_table_has_one_way_out(builder, flights):
     first = here()
     table.to("a")
     second = here()
-    table.where("count > 1").to_stream().to("b")
+    table.to_stream().where("count > 1").to("b")
     with fails(f"{second}: the table of {made} is used here and at {first}; only one way out") as raised:
         builder.build()
     assert "Write it once with to(topic)" in str(raised.value)

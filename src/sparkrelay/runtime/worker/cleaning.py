@@ -6,24 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from sparkrelay.errors import SparkRelayError
-from sparkrelay.runtime.orders import encode_bytes
-from sparkrelay.runtime.worker.context import WorkerFailure, current_order, drain
+from sparkrelay.runtime.worker.context import current_command, drain, report_row, reporting
 from sparkrelay.state.application_home import remove_state
 from sparkrelay.state.obsolete import clear_abandoned, obsolete
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pyarrow as pa
+
     from sparkrelay.types import TaskId
 
-__all__ = ["CleanOrder", "clean_slot"]
+__all__ = ["CleanCommand", "clean_slot"]
 
 
 @dataclass(frozen=True, slots=True)
-class CleanOrder:
+class CleanCommand:
     """What may go.
 
     Attributes:
@@ -39,18 +37,16 @@ class CleanOrder:
     abandoned_before: float
 
 
+@reporting
 def clean_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Remove what is obsolete; yield one row with the paths that are gone."""
     drain(batches)
-    order = current_order(CleanOrder)
+    order = current_command(CleanCommand)
     slot = Path(order.slot)
     removed = []
-    try:
-        # Looked at anew each time: whoever cancelled this job may have opened a copy since.
-        while found := obsolete(slot, order.kept, order.before):
-            remove_state(found[0])
-            removed.append(found[0])
-        removed += clear_abandoned(slot, order.abandoned_before)
-    except SparkRelayError as error:
-        raise WorkerFailure(error) from error
-    yield pa.record_batch({"report": pa.array([encode_bytes(list(map(str, removed)))], pa.binary())})
+    # Looked at anew each time: whoever cancelled this job may have opened a copy since.
+    while found := obsolete(slot, order.kept, order.before):
+        remove_state(found[0])
+        removed.append(found[0])
+    removed += clear_abandoned(slot, order.abandoned_before)
+    yield report_row(list(map(str, removed)))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.produce import Producer
-from sparkrelay.consumer.bounded import BoundedFetcher
+from sparkrelay.consumer.fetch.bounded import BoundedFetcher
 from sparkrelay.state import TaskStore
 
 if TYPE_CHECKING:

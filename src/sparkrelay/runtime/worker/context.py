@@ -1,86 +1,59 @@
-"""What every step of a worker needs: the order of the batch, its slot, and errors that the driver can read."""
+"""What every step of a worker needs: the order of the batch, its slot, and rows that report to the driver."""
 
 from __future__ import annotations
 
 import functools
 import gc
-import re
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+import pyarrow as pa
 from pyspark import TaskContext
 
-from sparkrelay.errors import StreamsException
-from sparkrelay.runtime.orders import EXECUTOR_PROPERTY, ORDER_PROPERTY, BatchOrder, decode, encode
+from sparkrelay.errors import SparkRelayError
+from sparkrelay.runtime.contract.commands import COMMAND_PROPERTY, EXECUTOR_PROPERTY, BatchCommand, decode, encode_bytes
+from sparkrelay.runtime.contract.failure_marks import MisplacedTask, WorkerFailure
 from sparkrelay.runtime.worker.own_executor import own_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    import pyarrow as pa
-
-    from sparkrelay.errors import SparkRelayError
-    from sparkrelay.runtime.orders import TaskOrder
-    from sparkrelay.runtime.specs import FetchSpec, PublishSpec, StateSpec
-    from sparkrelay.types import TaskId
+    from sparkrelay.runtime.contract.commands import TaskCommand
+    from sparkrelay.runtime.contract.specs import FetchSpec, PublishSpec, StateSpec
 
 __all__ = [
-    "MisplacedTask",
-    "WorkerFailure",
-    "current_order",
-    "current_slot",
+    "current_command",
+    "current_spark_partition",
     "drain",
-    "find_failure",
     "leg_tasks",
     "no_rows",
     "refusal",
-    "settle_memory",
+    "release_unused_memory",
+    "report_row",
+    "reporting",
     "under_names",
 ]
 
 Order = TypeVar("Order")
+P = ParamSpec("P")
 
-_MARK = re.compile(r"\[sparkrelay-error:([A-Za-z0-9+/=]+)\]")
 _BATCHES_BEFORE_FREEZE = 3
 _batches_seen = 0
 
 
-class WorkerFailure(Exception):  # noqa: N818 - it is not ours to catch, it carries one that is
-    """Carries one of our errors from a step before the user's code to the driver, through Spark's own error text.
-
-    ``task`` names the one task whose fault it is; without it the whole job failed.
-    """
-
-    def __init__(self, error: SparkRelayError, task: TaskId | None = None) -> None:
-        super().__init__(f"{error} [sparkrelay-error:{encode((error, task))}]")
-
-
-class MisplacedTask(StreamsException):
-    """A Spark task refused to run: it is on another executor than its state, or not the first of its kind."""
-
-
-def find_failure(text: str) -> tuple[SparkRelayError, TaskId | None] | None:
-    """Return the error of ours that a failed Spark job's message carries, if there is one, and the task it is of."""
-    match = _MARK.search(text)
-    if match is None:
-        return None
-    failure: tuple[SparkRelayError, TaskId | None] = decode(match.group(1))
-    return failure
-
-
-def current_order(kind: type[Order]) -> Order:
+def current_command(kind: type[Order]) -> Order:
     """Return the order of the job that runs here.
 
     Every step asks before it does anything, so this is where a task that should not run is turned away.
 
     Raises:
-        WorkerFailure: with :class:`MisplacedTask`.
+        MisplacedTask: it should not run here.
     """
     context = TaskContext.get()
     assert context is not None, "worker steps run inside a Spark task"
     refused = refusal(context.getLocalProperty(EXECUTOR_PROPERTY) or None, context.attemptNumber())
     if refused is not None:
-        raise WorkerFailure(MisplacedTask(refused))
-    text = context.getLocalProperty(ORDER_PROPERTY)
+        raise MisplacedTask(refused)
+    text = context.getLocalProperty(COMMAND_PROPERTY)
     assert text is not None, "the driver sets the order before it runs the job"
     order = _decoded(text)
     assert isinstance(order, kind), f"expected {kind.__name__}, got {type(order).__name__}"
@@ -116,21 +89,46 @@ def _decoded(text: str) -> object:
     return decode(text)
 
 
-def current_slot(slots: int) -> int:
+def current_spark_partition(slots: int) -> int:
     """Return which of its process's slots this Spark partition is; a union of legs repeats them."""
     context = TaskContext.get()
     assert context is not None, "worker steps run inside a Spark task"
     return context.partitionId() % slots
 
 
-def leg_tasks(spec: FetchSpec | StateSpec | PublishSpec) -> list[TaskOrder]:
-    """Return the tasks of this slot that have input for the leg in this batch."""
-    order = current_order(BatchOrder)
+def leg_tasks(spec: FetchSpec | StateSpec | PublishSpec) -> list[TaskCommand]:
+    """Return the tasks of this slot that have input for the leg in this batch.
+
+    Raises:
+        WorkerFailure: with :class:`MisplacedTask`.
+    """
+    try:
+        order = current_command(BatchCommand)
+    except MisplacedTask as error:
+        raise WorkerFailure(error, spec.failure_key) from None
     return [
         task
-        for task in order.slots[current_slot(spec.slots)]
+        for task in order.slots[current_spark_partition(spec.slots)]
         if task.task.subtopology == spec.subtopology and any(p.topic in spec.topics for p in task.ranges)
     ]
+
+
+def report_row(reports: list[Any], padding: bytes = b"") -> pa.RecordBatch:
+    """Return what a job brings back of this slot: one row, since each costs the driver a round trip."""
+    return pa.record_batch({"report": pa.array([encode_bytes(reports) + padding], pa.binary())})
+
+
+def reporting(step: Callable[P, Iterator[pa.RecordBatch]]) -> Callable[P, Iterator[pa.RecordBatch]]:
+    """Have a step whose rows go straight to the driver report an error of ours, which ``run_job`` raises there."""
+
+    @functools.wraps(step)
+    def answering(*args: P.args, **kwargs: P.kwargs) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from step(*args, **kwargs)
+        except SparkRelayError as error:
+            yield report_row([error])
+
+    return answering
 
 
 def drain(batches: Iterable[object]) -> None:
@@ -154,7 +152,7 @@ def under_names(
     yield from step(batch.rename_columns(list(names)) for batch in batches)
 
 
-def settle_memory() -> None:
+def release_unused_memory() -> None:
     """Take what is loaded by now out of the garbage collector's sight.
 
     PySpark collects after every task; with numba and pyarrow loaded that costs 37 ms each time.

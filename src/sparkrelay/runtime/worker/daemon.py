@@ -12,7 +12,8 @@ import socket
 from pyspark import daemon
 
 import sparkrelay.runtime.worker.publish
-import sparkrelay.runtime.worker.replay  # noqa: F401 - loaded for the workers to come
+import sparkrelay.runtime.worker.restore  # noqa: F401 - loaded for the workers to come
+from sparkrelay.own_files import keep_others_from_writing
 from sparkrelay.records import compile_kernels
 
 _worker = daemon.worker
@@ -32,4 +33,6 @@ if __name__ == "__main__":
     gc.collect()
     # What is loaded now stays: collections in the workers need not look at it, nor copy its pages.
     gc.freeze()
+    # Who connects to its Unix socket has a worker that runs what it is sent, without a secret.
+    keep_others_from_writing()
     daemon.manager()

@@ -9,31 +9,31 @@ import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.records.formats import Json, Raw
-from sparkrelay.records.json_text import columns_to_json
+from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.records.keys import key_bytes, key_columns
-from sparkrelay.runtime import hidden
+from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
     from sparkrelay.records.formats import Format
-    from sparkrelay.runtime.specs import PublishSpec
+    from sparkrelay.runtime.contract.specs import PublishSpec
 
 __all__ = ["pack_rows", "sink_keys", "sink_values", "unpack_rows"]
 
 #: Last column of a packed row: false for a tombstone, whose columns travel all the same.
-_ALIVE = pa.field(f"{hidden.PREFIX}alive", pa.bool_())
+_ALIVE = pa.field(f"{hidden_columns.PREFIX}alive", pa.bool_())
 
 
 def sink_keys(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
     """Return the message keys: the named columns, else the key that travels with the rows."""
     if spec.key_columns:
         return key_bytes([rows.column(name) for name in spec.key_columns])
-    return rows.column(hidden.KEY)
+    return rows.column(hidden_columns.KEY)
 
 
 def sink_values(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
     """Return the message values; a tombstone that came in goes out as one."""
     visible = rows.select(list(spec.columns))
-    tombstones = rows.column(hidden.TOMBSTONE) if hidden.TOMBSTONE in rows.schema.names else None
+    tombstones = rows.column(hidden_columns.TOMBSTONE) if hidden_columns.TOMBSTONE in rows.schema.names else None
     if spec.value is None:
         return pack_rows(visible, tombstones)
     values = _formatted(spec.value, visible)
@@ -45,7 +45,7 @@ def sink_values(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
 def pack_rows(rows: pa.RecordBatch, tombstones: pa.Array | None) -> pa.Array:
     """Write whole rows as the values of a repartition topic."""
     alive = pa.repeat(pa.scalar(True), rows.num_rows) if tombstones is None else pc.invert(tombstones)
-    return key_bytes([*rows.columns, alive])
+    return key_bytes([*rows.columns, alive], normal=False)
 
 
 def unpack_rows(values: pa.Array, schema: pa.Schema) -> tuple[list[pa.Array], pa.Array]:

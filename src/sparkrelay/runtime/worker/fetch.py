@@ -12,16 +12,17 @@ import pyarrow.compute as pc
 from sparkrelay.errors import SerializationException, SparkRelayError
 from sparkrelay.records.formats import Integer, Json, Long, OneColumn, Raw, String
 from sparkrelay.records.typed import json_to_columns, plain_to_column
-from sparkrelay.runtime import faults, hidden
+from sparkrelay.runtime.contract import fault_points, hidden_columns
+from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import WorkerFailure, drain, leg_tasks, settle_memory
+from sparkrelay.runtime.worker.context import drain, leg_tasks, release_unused_memory
 from sparkrelay.runtime.worker.encoding import unpack_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from sparkrelay.records.typed import BadRecord
-    from sparkrelay.runtime.specs import FetchSpec
+    from sparkrelay.runtime.contract.specs import FetchSpec
     from sparkrelay.types import TopicPartition
 
 __all__ = ["fetch_leg"]
@@ -39,7 +40,7 @@ _PLAIN: Mapping[type[OneColumn], pa.DataType] = {
 def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the ranges that the order gives this slot."""
     drain(batches)
-    settle_memory()
+    release_unused_memory()
     connections.close_unused()
     ranges = {
         partition: span
@@ -52,11 +53,11 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
     try:
         for partition, batch in connections.fetcher(spec.client).fetch(ranges, columns=_raw_columns(spec)):
             if batch.num_rows:
-                faults.reach("fetch-first-rows")
+                fault_points.reach("fetch-first-rows")
                 yield _rows(spec, partition, batch)
     except SparkRelayError as error:
         connections.forget_fetcher(spec.client)
-        raise WorkerFailure(error) from error
+        raise WorkerFailure(error, spec.failure_key) from None
 
 
 def _raw_columns(spec: FetchSpec) -> frozenset[str]:
@@ -64,7 +65,7 @@ def _raw_columns(spec: FetchSpec) -> frozenset[str]:
     wanted = set(spec.output.names)
     # Values tell tombstones, also where no step looks at them.
     columns = {"offset", "timestamp", "value"}
-    if _key_wanted(spec) or hidden.KEY in wanted or "key" in wanted:
+    if _key_wanted(spec) or hidden_columns.KEY in wanted or "key" in wanted:
         columns.add("key")
     if "kafka" in wanted:
         # Topic and partition are not in the records: they are known from where those were fetched.
@@ -81,8 +82,8 @@ def _rows(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch) -> pa
     if spec.skip_tombstones and raw.column("value").null_count:
         raw = raw.filter(pc.is_valid(raw.column("value")))
     columns, bad = _decoded(spec, raw)
-    if spec.internal and spec.skip_tombstones and columns[hidden.TOMBSTONE].true_count:
-        keep = pc.invert(columns[hidden.TOMBSTONE])
+    if spec.internal and spec.skip_tombstones and columns[hidden_columns.TOMBSTONE].true_count:
+        keep = pc.invert(columns[hidden_columns.TOMBSTONE])
         raw = raw.filter(keep)
         columns = {name: column.filter(keep) for name, column in columns.items()}
     if bad:
@@ -101,7 +102,7 @@ def _decoded(spec: FetchSpec, raw: pa.RecordBatch) -> tuple[dict[str, pa.Array],
     bad: list[BadRecord] = []
     if spec.internal:
         assert spec.value_schema is not None
-        unpacked, columns[hidden.TOMBSTONE] = unpack_rows(raw.column("value"), spec.value_schema)
+        unpacked, columns[hidden_columns.TOMBSTONE] = unpack_rows(raw.column("value"), spec.value_schema)
         columns.update(zip(spec.value_schema.names, unpacked, strict=True))
     elif isinstance(spec.value, Json):
         assert spec.value_schema is not None
@@ -127,16 +128,16 @@ def _project(
     rows = raw.num_rows
     arrays = []
     for field in spec.output:
-        if field.name == hidden.PARTITION:
+        if field.name == hidden_columns.PARTITION:
             array = _constant(partition.partition, field.type, rows)
-        elif field.name == hidden.TIMESTAMP:
+        elif field.name == hidden_columns.TIMESTAMP:
             source = columns[spec.event_time] if spec.event_time else raw.column("timestamp")
             array = pc.cast(source.cast(pa.timestamp("ms", "UTC"), safe=False), pa.int64())
             if array.null_count:
                 array = pc.coalesce(array, pc.cast(raw.column("timestamp"), pa.int64()))
-        elif field.name == hidden.KEY:
+        elif field.name == hidden_columns.KEY:
             array = raw.column("key")
-        elif field.name == hidden.TOMBSTONE:
+        elif field.name == hidden_columns.TOMBSTONE:
             array = columns[field.name] if spec.internal else pc.is_null(raw.column("value"))
         elif field.name == "kafka" and field.name not in columns:
             array = pa.StructArray.from_arrays(

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.encode import ProducerState, encode as encode_records, next_sequence
 from sparkrelay.records.partition import murmur2_partitions, split_by_partition
-from sparkrelay.runtime import faults, hidden
-from sparkrelay.runtime.orders import BatchOrder, LegReport, TaskOrder, encode_bytes
+from sparkrelay.runtime.contract import fault_points, hidden_columns
+from sparkrelay.runtime.contract.commands import BatchCommand, LegReport, TaskCommand
+from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import WorkerFailure, current_order, leg_tasks, settle_memory
+from sparkrelay.runtime.worker.context import current_command, leg_tasks, release_unused_memory, report_row
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
 from sparkrelay.runtime.worker.state import TaskOutcome, apply_leg, collect_rows
 from sparkrelay.state.changelog import Marker, encode_changelog, encode_marker
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from sparkrelay.client.produce import Producer
-    from sparkrelay.runtime.specs import PublishSpec, StateSpec
+    from sparkrelay.runtime.contract.specs import PublishSpec, StateSpec
     from sparkrelay.state import Applied
 
 __all__ = ["publish_leg", "state_and_publish_leg", "state_leg"]
@@ -43,12 +45,14 @@ _BATCH_BYTES: Final = 1_000_000
 class _Transaction:
     """Produces one task's records under its lent producer id, keeping count of sequences."""
 
-    def __init__(self, producer: Producer, order: TaskOrder, compression: str) -> None:
+    def __init__(self, producer: Producer, order: TaskCommand, compression: str) -> None:
         self._producer = producer
         self._order = order
         self._compression = compression
         #: Of the partitions that are written here: those of legs beside this one must not be said again as they were.
         self.next_sequences: dict[TopicPartition, int] = {}
+        #: Sink topic of the user's -> the oldest timestamp written to it.
+        self.oldest: dict[str, int] = {}
         producer.begin(order.transaction)
 
     def send(
@@ -72,7 +76,7 @@ class _Transaction:
             max_batch_bytes=min(_BATCH_BYTES, self._producer.max_request_size),
         ):
             self._producer.send(partition, batch.data, transactional_id=lent.transactional_id)
-            faults.reach("publish-after-send")
+            fault_points.reach("publish-after-send")
             sequence = next_sequence(sequence, batch.record_count)
         self.next_sequences[partition] = sequence
 
@@ -81,10 +85,10 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
     """Write the rows of a leg to its sink topic; yield one report a task."""
     tasks = leg_tasks(spec)
     rows = collect_rows(tasks, batches)
-    settle_memory()
+    release_unused_memory()
     connections.close_unused()
 
-    def publish(task: TaskOrder, transaction: _Transaction) -> LegReport:
+    def publish(task: TaskCommand, transaction: _Transaction) -> LegReport:
         parts = rows.pop(task.task.partition)
         for part in parts:
             _send_rows(transaction, spec, task, part)
@@ -95,6 +99,7 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
             task.batch,
             rows_in=count,
             rows_out=0 if spec.topic is None else count,
+            oldest_out=transaction.oldest,
             next_sequences=transaction.next_sequences,
         )
 
@@ -116,6 +121,7 @@ def state_and_publish_leg(
             outcome.order.batch,
             rows_in=outcome.rows_in,
             rows_out=0 if spec.topic is None else applied.emitted.num_rows,
+            oldest_out=transaction.oldest,
             keys_changed=len(applied.keys),
             next_sequences=transaction.next_sequences,
             seconds={"state": outcome.seconds},
@@ -130,38 +136,35 @@ def state_leg(state: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     outcomes = list(apply_leg(state, batches))
     for outcome in outcomes:
         if outcome.error is not None:
-            raise WorkerFailure(outcome.error, outcome.order.task) from outcome.error
+            raise WorkerFailure(outcome.error, state.failure_key, outcome.order.task) from None
     try:
         producer = connections.producer(state.client)
         for outcome in outcomes:
             transaction = _Transaction(producer, outcome.order, state.compression)
             _send_changelog(transaction, state, outcome.order, outcome.result())
-        faults.reach("changelog-before-flush")
+        fault_points.reach("changelog-before-flush")
         failed = producer.settle(state.flush_seconds).failed
         if failed:
             raise next(iter(failed.values()))
-        faults.reach("changelog-after-flush")
+        fault_points.reach("changelog-after-flush")
     except SparkRelayError as error:
         connections.forget_producer(state.client)
-        raise WorkerFailure(error) from error
+        raise WorkerFailure(error, state.failure_key) from None
     for outcome in outcomes:
         yield outcome.result().emitted
 
 
 def _publish(
-    spec: PublishSpec, work: Iterable[tuple[TaskOrder, Callable[[_Transaction], LegReport]]]
+    spec: PublishSpec, work: Iterable[tuple[TaskCommand, Callable[[_Transaction], LegReport]]]
 ) -> pa.RecordBatch:
-    """Send every task's records, wait for all answers, and return all reports as one row.
-
-    One row, because each costs the driver a round trip.
-    """
+    """Send every task's records, wait for all answers, and return all reports as one row."""
     reports: list[LegReport] = []
     started = time.perf_counter()
     try:
         producer = connections.producer(spec.client)
     except SparkRelayError as error:
         reports = [LegReport(spec.leg, task.task, task.batch, error=error) for task, _ in work]
-        return _row(reports)
+        return report_row(reports)
     transactional_ids: dict[str, int] = {}
     for task, publish in work:
         try:
@@ -170,12 +173,12 @@ def _publish(
             report = LegReport(spec.leg, task.task, task.batch, error=error)
         transactional_ids[task.transaction.transactional_id] = len(reports)
         reports.append(report)
-    faults.reach("publish-before-flush")
+    fault_points.reach("publish-before-flush")
     try:
         failed = producer.settle(spec.flush_seconds).failed
     except SparkRelayError as error:
         failed = {transactional_id: error for transactional_id in transactional_ids}  # noqa: C420 - typed so
-    faults.reach("publish-after-flush")
+    fault_points.reach("publish-after-flush")
     for transactional_id, reason in failed.items():
         index = transactional_ids[str(transactional_id)]
         if reports[index].error is None:
@@ -183,11 +186,13 @@ def _publish(
     if any(report.error is not None for report in reports):
         connections.forget_producer(spec.client)
     seconds = time.perf_counter() - started
-    return _row([dataclasses.replace(r, seconds={**r.seconds, "publish": seconds}) for r in reports])
+    return report_row([dataclasses.replace(r, seconds={**r.seconds, "publish": seconds}) for r in reports])
 
 
-def _send_changelog(transaction: _Transaction, state: StateSpec, order: TaskOrder, applied: Applied) -> None:
+def _send_changelog(transaction: _Transaction, state: StateSpec, order: TaskCommand, applied: Applied) -> None:
     """Send the changed state, closed by a marker that says which input it has seen."""
+    if state.changelog is None:
+        return
     partition = TopicPartition(state.changelog, order.task.partition)
     now_ms = int(time.time() * 1000)
     if len(applied.keys):
@@ -196,13 +201,16 @@ def _send_changelog(transaction: _Transaction, state: StateSpec, order: TaskOrde
     transaction.send(partition, pa.array([key], pa.binary()), pa.array([value], pa.binary()), now_ms)
 
 
-def _send_rows(transaction: _Transaction, spec: PublishSpec, order: TaskOrder, rows: pa.RecordBatch) -> None:
+def _send_rows(transaction: _Transaction, spec: PublishSpec, order: TaskCommand, rows: pa.RecordBatch) -> None:
     if spec.topic is None or not rows.num_rows:
         return
     keys, values = sink_keys(spec, rows), sink_values(spec, rows)
-    timestamps = rows.column(hidden.TIMESTAMP)
+    timestamps = rows.column(hidden_columns.TIMESTAMP)
+    if spec.value is not None:
+        oldest = pc.min(timestamps).as_py()
+        transaction.oldest[spec.topic] = min(oldest, transaction.oldest.get(spec.topic, oldest))
     headers = rows.column("headers") if spec.headers else None
-    count = current_order(BatchOrder).partitions[spec.topic]
+    count = current_command(BatchCommand).partitions[spec.topic]
     targets = murmur2_partitions(keys, count)
     if keys.null_count:
         # Records without a key go where their task's number points: deterministic, and spread over the tasks.
@@ -218,7 +226,3 @@ def _send_rows(transaction: _Transaction, spec: PublishSpec, order: TaskOrder, r
                 timestamps.take(chosen),
                 None if headers is None else headers.take(chosen),
             )
-
-
-def _row(reports: list[LegReport]) -> pa.RecordBatch:
-    return pa.record_batch({"report": pa.array([encode_bytes(reports)], pa.binary())})

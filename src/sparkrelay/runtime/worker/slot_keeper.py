@@ -17,25 +17,24 @@ import signal
 import time
 from dataclasses import dataclass
 from io import FileIO
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
-
-import pyarrow as pa
 
 from sparkrelay.errors import SparkRelayError, StreamsException
 from sparkrelay.host import process_start
-from sparkrelay.runtime.orders import decode_bytes, encode_bytes
-from sparkrelay.runtime.whereabouts import Whereabouts
-from sparkrelay.runtime.worker.context import WorkerFailure, current_order, drain
+from sparkrelay.runtime.contract.commands import decode_bytes, encode_bytes
+from sparkrelay.runtime.contract.host_metadata import HostMetadata
+from sparkrelay.runtime.worker.context import current_command, drain, report_row, reporting
 from sparkrelay.runtime.worker.own_executor import own_executor
 from sparkrelay.state import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import pyarrow as pa
+
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["ClaimOrder", "ClaimedSlot", "ReleaseOrder", "claim_slot", "hold_slot", "release_slot"]
+__all__ = ["ClaimCommand", "ClaimedSlot", "ReleaseCommand", "claim_slot", "hold_slot", "release_slot"]
 
 _LOOK_SECONDS = 0.1
 _RELEASE_SECONDS = 10.0
@@ -44,15 +43,15 @@ _PADDING = bytes(512 << 10)
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimOrder:
+class ClaimCommand:
     """Claim a slot of an application on the executor's host."""
 
-    state_dir: str
+    state_dir: str | None
     application_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseOrder:
+class ReleaseCommand:
     """Let a keeper, named by pid and start time, give its slot back."""
 
     keeper: int
@@ -65,7 +64,7 @@ class ClaimedSlot:
 
     Attributes:
         path: the slot's directory, on the executor's host.
-        whereabouts: that host, and what its environment says of it.
+        host_metadata: that host, and what its environment says of it.
         tasks: the tasks that have local state there.
         keeper: pid of the process that holds it; with ``keeper_start`` it names one process for all time.
     """
@@ -73,42 +72,41 @@ class ClaimedSlot:
     path: str
     number: int
     process_id: ProcessId
-    whereabouts: Whereabouts
+    host_metadata: HostMetadata
     tasks: tuple[TaskId, ...]
     keeper: int
     keeper_start: str
 
 
+@reporting
 def claim_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Claim a slot for the executor this runs on; yield one row that says which."""
     drain(batches)
-    order = current_order(ClaimOrder)
+    order = current_command(ClaimCommand)
     own = own_executor()
     assert own is not None, "only executors are asked to claim slots"
-    try:
-        claimed, keep = hold_slot(order, lambda: process_start(own.jvm) == own.jvm_start)
-    except SparkRelayError as error:
-        raise WorkerFailure(error) from error
+    claimed, keep = hold_slot(order, lambda: process_start(own.jvm) == own.jvm_start)
     with keep:
-        yield _row(claimed, _PADDING)
+        yield report_row([claimed], _PADDING)
         # Asked for the next row: Spark has read this one. A job that ends before ends the keeper, or nobody would ever
         # give its slot back while the executor lives. The worker itself may not hear of the end until it writes.
         keep.write(b"k")
 
 
+@reporting
 def release_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """End a keeper; its slot is free when this returns."""
     drain(batches)
-    order = current_order(ReleaseOrder)
+    order = current_command(ReleaseCommand)
     deadline = time.monotonic() + _RELEASE_SECONDS
     if process_start(order.keeper) == order.keeper_start:
         os.kill(order.keeper, signal.SIGTERM)
     while process_start(order.keeper) == order.keeper_start and time.monotonic() < deadline:
         time.sleep(0.01)
-    yield _row(process_start(order.keeper) != order.keeper_start)
+    yield report_row([process_start(order.keeper) != order.keeper_start])
 
 
-def hold_slot(order: ClaimOrder, wanted: Callable[[], bool]) -> tuple[ClaimedSlot, FileIO]:
+def hold_slot(order: ClaimCommand, wanted: Callable[[], bool]) -> tuple[ClaimedSlot, FileIO]:
     """Fork a keeper that holds a slot for as long as ``wanted()`` says, once it is told to keep it.
 
     Returns:
@@ -134,7 +132,7 @@ def hold_slot(order: ClaimOrder, wanted: Callable[[], bool]) -> tuple[ClaimedSlo
         with os.fdopen(reading, "rb") as answer:
             data = answer.read()
         if not data:
-            raise StreamsException(f"the process that was to hold a slot in {order.state_dir} died at once")
+            raise StreamsException(f"the process that was to hold a slot of {order.application_id} died at once")
         claimed: ClaimedSlot | SparkRelayError = decode_bytes(data)
         if isinstance(claimed, SparkRelayError):
             raise claimed
@@ -144,7 +142,7 @@ def hold_slot(order: ClaimOrder, wanted: Callable[[], bool]) -> tuple[ClaimedSlo
     return claimed, told
 
 
-def _keep(order: ClaimOrder, wanted: Callable[[], bool], writing: int, confirmed: int) -> NoReturn:
+def _keep(order: ClaimCommand, wanted: Callable[[], bool], writing: int, confirmed: int) -> NoReturn:
     # Nothing of the worker that was forked may be finalised here: it is still in use there.
     gc.disable()
     try:
@@ -184,9 +182,9 @@ def _detach(kept: set[int]) -> None:
         start = file + 1
 
 
-def _claim(order: ClaimOrder) -> tuple[ClaimedSlot | SparkRelayError, Slot | None]:
+def _claim(order: ClaimCommand) -> tuple[ClaimedSlot | SparkRelayError, Slot | None]:
     try:
-        slot = Slot.claim(Path(order.state_dir), order.application_id)
+        slot = Slot.claim(order.state_dir, order.application_id)
     except SparkRelayError as error:
         return error, None
     pid = os.getpid()
@@ -196,7 +194,7 @@ def _claim(order: ClaimOrder) -> tuple[ClaimedSlot | SparkRelayError, Slot | Non
             path=str(slot.path),
             number=slot.number,
             process_id=slot.process_id,
-            whereabouts=Whereabouts.here(),
+            host_metadata=HostMetadata.here(),
             tasks=tuple(slot.task_ids()),
             keeper=pid,
             keeper_start=start,
@@ -208,7 +206,3 @@ def _claim(order: ClaimOrder) -> tuple[ClaimedSlot | SparkRelayError, Slot | Non
 def _write_all(file: int, data: bytes) -> None:
     while data:
         data = data[os.write(file, data) :]
-
-
-def _row(value: object, padding: bytes = b"") -> pa.RecordBatch:
-    return pa.record_batch({"report": pa.array([encode_bytes([value]) + padding], pa.binary())})

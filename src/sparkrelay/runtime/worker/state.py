@@ -12,17 +12,17 @@ import pyarrow.compute as pc
 
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime import faults, hidden
+from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import leg_tasks, settle_memory
+from sparkrelay.runtime.worker.context import leg_tasks, release_unused_memory
 from sparkrelay.state import BatchStamp, MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from sparkrelay.runtime.orders import TaskOrder
-    from sparkrelay.runtime.specs import StateSpec
+    from sparkrelay.runtime.contract.commands import TaskCommand
+    from sparkrelay.runtime.contract.specs import StateSpec
     from sparkrelay.state import Applied
 
 __all__ = ["TaskOutcome", "apply_leg", "collect_rows"]
@@ -32,7 +32,7 @@ __all__ = ["TaskOutcome", "apply_leg", "collect_rows"]
 class TaskOutcome:
     """What the stateful step did for one task: its rows and changed state, or the error."""
 
-    order: TaskOrder
+    order: TaskCommand
     rows_in: int
     seconds: float
     applied: Applied | None = None
@@ -53,19 +53,19 @@ def apply_leg(spec: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[Ta
     """
     tasks = leg_tasks(spec)
     rows = collect_rows(tasks, batches)
-    settle_memory()
+    release_unused_memory()
     connections.close_unused()
     for task in tasks:
         yield _apply_task(spec, task, rows.pop(task.task.partition))
 
 
-def collect_rows(tasks: Iterable[TaskOrder], batches: Iterable[pa.RecordBatch]) -> dict[int, list[pa.RecordBatch]]:
+def collect_rows(tasks: Iterable[TaskCommand], batches: Iterable[pa.RecordBatch]) -> dict[int, list[pa.RecordBatch]]:
     """Read all input and sort it by task, that is, by the hidden partition column."""
     rows: dict[int, list[pa.RecordBatch]] = {task.task.partition: [] for task in tasks}
     for batch in batches:
         if not batch.num_rows:
             continue
-        partitions = batch.column(hidden.PARTITION).to_numpy(zero_copy_only=False)
+        partitions = batch.column(hidden_columns.PARTITION).to_numpy(zero_copy_only=False)
         first = int(partitions[0])
         if (partitions == first).all():
             # The usual case, in which nothing is copied.
@@ -76,22 +76,22 @@ def collect_rows(tasks: Iterable[TaskOrder], batches: Iterable[pa.RecordBatch]) 
     return rows
 
 
-def _apply_task(spec: StateSpec, task: TaskOrder, parts: list[pa.RecordBatch]) -> TaskOutcome:
+def _apply_task(spec: StateSpec, task: TaskCommand, parts: list[pa.RecordBatch]) -> TaskOutcome:
     started = time.perf_counter()
     outcome = TaskOutcome(task, sum(part.num_rows for part in parts), 0.0)
-    faults.reach("state-before-apply")
+    fault_points.reach("state-before-apply")
     try:
         outcome.applied = _merge(spec, task, parts)
     except SparkRelayError as error:
         assert task.directory is not None
         connections.forget_store(task.directory)
         outcome.error = error
-    faults.reach("state-after-apply")
+    fault_points.reach("state-after-apply")
     outcome.seconds = time.perf_counter() - started
     return outcome
 
 
-def _merge(spec: StateSpec, task: TaskOrder, parts: list[pa.RecordBatch]) -> Applied:
+def _merge(spec: StateSpec, task: TaskCommand, parts: list[pa.RecordBatch]) -> Applied:
     assert task.directory is not None, "a stateful task has a directory"
     codec = AggregateCodec(spec.aggregates)
     rows = pa.Table.from_batches(parts) if parts else spec.input.empty_table()
@@ -128,7 +128,7 @@ def _merge(spec: StateSpec, task: TaskOrder, parts: list[pa.RecordBatch]) -> App
 
 
 def _emit(
-    spec: StateSpec, task: TaskOrder, keys: list[pa.Array], results: list[pa.Array], encoded: pa.Array
+    spec: StateSpec, task: TaskCommand, keys: list[pa.Array], results: list[pa.Array], encoded: pa.Array
 ) -> pa.RecordBatch:
     """Lay the changed groups out as the rows that go on; the last result is their newest timestamp."""
     *values, timestamps = results
@@ -154,10 +154,10 @@ def _flatten_keys(rows: pa.Table, keys: tuple[str, ...]) -> tuple[pa.Table, list
             continue
         children = []
         for index in range(column.type.num_fields):
-            children.append(f"{hidden.PREFIX}{key}_{index}")
+            children.append(f"{hidden_columns.PREFIX}{key}_{index}")
             rows = rows.append_column(children[-1], _normal(pc.struct_field(column, [index])))
         if column.null_count:
-            children.append(f"{hidden.PREFIX}{key}_null")
+            children.append(f"{hidden_columns.PREFIX}{key}_null")
             rows = rows.append_column(children[-1], pc.is_null(column))
         names.append(children)
     return rows, names

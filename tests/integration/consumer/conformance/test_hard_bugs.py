@@ -127,7 +127,7 @@ def test_kafka_18160_trouble_in_a_callback_does_not_stop_the_rebalance(
 def test_kafka_16933_the_group_is_left_although_the_callback_fails(
     make_consumer, await_assignment, topic, tp, tp2, end
 ):
-    """The session lasts minutes: only a farewell frees the partitions sooner."""
+    """The session lasts minutes: only leaving frees the partitions sooner."""
 
     def revoked(*_):
         raise ValueError("in the callback")

@@ -247,12 +247,13 @@ def test_offset_related_when_timeout_zero(make_consumer, tp):
     assert consumer.end_offsets([tp]) == {tp: 0}
 
 
-def test_kafka_19259_stall_between_poll(make_consumer, make_topic, produce, await_assignment, partitions_of):
-    """A trickle of records: no poll waits in vain for a record that is there."""
+def test_kafka_19259_stall_between_poll(make_consumer, make_topic, produce, await_assignment, partitions_of, polls_of):
+    """A trickle of records, each while a poll waits: none waits to its end for a record that is there."""
     topic = make_topic("conform", partitions=6)
     consumer = make_consumer()
     consumer.subscribe([topic])
     await_assignment(consumer, partitions_of(topic, 6))
+    polls = polls_of(consumer)
     for i in range(12):
         produce(topic, [{"value": f"{i}", "partition": i % 6}])
-        assert consumer.poll(60)["value"].to_pylist() == [b"%d" % i]
+        assert polls.get(timeout=60)["value"].to_pylist() == [b"%d" % i]

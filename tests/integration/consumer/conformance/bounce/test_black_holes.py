@@ -12,7 +12,7 @@ pytestmark = pytest.mark.integration
 OFFSET_COMMIT, FIND_COORDINATOR, LEAVE_GROUP, CONSUMER_GROUP_HEARTBEAT = 8, 10, 13, 68
 
 
-def _is_farewell(frame):
+def _is_leave(frame):
     """LeaveGroup, or the heartbeat of KIP-848 with an epoch of -1."""
     api_key, _, _, client_id_length = struct.unpack_from(">hhih", frame)
     if api_key != CONSUMER_GROUP_HEARTBEAT:
@@ -24,7 +24,7 @@ def _is_farewell(frame):
 
 
 def test_dekaf_3387_a_lost_commit_does_not_eat_the_time_for_leaving(kafka, make_consumer, fill, read, topic, tp):
-    """The coordinator does not answer the last commit: the farewell is sent all the same, and `close` returns."""
+    """The coordinator does not answer the last commit: the member leaves all the same, and `close` returns."""
     fill(tp, 10)
     consumer = make_consumer(enable_auto_commit=True, session_timeout_ms=600_000, max_poll_interval_ms=600_000)
     consumer.subscribe([topic])
@@ -35,7 +35,7 @@ def test_dekaf_3387_a_lost_commit_does_not_eat_the_time_for_leaving(kafka, make_
     assert time.monotonic() - started < 20
     frames = kafka.proxy.frames
     commit = next(n for n, frame in enumerate(frames) if struct.unpack_from(">h", frame)[0] == OFFSET_COMMIT)
-    assert any(_is_farewell(frame) for frame in frames[commit:])
+    assert any(_is_leave(frame) for frame in frames[commit:])
 
 
 def test_kafka_19357_close_without_a_coordinator_does_not_hang(kafka, make_consumer, topic):

@@ -1,0 +1,71 @@
+"""What both faces of the consumer offer that waits for nothing: wakeup, metrics, and access keys (KIP-944)."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from sparkrelay.consumer.base.forked import forked_error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.consumer.api.access import AccessControl, AccessKey, Lent
+    from sparkrelay.consumer.api.session import Session
+
+__all__ = ["Face"]
+
+
+class Face:
+    """See the module. A *carrier* is who calls: a thread for ``Consumer``, a task for ``AsyncConsumer``."""
+
+    _access: AccessControl
+    _session: Session
+    #: The process that made it.
+    _process: int
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise forked_error(type(self).__name__, self._process)
+
+    def wakeup(self) -> None:
+        """End a waiting call with WakeupException, or the next one. For any thread or task, and signal handlers.
+
+        In a process forked from the consumer's own, where handlers are inherited, it does nothing.
+        """
+        if self._process == os.getpid():
+            self._session.wakeup()
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return what the consumer has counted, by Kafka's names (docs/consumer-metrics.md). For any thread."""
+        self._check_process()
+        return self._session.metrics.snapshot(self._session.subscription, time.monotonic())
+
+    def access_key(self) -> AccessKey:
+        """Return the carrier's key, inside a callback: give it to the carrier that is to use the consumer.
+
+        Raises:
+            AccessKeyError: the carrier is not inside a callback of this consumer.
+        """
+        return self._access.require_key()
+
+    def access(self, key: AccessKey) -> Lent:
+        """Use the consumer under a key in a ``with`` (or ``async with``) block; the callback must wait for its end.
+
+        Raises:
+            AccessKeyError: it is no key of this consumer, or it is over: the callback has returned.
+        """
+        return self._access.lend(key)
+
+    def get_thread_access_key(self) -> AccessKey | None:
+        """Return the carrier's key, or None: KIP-944's own name."""
+        return self._access.key
+
+    def set_thread_access_key(self, key: AccessKey | None) -> None:
+        """Set the carrier's key: KIP-944's own name.
+
+        Raises:
+            AccessKeyError: it is no key of this consumer.
+        """
+        self._access.key = key

@@ -1,0 +1,209 @@
+"""The application's part in a rebalance: callbacks and client-side assignors, run by the thread or task that polls.
+
+Whatever they raise, the membership gets its answer, so that the group goes on; the error then comes out of ``poll``
+(KAFKA-18160, KAFKA-16933). That holds for interrupts and cancelled tasks too: what they hit is over, the rest of the
+step is done. Steps that were overtaken meanwhile are not run.
+
+Callbacks may call the consumer. One that unsubscribes or closes hands what else is held to ``on_revoked`` or
+``on_lost``, but never again what one of these has already; the step under way then takes nothing more.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.consumer.api.exchanges import attempt, first_failure
+from sparkrelay.consumer.assignors.assignor_check import checked_assignment, checked_user_data
+from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
+from sparkrelay.errors import KafkaException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from sparkrelay.consumer.api.exchanges import Exchange
+    from sparkrelay.consumer.base.assignor import PartitionAssignor
+    from sparkrelay.consumer.base.subscription import SubscriptionState
+    from sparkrelay.types import TopicPartition
+
+    Callback = Callable[[Any, list[TopicPartition]], object]
+
+__all__ = ["RebalanceSteps"]
+
+_log = logging.getLogger(__name__)
+
+
+class RebalanceSteps:
+    """Runs the steps of one consumer's rebalances, as flows.
+
+    Args:
+        consumer: first argument of callbacks; it is not held.
+        subscription: what the consumer holds.
+        assignors: what it offers to its group.
+        before_revoking: called before partitions are given up in good order: the automatic commit, perhaps a flow.
+        after_revoking: called when ``on_revoked`` has returned, and before they are gone; perhaps a flow.
+        after_callback: called after each callback; raises if somebody whom it let in is still using the consumer.
+    """
+
+    def __init__(
+        self,
+        consumer: object,
+        subscription: SubscriptionState,
+        assignors: Sequence[PartitionAssignor],
+        *,
+        before_revoking: Callable[[], object],
+        after_revoking: Callable[[], object] = lambda: None,
+        after_callback: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._consumer = weakref.ref(consumer)
+        self._subscription = subscription
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._cooperative = all(assignor.supports_cooperative for assignor in assignors)
+        self._before_revoking = before_revoking
+        self._after_revoking = after_revoking
+        self._after_callback = after_callback
+        self._on_assigned: Callback | None = None
+        self._on_revoked: Callback | None = None
+        self._on_lost: Callback | None = None
+        #: Partitions for which ``on_assigned`` has not returned yet: it may be about to seek.
+        self._unheard: list[TopicPartition] = []
+        #: How often all was given up; a step that began before that takes nothing any more.
+        self._endings = 0
+
+    def set_callbacks(
+        self, on_assigned: Callback | None, on_revoked: Callback | None, on_lost: Callback | None
+    ) -> None:
+        """Set what is called; without ``on_lost`` lost partitions go to ``on_revoked``, as in Kafka."""
+        self._on_assigned = on_assigned
+        self._on_revoked = on_revoked
+        self._on_lost = on_lost if on_lost is not None else on_revoked
+
+    def forget(self) -> None:
+        """Hear that the application has given up everything, perhaps in a callback of a step that is under way."""
+        self._endings += 1
+        self._unheard = []
+
+    def prepare(self, step: JoinNeeded, answer: Callable[[Prepared], None]) -> Exchange[BaseException | None]:
+        """Give up what must be given up before joining, and gather user data; return the first error."""
+        failures: list[BaseException] = []
+        prepared = Prepared(step.number, error=_INTERRUPTED)
+        try:
+            if step.hold is Hold.LOSE:
+                yield from self.lose(failures)
+            else:
+                held = self._subscription.assigned
+                gone = held if step.hold is Hold.REVOKE else {p for p in held if p.topic in step.dropped}
+                yield from self.revoke(gone, failures)
+            user_data, error = self._user_data(step.topics)
+            prepared = Prepared(step.number, self._subscription.assigned, user_data, error)
+            if error is not None:
+                failures.append(error)
+        finally:
+            answer(prepared)
+        return first_failure(failures)
+
+    def assign(self, step: AssignNeeded, answer: Callable[[Assigned], None]) -> Exception | None:
+        """Run the leader's assignor; return its error."""
+        assigned = Assigned(step.number, error=_INTERRUPTED)
+        try:
+            assignor = self._assignors[step.assignor]
+            said = assignor.assign(step.cluster, step.members)
+            assigned = Assigned(step.number, checked_assignment(assignor, said, step.cluster, step.members))
+        except Exception as error:  # noqa: BLE001 - the assignor is the user's; poll raises it
+            assigned = Assigned(step.number, error=error)
+            return error
+        finally:
+            answer(assigned)
+        return None
+
+    def adopt(self, step: AdoptNeeded, answer: Callable[[Adopted], None]) -> Exchange[BaseException | None]:
+        """Take an assignment: the assignor hears of it, then ``on_revoked``, then ``on_assigned``."""
+        failures: list[BaseException] = []
+        endings = self._endings
+        held = self._subscription.assigned
+        given = dict.fromkeys(step.assignment.partitions)
+        gone = {p for p in held if p not in given}
+        try:
+            assignor = self._assignors.get(step.assignor)
+            if assignor is not None:  # under KIP-848 the broker assigns
+                yield from attempt(failures, lambda: assignor.on_assignment(step.assignment, step.metadata))
+            if gone:
+                yield from self.revoke(gone, failures)
+            # The member may have been expelled meanwhile, or a callback has unsubscribed: what it was given may be
+            # another's already.
+            if not step.cancelled and endings == self._endings:
+                # In this order: an interrupt in between must not leave partitions that on_assigned never hears of.
+                self._unheard = [p for p in sorted(given) if p not in held or p in self._unheard]
+                self._subscription.assign_from_group(list(given))
+                yield from self._introduce(failures)
+        finally:
+            if not step.cancelled and endings == self._endings:
+                self._subscription.release(but_not=self._unheard)
+            answer(Adopted(step.number, bool(gone) and self._cooperative, self._subscription.assigned))
+        return first_failure(failures)
+
+    def introduce_again(self) -> Exchange[BaseException | None]:
+        """Call ``on_assigned`` for partitions for which it failed, as Kafka does; return its error.
+
+        Their records are held back until it has returned.
+        """
+        self._unheard = [p for p in self._unheard if self._subscription.get(p) is not None]
+        if not self._unheard:
+            return None
+        failures: list[BaseException] = []
+        yield from self._introduce(failures)
+        if not self._unheard:
+            self._subscription.release()
+        return first_failure(failures)
+
+    def _introduce(self, failures: list[BaseException]) -> Exchange[None]:
+        failed = yield from self._call(self._on_assigned, list(self._unheard), failures)
+        if not failed:
+            self._unheard = []
+
+    def revoke(self, partitions: Iterable[TopicPartition], failures: list[BaseException]) -> Exchange[None]:
+        """Give partitions up in good order; their positions can be read and committed in the callback."""
+        gone = sorted(partitions)
+        try:
+            if told := self._subscription.give_up(gone):
+                yield from attempt(failures, self._before_revoking)
+                yield from self._call(self._on_revoked, told, failures)
+                yield from attempt(failures, self._after_revoking)
+        finally:
+            self._subscription.drop(gone)
+
+    def lose(self, failures: list[BaseException]) -> Exchange[None]:
+        """Drop all partitions: others have them already."""
+        gone = sorted(self._subscription.assigned)
+        try:
+            if told := self._subscription.give_up(gone):
+                yield from self._call(self._on_lost, told, failures)
+        finally:
+            self._subscription.drop(gone)
+
+    def _call(
+        self, callback: Callback | None, partitions: list[TopicPartition], failures: list[BaseException]
+    ) -> Exchange[bool]:
+        """Call the application; return whether that failed."""
+        if callback is None:
+            return False
+        before = len(failures)
+        yield from attempt(failures, lambda: callback(self._consumer(), partitions))
+        failed = len(failures) > before
+        if failed:
+            level = logging.ERROR if before else logging.DEBUG  # the first one comes out of poll
+            _log.log(level, "a rebalance callback failed", exc_info=failures[-1])
+        yield from attempt(failures, self._after_callback)
+        return failed
+
+    def _user_data(self, topics: frozenset[str]) -> tuple[Mapping[str, bytes], Exception | None]:
+        try:
+            said = {name: (a, a.subscription_user_data(topics)) for name, a in self._assignors.items()}
+            return {name: checked_user_data(*heard) for name, heard in said.items()}, None
+        except Exception as error:  # noqa: BLE001 - the assignor is the user's; poll raises it
+            return {}, error
+
+
+#: What the membership hears if a step ended by something that is no error, such as KeyboardInterrupt.
+_INTERRUPTED: Final = KafkaException("the step was interrupted")

@@ -1,0 +1,507 @@
+"""The application's side of a consumer, without a face: its parts, and what it does, as flows.
+
+``Consumer`` runs the flows on the calling thread, ``AsyncConsumer`` in the current task. Whoever calls has the consumer
+to itself (see ``access``), so nothing here is locked. See the consumer threading refactor, "Application thread and its
+lifecycle". What concerns offsets is in ``offset_exchanges``.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.consumer.api.auto_commit import AsyncCommits
+from sparkrelay.consumer.api.calls import Calls
+from sparkrelay.consumer.api.deserializers import Deserializers, first_offsets
+from sparkrelay.consumer.api.exchanges import attempt, first_failure, outcome
+from sparkrelay.consumer.api.left_open import close_if_forgotten, not_holding
+from sparkrelay.consumer.api.offset_exchanges import OffsetExchanges
+from sparkrelay.consumer.api.rebalance import RebalanceSteps
+from sparkrelay.consumer.api.record import to_records
+from sparkrelay.consumer.assignors.built_in import offered
+from sparkrelay.consumer.base.arguments import (
+    at_least_one,
+    function_of,
+    mapping_of,
+    partitions_of,
+    reason_of,
+    seconds_of,
+)
+from sparkrelay.consumer.base.config import ConsumerConfig
+from sparkrelay.consumer.base.deadline import HURRIED_SECONDS, ClosingDeadline
+from sparkrelay.consumer.base.error_copies import copy_of
+from sparkrelay.consumer.base.events import (
+    AdoptNeeded,
+    AssignNeeded,
+    Call,
+    ErrorRaised,
+    ExpectRebalance,
+    JoinNeeded,
+    Leave,
+    Mailbox,
+    PartitionsChanged,
+    Rejoin,
+    Subscribe,
+    Wait,
+)
+from sparkrelay.consumer.base.metrics import ConsumerMetrics
+from sparkrelay.consumer.base.subscription import SubscriptionState
+from sparkrelay.consumer.fetch.fetch_buffer import FetchBuffer
+from sparkrelay.consumer.group.pattern_topics import pattern_for_broker, topics_or_pattern
+from sparkrelay.consumer.network.core import ConsumerCore
+from sparkrelay.consumer.network.network_thread import attach
+from sparkrelay.errors import (
+    ConfigException,
+    DisconnectException,
+    OffsetOutOfRangeException,
+    SparkRelayError,
+    TimeoutException,
+)
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from sparkrelay.client.kafka_client import KafkaClient
+    from sparkrelay.consumer.api.access import AccessControl
+    from sparkrelay.consumer.api.deserializers import Deserializer
+    from sparkrelay.consumer.api.exchanges import Exchange
+    from sparkrelay.consumer.api.rebalance import Callback
+    from sparkrelay.consumer.api.record import Record
+    from sparkrelay.consumer.base.assignor import GroupMetadata, PartitionAssignor
+    from sparkrelay.consumer.base.events import Adopted, Assigned, BackgroundEvent, Prepared
+    from sparkrelay.consumer.network.network_thread import NetworkThread
+
+__all__ = ["Session"]
+
+_CLOSE_SECONDS: Final = 30.0
+#: Leaving the group may take so long even if nobody wants to wait: others wait for the partitions.
+_LEAVE_SECONDS: Final = 1.0
+
+
+class Session:
+    """See the module.
+
+    Args:
+        face: what callbacks get as their first argument.
+        config: Kafka's dotted keys, and ``key.deserializer`` and ``value.deserializer``.
+        access: who may use the consumer.
+        assignors: see ``Consumer``.
+        key_deserializer: see ``Consumer``.
+        value_deserializer: see ``Consumer``.
+        fetching: see ``Consumer``.
+        network: see ``Consumer``.
+    """
+
+    def __init__(
+        self,
+        face: object,
+        config: Mapping[str, object],
+        access: AccessControl,
+        *,
+        assignors: Sequence[PartitionAssignor | str],
+        key_deserializer: Deserializer | object | None,
+        value_deserializer: Deserializer | object | None,
+        fetching: bool,
+        network: NetworkThread | None,
+    ) -> None:
+        self._deserializers, rest = Deserializers.of(mapping_of("config", config), key_deserializer, value_deserializer)
+        self.config = ConsumerConfig.from_dict(rest)
+        self._access = access
+        self._fetching = fetching
+        self._assignors = self.config.choose_assignors(assignors, offered)
+        self.mailbox = Mailbox()
+        self.metrics = ConsumerMetrics()
+        self.subscription = SubscriptionState()
+        self._rebalance = RebalanceSteps(
+            face,
+            self.subscription,
+            self._assignors,
+            before_revoking=self._before_revoking,
+            after_revoking=self._after_revoking,
+            after_callback=access.check,
+        )
+        self._buffer: FetchBuffer | None = None
+        if fetching:
+            self._buffer = FetchBuffer(
+                self.subscription,
+                self.mailbox,
+                read_committed=self.config.read_committed,
+                check_crcs=self.config.check_crcs,
+                max_decompressed=self.config.client.max_decompressed_batch_bytes,
+                out_of_range=functools.partial(_reset_or_raise, self.config, self.subscription),
+            )
+        self._group_failure: Exception | None = None
+        #: How long to wait for commits while everything is given up; None otherwise.
+        self._leaving: ClosingDeadline | None = None
+        self.closed = False
+        self.network = attach(network, self.config, self.mailbox, not_holding(self._make_core))
+        self._not_forgotten = close_if_forgotten(face, self.network, self.config.client.client_id)
+        self.calls = Calls(self.network, self.config, self.subscription)
+        self._commits = AsyncCommits(
+            self.calls,
+            self.mailbox,
+            self.subscription,
+            enabled=self.config.enable_auto_commit and self.config.group_id is not None and fetching,
+            interval=self.config.auto_commit_interval_ms / 1000,
+            after_callback=access.check,
+        )
+        self.offsets = OffsetExchanges(self, self._commits, fetching=fetching)
+
+    def _make_core(self, client: KafkaClient) -> ConsumerCore:
+        return ConsumerCore(
+            self.config,
+            client.metadata,
+            mailbox=self.mailbox,
+            subscription=self.subscription,
+            assignors=self._assignors,
+            buffer=self._buffer,
+            metrics=self.metrics,
+        )
+
+    # -- subscription ------------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | str | re.Pattern[str],
+        on_assigned: Callback | None,
+        on_revoked: Callback | None,
+        on_lost: Callback | None,
+    ) -> Exchange[None]:
+        """Become a member of the group for topics; for none, ``unsubscribe``."""
+        for name, callback in (("on_assigned", on_assigned), ("on_revoked", on_revoked), ("on_lost", on_lost)):
+            function_of("subscribe()", name, callback)
+        wanted, pattern = topics_or_pattern(topics)
+        if not wanted and pattern is None:
+            yield from self.leave("subscribe() to nothing", self.calls.deadline())
+            return
+        self.require_group("subscribe()")
+        if pattern is not None and self.config.group_protocol == "consumer":
+            pattern_for_broker(pattern)  # refused here, where the caller is
+        self.subscription.subscribe(wanted, pattern)
+        self._rebalance.set_callbacks(on_assigned, on_revoked, on_lost)
+        self.network.submit(Subscribe(wanted, pattern))
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> Exchange[None]:
+        """Read partitions outside of any group's rebalances; none of them is ``unsubscribe``."""
+        wanted = partitions_of("assign()", partitions)
+        if not wanted:
+            yield from self.leave("assign() of nothing", self.calls.deadline())
+            return
+        self._commits.soon()
+        self.subscription.assign_by_hand(wanted)
+        self.network.submit(PartitionsChanged())
+
+    def unsubscribe(self) -> Exchange[None]:
+        """Give up everything, and leave the group."""
+        yield from self.leave("the consumer unsubscribed", self.calls.deadline())
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Ask for a rebalance."""
+        wanted = reason_of("enforce_rebalance()", reason)
+        self.require_group("enforce_rebalance()")
+        self.network.submit(Rejoin(wanted))
+
+    def expect_rebalance(self) -> None:
+        """Hear of the next rebalance soon."""
+        self.require_group("expect_rebalance()")
+        self.network.submit(ExpectRebalance())
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return the member's place in its group."""
+        self.require_group("group_metadata()")
+        metadata = self.network.core.group_metadata
+        assert metadata is not None, "there is a group.id"
+        return metadata
+
+    # -- polling -----------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float, max_records: int | None, max_bytes: int | None) -> Exchange[pa.Table]:
+        """Serve the group, and return records."""
+        self.metrics.poll_began(time.monotonic())
+        try:
+            return (yield from self._poll(timeout, max_records, max_bytes))
+        finally:
+            self.metrics.poll_ended(time.monotonic())
+
+    def records(self, timeout: float, max_records: int | None, max_bytes: int | None) -> Exchange[list[Record]]:
+        """Do what ``poll`` does, and return the rows one by one."""
+        table: pa.Table | None = None
+        try:
+            table = yield from self.poll(timeout, max_records, max_bytes)
+            return to_records(table)
+        except BaseException:
+            # They will not be returned: a value may be none of Python's, and a Ctrl-C may come at any moment.
+            if table is not None:
+                self._go_back(first_offsets(table))
+            raise
+
+    def _poll(self, timeout: float, max_records: int | None, max_bytes: int | None) -> Exchange[pa.Table]:
+        """Do what ``poll`` does.
+
+        There is no wait between the move of the positions and the return (KAFKA-15555). Within a callback it serves no
+        rebalance: steps wait for the end of the one that is under way.
+        """
+        at_least_one("max_records", max_records)
+        at_least_one("max_bytes", max_bytes)
+        deadline = time.monotonic() + seconds_of("poll()", timeout)
+        if self._group_failure is not None:
+            raise copy_of(self._group_failure)
+        if not self.subscription.subscribed and not self.subscription.by_hand:
+            raise ConfigException("poll() of a consumer without topics or partitions; call subscribe() or assign()")
+        self._tell_polled()
+        self._commits.when_due()
+        while True:
+            ran = yield from self._serve()
+            # Callbacks may have taken so long that the member has left; it comes back when it hears of us.
+            self._tell_polled()
+            if self._fetching:
+                self.mailbox.raise_if_woken()
+                table = self._collect(max_records or self.config.max_poll_records, max_bytes)
+                if table.num_rows:
+                    return table
+            elif self.mailbox.take_wakeup() or ran:
+                return self._deserializers.empty
+            now = time.monotonic()
+            if now >= deadline or not (self.subscription.subscribed or self.subscription.by_hand):
+                return self._deserializers.empty  # a callback may have given up everything
+            # The application is alive while it waits here, however long.
+            limit = min(deadline, now + self.config.max_poll_interval_ms / 3000)
+            yield Wait(self._has_news, limit, for_steps=not self._access.nested)
+            self._tell_polled()
+
+    def _has_news(self) -> bool:
+        return self.network.dead or self._commits.have_news or (self._buffer is not None and self._buffer.has_data())
+
+    def _collect(self, max_records: int, max_bytes: int | None) -> pa.Table:
+        assert self._buffer is not None, "a consumer that fetches has one"
+        if not self._buffer.has_data():
+            return self._deserializers.empty
+        moved_from: dict[TopicPartition, int] = {}
+        try:
+            table = self._buffer.collect(max_records, max_bytes, moved_from)
+        except SparkRelayError:
+            self.network.wake()  # nothing was taken; it may be fetched again
+            raise
+        except BaseException:
+            # Whatever was taken will not be returned: a Ctrl-C may come at any moment, also between two of its steps.
+            self._buffer.reset()
+            self._go_back(moved_from)
+            raise
+        try:
+            read, error = self._deserializers.read(table)
+        except BaseException:
+            self._go_back(first_offsets(table))
+            raise
+        if error is not None:
+            self._go_back(first_offsets(table.slice(read.num_rows)))
+            if not read.num_rows:
+                raise error
+        # Whatever was taken may make room: the next fetch goes out while the application works.
+        if self._buffer.made_room():
+            self.network.wake()
+        if read.num_rows:
+            self.metrics.consumed(read.num_rows, time.monotonic())
+        return read
+
+    def _go_back(self, positions: Mapping[TopicPartition, int]) -> None:
+        for partition, offset in positions.items():
+            self.subscription.go_back(partition, offset)
+        self.network.wake()
+
+    def _tell_polled(self) -> None:
+        """Let the network thread know that the application lives: when it looks, which does not cost us a thread.
+
+        It is a value and not an event, so that there is never more than one (KAFKA-18376).
+        """
+        self.network.polled_at = time.monotonic()
+        self.network.check()
+        if self.network.core.awaits_poll:
+            self.network.wake()
+
+    def _serve(self) -> Exchange[bool]:
+        """Do the application's part of what the network thread waits for; return whether a callback may have run.
+
+        Raises:
+            BaseException: the first error among them; what came behind it waits for the next call.
+        """
+        ran, nested = False, self._access.nested
+        if self._commits.have_news:
+            yield from self._commits.run_callbacks()
+        outer = self.mailbox.taken  # a callback polls: its step is under way
+        try:
+            while (event := self.mailbox.take(steps=not nested)) is not None:
+                changed, error = yield from self._deal_with(event)
+                self.mailbox.taken = None
+                ran = ran or changed
+                if error is not None:
+                    raise error
+                self.check_open()  # a callback may have closed the consumer
+        except BaseException:
+            # The network thread waits for the step's answer, whatever interrupted us before it could begin.
+            if self.mailbox.taken is not outer:
+                self.mailbox.put_back()
+            raise
+        if not nested and (error := (yield from self._rebalance.introduce_again())) is not None:
+            raise error
+        return ran
+
+    def _deal_with(self, event: BackgroundEvent) -> Exchange[tuple[bool, BaseException | None]]:
+        """Return whether a callback may have run, and the error to raise."""
+        held = self.subscription.assigned
+        match event:
+            case ErrorRaised(OffsetOutOfRangeException(partitions=lacking)) if lacking and self._all_placed(lacking):
+                return False, None  # the application went somewhere with seek() meanwhile
+            case ErrorRaised(topic=str(topic)) if not self.subscription.concerns(topic):
+                return False, None  # the application went on to other topics meanwhile
+            case ErrorRaised():
+                if event.fatal:
+                    self._group_failure = event.error
+                    return False, copy_of(event.error)
+                return False, event.error
+            case JoinNeeded():
+                error = yield from self._rebalance.prepare(event, self._answer)
+                return held != self.subscription.assigned, error
+            case AssignNeeded():
+                return False, self._rebalance.assign(event, self._answer)
+            case AdoptNeeded():
+                if held and held.issubset(event.assignment.partitions):
+                    # Nothing is given up, so nobody waits for what is committed here.
+                    self._commits.soon()
+                return True, (yield from self._rebalance.adopt(event, self._answer))
+
+    def _all_placed(self, partitions: Iterable[tuple[str, int]]) -> bool:
+        standings = (self.subscription.get(TopicPartition(*partition)) for partition in partitions)
+        return all(s is None or s.position is not None or s.reset is not None for s in standings)
+
+    def _answer(self, answer: Prepared | Assigned | Adopted) -> None:
+        if not self.closed:
+            self.network.submit(answer)
+        self.mailbox.taken = None
+
+    def wakeup(self) -> None:
+        """End a wait, or the next one. For any thread, and for signal handlers."""
+        self.mailbox.wakeup()
+
+    # -- closing -----------------------------------------------------------------------------------------------------
+
+    def close(self, timeout: float | None) -> Exchange[None]:
+        """Commit (if automatic), give up partitions, leave the group, end the network thread."""
+        if self.closed:
+            return
+        self.mailbox.ignore_wakeups()
+        failures: list[BaseException] = []
+        closing = ClosingDeadline(time.monotonic() + (_CLOSE_SECONDS if timeout is None else timeout), failures)
+        try:
+            yield from attempt(failures, lambda: self.leave("the consumer is being closed", closing.until()))
+            yield from attempt(failures, lambda: self._commits.settle(closing.until()))
+        finally:
+            self.closed = True
+            self.network.ask_to_stop()
+        yield from attempt(failures, lambda: self._stopped(closing.until()))
+        self.network.stop(1.0)
+        self._not_forgotten()
+        if (failure := first_failure(failures)) is not None:
+            raise failure
+
+    def _stopped(self, deadline: float) -> Exchange[None]:
+        limit = max(deadline, time.monotonic() + 1.0)
+        yield Wait(lambda: self.network.dead, limit, for_events=False, for_wakeup=False)
+
+    def leave(self, reason: str, deadline: float) -> Exchange[None]:
+        """Run the callbacks for what is held, then leave; the first error of a callback is raised at the end.
+
+        The group is told although a callback fails, or the wait for one is interrupted (KAFKA-16933, KAFKA-16985).
+        """
+        failures: list[BaseException] = []
+        # A coordinator that does not answer must not use up the time for leaving.
+        now = time.monotonic()
+        closing = ClosingDeadline(now + max(0.0, deadline - now) / 2, failures)
+        self.mailbox.discard_steps()
+        if self.subscription.by_hand:
+            yield from attempt(failures, lambda: self._commits.now(closing.until()))
+        if self.subscription.subscribed:
+            metadata = self.network.core.group_metadata
+            if metadata is not None and metadata.generation < 0:
+                yield from self._rebalance.lose(failures)
+            else:
+                outer, self._leaving = self._leaving, closing
+                try:
+                    yield from self._rebalance.revoke(self.subscription.assigned, failures)
+                finally:
+                    self._leaving = outer
+            # Once we have left, the broker takes none of them: they would come from nobody that it knows.
+            yield from attempt(failures, lambda: self._commits.settle(closing.until()))
+        self.subscription.clear()
+        self._rebalance.forget()
+        if self._buffer is not None:
+            self._buffer.clear()
+        try:
+            yield from attempt(failures, lambda: self._leave_group(reason, ClosingDeadline(deadline, failures).until()))
+        finally:
+            # Errors of what was given up concern nobody any more (KAFKA-17581, KAFKA-17648).
+            self.mailbox.clear()
+            self._group_failure = None
+        if (failure := first_failure(failures)) is not None:
+            raise failure
+
+    def _leave_group(self, reason: str, deadline: float) -> Exchange[None]:
+        call = Call("leaving the group", max(deadline, time.monotonic() + _LEAVE_SECONDS))
+        try:
+            self.network.submit(Leave(call, reason), call)
+            yield from outcome(call, self.mailbox, interruptible=False)
+        except (TimeoutException, DisconnectException):
+            pass  # the broker finds out by itself after session.timeout.ms
+        except GeneratorExit:
+            raise  # nobody runs this flow any more
+        except BaseException:
+            # It may be on its way; a connection that is closed now might take it along.
+            limit = time.monotonic() + HURRIED_SECONDS
+            yield Wait(lambda: call.done, limit, for_events=False, for_wakeup=False)
+            raise
+
+    # -- small things ------------------------------------------------------------------------------------------------
+
+    def _before_revoking(self) -> Exchange[None]:
+        return self._commits.now(self._revoking_deadline())
+
+    def _after_revoking(self) -> Exchange[None]:
+        """Wait for commits: one that is sent with the next generation would take the next owner back."""
+        return self._commits.decided(self._revoking_deadline())
+
+    def _revoking_deadline(self) -> float:
+        """Return until when the partitions of a rebalance may wait for commits.
+
+        The group waits for them, but not longer than the rebalance timeout, which is ``max.poll.interval.ms``: half of
+        it before the callback and half of it behind, or the member comes too late in any case.
+        """
+        if self._leaving is not None:
+            return self._leaving.until()
+        return min(self.calls.deadline(), time.monotonic() + self.config.max_poll_interval_ms / 2000)
+
+    def require_group(self, what: str) -> None:
+        """Raise ConfigException if there is no ``group.id``."""
+        if self.config.group_id is None:
+            raise ConfigException(f"{what} needs a group: set group.id")
+
+    def check_open(self) -> None:
+        """Raise DisconnectException if the consumer is closed."""
+        if self.closed:
+            raise DisconnectException("the consumer is closed", retriable=False)
+        self.network.check()
+
+
+def _reset_or_raise(
+    config: ConsumerConfig, subscription: SubscriptionState, partition: TopicPartition, offset: int
+) -> None:
+    """Go where ``auto.offset.reset`` says, from an offset that the log does not have."""
+    reset = config.reset_timestamp()
+    if reset is None:
+        raise OffsetOutOfRangeException(
+            f"{partition}: the log does not have offset {offset}, and auto.offset.reset=none; seek() to one that it has"
+        )
+    subscription.reset(partition, reset)

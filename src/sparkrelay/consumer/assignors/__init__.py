@@ -1,0 +1,4 @@
+"""Client-side assignors of the classic protocol, as Kafka's own answer.
+
+May use ``base``.
+"""

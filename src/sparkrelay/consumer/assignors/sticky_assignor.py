@@ -1,0 +1,158 @@
+"""The assignors with a memory: ``sticky`` and ``cooperative-sticky``, which leave partitions where they are.
+
+Both ask ``sticky_balance`` who should hold what; they differ in how members say what they hold. Under ``sticky`` a
+member gives everything up before it joins, so it tells the leader of its last assignment in user data: topics,
+partitions and the generation, laid out as Java's StickyAssignor does. Under ``cooperative-sticky`` it says what it
+still holds, and since when, in fields of the subscription (KIP-792); older clients tell the generation in user data
+only, Java as one number, librdkafka in the layout of ``sticky``. All of it is read, and Java's written.
+
+``cooperative-sticky`` never gives a partition to a member before its holder has let go of it (KIP-429).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sparkrelay.consumer.assignors.sticky_balance import balanced
+from sparkrelay.consumer.base.assignor import MemberAssignment
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberSubscription
+
+__all__ = ["Claim", "CooperativeStickyAssignor", "StickyAssignor", "decode_claim", "encode_claim"]
+
+_UNKNOWN: Final = -1
+_INT: Final = struct.Struct(">i")
+
+
+class Claim(NamedTuple):
+    """What a member says that it holds, and the generation in which it got it; -1 if it does not say."""
+
+    partitions: frozenset[TopicPartition] = frozenset()
+    generation: int = _UNKNOWN
+
+
+class StickyAssignor:
+    """See the module; eager: all partitions are given up before a rebalance, and most come back."""
+
+    name = "sticky"
+    supports_cooperative = False
+
+    def __init__(self) -> None:
+        self._last: Claim | None = None
+
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes:
+        """Tell of the last assignment."""
+        del topics
+        return b"" if self._last is None else encode_claim(self._last)
+
+    def on_assignment(self, assignment: MemberAssignment, metadata: GroupMetadata) -> None:
+        """Keep it in mind."""
+        self._last = Claim(frozenset(assignment.partitions), metadata.generation)
+
+    def assign(self, cluster: ClusterView, members: Mapping[str, MemberSubscription]) -> Mapping[str, MemberAssignment]:
+        """Balance, and leave what can stay where it was."""
+        claims = {member: decode_claim(subscription.user_data) for member, subscription in members.items()}
+        given = balanced(cluster, _holders(cluster, claims, members), members)
+        return {member: MemberAssignment(tuple(sorted(parts))) for member, parts in given.items()}
+
+
+class CooperativeStickyAssignor:
+    """See the module."""
+
+    name = "cooperative-sticky"
+    supports_cooperative = True
+
+    def __init__(self) -> None:
+        self._generation = _UNKNOWN
+
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes:
+        """Tell the generation of the last assignment to leaders that look for it here."""
+        del topics
+        return _INT.pack(self._generation)
+
+    def on_assignment(self, assignment: MemberAssignment, metadata: GroupMetadata) -> None:
+        """Keep its generation in mind."""
+        del assignment
+        self._generation = metadata.generation
+
+    def assign(self, cluster: ClusterView, members: Mapping[str, MemberSubscription]) -> Mapping[str, MemberAssignment]:
+        """Balance; partitions that must change hands go to nobody until all who claim them have given them up."""
+        claims = {member: Claim(s.owned_partitions, _since(s)) for member, s in members.items()}
+        holders = _holders(cluster, claims, members)
+        claimed = {partition for claim in claims.values() for partition in claim.partitions}
+        given = balanced(cluster, holders, members)
+        return {
+            member: MemberAssignment(tuple(sorted(p for p in parts if p not in claimed or holders.get(p) == member)))
+            for member, parts in given.items()
+        }
+
+
+def encode_claim(claim: Claim) -> bytes:
+    """Write a claim as Java's StickyAssignor does (version 1)."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(claim.partitions):
+        topics.setdefault(topic, []).append(partition)
+    parts = [_INT.pack(len(topics))]
+    for topic, partitions in topics.items():
+        name = topic.encode()
+        parts.append(struct.pack(f">h{len(name)}si{len(partitions)}i", len(name), name, len(partitions), *partitions))
+    parts.append(_INT.pack(claim.generation))
+    return b"".join(parts)
+
+
+def decode_claim(data: bytes) -> Claim:
+    """Read a claim, with or without a generation. What cannot be read claims nothing, as in Java."""
+    try:
+        (topics,), at = _INT.unpack_from(data), _INT.size
+        partitions: set[TopicPartition] = set()
+        for _ in range(topics):
+            (length,) = struct.unpack_from(">h", data, at)
+            topic = data[at + 2 : at + 2 + length].decode()
+            at += 2 + length
+            (count,) = _INT.unpack_from(data, at)
+            if length < 0 or count < 0:
+                return Claim()
+            numbers = struct.unpack_from(f">{count}i", data, at + _INT.size)
+            at += _INT.size * (1 + count)
+            partitions.update(TopicPartition(topic, number) for number in numbers)
+    except (struct.error, UnicodeDecodeError):
+        return Claim()
+    generation = _INT.unpack_from(data, at)[0] if len(data) >= at + _INT.size else _UNKNOWN
+    return Claim(frozenset(partitions), generation)
+
+
+def _since(subscription: MemberSubscription) -> int:
+    """Return the generation in which a member got what it holds."""
+    if subscription.generation >= 0:
+        return subscription.generation
+    if len(subscription.user_data) == _INT.size:
+        return int(_INT.unpack(subscription.user_data)[0])
+    return decode_claim(subscription.user_data).generation
+
+
+def _holders(
+    cluster: ClusterView, claims: Mapping[str, Claim], members: Mapping[str, MemberSubscription]
+) -> dict[TopicPartition, str]:
+    """Return who holds what. If two say so, the one with the newer generation is right; if equal, neither is."""
+    existing = {TopicPartition(topic, p) for topic, parts in cluster.partitions.items() for p in parts}
+    holders: dict[TopicPartition, str] = {}
+    disputed: set[TopicPartition] = set()
+    for member in sorted(claims):
+        generation = claims[member].generation
+        for partition in _still_wanted(claims[member].partitions & existing, members[member]):
+            rival = holders.get(partition)
+            if rival is None or claims[rival].generation < generation:
+                disputed.discard(partition)
+                holders[partition] = member
+            elif claims[rival].generation == generation:
+                disputed.add(partition)
+    return {p: m for p, m in holders.items() if p not in disputed}
+
+
+def _still_wanted(partitions: Iterable[TopicPartition], subscription: MemberSubscription) -> Iterable[TopicPartition]:
+    return (p for p in partitions if p.topic in subscription.topics)

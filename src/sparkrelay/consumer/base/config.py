@@ -1,0 +1,184 @@
+"""The settings of a consumer: Kafka's dotted keys and defaults, checked once, before any thread or connection exists.
+
+Keys of the connection underneath (``bootstrap.servers``, security, ...) are ``client.ClientConfig``'s; this value
+holds one. We differ from Kafka in one default: ``max.poll.records`` is 100,000, because ``poll`` gives a table of
+columns, for which Kafka's 500 rows would be waste.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from sparkrelay.client.config import ClientConfig
+from sparkrelay.client.foreign_settings import FOREIGN as CLIENT_FOREIGN
+from sparkrelay.consumer.base.foreign_settings import FOREIGN
+from sparkrelay.consumer.base.offset_reset import timestamp_of
+from sparkrelay.errors import ConfigException
+from sparkrelay.settings import check, check_sent, read, setting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from sparkrelay.consumer.base.assignor import PartitionAssignor
+
+__all__ = ["ConsumerConfig"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """Field names are the dotted keys with underscores; times are in milliseconds, sizes in bytes.
+
+    Attributes:
+        client: how to reach the cluster.
+    """
+
+    client: ClientConfig
+    group_id: str | None = setting(None, "the group to join or to commit to")
+    group_instance_id: str | None = setting(
+        None, "makes the member static (KIP-345): it keeps its place while it is away shortly"
+    )
+    group_protocol: str = setting(
+        "classic",
+        "who assigns: the members (`classic`) or the broker (`consumer`, KIP-848)",
+        choices=("classic", "consumer"),
+    )
+    group_remote_assignor: str | None = setting(
+        None, "with `consumer`: the broker's assignor, `uniform` or `range`; the broker chooses if it is not set"
+    )
+    partition_assignment_strategy: str = setting(
+        "range,cooperative-sticky", "built-in assignors to offer, the most wanted first"
+    )
+    client_rack: str = setting("", "rack of this consumer")
+    auto_offset_reset: str = setting(
+        "latest",
+        "where to start without a position: `earliest`, `latest`, `none` (an error), or so long ago: "
+        "`by_duration:PT1H30M` (KIP-1106)",
+    )
+    enable_auto_commit: bool = setting(True, "commit what `poll` has returned")
+    auto_commit_interval_ms: int = setting(5_000, "so often, ms")
+    isolation_level: str = setting(
+        "read_uncommitted",
+        "whether records of open and aborted transactions stay hidden",
+        choices=("read_committed", "read_uncommitted"),
+    )
+    session_timeout_ms: int = setting(45_000, "a silent member is dead after this, ms", least=1)
+    heartbeat_interval_ms: int = setting(
+        3_000, "pause between heartbeats; members learn of rebalances through them, ms", least=1
+    )
+    max_poll_interval_ms: int = setting(
+        300_000, "a member that does not poll for so long leaves; also the bound on a rebalance, ms", least=1
+    )
+    default_api_timeout_ms: int = setting(60_000, "bound on blocking calls without a timeout of their own, ms")
+    fetch_min_bytes: int = setting(1, "the broker waits for so much data, bytes")
+    fetch_max_wait_ms: int = setting(500, "but not longer than this, ms", aliases=("fetch.wait.max.ms",))
+    fetch_max_bytes: int = setting(52_428_800, "most data in one response, bytes")
+    max_partition_fetch_bytes: int = setting(
+        1_048_576, "most data of one partition in one response, bytes", aliases=("fetch.message.max.bytes",)
+    )
+    max_poll_records: int = setting(100_000, "most rows in one table (Kafka: 500)", least=1)
+    check_crcs: bool = setting(True, "compare each batch's checksum")
+    metadata_max_age_ms: int = setting(
+        300_000, "topics are looked at again after this, ms", least=1, aliases=("topic.metadata.refresh.interval.ms",)
+    )
+
+    @property
+    def read_committed(self) -> bool:
+        """Whether records of open and aborted transactions stay hidden."""
+        return self.isolation_level == "read_committed"
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """Names in ``partition.assignment.strategy``."""
+        return tuple(name.strip() for name in self.partition_assignment_strategy.split(",") if name.strip())
+
+    def reset_timestamp(self) -> int | None:
+        """Return ``auto.offset.reset`` as ListOffsets takes it: -2 start, -1 end, or ms of now; None for ``none``."""
+        return timestamp_of(self.auto_offset_reset)
+
+    @classmethod
+    def from_dict(cls, config: Mapping[str, object], *, defaults: Mapping[str, object] | None = None) -> Self:
+        """Read dotted keys.
+
+        Args:
+            config: what the user gave.
+            defaults: dotted keys to use where the user gave nothing, instead of Kafka's defaults.
+
+        Raises:
+            ConfigException: a key is unknown (the nearest is named) or refused, malformed or out of range.
+        """
+        values, client = read(
+            cls,
+            {**(defaults or {}), **config},
+            what="the consumer",
+            foreign=FOREIGN,
+            also=ClientConfig.keys() | CLIENT_FOREIGN.keys(),
+        )
+        values = {name: value for name, value in values.items() if value is not None}
+        result = cls(client=ClientConfig.from_dict(client), **values)
+        result._check()
+        result._check_protocol(config)
+        return result
+
+    def choose_assignors(
+        self,
+        given: Sequence[PartitionAssignor | str],
+        offered: Callable[[Sequence[PartitionAssignor | str], tuple[str, ...]], tuple[PartitionAssignor, ...]],
+    ) -> tuple[PartitionAssignor, ...]:
+        """Return the client-side assignors to offer: those given, else those of the strategy; none with KIP-848.
+
+        Raises:
+            ConfigException: there are some, but the broker assigns.
+        """
+        if self.group_protocol == "classic":
+            return offered(given, self.strategies)
+        if given:
+            names = ", ".join(item if isinstance(item, str) else item.name for item in given)
+            raise ConfigException(
+                f"assignors={names} with group.protocol='consumer': there the broker assigns; leave them out and set "
+                "group.remote.assignor, or set group.protocol='classic'"
+            )
+        return ()
+
+    def _check_protocol(self, given: Mapping[str, object]) -> None:
+        """Refuse settings that the group protocol has no use for, as Kafka does: they would seem to work."""
+        if self.group_protocol == "classic":
+            if self.group_remote_assignor is not None:
+                raise ConfigException(
+                    f"group.remote.assignor={self.group_remote_assignor!r} with group.protocol='classic': there the "
+                    "members assign; set partition.assignment.strategy, or group.protocol='consumer'"
+                )
+            return
+        for key, remedy in _CLASSIC_ONLY.items():
+            if key in given:
+                raise ConfigException(
+                    f"{key}={given[key]!r} with group.protocol='consumer': {remedy}; leave it out, or set "
+                    "group.protocol='classic'"
+                )
+
+    def _check(self) -> None:
+        check(self)
+        timestamp_of(self.auto_offset_reset)
+        check_sent("group.id", self.group_id)
+        check_sent("group.instance.id", self.group_instance_id)
+        check_sent("group.remote.assignor", self.group_remote_assignor)
+        check_sent("client.rack", self.client_rack)
+        if self.group_id == "":
+            raise ConfigException("group.id is empty; leave it out for a consumer without a group")
+        if self.group_instance_id == "":
+            raise ConfigException("group.instance.id is empty; leave it out for a member that is not static")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigException(
+                f"heartbeat.interval.ms={self.heartbeat_interval_ms} must be less than "
+                f"session.timeout.ms={self.session_timeout_ms}, best a third of it"
+            )
+
+
+#: What the broker decides under KIP-848, and where.
+_CLASSIC_ONLY: Final = {
+    "session.timeout.ms": "the broker decides, by group.consumer.session.timeout.ms or for one group by the group "
+    "configuration consumer.session.timeout.ms",
+    "heartbeat.interval.ms": "the broker decides, by group.consumer.heartbeat.interval.ms or for one group by the "
+    "group configuration consumer.heartbeat.interval.ms",
+    "partition.assignment.strategy": "the broker assigns, by the assignor that group.remote.assignor names",
+}

@@ -1,0 +1,199 @@
+"""When to ask for the metadata of which topics.
+
+Three reasons to ask: somebody found a leader stale or missing, somebody waits for an answer (a group's leader, the
+application), or what we know is old. Topics that are wanted but absent are looked for more often, because whoever
+subscribed to them waits for them to be created. The answer itself goes into ``client.metadata`` before ``handle``.
+Topics that the broker refuses (a name that cannot be, or no right to read) are an error for whoever wants them. Whoever
+reads from a topic that is not there, or refused, says so again and again; it is asked for ever more slowly.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.client.broker_errors import ErrorCode, broker_error
+from sparkrelay.client.pauses import pause_after
+from sparkrelay.consumer.base.requests import NOTHING, PollResult, RequestState, Unsent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from sparkrelay.client.metadata import Metadata
+    from sparkrelay.errors import KafkaException
+
+__all__ = ["TopicMetadataManager", "TopicsWanted"]
+
+_ABSENT_SECONDS: Final = 1.0
+#: After an answer nothing is asked again for so long; topics that it lacked twice as long each time, up to the above.
+_PAUSE_SECONDS: Final = 0.1
+#: What the broker says of topics that will not appear by waiting.
+_REFUSED: Final = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsWanted:
+    """A metadata request: topics by name (none: brokers only), or None for all."""
+
+    topics: frozenset[str] | None
+
+
+@dataclass(slots=True, eq=False)
+class _Ask:
+    topics: frozenset[str] | None
+    done: Callable[[], None]
+    failed: Callable[[KafkaException], None] | None
+
+
+class TopicMetadataManager:
+    """Keeps the topics that matter known.
+
+    Args:
+        metadata: what is known; the client fills it.
+        max_age: seconds after which topics are looked at again.
+        state: pauses between attempts.
+        fail: called with errors that asking again does not change.
+        refused: called with a wanted topic that the broker refuses, and its error; by default ``fail`` is.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        *,
+        max_age: float,
+        state: RequestState,
+        fail: Callable[[KafkaException], None],
+        refused: Callable[[str, KafkaException], None] | None = None,
+    ) -> None:
+        self._metadata = metadata
+        self._max_age = max_age
+        self._state = state
+        self._fail = fail
+        self._tell_refused = refused if refused is not None else lambda _, error: fail(error)
+        self._wanted: frozenset[str] = frozenset()
+        self._all = False
+        self._stale: set[str] = set()
+        self._refresh = False
+        self._asks: list[_Ask] = []
+        self._asked_at = -math.inf
+        self._not_before = -math.inf
+        #: Topics that answers lacked: how often one after another, and when they may be asked for again.
+        self._lacking: dict[str, tuple[int, float]] = {}
+
+    def want(self, topics: Iterable[str]) -> None:
+        """Keep these topics known from now on, and no others."""
+        wanted = frozenset(topics)
+        for topic in wanted - self._wanted:
+            self._lacking.pop(topic, None)
+        self._stale |= {topic for topic in wanted - self._wanted if self._metadata.topic(topic) is None}
+        self._wanted = wanted
+
+    def want_all(self, wanted: bool) -> None:
+        """Keep all topics of the cluster known, or only those of ``want``."""
+        self._all = wanted
+
+    def stale(self, topic: str) -> None:
+        """Ask for a topic soon: its leaders are not where we thought, or unknown."""
+        self._stale.add(topic)
+
+    def refresh(self) -> None:
+        """Ask for the brokers soon."""
+        self._refresh = True
+
+    def ask(
+        self,
+        topics: frozenset[str] | None,
+        done: Callable[[], None],
+        failed: Callable[[KafkaException], None] | None = None,
+    ) -> None:
+        """Ask for topics (None: all) now, and call ``done()`` when the answer is there.
+
+        An error that asking again does not change is given to ``failed``, and the question is over. Without ``failed``
+        it goes on: a login may be mended, and nobody else would tell whoever asked.
+        """
+        self._asks.append(_Ask(topics, done, failed))
+
+    def refusal(self, topics: Iterable[str]) -> KafkaException | None:
+        """Return the error for the first of ``topics`` that the broker refused when it was last asked."""
+        first = self._first_refused(topics)
+        return first[1] if first is not None else None
+
+    def _first_refused(self, topics: Iterable[str]) -> tuple[str, KafkaException] | None:
+        for topic in sorted(topics):
+            if (code := self._metadata.topic_error(topic)) in _REFUSED:
+                return topic, broker_error(code, f"topic {topic!r}")
+        return None
+
+    def poll(self, now: float) -> PollResult:
+        """Return a request if there is a reason."""
+        absent = {
+            topic
+            for topic in self._wanted
+            if self._metadata.topic(topic) is None and self._metadata.topic_error(topic) not in _REFUSED
+        }
+        due = math.inf
+        if self._wanted or self._all:
+            due = self._asked_at + (_ABSENT_SECONDS if absent else self._max_age)
+        if self._refresh:
+            due = now
+        for topic in self._stale:
+            due = min(due, self._lacking.get(topic, (0, now))[1])
+        # A stale leader stays stale for a while: do not ask again and again.
+        due = now if self._asks else max(due, self._not_before)
+        if due == math.inf:
+            return NOTHING
+        wait = max(due - now, self._state.wait(now))
+        return PollResult(wait=wait) if wait > 0 else PollResult((self._unsent(now),))
+
+    def _unsent(self, now: float) -> Unsent:
+        asks, self._asks = self._asks, []
+        stale, self._stale = frozenset(self._stale), set()
+        self._refresh = False
+        topics: frozenset[str] | None = None if self._all else self._wanted | stale
+        for ask in asks:
+            topics = None if topics is None or ask.topics is None else topics | ask.topics
+        self._state.sent()
+        self._asked_at = now
+        named = self._wanted | stale
+
+        def handle(_: Any, error: KafkaException | None, now: float) -> None:
+            if error is None:
+                self._note_lacking(named, now)
+            self._answered(asks, stale, error, now)
+
+        return Unsent(TopicsWanted(topics), handle)
+
+    def _note_lacking(self, named: frozenset[str], now: float) -> None:
+        for topic in named:
+            times, _ = self._lacking.pop(topic, (0, now))
+            if self._metadata.topic(topic) is None:
+                self._lacking[topic] = times + 1, now + pause_after(times, _PAUSE_SECONDS, _ABSENT_SECONDS, jitter=0)
+        # Those that nobody asks for any more are forgotten.
+        self._lacking = {topic: one for topic, one in self._lacking.items() if topic in named or one[1] > now}
+
+    def _answered(self, asks: list[_Ask], stale: frozenset[str], error: KafkaException | None, now: float) -> None:
+        if error is not None:
+            self._state.failed(now)
+            self._stale |= stale
+            self._refresh = self._refresh or error.retriable
+            if error.retriable:
+                self._asks = asks + self._asks
+            else:
+                self._refused(asks, error)
+            return
+        self._state.succeeded()
+        self._not_before = now + _PAUSE_SECONDS
+        for ask in asks:
+            ask.done()
+        if (refused := self._first_refused(self._wanted)) is not None:
+            self._tell_refused(*refused)
+
+    def _refused(self, asks: list[_Ask], error: KafkaException) -> None:
+        lasting = [ask for ask in asks if ask.failed is None]
+        self._asks = lasting + self._asks
+        if self._wanted or self._all or self._stale or len(lasting) == len(asks):
+            self._fail(error)
+        for ask in asks:
+            if ask.failed is not None:
+                ask.failed(error)

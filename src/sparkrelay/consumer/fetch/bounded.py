@@ -1,0 +1,373 @@
+"""Read exact offset ranges, as Arrow, without a thread and without a group: what a Spark task needs.
+
+``BoundedFetcher`` drives the same pure ``FetchManager`` as the consumer, inline. While the caller works on what it was
+given, the next request is already with the broker: it goes out as soon as a response is here, because the headers of
+its batches alone tell where the next one starts. At most one response waits while another arrives.
+
+A range may end where no record is: in a gap that compaction left, in an aborted transaction, on a control record. It is
+at its end when the next batch starts behind it, or when the broker has nothing more although its log goes that far.
+Refused: reading until the last record of the range was seen (it may not exist), and a prefetching thread (the GIL makes
+it a second user of the same core).
+
+Fetch sessions (KIP-227) are not used: every request of a range differs from the one before in all its partitions, so
+none would be shorter; the requests of one ``fetch`` are few; and a broker has 1,000 sessions in all, which a cluster of
+Spark workers would take from the consumers. Without one, the order of the request tells what an empty answer means.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import Counter, deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Self
+
+from sparkrelay.client.broker_errors import ErrorCode, broker_error
+from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.consumer.base.config import ConsumerConfig
+from sparkrelay.consumer.fetch.fetching import Fetched, FetchManager, FetchSettings
+from sparkrelay.errors import OffsetOutOfRangeException, TimeoutException, UnknownTopicException
+from sparkrelay.records import batches
+from sparkrelay.records.decode import decode
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Collection, Hashable, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from sparkrelay.client.kafka_client import Response
+    from sparkrelay.consumer.base.requests import Unsent
+    from sparkrelay.errors import KafkaException
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["BoundedFetcher"]
+
+_DEFAULTS: Final = {
+    "isolation.level": "read_committed",
+    "max.partition.fetch.bytes": 8 << 20,
+    "fetch.max.bytes": 50 << 20,
+    # All that is asked for is there already, so the broker has nothing to wait for.
+    "fetch.max.wait.ms": 100,
+    "client.id": "sparkrelay-worker",
+}
+_LONGEST_WAIT_SECONDS: Final = 0.5
+#: Ranges are asked for with so much room for records larger than those before.
+_MARGIN: Final = 1.25
+_LEAST_BYTES: Final = 64 * 1024
+#: A decompressed batch may hold 19 million records of 7 bytes, whose offsets and times take eight times as much.
+_MOST_ROWS: Final = 1 << 20
+
+
+class BoundedFetcher:
+    """Fetches ranges over connections that it keeps. Used by one thread; one ``fetch`` at a time.
+
+    Args:
+        config: a consumer's settings; those of groups have no effect. ``isolation.level`` is ``read_committed`` unless
+            given.
+    """
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self._config = ConsumerConfig.from_dict(config, defaults=_DEFAULTS)
+        self._client = KafkaClient(self._config.client)
+        # Bytes a record takes in each partition, learnt from what came: a small range is not worth a large response.
+        self._record_bytes: dict[TopicPartition, float] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def fetch(
+        self,
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        *,
+        columns: Collection[str] | None = None,
+        max_batch_rows: int = _MOST_ROWS,
+    ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+        """Yield the records of ``[from, to)`` of each partition, each partition's in order.
+
+        Args:
+            ranges: from and to by partition. What is asked for must exist: a range beyond the log's end (or, with
+                read_committed, beyond its first open transaction) is waited for.
+            columns: names from ``records.decode.KAFKA_SCHEMA``; None for all.
+            max_batch_rows: most rows in one batch.
+
+        Raises:
+            OffsetOutOfRangeException: records of a range were deleted, or its partition is shorter than thought.
+            TimeoutException: nothing came for ``default.api.timeout.ms``.
+            UnknownTopicException: a topic does not exist, or was deleted and created again meanwhile.
+            CorruptRecordException: a batch is damaged, or too large decompressed.
+        """
+        run = _Run(self._client, self._config, ranges, self._record_bytes)
+        limit = self._config.default_api_timeout_ms / 1000
+        deadline = time.monotonic() + limit
+        while run.unfinished:
+            run.turn(deadline, limit)
+            if run.ready:
+                yield from self._decoded(run, run.ready.popleft(), columns, max_batch_rows)
+                deadline = time.monotonic() + limit
+
+    def _decoded(
+        self, run: _Run, part: Fetched, columns: Collection[str] | None, max_rows: int
+    ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+        stop = run.ranges[part.partition][1]
+        start = part.offset
+        behind = run.behind(part)
+        while start < behind:
+            decoded = decode(
+                part.records,
+                topic=part.partition.topic,
+                partition=part.partition.partition,
+                start=start,
+                stop=stop,
+                aborted=part.aborted,
+                read_committed=self._config.read_committed,
+                check_crc=self._config.check_crcs,
+                max_decompressed=self._config.client.max_decompressed_batch_bytes,
+                columns=columns,
+                max_records=max_rows,
+            )
+            if decoded.record_count:
+                yield part.partition, decoded.batch
+            if decoded.next_offset <= start:
+                return
+            start = decoded.next_offset
+
+
+class _Run:
+    """One call of ``fetch``: where each partition stands. The ``FetchSource`` of its manager."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        config: ConsumerConfig,
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        record_bytes: dict[TopicPartition, float],
+    ) -> None:
+        self.ranges = {partition: span for partition, span in ranges.items() if span[0] < span[1]}
+        self.ready: deque[Fetched] = deque()
+        self._client = client
+        self._next = {partition: span[0] for partition, span in self.ranges.items()}
+        self._behind: dict[tuple[TopicPartition, int], int] = {}
+        self._errors: list[Exception] = []
+        self._topic_ids: dict[str, uuid.UUID] = {}
+        self._last_error: KafkaException | None = None
+        self._stale_topics: set[str] = set()
+        self._metadata_asked: Response | None = None
+        self._metadata_not_before = -math.inf
+        self._retry_seconds = config.client.retry_backoff_ms / 1000
+        self._read_committed = config.read_committed
+        settings = FetchSettings(
+            min_bytes=config.fetch_min_bytes,
+            max_wait_ms=config.fetch_max_wait_ms,
+            max_bytes=config.fetch_max_bytes,
+            max_partition_bytes=config.max_partition_fetch_bytes,
+            read_committed=config.read_committed,
+            rack="",  # a follower may be behind the end that the driver saw
+            request_timeout_ms=config.client.request_timeout_ms,
+            retry_backoff_ms=config.client.retry_backoff_ms,
+            retry_backoff_max_ms=config.client.retry_backoff_max_ms,
+        )
+        self._manager = FetchManager(client.metadata, settings, self, self._stale_topics.add)
+        self._most = settings.max_partition_bytes
+        self._record_bytes = record_bytes
+        for partition in self.ranges:
+            self._limit(partition)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether anything is still to be fetched, decoded or raised."""
+        return bool(self._next or self.ready or self._errors)
+
+    def turn(self, deadline: float, limit: float) -> None:
+        """Send what may be sent; wait for a response if none is ready.
+
+        Raises:
+            KafkaException: see ``BoundedFetcher.fetch``.
+        """
+        while True:
+            now = time.monotonic()
+            wait = min(self._send(now), self._refresh_metadata(now))
+            # Data that has arrived is handed out before an error that came behind it.
+            if self.ready:
+                self._client.poll(0)
+                return
+            if self._errors:
+                raise self._errors[0]
+            if not self._next:
+                return
+            if now >= deadline:
+                raise self._timeout(limit)
+            self._client.poll(min(wait, deadline - now, _LONGEST_WAIT_SECONDS))
+
+    def behind(self, part: Fetched) -> int:
+        """Return the offset behind the last whole batch of a response."""
+        return self._behind.pop((part.partition, part.offset))
+
+    # -- what the manager asks and tells -----------------------------------------------------------------------------
+
+    @property
+    def changes(self) -> Hashable:
+        """Always something else: there is no thread here that could be spared."""
+        return object()
+
+    def has_room(self, node: int) -> bool:
+        """Tell that what bounds memory here is ``fetchable``."""
+        del node
+        return True
+
+    def fetchable(self) -> Mapping[TopicPartition, int]:
+        """Return the partitions that are neither done nor far enough ahead of the caller."""
+        if self._errors:
+            return {}
+        waiting = Counter(part.partition for part in self.ready)
+        wanted = {partition: offset for partition, offset in self._next.items() if waiting[partition] <= 1}
+        for partition in wanted:
+            self._check_topic(partition)
+        return {} if self._errors else wanted
+
+    def _check_topic(self, partition: TopicPartition) -> None:
+        topic_id = self._client.metadata.topic_id(partition.topic)
+        if topic_id is not None and self._topic_ids.setdefault(partition.topic, topic_id) != topic_id:
+            self._errors.append(_recreated(self._asked(partition, self._next[partition])))
+
+    def fetched(self, parts: list[Fetched], now: float, node: int) -> None:
+        """Note where each partition goes on, so that the next request can leave before this response is decoded."""
+        del now, node
+        for answer in parts:
+            part = answer
+            if part.error_code:
+                self._errors.append(_error(part, self._asked(part.partition, part.offset)))
+                continue
+            part, behind = _whole_batches(part)
+            stop = self.ranges[part.partition][1]
+            if behind > part.offset:
+                self._behind[part.partition, part.offset] = behind
+                self.ready.append(part)
+                self._record_bytes[part.partition] = len(part.records) / (behind - part.offset)
+                self._move(part.partition, behind)
+            elif self._has_nothing_more(part, stop):
+                self._move(part.partition, stop)
+            elif part.records:
+                self._manager.grow(part.partition)
+            else:
+                # It may be empty because others filled the response: ask for it first next time.
+                self._next = {part.partition: self._next.pop(part.partition), **self._next}
+
+    def _asked(self, partition: TopicPartition, offset: int) -> str:
+        start, stop = self.ranges[partition]
+        return f"fetching {partition} at offset {offset} for the range [{start}, {stop})"
+
+    def fetch_failed(self, error: KafkaException, now: float) -> None:
+        """Raise what cannot be repeated."""
+        del now
+        self._errors.append(error)
+
+    def _move(self, partition: TopicPartition, offset: int) -> None:
+        if offset >= self.ranges[partition][1]:
+            del self._next[partition]
+        else:
+            self._next[partition] = offset
+            self._limit(partition)
+
+    def _limit(self, partition: TopicPartition) -> None:
+        """Ask for no more than the rest of the range probably takes."""
+        size = self._record_bytes.get(partition)
+        if size is not None:
+            left = (self.ranges[partition][1] - self._next[partition]) * size * _MARGIN
+            self._manager.limit(partition, max(min(_LEAST_BYTES, self._most), min(self._most, int(left))))
+
+    def _has_nothing_more(self, part: Fetched, stop: int) -> bool:
+        end = part.last_stable_offset if self._read_committed else part.high_watermark
+        return not part.records and part.first and end >= stop
+
+    # -- driving -----------------------------------------------------------------------------------------------------
+
+    def _send(self, now: float) -> float:
+        result = self._manager.poll(now)
+        for unsent in result.requests:
+            self._send_one(unsent)
+        return result.wait
+
+    def _send_one(self, unsent: Unsent) -> None:
+        response = self._client.send(unsent.request, node=unsent.node, lane=unsent.lane, timeout=unsent.timeout)
+        response.add_done_callback(lambda done: self._take(unsent, done))
+
+    def _take(self, unsent: Unsent, response: Response) -> None:
+        error = response.error
+        if error is not None:
+            self._last_error = error
+        try:
+            unsent.handle(None if error is not None else response.result(), error, time.monotonic())
+        except Exception as problem:  # noqa: BLE001 - the client only logs what a callback raises; ours is to raise it
+            self._errors.append(problem)
+
+    def _refresh_metadata(self, now: float) -> float:
+        """Ask for the leaders of topics that need it; return seconds until it may be asked again."""
+        if not self._stale_topics or (self._metadata_asked is not None and not self._metadata_asked.done):
+            return math.inf
+        if now < self._metadata_not_before:
+            return self._metadata_not_before - now
+        topics, self._stale_topics = self._stale_topics, set()
+        self._metadata_not_before = now + self._retry_seconds
+        self._metadata_asked = self._client.request_metadata(topics)
+        self._metadata_asked.add_done_callback(lambda done: self._know(done, topics))
+        return math.inf
+
+    def _know(self, response: Response, topics: Collection[str]) -> None:
+        error = response.error
+        if error is None:
+            return
+        self._last_error = error
+        self._stale_topics.update(topics)
+        if not error.retriable:
+            self._errors.append(error)
+
+    def _timeout(self, limit: float) -> KafkaException:
+        partition, offset = next(iter(self._next.items()))
+        stop = self.ranges[partition][1]
+        if self._client.metadata.topic_error(partition.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return UnknownTopicException(
+                f"topic {partition.topic!r} did not exist within default.api.timeout.ms={limit * 1000:.0f}"
+            )
+        because = f"; last error: {self._last_error}" if self._last_error is not None else ""
+        return TimeoutException(
+            f"{partition}: nothing came at offset {offset} (wanted up to {stop}) within "
+            f"default.api.timeout.ms={limit * 1000:.0f}{because}"
+        )
+
+
+def _whole_batches(part: Fetched) -> tuple[Fetched, int]:
+    """Return a response without what is broken, and the offset behind its last whole batch or where we asked."""
+    behind = batches.end_offset(part.records, part.offset)
+    if behind is None:
+        sound = batches.in_front_of(part.records, sys.maxsize)
+        behind = batches.end_offset(sound, part.offset)
+        if behind is None or behind == part.offset:
+            # decode() says what is wrong with the first one.
+            return part, part.offset + 1
+        # The range may end before the broken one; if not, it is met there.
+        part = replace(part, records=sound)
+    return part, behind
+
+
+def _error(part: Fetched, asked: str) -> KafkaException:
+    if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        return OffsetOutOfRangeException(
+            f"{asked}: the log does not have it. It may have been removed by retention or by deleting records; "
+            "reset the group's offsets to what is there"
+        )
+    return broker_error(part.error_code, asked)
+
+
+def _recreated(asked: str) -> UnknownTopicException:
+    return UnknownTopicException(
+        f"{asked}: the topic was deleted and created again meanwhile, so its offsets mean other records now"
+    )

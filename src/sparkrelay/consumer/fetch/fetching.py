@@ -1,0 +1,395 @@
+"""Fetch requests: which partitions to ask which broker for, and what its answers say.
+
+``FetchManager`` is pure (see ``requests``). It asks a *source* which partitions are wanted from which offset, one
+request at a time for each broker, and gives back the bytes as they came: decoding is the work of whoever uses them. The
+consumer's network thread drives it, and so does ``BoundedFetcher`` inside a Spark Python worker, without a thread.
+
+Requests name topics by id (Fetch version 13, KIP-516), so a topic that was deleted and created again is noticed; they
+carry the leader's epoch (KIP-320), so a leader that was replaced is. Where a broker says that another replica is nearer
+(KIP-392, ``client.rack``), that one is asked until it fails, the leader changes or the advice is too old.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode
+from sparkrelay.client.messages import FetchRequest
+from sparkrelay.consumer.base.requests import PollResult, RequestState, Unsent, aligned_wait_ms
+from sparkrelay.consumer.fetch.fetch_session import CLOSING_EPOCH, Asked, Change, FetchSession
+from sparkrelay.records.columns import AbortedTransaction
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Callable, Hashable, Mapping, Set as AbstractSet
+
+    from sparkrelay.client.metadata import Metadata
+    from sparkrelay.errors import KafkaException
+
+__all__ = ["FetchManager", "FetchSettings", "FetchSource", "Fetched"]
+
+FETCH_LANE: Final = "fetch"
+_LAST_VERSION_WITH_NAMES: Final = 12
+_NO_BYTES: Final = memoryview(b"")
+_WORTH_REPEATING: Final = frozenset({ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
+_MIN_VERSION: Final = 4  # read_committed came with it
+_MIN_SESSION_VERSION: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """How much to ask for, and how long to wait for it; see the settings ``fetch.*`` of the consumer."""
+
+    min_bytes: int = 1
+    max_wait_ms: int = 500
+    max_bytes: int = 52_428_800
+    max_partition_bytes: int = 1_048_576
+    read_committed: bool = True
+    rack: str = ""
+    #: Whether brokers remember what is asked for (KIP-227).
+    sessions: bool = False
+    #: How long another replica than the leader is read after it was named.
+    replica_lease_ms: int = 300_000
+    #: A response may come so much later than the broker's own wait.
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a broker said about one partition.
+
+    Attributes:
+        partition: which.
+        offset: where we asked it to start.
+        records: record batches, a view of the receive buffer; empty if there are none.
+        aborted: aborted transactions among them.
+        high_watermark: end of what is replicated, -1 if unknown.
+        last_stable_offset: end of what a read_committed reader may see, -1 if unknown.
+        log_start_offset: first offset that is still there, -1 if unknown.
+        error_code: Kafka's code; 0 for none. Only codes that asking again does not change come here.
+        first: whether the partition stood first in the request: then ``fetch.max.bytes`` cannot be why it is empty.
+            Unknown, so False, within a session: the broker has an order of its own.
+        leader_epoch: the leader epoch that was asked under, -1 if unknown.
+    """
+
+    partition: TopicPartition
+    offset: int
+    records: memoryview
+    aborted: tuple[AbortedTransaction, ...] = ()
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    error_code: int = 0
+    first: bool = False
+    leader_epoch: int = -1
+
+    def copied(self) -> Fetched:
+        """Return the same with bytes of its own: it no longer keeps the response in memory."""
+        return replace(self, records=memoryview(bytes(self.records)))
+
+
+class FetchSource(Protocol):
+    """Knows what is wanted. Called on the thread that drives the manager."""
+
+    @property
+    def changes(self) -> Hashable:
+        """Something that is different when ``fetchable`` or ``has_room`` may be."""
+
+    def fetchable(self) -> Mapping[TopicPartition, int]:
+        """Return the partitions to ask for now and the offset of each, the most wanted first."""
+
+    def has_room(self, node: int) -> bool:
+        """Tell whether another response of a broker may come."""
+
+    def fetched(self, parts: list[Fetched], now: float, node: int) -> None:
+        """Take one response of a broker: the partitions that have news."""
+
+    def fetch_failed(self, error: KafkaException, now: float) -> None:
+        """Hear of a request that failed for good, such as a refused login."""
+
+
+class _Node:
+    """One broker: whether it may be asked, and what it remembers."""
+
+    __slots__ = ("session", "state")
+
+    def __init__(self, state: RequestState, session: FetchSession | None) -> None:
+        self.state = state
+        self.session = session
+
+
+@dataclass(frozen=True, slots=True)
+class _Replica:
+    """A replica to read instead of the leader."""
+
+    node: int
+    until: float
+    leader_epoch: int
+
+
+class FetchManager:
+    """Sends Fetch requests: one in flight for each broker, and never two for a partition.
+
+    Args:
+        metadata: the cluster.
+        settings: sizes and waits.
+        source: what is wanted, and where answers go.
+        stale: called with a topic whose leaders must be asked for again.
+    """
+
+    def __init__(
+        self, metadata: Metadata, settings: FetchSettings, source: FetchSource, stale: Callable[[str], None]
+    ) -> None:
+        self._metadata = metadata
+        self._settings = settings
+        self._source = source
+        self._stale = stale
+        self._nodes: dict[int, _Node] = {}
+        #: Partitions that are being asked for, named in the request or not, and which broker is asked.
+        self._under_way: dict[TopicPartition, int] = {}
+        self._replicas: dict[TopicPartition, _Replica] = {}
+        self._paused_until: dict[TopicPartition, float] = {}
+        self._max_partition_bytes: dict[TopicPartition, int] = {}
+        self._answers = 0
+        self._seen: Hashable = None
+        self._look_at = math.inf
+
+    def poll(self, now: float) -> PollResult:
+        """Return a request for each broker that has wanted partitions, none in flight, and room for its answer."""
+        seen = self._source.changes, self._metadata.version, self._answers
+        if seen == self._seen and now < self._look_at:
+            # An idle consumer comes by here several times a second, whatever the number of its partitions.
+            return PollResult(wait=self._look_at - now)
+        by_node: dict[int, dict[TopicPartition, Asked]] = {}
+        wait = math.inf
+        for partition, offset in self._source.fetchable().items():
+            pause = self._paused_until.get(partition, 0.0) - now
+            if pause > 0:
+                wait = min(wait, pause)
+                continue
+            node_id = self._replica(partition, now)
+            if node_id is None:
+                # Again and again: a broker that is starting answers without a leader, or with nothing.
+                self._stale(partition.topic)
+                wait = min(wait, self._settings.retry_backoff_ms / 1000)
+                continue
+            if self._under_way.get(partition, node_id) != node_id:
+                continue
+            by_node.setdefault(node_id, {})[partition] = Asked(
+                offset,
+                self._metadata.leader_epoch(partition),
+                self._max_partition_bytes.get(partition, self._settings.max_partition_bytes),
+                self._metadata.topic_id(partition.topic),
+            )
+        requests = []
+        for node_id, wanted in by_node.items():
+            node = self._node(node_id)
+            if (pause := node.state.wait(now)) > 0:
+                wait = min(wait, pause)
+            elif self._source.has_room(node_id):
+                requests.append(self._unsent(node_id, node, wanted, now))
+        self._seen, self._look_at = seen, now + wait
+        return PollResult(tuple(requests), wait)
+
+    def limit(self, partition: TopicPartition, size: int) -> None:
+        """Ask for at most ``size`` bytes of a partition from now on."""
+        self._max_partition_bytes[partition] = size
+
+    def grow(self, partition: TopicPartition) -> None:
+        """Ask for twice as much of a partition from now on: its next batch did not fit."""
+        size = self._max_partition_bytes.get(partition, self._settings.max_partition_bytes)
+        self._max_partition_bytes[partition] = min(size * 2, (1 << 31) - 1)
+
+    def keep(self, partitions: AbstractSet[TopicPartition]) -> None:
+        """Forget what was learned of other partitions than these, and of brokers that have left the cluster."""
+        brokers = self._metadata.brokers
+        self._nodes = {id_: node for id_, node in self._nodes.items() if id_ in brokers or node.state.in_flight}
+        learned: tuple[dict[TopicPartition, Any], ...]
+        learned = self._replicas, self._paused_until, self._max_partition_bytes
+        for known in learned:
+            for partition in known.keys() - partitions:
+                del known[partition]
+
+    def close_sessions(self) -> tuple[Unsent, ...]:
+        """Return requests that end the sessions; nobody needs to wait for the answers.
+
+        They go over the lane of short requests: on the other one a Fetch is being held back.
+        """
+        return tuple(
+            Unsent(self._message(Change(node.session.session_id, CLOSING_EPOCH, {}, {})), _ignore, node_id)
+            for node_id, node in self._nodes.items()
+            if node.session is not None and node.session.session_id
+        )
+
+    # -- whom to ask -------------------------------------------------------------------------------------------------
+
+    def _node(self, node_id: int) -> _Node:
+        node = self._nodes.get(node_id)
+        if node is None:
+            backoff = self._settings.retry_backoff_ms / 1000, self._settings.retry_backoff_max_ms / 1000
+            node = _Node(RequestState(*backoff), FetchSession() if self._settings.sessions else None)
+            self._nodes[node_id] = node
+        return node
+
+    def _replica(self, partition: TopicPartition, now: float) -> int | None:
+        """Return the broker to read from: the leader, unless a nearer one was named."""
+        info = self._metadata.partition(partition)
+        if info is None or info.leader is None:
+            return None
+        replica = self._replicas.get(partition)
+        if replica is None:
+            return info.leader
+        if (
+            now < replica.until
+            and replica.leader_epoch == info.leader_epoch
+            and replica.node in self._metadata.brokers
+            and replica.node not in info.offline
+        ):
+            return replica.node
+        del self._replicas[partition]
+        return info.leader
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    def _unsent(self, node_id: int, node: _Node, wanted: Mapping[TopicPartition, Asked], now: float) -> Unsent:
+        change = Change(0, CLOSING_EPOCH, wanted, {}) if node.session is None else node.session.change(wanted)
+        request = self._message(change, aligned_wait_ms(self._settings.max_wait_ms, now))
+        node.state.sent()
+        self._under_way.update(dict.fromkeys(wanted, node_id))
+
+        def handle(message: Any, error: KafkaException | None, now: float) -> None:
+            for partition in wanted:
+                del self._under_way[partition]
+            self._answers += 1
+            if error is None:
+                self._answered(node_id, node, wanted, message, now)
+                return
+            node.state.failed(now)
+            if node.session is not None:
+                node.session.lost()
+            for partition in wanted:
+                self._replicas.pop(partition, None)
+            for topic in {partition.topic for partition in wanted}:
+                self._stale(topic)
+            if not error.retriable:
+                self._source.fetch_failed(error, now)
+
+        timeout = (self._settings.max_wait_ms + self._settings.request_timeout_ms) / 1000
+        return Unsent(request, handle, node_id, FETCH_LANE, timeout)
+
+    def _message(self, change: Change, max_wait_ms: int = 0) -> Any:
+        make = FetchRequest.FetchTopic
+        topics: dict[tuple[str, uuid.UUID | None], list[Any]] = {}
+        for partition, asked in change.asked.items():
+            topics.setdefault((partition.topic, asked.topic_id), []).append(
+                make.FetchPartition(
+                    partition=partition.partition,
+                    current_leader_epoch=asked.leader_epoch,
+                    fetch_offset=asked.offset,
+                    partition_max_bytes=asked.max_bytes,
+                )
+            )
+        forgotten: dict[tuple[str, uuid.UUID | None], list[int]] = {}
+        for partition, asked in change.forgotten.items():
+            forgotten.setdefault((partition.topic, asked.topic_id), []).append(partition.partition)
+        settings = self._settings
+        versions = {"min_version": _MIN_SESSION_VERSION if settings.sessions else _MIN_VERSION}
+        if any(topic_id is None for _, topic_id in (*topics, *forgotten)):
+            versions["max_version"] = _LAST_VERSION_WITH_NAMES
+        return FetchRequest(
+            replica_id=-1,
+            max_wait_ms=max_wait_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.max_bytes,
+            isolation_level=1 if settings.read_committed else 0,
+            session_id=change.session_id,
+            session_epoch=change.epoch,
+            topics=[make(topic=name, topic_id=id_, partitions=parts) for (name, id_), parts in topics.items()],
+            forgotten_topics_data=[
+                FetchRequest.ForgottenTopic(topic=name, topic_id=id_, partitions=parts)
+                for (name, id_), parts in forgotten.items()
+            ],
+            rack_id=settings.rack,
+            **versions,
+        )
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def _answered(
+        self, node_id: int, node: _Node, wanted: Mapping[TopicPartition, Asked], message: Any, now: float
+    ) -> None:
+        session = node.session
+        if session is None:
+            names: Mapping[uuid.UUID, str] = {
+                asked.topic_id: p.topic for p, asked in wanted.items() if asked.topic_id is not None
+            }
+            first = next(iter(wanted), None)
+            refused = bool(message.error_code)
+        else:
+            names, first = session.names, None
+            refused = not session.answered(message)
+        parts = []
+        for topic in message.responses:
+            name = topic.topic or names.get(topic.topic_id, "")
+            for answer in topic.partitions:
+                partition = TopicPartition(name, answer.partition_index)
+                asked = wanted.get(partition)
+                if asked is not None and not self._repeat(node_id, partition, asked, answer, now):
+                    parts.append(_fetched(partition, asked, answer, is_first=partition == first))
+        # The response as a whole may be refused, then it names no partition.
+        if refused and not parts:
+            node.state.failed(now)
+        else:
+            node.state.succeeded()
+        if parts:
+            self._source.fetched(parts, now, node_id)
+
+    def _repeat(self, node_id: int, partition: TopicPartition, asked: Asked, answer: Any, now: float) -> bool:
+        """Tell whether asking again, perhaps elsewhere, is all there is to do; arrange for it."""
+        code = answer.error_code
+        if not code:
+            self._note_replica(partition, answer.preferred_read_replica, asked.leader_epoch, now)
+        replica = self._replicas.get(partition)
+        if code and replica is not None and replica.node == node_id:
+            del self._replicas[partition]
+            if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                # A follower may be behind, or ahead in deleting; only the leader knows.
+                return True
+        if code not in STALE_METADATA and code not in _WORTH_REPEATING:
+            self._paused_until.pop(partition, None)
+            return False
+        leader = answer.current_leader
+        news = leader is not None and self._metadata.set_leader(partition, leader.leader_id, leader.leader_epoch)
+        if not news:
+            self._stale(partition.topic)
+            self._paused_until[partition] = now + self._settings.retry_backoff_ms / 1000
+        return True
+
+    def _note_replica(self, partition: TopicPartition, named: int, leader_epoch: int, now: float) -> None:
+        if named is not None and named >= 0:
+            until = now + self._settings.replica_lease_ms / 1000
+            self._replicas[partition] = _Replica(named, until, leader_epoch)
+
+
+def _ignore(message: Any, error: KafkaException | None, now: float) -> None:
+    del message, error, now
+
+
+def _fetched(partition: TopicPartition, asked: Asked, answer: Any, *, is_first: bool) -> Fetched:
+    return Fetched(
+        partition=partition,
+        offset=asked.offset,
+        records=answer.records if answer.records is not None else _NO_BYTES,
+        aborted=tuple(AbortedTransaction(a.producer_id, a.first_offset) for a in answer.aborted_transactions or ()),
+        high_watermark=answer.high_watermark,
+        last_stable_offset=answer.last_stable_offset,
+        log_start_offset=answer.log_start_offset,
+        error_code=answer.error_code,
+        first=is_first,
+        leader_epoch=asked.leader_epoch,
+    )

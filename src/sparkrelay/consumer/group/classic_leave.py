@@ -1,0 +1,90 @@
+"""How a member of a classic group says that it goes: LeaveGroup, and what it has to wait for. A part of its membership.
+
+A member that the broker does not know yet has nothing to leave; one whose first JoinGroup is under way may be known by
+the time of the answer, so that is waited for, or the group would wait for a member that does not come. Static members
+say nothing: they keep their place for ``session.timeout.ms``. Pure, see ``requests``.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from sparkrelay.consumer.base.requests import Unsent
+from sparkrelay.consumer.group.classic_requests import leave_request
+from sparkrelay.consumer.group.coordinator import GROUP_LANE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparkrelay.consumer.base.assignor import GroupMetadata
+    from sparkrelay.consumer.base.events import Call
+    from sparkrelay.consumer.group.classic_requests import MemberSettings
+    from sparkrelay.consumer.group.coordinator import CoordinatorManager
+    from sparkrelay.errors import KafkaException
+
+__all__ = ["ClassicLeave"]
+
+_log = logging.getLogger(__name__)
+
+
+class ClassicLeave:
+    """See the module.
+
+    Args:
+        settings: the member's.
+        coordinator: whom to tell.
+        place: returns the member's place in its group.
+
+    Attributes:
+        awaits_name: whether a JoinGroup is under way whose answer gives the member its id.
+    """
+
+    def __init__(
+        self, settings: MemberSettings, coordinator: CoordinatorManager, place: Callable[[], GroupMetadata]
+    ) -> None:
+        self._settings = settings
+        self._coordinator = coordinator
+        self._place = place
+        self.awaits_name = False
+        self._call: Call | None = None
+        self._reason = ""
+        self._sent = False
+
+    def begin(self, call: Call, reason: str) -> None:
+        """Leave for good; ``call`` is settled when the broker knows, or cannot be told."""
+        self._call, self._reason, self._sent = call, reason, False
+
+    @property
+    def over(self) -> bool:
+        """Whether what ``begin`` began is done."""
+        return self._call is None or self._call.done
+
+    def poll(self) -> tuple[Unsent, ...]:
+        """Return LeaveGroup when it is time for it."""
+        call = self._call
+        if call is None or call.done or self._sent:
+            return ()
+        if self.awaits_name and self._settings.group_instance_id is None:
+            return ()
+        requests = self.request(self._reason, call)
+        if requests:
+            self._sent = True
+        else:
+            call.settle(None)
+        return requests
+
+    def request(self, reason: str, call: Call | None = None) -> tuple[Unsent, ...]:
+        """Return LeaveGroup; nothing if there is nothing to leave, or nobody to tell."""
+        node, place = self._coordinator.node, self._place()
+        if not place.member_id or node is None or self._settings.group_instance_id is not None:
+            return ()
+
+        def handle(_: Any, error: KafkaException | None, now: float) -> None:
+            del now
+            if error is not None:
+                _log.info("group %s: leaving was not confirmed: %s", self._settings.group_id, error)
+            if call is not None:
+                call.settle(None)
+
+        return (Unsent(leave_request(place, reason), handle, node, GROUP_LANE),)

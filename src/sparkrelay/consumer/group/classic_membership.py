@@ -1,0 +1,571 @@
+"""A member of a group under the classic protocol: JoinGroup, SyncGroup, LeaveGroup, told as a state machine.
+
+The transitions, with what ends each state:
+
+    UNSUBSCRIBED --subscribe--> PREPARING
+    PREPARING    the application gives up partitions and its assignors write user data (``JoinNeeded``) --> JOINING
+    JOINING      JoinGroup is answered: we lead --> ASSIGNING, we follow --> SYNCING
+    ASSIGNING    fresh metadata, then the application runs the assignor (``AssignNeeded``) --> SYNCING
+    SYNCING      SyncGroup is answered --> ADOPTING
+    ADOPTING     the application runs its callbacks (``AdoptNeeded``) --> STABLE, or PREPARING if it gave something up
+    STABLE       a heartbeat, a new subscription, new partitions or a request --> PREPARING
+    any          the broker does not know us any more --> PREPARING, all partitions lost
+    any          ``poll`` was not called for max.poll.interval.ms, or the assignor failed --> STALE, having left
+    STALE        ``poll`` is called --> PREPARING
+    any          leave --> LEAVING --> UNSUBSCRIBED
+    any          an error that joining again does not change --> FATAL
+
+Pure, see ``requests``: it sends nothing, calls no callback and reads no clock. Work of the application is a numbered
+step; answers to steps that were overtaken are ignored. Kafka's own threaded consumer knows only KIP-848, so there is no
+model for the classic protocol in this shape; what goes over the wire follows KIP-429 (cooperative rebalancing), KIP-394
+(member ids before joining), KIP-345 (static members) and KIP-800 (reasons).
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import math
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.client.broker_errors import ErrorCode
+from sparkrelay.client.messages import HeartbeatRequest
+from sparkrelay.consumer.base.assignor import GroupMetadata
+from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
+from sparkrelay.consumer.base.requests import PollResult, RequestState, Unsent
+from sparkrelay.consumer.group.classic_leave import ClassicLeave
+from sparkrelay.consumer.group.classic_requests import JOIN_LANE, join_request, refusal, sync_request
+from sparkrelay.consumer.group.leading import TopicWatch
+from sparkrelay.consumer.group.pattern_topics import PatternTopics
+from sparkrelay.consumer.group.steps import Steps
+from sparkrelay.consumer.group.wire import decode_assignment, decode_subscription
+from sparkrelay.errors import SparkRelayError
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Mapping
+
+    from sparkrelay.client.metadata import Metadata
+    from sparkrelay.consumer.base.assignor import MemberAssignment
+    from sparkrelay.consumer.base.events import Call
+    from sparkrelay.consumer.base.topic_metadata import TopicMetadataManager
+    from sparkrelay.consumer.group.classic_requests import MemberSettings
+    from sparkrelay.consumer.group.coordinator import CoordinatorManager
+    from sparkrelay.errors import KafkaException
+
+__all__ = ["ClassicMembership", "State"]
+
+_log = logging.getLogger(__name__)
+
+
+class State(enum.Enum):
+    """See the module."""
+
+    UNSUBSCRIBED = "unsubscribed"
+    PREPARING = "preparing"
+    JOINING = "joining"
+    ASSIGNING = "assigning"
+    SYNCING = "syncing"
+    ADOPTING = "adopting"
+    STABLE = "stable"
+    STALE = "stale"
+    LEAVING = "leaving"
+    FATAL = "fatal"
+
+
+_OUTSIDE: Final = frozenset({State.UNSUBSCRIBED, State.STALE, State.LEAVING, State.FATAL})
+_BEATING: Final = frozenset({State.PREPARING, State.ASSIGNING, State.SYNCING, State.ADOPTING, State.STABLE})
+
+
+class ClassicMembership:
+    """See the module and ``membership.Membership``.
+
+    Args:
+        settings: the member's.
+        coordinator: finds the broker to talk to.
+        topics: gives the leader fresh metadata.
+        metadata: what is known of the cluster.
+        tell: takes steps for the application.
+        fail: takes errors that the next ``poll`` raises.
+        matched: takes the topics that the subscribed pattern stands for, whenever they change.
+        state: pauses after failures.
+    """
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        *,
+        coordinator: CoordinatorManager,
+        topics: TopicMetadataManager,
+        metadata: Metadata,
+        tell: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None],
+        fail: Callable[[Exception], None],
+        matched: Callable[[frozenset[str]], None],
+        state: RequestState,
+    ) -> None:
+        self._settings = settings
+        self._coordinator = coordinator
+        self._steps = Steps(tell)
+        self._fail = fail
+        self._retry = state
+        self.state = State.UNSUBSCRIBED
+        #: Our place in the group; replaced as a whole, so that other threads may read it.
+        self.metadata = GroupMetadata(settings.group_id, group_instance_id=settings.group_instance_id)
+        self._subscription: frozenset[str] = frozenset()
+        self._joined_for: frozenset[str] = frozenset()
+        #: Counts attempts; answers to requests of an earlier one are ignored.
+        self._attempt = 0
+        #: Counts stays in a generation; answers to heartbeats of an earlier one are ignored.
+        self._life = 0
+        self._hold = Hold.KEEP
+        self._again = ""
+        self._reason = ""
+        self._polled_at = -math.inf
+        self._prepared = Prepared(0)
+        self._assignments: Mapping[str, MemberAssignment] = {}
+        self._protocol = ""
+        self._watch = TopicWatch(metadata, topics, by_rack=bool(settings.rack))
+        self._pattern = PatternTopics(metadata, topics)
+        self._matched = matched
+        self._parting: tuple[Unsent, ...] = ()
+        self._leave = ClassicLeave(settings, coordinator, lambda: self.metadata)
+
+    # -- what others may ask -----------------------------------------------------------------------------------------
+
+    @property
+    def subscribed(self) -> bool:
+        """See ``Membership``."""
+        subscribed = bool(self._subscription) or self._pattern.watching
+        return subscribed or self.state not in {State.UNSUBSCRIBED, State.LEAVING}
+
+    @property
+    def active(self) -> bool:
+        """See ``Membership``."""
+        return self.state not in _OUTSIDE
+
+    @property
+    def reason(self) -> str:
+        """See ``Membership``."""
+        return self._reason
+
+    @property
+    def awaits_poll(self) -> bool:
+        """See ``Membership``."""
+        return self.state is State.STALE
+
+    @property
+    def given_up(self) -> bool:
+        """See ``Membership``."""
+        return self.state is State.FATAL
+
+    # -- events of the application -----------------------------------------------------------------------------------
+
+    def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None, now: float) -> None:
+        """See ``Membership``. With a pattern nothing is joined before all topics of the cluster are known."""
+        self._polled_at = now
+        self._pattern.watch(pattern)
+        if pattern is None:
+            self._subscribe(topics)
+
+    def _subscribe(self, topics: frozenset[str]) -> None:
+        self._subscription = topics
+        if self.state is State.UNSUBSCRIBED:
+            self._prepare(Hold.KEEP, "the consumer subscribed")
+        elif isinstance(self._steps.current, JoinNeeded):
+            if topics != self._steps.current.topics:
+                self._prepare_anew()
+        elif self.state not in _OUTSIDE and topics != self._joined_for:
+            self.rejoin("the subscription changed")
+
+    def polled(self, now: float) -> None:
+        """Hear that the application lives."""
+        self._polled_at = max(now, self._polled_at)
+        if self.state is State.STALE:
+            self._prepare(Hold.LOSE, "the application polls again")
+
+    def rejoin(self, reason: str) -> None:
+        """Ask for a rebalance: now, or after the one that is under way."""
+        if self.state not in _OUTSIDE:
+            self._again = reason
+
+    def answered(self, answer: Prepared | Assigned | Adopted, now: float) -> None:
+        """Take the application's answer to a step; answers to other steps than the present one are ignored."""
+        step = self._steps.answered(answer.number)
+        if step is None:
+            return
+        if isinstance(answer, Prepared):
+            self._take_prepared(answer, now)
+        elif isinstance(answer, Assigned):
+            self._take_assigned(answer, now)
+        else:
+            self.state = State.STABLE
+            self._retry.succeeded()
+            if answer.revoked:
+                self._again = self._again or "partitions were given up for others to take"
+            elif isinstance(step, AdoptNeeded) and answer.owned != frozenset(step.assignment.partitions):
+                self._again = self._again or "the member was interrupted before it had taken its partitions"
+
+    def leave(self, call: Call, reason: str) -> None:
+        """Leave the group; ``call`` is settled when the broker knows, or cannot be told."""
+        if self.state in {State.UNSUBSCRIBED, State.LEAVING}:
+            self._forget_subscription()
+            call.settle(None)
+            return
+        self._cancel()
+        self.state = State.LEAVING
+        self._leave.begin(call, reason)
+        self._forget_subscription()
+
+    # -- news from the coordinator ------------------------------------------------------------------------------------
+
+    @property
+    def beats(self) -> bool:
+        """See ``Membership``."""
+        return self.metadata.generation >= 0 and self.state in _BEATING
+
+    @property
+    def hurried(self) -> bool:
+        """See ``Membership``: what is urgent goes by JoinGroup and SyncGroup here."""
+        return False
+
+    @property
+    def life(self) -> int:
+        """See ``Membership``. Not the generation: a static member that joins again may get its old one."""
+        return self._life
+
+    @property
+    def heartbeat_interval(self) -> float:
+        """See ``Membership``."""
+        return self._settings.heartbeat_interval
+
+    @property
+    def awaits_another(self) -> bool:
+        """See ``Membership``: what others give up in one rebalance, we are given in the next (KIP-429)."""
+        return self._settings.cooperative and self.state is State.STABLE
+
+    def heartbeat(self) -> Any:
+        """See ``Membership``."""
+        return HeartbeatRequest(
+            group_id=self.metadata.group_id,
+            generation_id=self.metadata.generation,
+            member_id=self.metadata.member_id,
+            group_instance_id=self.metadata.group_instance_id,
+            min_version=3,
+        )
+
+    def heartbeat_answered(self, message: Any) -> None:
+        """See ``Membership``."""
+        if message.error_code:
+            self._heartbeat_refused(message.error_code)
+
+    def heartbeat_failed(self, error: KafkaException) -> None:
+        """See ``Membership``."""
+        if not error.retriable:
+            self.refused(error)
+
+    def _heartbeat_refused(self, code: int) -> None:
+        """Act on the error code of a heartbeat of the present generation."""
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            if self.state is State.STABLE:
+                self._prepare(self._planned_hold(), "the group is rebalancing")
+            elif self.state is State.ADOPTING:
+                self._again = self._again or "the group is rebalancing"
+        elif code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
+            self.fenced(code)
+        else:
+            self.refused(refusal(code, f"heartbeat of member {self.metadata.member_id!r}", self._settings))
+
+    def fenced(self, code: int) -> None:
+        """Hear that the group goes on without us: what we hold is lost."""
+        if self.state in _OUTSIDE or self.metadata.generation < 0:
+            return
+        if self.state is State.JOINING and self._retry.in_flight:
+            # The group may have begun the generation that we are joining; the answer to JoinGroup tells.
+            return
+        # While the application is to give up partitions, the group waits for it, but for no longer than this.
+        busy = self.state is State.PREPARING
+        limit = "max.poll.interval.ms" if busy else "session.timeout.ms"
+        _log.warning(
+            "group %s: member %s was expelled (%s): %s for %s=%d, or the group moved on",
+            self._settings.group_id, self.metadata.member_id, ErrorCode(code).name,
+            "poll() or a callback within it kept a rebalance waiting" if busy else "it was silent", limit,
+            (self._settings.max_poll_interval if busy else self._settings.session_timeout) * 1000,
+        )  # fmt: skip
+        self._forget_generation(forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
+        self._hold = Hold.LOSE
+        # A step of preparation goes on; its answer tells whether there is anything to lose.
+        if self.state is not State.PREPARING:
+            self._prepare(Hold.LOSE, "the member was expelled")
+
+    def refused(self, error: Exception) -> None:
+        """Give up: joining again would not help. Others need not wait for the end of our session."""
+        self._parting += self._leave.request(f"the member gave up: {error}")
+        self._cancel()
+        self._forget_generation(forget_member=True)
+        self.state = State.FATAL
+        self._fail(error)
+
+    # -- driving -----------------------------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> PollResult:
+        """Return the request that the present state calls for."""
+        if (found := self._pattern.changed()) is not None:
+            self._matched(found)
+            self._subscribe(found)
+        if self._parting:
+            parting, self._parting = self._parting, ()
+            return PollResult(parting, 0.0)
+        if self.state is State.LEAVING:
+            requests = self._leave.poll()
+            if self._leave.over:
+                self._left()
+            return PollResult(requests)
+        if self.state in _OUTSIDE:
+            return PollResult()
+        left = self._polled_at + self._settings.max_poll_interval - now
+        if left <= 0:
+            return self._give_up_polling()
+        if self.state is State.STABLE:
+            if changed := self._watch.changed():
+                self._again = self._again or f"partitions changed of {', '.join(changed[:5])}"
+            if self._again:
+                self._prepare(self._planned_hold(), self._again)
+        if self.state in {State.JOINING, State.SYNCING} and not self._retry.in_flight:
+            wait = self._retry.wait(now)
+            if wait > 0:
+                return PollResult(wait=min(wait, left))
+            node = self._coordinator.need()
+            if node is not None:
+                return PollResult((self._join(node) if self.state is State.JOINING else self._sync(node),), left)
+        return PollResult(wait=left)
+
+    def _prepare(self, hold: Hold, reason: str) -> None:
+        """Begin a rebalance: first the application gives up what it must."""
+        self._cancel()
+        self.state = State.PREPARING
+        self._again = ""
+        self._reason = reason
+        self._hold = hold
+        self._assignments = {}
+        dropped = self._joined_for - self._subscription
+        self._steps.announce(JoinNeeded(self._steps.number(), hold, self._subscription, dropped))
+
+    def _prepare_anew(self) -> None:
+        """Have the application prepare for another subscription than it began to; nobody was asked to join yet."""
+        again = self._again
+        self._prepare(self._hold, self._reason)
+        self._again = again
+
+    def _planned_hold(self) -> Hold:
+        if self.metadata.generation < 0:
+            return Hold.LOSE
+        return Hold.KEEP if self._settings.cooperative else Hold.REVOKE
+
+    def _take_prepared(self, answer: Prepared, now: float) -> None:
+        if answer.error is not None:
+            # The error itself comes out of poll(); we must not join without what the leader needs.
+            self._step_out(now, f"the assignor failed to describe this member: {answer.error}")
+            return
+        if self._hold is Hold.LOSE and answer.owned:
+            # We were expelled while the application was giving up partitions in good order.
+            self._prepare(Hold.LOSE, "the member was expelled")
+            return
+        self._hold = Hold.KEEP
+        self._prepared = answer
+        self._joined_for = self._subscription
+        self.state = State.JOINING
+
+    def _join(self, node: int) -> Unsent:
+        attempt = self._attempt
+        request = join_request(self._settings, self.metadata, self._joined_for, self._prepared, self._reason)
+        self._retry.sent()
+        nameless = not self.metadata.member_id
+        self._leave.awaits_name = nameless
+
+        def handle(message: Any, error: KafkaException | None, now: float) -> None:
+            if nameless:
+                self._leave.awaits_name = False
+                if message is not None and message.member_id and self.state in {State.LEAVING, State.STALE}:
+                    # So that the broker does not wait for a member that will not come.
+                    self._name(message.member_id)
+            if attempt == self._attempt:
+                self._joined(message, error, now)
+
+        return Unsent(request, handle, node, JOIN_LANE, self._settings.join_timeout)
+
+    def _joined(self, message: Any, error: KafkaException | None, now: float) -> None:
+        if error is not None:
+            self._unanswered(error, now)
+            return
+        code = message.error_code
+        if code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._retry.answered()
+            self._name(message.member_id)
+        elif code:
+            self._join_refused(code, now)
+        elif message.protocol_name not in dict(self._settings.assignors):
+            self._name(message.member_id)
+            self.refused(refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "joining", self._settings))
+        else:
+            self._retry.answered()  # a success is only what ends in STABLE
+            self._life += 1
+            self.metadata = GroupMetadata(
+                self._settings.group_id, message.generation_id, message.member_id, self._settings.group_instance_id
+            )
+            self._protocol = message.protocol_name
+            leads = message.leader == message.member_id
+            if leads:
+                self._lead(message.members, now, skip_assignment=message.skip_assignment)
+            else:
+                self._assignments = {}
+                self.state = State.SYNCING
+
+    def _join_refused(self, code: int, now: float) -> None:
+        error = refusal(code, "joining", self._settings)
+        if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
+            self._retry.failed(now)
+            self._forget_generation(forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
+            self._prepare(Hold.LOSE, f"the coordinator does not know the member ({ErrorCode(code).name})")
+        elif error.retriable or code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._coordinator.moved(code)
+            self._retry.failed(now)
+        else:
+            self.refused(error)
+
+    def _unanswered(self, error: KafkaException, now: float) -> None:
+        self._retry.failed(now)
+        self._coordinator.lost(error)
+        if not error.retriable:
+            self.refused(error)
+
+    # -- leading -----------------------------------------------------------------------------------------------------
+
+    def _lead(self, members: list[Any], now: float, *, skip_assignment: bool) -> None:
+        """Get fresh metadata of what the members want, then have the assignor run, unless the assignment stands."""
+        self.state = State.ASSIGNING
+        try:
+            subscriptions = {
+                m.member_id: decode_subscription(bytes(m.metadata), group_instance_id=m.group_instance_id)
+                for m in members
+            }
+        except SparkRelayError as error:
+            self._fail(error)
+            self._step_out(now, str(error))
+            return
+        topics = frozenset[str]().union(*(s.topics for s in subscriptions.values()))
+        if skip_assignment:
+            self._assignments = {}
+            self.state = State.SYNCING
+            self._watch.resume(topics)
+            return
+        members_said = MappingProxyType(subscriptions)
+        self._watch.view(
+            topics,
+            lambda view: self._steps.announce(AssignNeeded(self._steps.number(), self._protocol, view, members_said)),
+        )
+
+    def _take_assigned(self, answer: Assigned, now: float) -> None:
+        if answer.error is not None:
+            self._step_out(now, f"the assignor failed: {answer.error}")
+            return
+        self._assignments = answer.assignments
+        self.state = State.SYNCING
+        self._watch.assigned({p.topic for a in answer.assignments.values() for p in a.partitions})
+
+    # -- syncing -----------------------------------------------------------------------------------------------------
+
+    def _sync(self, node: int) -> Unsent:
+        attempt = self._attempt
+        request = sync_request(self.metadata, self._protocol, self._assignments)
+        self._retry.sent()
+
+        def handle(message: Any, error: KafkaException | None, now: float) -> None:
+            if attempt == self._attempt:
+                self._synced(message, error, now)
+
+        return Unsent(request, handle, node, JOIN_LANE, self._settings.join_timeout)
+
+    def _synced(self, message: Any, error: KafkaException | None, now: float) -> None:
+        if error is not None:
+            self._unanswered(error, now)
+            if self.state is State.SYNCING:
+                self._prepare(self._planned_hold(), "the coordinator was lost")
+            return
+        code = message.error_code
+        if code:
+            self._sync_refused(code, now)
+            return
+        self._retry.answered()
+        try:
+            assignment = decode_assignment(bytes(message.assignment))
+        except SparkRelayError as unreadable:
+            self.refused(unreadable)
+            return
+        self.state = State.ADOPTING
+        self._steps.announce(AdoptNeeded(self._steps.number(), self._protocol, assignment, self.metadata))
+
+    def _sync_refused(self, code: int, now: float) -> None:
+        error = refusal(code, "getting the assignment", self._settings)
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._retry.answered()
+        else:
+            self._retry.failed(now)
+        if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
+            self.fenced(code)
+        elif code == ErrorCode.REBALANCE_IN_PROGRESS or error.retriable:
+            self._coordinator.moved(code)
+            self._prepare(self._planned_hold(), f"the rebalance began anew ({ErrorCode(code).name})")
+        else:
+            self.refused(error)
+
+    # -- going -------------------------------------------------------------------------------------------------------
+
+    def _give_up_polling(self) -> PollResult:
+        """Leave, because the application does not poll any more: others can do its work."""
+        _log.warning("group %s: %s", self._settings.group_id, self._settings.poll_missed)
+        requests = self._go("poll() was not called for max.poll.interval.ms")
+        return PollResult(requests)
+
+    def _step_out(self, now: float, why: str) -> None:
+        """Leave, so that the group does not wait for us, and join again when polled again."""
+        _log.warning("group %s: the member leaves: %s", self._settings.group_id, why)
+        self._parting = self._go(why)
+        self._retry.failed(now)
+
+    def _go(self, why: str) -> tuple[Unsent, ...]:
+        self._cancel()
+        requests = self._leave.request(why)
+        self._forget_generation(forget_member=self._settings.group_instance_id is None)
+        self.state = State.STALE
+        return requests
+
+    def _left(self) -> None:
+        self._forget_generation(forget_member=True)
+        self.state = State.UNSUBSCRIBED
+        self._hold = Hold.KEEP
+        if self._subscription:
+            self._prepare(Hold.KEEP, "the consumer subscribed while it was leaving")
+
+    def _forget_subscription(self) -> None:
+        self._subscription = self._joined_for = frozenset()
+        self._pattern.watch(None)
+
+    # -- small things ------------------------------------------------------------------------------------------------
+
+    def _cancel(self) -> None:
+        """Make answers of what is under way meaningless."""
+        self._attempt += 1
+        self._watch.stop()
+        self._retry.answered()
+        self._steps.cancel()
+
+    def _name(self, member_id: str) -> None:
+        self.metadata = GroupMetadata(
+            self._settings.group_id, self.metadata.generation, member_id, self._settings.group_instance_id
+        )
+
+    def _forget_generation(self, *, forget_member: bool) -> None:
+        self._life += 1
+        member_id = "" if forget_member else self.metadata.member_id
+        self.metadata = GroupMetadata(self._settings.group_id, -1, member_id, self._settings.group_instance_id)

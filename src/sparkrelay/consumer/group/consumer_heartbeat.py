@@ -1,0 +1,102 @@
+"""What a KIP-848 heartbeat says: everything when it must, otherwise what changed since the last one.
+
+Everything is said when joining, and again after each heartbeat whose fate is unknown, because the coordinator may have
+taken it in or not. The coordinator answers such a full heartbeat with the whole assignment. See KIP-848,
+"ConsumerGroupHeartbeat API"; KIP-1082 for the member id, which the client makes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.client.messages import ConsumerGroupHeartbeatRequest
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Mapping, Set as AbstractSet
+
+    from sparkrelay.consumer.group.classic_requests import MemberSettings
+
+    #: Partition numbers by topic id.
+    PartitionsById = Mapping[uuid.UUID, AbstractSet[int]]
+
+__all__ = ["JOIN_EPOCH", "HeartbeatWriter", "leave_heartbeat"]
+
+JOIN_EPOCH: Final = 0
+_LEAVE_EPOCH: Final = -1
+_PAUSE_EPOCH: Final = -2
+_PATTERN_VERSION: Final = 1
+
+
+class HeartbeatWriter:
+    """Writes one member's heartbeats, and remembers what the coordinator has been told.
+
+    Args:
+        settings: the member's.
+    """
+
+    def __init__(self, settings: MemberSettings) -> None:
+        self._settings = settings
+        self._told: tuple[frozenset[str], str] | None = None
+
+    def forget(self) -> None:
+        """Say everything in the next heartbeat."""
+        self._told = None
+
+    def differs(self, topics: frozenset[str], pattern: str) -> bool:
+        """Tell whether the coordinator has been told of another subscription than this."""
+        return self._told is not None and self._told != (topics, pattern)
+
+    def write(
+        self,
+        member_id: str,
+        epoch: int,
+        *,
+        topics: frozenset[str],
+        pattern: str,
+        owned: PartitionsById,
+        acknowledge: bool,
+    ) -> Any:
+        """Return the heartbeat to send now.
+
+        Args:
+            member_id: ours.
+            epoch: the member's; 0 to join.
+            topics: subscribed by name.
+            pattern: subscribed by expression, empty for none.
+            owned: what the member holds, or may be about to hold.
+            acknowledge: whether to say what it holds even if nothing else needs saying.
+        """
+        told, self._told = self._told, (topics, pattern)
+        full = epoch == JOIN_EPOCH or told is None
+        says_pattern = bool(pattern) or (told is not None and bool(told[1]))
+        settings = self._settings
+        return ConsumerGroupHeartbeatRequest(
+            group_id=settings.group_id,
+            member_id=member_id,
+            member_epoch=epoch,
+            instance_id=settings.group_instance_id,
+            rack_id=(settings.rack or None) if full else None,
+            rebalance_timeout_ms=round(settings.max_poll_interval * 1000) if full else -1,
+            subscribed_topic_names=sorted(topics) if full or told != self._told else None,
+            # An empty expression takes the one back that the coordinator knows.
+            subscribed_topic_regex=pattern if says_pattern and (full or told != self._told) else None,
+            server_assignor=settings.remote_assignor if full else None,
+            topic_partitions=_listed(owned) if full or acknowledge else None,
+            min_version=_PATTERN_VERSION if says_pattern else 0,
+        )
+
+
+def leave_heartbeat(settings: MemberSettings, member_id: str) -> Any:
+    """Return the heartbeat that leaves the group; a static member keeps its place for the session timeout (KIP-345)."""
+    return ConsumerGroupHeartbeatRequest(
+        group_id=settings.group_id,
+        member_id=member_id,
+        member_epoch=_LEAVE_EPOCH if settings.group_instance_id is None else _PAUSE_EPOCH,
+        instance_id=settings.group_instance_id,
+    )
+
+
+def _listed(owned: PartitionsById) -> list[Any]:
+    make = ConsumerGroupHeartbeatRequest.TopicPartitions
+    return [make(topic_id=topic, partitions=sorted(numbers)) for topic, numbers in sorted(owned.items()) if numbers]

@@ -1,0 +1,556 @@
+"""A member of a group under KIP-848 (``group.protocol=consumer``): one heartbeat for everything, the broker assigns.
+
+The transitions, with what ends each state:
+
+    UNSUBSCRIBED   subscribe --> JOINING
+    JOINING        the heartbeat with epoch 0 is answered --> RECONCILING
+    RECONCILING    topic ids have names, the application runs its callbacks (``AdoptNeeded``) --> ACKNOWLEDGING
+    ACKNOWLEDGING  the heartbeat that says what we hold leaves --> STABLE, or RECONCILING if there is more to do
+    STABLE         a heartbeat brings another assignment --> RECONCILING
+    in the group   the coordinator does not know us or our epoch --> FENCED
+    in the group   ``poll`` was not called for max.poll.interval.ms --> STALE, having left
+    in the group   leave --> LEAVING
+    FENCED         the application has dropped its partitions (``JoinNeeded``, LOSE) --> JOINING; a static member first
+                   frees its name
+    STALE          the same, and ``poll`` was called --> JOINING
+    LEAVING        the leave heartbeat is handed over --> UNSUBSCRIBED; its answer resolves the call
+    any            an error that joining again does not change --> FATAL
+    outside        leave --> UNSUBSCRIBED
+
+Kafka's PREPARE_LEAVING is missing because here the application runs its callbacks before it asks to leave, whatever
+they raise (KAFKA-16933); expelled meanwhile, the member is FENCED and there is nothing left to leave.
+
+Pure, see ``requests``. Each stay in the group is a *life*: answers to an earlier life's heartbeats are ignored by its
+number, answers to an overtaken step by the step's (KAFKA-16375).
+
+**What we say that we hold is binding**: partitions that the coordinator wants back are free as soon as a heartbeat
+leaves them out. So no step begins while such a heartbeat is unanswered, for it may be giving away what the step takes;
+and while a step is under way such a heartbeat names what it may take as well. Kafka's own client did neither in
+October 2024.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import math
+import uuid
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.client.broker_errors import ErrorCode, broker_error, error_name, is_retriable
+from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
+from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Hold, JoinNeeded, Prepared
+from sparkrelay.consumer.base.requests import PollResult, Unsent
+from sparkrelay.consumer.group.consumer_heartbeat import JOIN_EPOCH, HeartbeatWriter, leave_heartbeat
+from sparkrelay.consumer.group.coordinator import GROUP_LANE
+from sparkrelay.consumer.group.pattern_topics import pattern_for_broker
+from sparkrelay.consumer.group.steps import Steps
+from sparkrelay.errors import UnsupportedVersionException
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Mapping
+
+    from sparkrelay.client.metadata import Metadata
+    from sparkrelay.consumer.base.events import Assigned, AssignNeeded, Call
+    from sparkrelay.consumer.base.topic_metadata import TopicMetadataManager
+    from sparkrelay.consumer.group.classic_requests import MemberSettings
+    from sparkrelay.consumer.group.coordinator import CoordinatorManager
+    from sparkrelay.errors import KafkaException
+
+    PartitionsById = Mapping[uuid.UUID, frozenset[int]]
+
+__all__ = ["ConsumerMembership", "State"]
+
+_log = logging.getLogger(__name__)
+#: Until the broker says how often.
+_FIRST_INTERVAL_SECONDS: Final = 5.0
+#: Names of topic ids are asked for this often; after an unanswered question, that often.
+_LOOK_UP_SECONDS: Final = 1.0
+_LOOK_UP_UNANSWERED_SECONDS: Final = 30.0
+_NONE: Final[PartitionsById] = MappingProxyType({})
+_EXPELLED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
+
+_NAME_TAKEN: Final = frozenset({ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID})
+
+
+class State(enum.Enum):
+    """See the module."""
+
+    UNSUBSCRIBED = "unsubscribed"
+    JOINING = "joining"
+    RECONCILING = "reconciling"
+    ACKNOWLEDGING = "acknowledging"
+    STABLE = "stable"
+    FENCED = "fenced"
+    STALE = "stale"
+    LEAVING = "leaving"
+    FATAL = "fatal"
+
+
+_INSIDE: Final = frozenset({State.JOINING, State.RECONCILING, State.ACKNOWLEDGING, State.STABLE})
+
+
+class ConsumerMembership:
+    """See the module and ``membership.Membership``.
+
+    Args:
+        settings: the member's.
+        coordinator: finds the broker to talk to.
+        topics: finds the names of topic ids.
+        metadata: what is known of the cluster.
+        tell: takes steps for the application.
+        fail: takes errors that the next ``poll`` raises.
+    """
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        *,
+        coordinator: CoordinatorManager,
+        topics: TopicMetadataManager,
+        metadata: Metadata,
+        tell: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self._settings = settings
+        self._coordinator = coordinator
+        self._asker = topics
+        self._cluster = metadata
+        self._steps = Steps(tell)
+        self._fail = fail
+        self._writer = HeartbeatWriter(settings)
+        self.state = State.UNSUBSCRIBED
+        self.heartbeat_interval = _FIRST_INTERVAL_SECONDS
+        #: One for as long as this consumer lives, whatever becomes of its membership (KIP-1082).
+        self._member_id = str(uuid.uuid4())
+        #: Replaced as a whole, so that other threads may read it.
+        self.metadata = self._placed(-1)
+        self._topics: frozenset[str] = frozenset()
+        self._pattern = ""
+        self._polled_at = -math.inf
+        self._life = 0
+        self._introduced = False
+        #: Whether an earlier heartbeat of ours may hold our group.instance.id, and whether that is to be freed first.
+        self._holds_name = self._frees_name = False
+        self._released = self._polled_again = False
+        self._parting: tuple[Unsent, ...] = ()
+        self._look_up_at = -math.inf
+        self._forget_assignment()
+
+    def _forget_assignment(self) -> None:
+        #: What the broker wants us to hold, and how often it changed its mind.
+        self._target: PartitionsById = _NONE
+        self._target_number = 0
+        #: What the application holds, by its last answer (None: nothing was ever adopted); what the step adds to that.
+        self._owned: frozenset[TopicPartition] | None = None
+        self._owned_ids: PartitionsById = _NONE
+        self._taking: frozenset[TopicPartition] = frozenset()
+        self._taking_ids: PartitionsById = _NONE
+        #: Which target the last finished step was about, and which one the broker has been told of.
+        self._adopting = self._adopted = self._acknowledged = -1
+        self._incomplete = False
+        #: A heartbeat that says what we hold may be on its way.
+        self._declaring = False
+        self._names: dict[uuid.UUID, str] = {}
+
+    # -- what others may ask -----------------------------------------------------------------------------------------
+
+    @property
+    def subscribed(self) -> bool:
+        """See ``Membership``."""
+        return self.state not in {State.UNSUBSCRIBED, State.LEAVING}
+
+    @property
+    def active(self) -> bool:
+        """See ``Membership``."""
+        return self.state in _INSIDE or self.state is State.FENCED
+
+    @property
+    def reason(self) -> str:
+        """See ``Membership``."""
+        return "the coordinator expelled the member" if self.state is State.FENCED else "the coordinator assigned"
+
+    @property
+    def awaits_poll(self) -> bool:
+        """See ``Membership``."""
+        return self.state is State.STALE
+
+    @property
+    def given_up(self) -> bool:
+        """See ``Membership``."""
+        return self.state is State.FATAL
+
+    # -- events of the application -----------------------------------------------------------------------------------
+
+    def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None, now: float) -> None:
+        """See ``Membership``; the broker matches the pattern, as RE2."""
+        self._topics, self._pattern = topics, "" if pattern is None else pattern_for_broker(pattern)
+        self._polled_at = now
+        if self.state in {State.UNSUBSCRIBED, State.LEAVING}:
+            self._join("the consumer subscribed")
+
+    def polled(self, now: float) -> None:
+        """See ``Membership``."""
+        self._polled_at = max(now, self._polled_at)
+        if self.state is State.STALE:
+            self._polled_again = True
+            self._maybe_return()
+
+    def rejoin(self, reason: str) -> None:
+        """See ``Membership``: under KIP-848 only the broker decides when to rebalance."""
+        _log.warning(
+            "group %s: a rebalance was asked for (%s); with group.protocol=consumer only the broker starts one, so "
+            "nothing happens",
+            self._settings.group_id, reason,
+        )  # fmt: skip
+
+    def answered(self, answer: Prepared | Assigned | Adopted, now: float) -> None:
+        """See ``Membership``."""
+        del now
+        if self._steps.answered(answer.number) is None:
+            return
+        if isinstance(answer, Adopted):
+            self._take_adopted(answer)
+        elif isinstance(answer, Prepared) and answer.error is not None:
+            self._release()  # interrupted: it may hold something still
+        elif self.state is State.FENCED:
+            self._join("the member was expelled")
+        else:
+            self._released = True
+            self._maybe_return()
+
+    def leave(self, call: Call, reason: str) -> None:
+        """See ``Membership``. The application has run its callbacks."""
+        if self.state is State.LEAVING:
+            call.settle(None)
+            return
+        inside = self.state in _INSIDE
+        self._end_life()
+        self.state = State.UNSUBSCRIBED
+        if not inside:
+            call.settle(None)
+            return
+        _log.info("group %s: member %s leaves: %s", self._settings.group_id, self._member_id, reason)
+        self._parting = self._leave_group(call)
+        if self._parting:
+            self.state = State.LEAVING
+
+    # -- news from the coordinator -----------------------------------------------------------------------------------
+
+    def fenced(self, code: int) -> None:
+        """See ``Membership``."""
+        if self.state not in _INSIDE:
+            return
+        _log.warning(
+            "group %s: member %s was expelled (%s): it was silent for longer than the broker's "
+            "group.consumer.session.timeout.ms, or gave up partitions too slowly (max.poll.interval.ms=%d)",
+            self._settings.group_id, self._member_id, error_name(code), self._settings.max_poll_interval * 1000,
+        )  # fmt: skip
+        self._end_life()
+        self.state = State.FENCED
+        self._release()
+
+    def refused(self, error: Exception) -> None:
+        """See ``Membership``."""
+        leave = self._leave_group(None) if self.state in _INSIDE else ()
+        self._end_life()
+        self._introduced = False
+        self.state = State.FATAL
+        self._parting += leave
+        self._fail(error)
+
+    # -- heartbeats --------------------------------------------------------------------------------------------------
+
+    @property
+    def beats(self) -> bool:
+        """See ``Membership``."""
+        return self.state in _INSIDE and not self._frees_name
+
+    @property
+    def hurried(self) -> bool:
+        """See ``Membership``."""
+        return self.state in {State.JOINING, State.ACKNOWLEDGING} or self._writer.differs(self._topics, self._pattern)
+
+    @property
+    def awaits_another(self) -> bool:
+        """See ``Membership``: the coordinator says how often it wants to hear of us."""
+        return False
+
+    @property
+    def life(self) -> int:
+        """See ``Membership``."""
+        return self._life
+
+    def heartbeat(self) -> Any:
+        """See ``Membership``."""
+        acknowledging = self.state is State.ACKNOWLEDGING
+        self._introduced = True
+        request = self._writer.write(
+            self._member_id,
+            JOIN_EPOCH if self.state is State.JOINING else self.metadata.generation,
+            topics=self._topics,
+            pattern=self._pattern,
+            owned=_union(self._owned_ids, self._taking_ids),
+            acknowledge=acknowledging,
+        )
+        self._declaring = request.topic_partitions is not None
+        if acknowledging:
+            self._acknowledged = self._adopted
+            done = self._acknowledged == self._target_number and not self._incomplete
+            self.state = State.STABLE if done else State.RECONCILING
+        return request
+
+    def heartbeat_answered(self, message: Any) -> None:
+        """See ``Membership``."""
+        if message.error_code:
+            self._heartbeat_refused(message.error_code, message.error_message)
+            return
+        self._declaring = self._holds_name = False
+        if message.heartbeat_interval_ms > 0:
+            self.heartbeat_interval = message.heartbeat_interval_ms / 1000
+        if message.member_id:
+            self._member_id = message.member_id
+        if message.member_epoch != self.metadata.generation:
+            _log.info(
+                "group %s: member %s is in epoch %d", self._settings.group_id, self._member_id, message.member_epoch
+            )
+            self.metadata = self._placed(message.member_epoch)
+        target = message.assignment
+        if target is None and self.state is not State.JOINING:
+            return
+        assigned = [] if target is None else target.topic_partitions
+        self._take_target({t.topic_id: frozenset(t.partitions) for t in assigned if t.partitions})
+
+    def heartbeat_failed(self, error: KafkaException) -> None:
+        """See ``Membership``: the coordinator may have taken it in or not, so the next one says everything."""
+        self._writer.forget()
+        if self.state is State.JOINING:
+            self._free_name()
+        if isinstance(error, UnsupportedVersionException):
+            self._introduced = False
+            self.refused(self._no_protocol(error))
+        elif not error.retriable:
+            self.refused(error)
+
+    def _heartbeat_refused(self, code: int, text: str | None) -> None:
+        self._writer.forget()
+        joining = self.state is State.JOINING
+        said = f" ({text})" if text else ""
+        error = broker_error(code, f"heartbeat of member {self._member_id!r} in {self._described()}{said}")
+        if code in _EXPELLED and not (joining and code == ErrorCode.GROUP_ID_NOT_FOUND):
+            self.fenced(code)
+        elif code == ErrorCode.UNSUPPORTED_VERSION:
+            self._introduced = False
+            self.refused(self._no_protocol(error))
+        elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            # The member stays, and asks again: rights can be given without a restart.
+            self._fail(error)
+        elif code == ErrorCode.UNRELEASED_INSTANCE_ID and joining and self._holds_name:
+            self._free_name()
+        elif not is_retriable(code):
+            if joining or code in _NAME_TAKEN:
+                self._introduced = False  # no member: there is nothing to leave
+            self.refused(error)
+
+    def _no_protocol(self, error: KafkaException) -> UnsupportedVersionException:
+        wrapped = UnsupportedVersionException(
+            f"the cluster does not offer group.protocol='consumer' (KIP-848), {self._described()}: it takes Kafka 4.0 "
+            "with the feature group.version=1, and 'consumer' in the brokers' group.coordinator.rebalance.protocols; "
+            f"set group.protocol='classic' until then ({error})"
+        )
+        wrapped.__cause__ = error
+        return wrapped
+
+    # -- reconciling -------------------------------------------------------------------------------------------------
+
+    def _take_target(self, target: PartitionsById) -> None:
+        if self.state is State.JOINING or target != self._target:
+            self._target = target
+            self._target_number += 1
+            self._look_up_at = -math.inf
+        if self.state is State.JOINING or (self.state is State.STABLE and self._target_number != self._acknowledged):
+            self.state = State.RECONCILING
+
+    def _reconcile(self, now: float) -> float:
+        """Begin the step that takes us to the target, as far as it has names; return seconds until the next look."""
+        wanted, unnamed = self._resolve()
+        wait = self._look_up(now) if unnamed else math.inf
+        if self._owned is None and unnamed and not wanted:
+            return wait  # nothing to tell the application yet
+        if wanted != self._owned:
+            self._adopting, self._incomplete = self._target_number, unnamed
+            self._taking = wanted
+            self._taking_ids = self._by_id(wanted)
+            given = MemberAssignment(tuple(sorted(wanted)))
+            _log.debug("group %s: reconciling to %s", self._settings.group_id, ", ".join(map(str, given.partitions)))
+            self._steps.announce(AdoptNeeded(self._steps.number(), "", given, self.metadata))
+        elif self._acknowledged != self._target_number:
+            self._adopted, self._incomplete = self._target_number, unnamed
+            # The names may stand for other topics by now: what we say that we hold are the ids of today.
+            self._owned_ids = self._by_id(wanted)
+            self.state = State.ACKNOWLEDGING
+        elif not unnamed:
+            self.state = State.STABLE
+        return wait
+
+    def _take_adopted(self, answer: Adopted) -> None:
+        """Say what the application holds now, which is not what was asked for if a callback was interrupted."""
+        self._owned = answer.owned
+        self._owned_ids = self._by_id(answer.owned)
+        self._adopted = self._adopting if answer.owned == self._taking else -1
+        self._taking, self._taking_ids = frozenset(), _NONE
+        kept = {p.topic for p in answer.owned}
+        self._names = {i: n for i, n in self._names.items() if n in kept}
+        self.state = State.ACKNOWLEDGING
+
+    def _resolve(self) -> tuple[frozenset[TopicPartition], bool]:
+        """Return the part of the target whose topics have names, and whether there is more."""
+        found: list[TopicPartition] = []
+        unnamed = False
+        for topic_id, numbers in self._target.items():
+            name = self._cluster.topic_name(topic_id) or self._names.get(topic_id)
+            if name is None:
+                unnamed = True
+            else:
+                self._names[topic_id] = name
+                found += [TopicPartition(name, number) for number in numbers]
+        return frozenset(found), unnamed
+
+    def _by_id(self, partitions: frozenset[TopicPartition]) -> PartitionsById:
+        ids = {name: i for i, name in self._names.items()}
+        # A topic that was made again has the id that we are to hold it by.
+        ids |= {name: i for i in self._target if (name := self._names.get(i)) is not None}
+        found: dict[uuid.UUID, frozenset[int]] = {}
+        for partition in partitions:
+            topic_id = ids.get(partition.topic)
+            if topic_id is None:
+                continue  # not from this group
+            found[topic_id] = found.get(topic_id, frozenset()) | {partition.partition}
+        return found
+
+    def _look_up(self, now: float) -> float:
+        """Ask for the names of topic ids: those subscribed to, or all topics if the broker matched a pattern."""
+        if now >= self._look_up_at:
+            self._look_up_at = now + _LOOK_UP_UNANSWERED_SECONDS
+            life = self._life
+
+            def known() -> None:
+                if life == self._life:
+                    self._look_up_at = now + _LOOK_UP_SECONDS
+
+            self._asker.ask(None if self._pattern else self._topics, known)
+        return self._look_up_at - now
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    def _join(self, why: str) -> None:
+        _log.info("group %s: member %s joins: %s", self._settings.group_id, self._member_id, why)
+        self._end_life()
+        self.state = State.JOINING
+        if self._introduced:
+            self._free_name()
+
+    def _free_name(self) -> None:
+        """Have a static member leave before it joins: the broker does not let it in while it has it (KIP-848).
+
+        It may have it by a heartbeat whose answer was lost, and does have it after FENCED_MEMBER_EPOCH. Leaving
+        goes over the same connection in front of the join. If the broker answers it that the name is another member's,
+        then a join that is refused for the name is refused for good.
+        """
+        if self._settings.group_instance_id is not None:
+            self._holds_name = self._frees_name = True
+
+    def _end_life(self) -> None:
+        """Make answers to what is under way meaningless, and hold nothing any more."""
+        self._life += 1
+        self._steps.cancel()
+        self.metadata = self._placed(-1)
+        self._writer.forget()
+        self._forget_assignment()
+        self._released = self._polled_again = False
+        self._holds_name = self._frees_name = False
+
+    def _release(self) -> None:
+        """Have the application drop its partitions: others have them, or will."""
+        self._steps.announce(JoinNeeded(self._steps.number(), Hold.LOSE, self._topics, frozenset()))
+
+    def _maybe_return(self) -> None:
+        if self._released and self._polled_again:
+            self._join("the application polls again")
+
+    def _give_up_polling(self) -> PollResult:
+        """Leave, because the application does not poll any more: others can do its work."""
+        _log.warning("group %s: %s", self._settings.group_id, self._settings.poll_missed)
+        leave = self._leave_group(None)
+        self._end_life()
+        self.state = State.STALE
+        self._release()
+        return PollResult(leave)
+
+    def _leave_group(self, call: Call | None) -> tuple[Unsent, ...]:
+        """Return the leave heartbeat; nothing if the coordinator does not know us, or there is none."""
+        node = self._coordinator.node
+        if node is None or not self._introduced:
+            if call is not None:
+                call.settle(None)
+            return ()
+        self._introduced = False
+
+        def handle(message: Any, error: KafkaException | None, now: float) -> None:
+            del now
+            if message is not None and message.error_code == ErrorCode.FENCED_INSTANCE_ID:
+                self._holds_name = False
+            if error is not None or message.error_code:
+                said = error if error is not None else error_name(message.error_code)
+                _log.info("group %s: leaving was not confirmed: %s", self._settings.group_id, said)
+            if call is not None:
+                call.settle(None)
+
+        return (Unsent(leave_heartbeat(self._settings, self._member_id), handle, node, GROUP_LANE),)
+
+    # -- driving -----------------------------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> PollResult:
+        """See ``Membership``."""
+        if self._parting:
+            parting, self._parting = self._parting, ()
+            if self.state is State.LEAVING:
+                self.state = State.UNSUBSCRIBED
+            return PollResult(parting, 0.0)
+        if self.state not in _INSIDE:
+            return PollResult()
+        left = self._polled_at + self._settings.max_poll_interval - now
+        if left <= 0:
+            return self._give_up_polling()
+        if self._frees_name:
+            if self._coordinator.need() is None:
+                return PollResult(wait=left)
+            self._frees_name = False
+            return PollResult(self._leave_group(None), left)
+        if self.state is State.RECONCILING and self._steps.current is None and not self._declaring:
+            return PollResult(wait=min(left, self._reconcile(now)))
+        return PollResult(wait=left)
+
+    # -- small things ------------------------------------------------------------------------------------------------
+
+    def _placed(self, epoch: int) -> GroupMetadata:
+        return GroupMetadata(self._settings.group_id, epoch, self._member_id, self._settings.group_instance_id)
+
+    def _described(self) -> str:
+        """Name the settings that may be at fault."""
+        settings = {
+            "group.instance.id": self._settings.group_instance_id,
+            "group.remote.assignor": self._settings.remote_assignor,
+            "pattern": self._pattern or None,
+        }
+        said = "".join(f", {key}={value!r}" for key, value in settings.items() if value is not None)
+        return f"group.id={self._settings.group_id!r}{said}"
+
+
+def _union(one: PartitionsById, other: PartitionsById) -> PartitionsById:
+    if not other:
+        return one
+    return {i: one.get(i, frozenset()) | other.get(i, frozenset()) for i in {*one, *other}}

@@ -1,0 +1,104 @@
+"""What a group's leader keeps an eye on: the topics that its members subscribe to.
+
+It needs them fresh before it assigns, and asks for a rebalance when they change afterwards. An assignor may create
+topics itself (Kafka Streams' repartition topics); those are no reason for another rebalance.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from sparkrelay.consumer.base.assignor import ClusterView
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from sparkrelay.client.metadata import Metadata
+    from sparkrelay.consumer.base.topic_metadata import TopicMetadataManager
+
+__all__ = ["TopicWatch"]
+
+
+class TopicWatch:
+    """The topics of one group, as its leader sees them. Pure, see ``requests``.
+
+    Args:
+        metadata: what is known of the cluster.
+        topics: asks for more.
+        by_rack: whether replicas that move to other racks are a change too: if the leader has a rack, as in Java.
+    """
+
+    def __init__(self, metadata: Metadata, topics: TopicMetadataManager, *, by_rack: bool = False) -> None:
+        self._metadata = metadata
+        self._asker = topics
+        self._by_rack = by_rack
+        self._topics: frozenset[str] = frozenset()
+        self._shapes: dict[str, object] = {}
+        self._watching = False
+        self._version = -1
+        self._round = 0
+
+    def stop(self) -> None:
+        """Lead no more."""
+        self._round += 1
+        self._watching = False
+
+    def view(self, topics: frozenset[str], ready: Callable[[ClusterView], None]) -> None:
+        """Ask for fresh metadata of ``topics``, and give it to ``ready`` unless ``stop`` comes first."""
+        self.stop()
+        current = self._round
+        self._topics = topics
+
+        def known() -> None:
+            if current == self._round:
+                self._shapes = self._look()
+                partitions = {t: p for t in sorted(topics) if (p := self._metadata.partitions(t)) is not None}
+                racks = {at: r for t in partitions for at, r in self._racks(t).items()}
+                ready(ClusterView(MappingProxyType(partitions), MappingProxyType(racks)))
+
+        self._asker.ask(topics, known)
+
+    def assigned(self, topics: Collection[str]) -> None:
+        """Begin to watch, after partitions of ``topics`` were assigned; some of them may be new."""
+        current = self._round
+
+        def known() -> None:
+            if current == self._round:
+                made = {t: n for t, n in self._look().items() if t in topics}
+                self._shapes = made | self._shapes
+                self._watching = True
+
+        self._asker.ask(self._topics | frozenset(topics), known)
+
+    def resume(self, topics: frozenset[str]) -> None:
+        """Begin to watch without having assigned: a static leader came back, and the assignment stands (KIP-814)."""
+        self.stop()
+        self._topics = topics
+        self._shapes = {}
+        self.assigned(topics)
+
+    def changed(self) -> list[str]:
+        """Return the topics that appeared, vanished or grew since they were assigned; each change once."""
+        if not self._watching or self._metadata.version == self._version:
+            return []
+        self._version = self._metadata.version
+        before, self._shapes = self._shapes, self._look()
+        return [t for t in sorted(self._topics) if before.get(t) != self._shapes.get(t)]
+
+    def _look(self) -> dict[str, object]:
+        """Return what must stay as it is, by topic: the number of partitions, and perhaps their racks."""
+        known = ((t, p) for t in self._topics if (p := self._metadata.partitions(t)) is not None)
+        return {t: (len(p), self._racks(t) if self._by_rack else None) for t, p in known}
+
+    def _racks(self, topic: str) -> dict[TopicPartition, frozenset[str]]:
+        """Return the racks of each partition's replicas; nothing if no broker has one."""
+        racks = {broker.id: broker.rack for broker in self._metadata.brokers.values() if broker.rack}
+        known = self._metadata.topic(topic)
+        if not racks or known is None:
+            return {}
+        return {
+            TopicPartition(topic, number): frozenset(racks[node] for node in info.replicas if node in racks)
+            for number, info in known.partitions.items()
+        }

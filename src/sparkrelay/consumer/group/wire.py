@@ -1,0 +1,111 @@
+"""The two messages that members and leader exchange through the broker, which does not read them.
+
+Versions as in Kafka 3.5+: subscription 3 (owned partitions, generation, rack), assignment 3. Newer versions are read as
+far as we know them: fields are only ever added at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.client.messages import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from sparkrelay.consumer.base.assignor import MemberAssignment, MemberSubscription
+from sparkrelay.errors import SerializationException
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["decode_assignment", "decode_subscription", "encode_assignment", "encode_subscription"]
+
+_VERSION: Final = 3
+
+
+def encode_subscription(subscription: MemberSubscription) -> bytes:
+    """Write what a member says when it joins."""
+    make = ConsumerProtocolSubscription
+    owned = [
+        make.TopicPartition(topic=topic, partitions=parts)
+        for topic, parts in _by_topic(sorted(subscription.owned_partitions))
+    ]
+    message = make(
+        topics=sorted(subscription.topics),
+        user_data=subscription.user_data,
+        owned_partitions=owned,
+        generation_id=subscription.generation,
+        rack_id=subscription.rack,
+    )
+    return bytes(message.encode(version=_VERSION))
+
+
+def decode_subscription(data: bytes, *, group_instance_id: str | None = None) -> MemberSubscription:
+    """Read what a member said.
+
+    Raises:
+        SerializationException: the bytes are not a subscription.
+    """
+    with _named("subscription", data):
+        message, version = _decode(ConsumerProtocolSubscription, data)
+        owned = message.owned_partitions if version >= 1 else ()
+        return MemberSubscription(
+            topics=frozenset(message.topics),
+            owned_partitions=frozenset(TopicPartition(item.topic, p) for item in owned for p in item.partitions),
+            user_data=bytes(message.user_data or b""),
+            generation=message.generation_id if version >= 2 else -1,
+            rack=message.rack_id if version >= 3 else None,
+            group_instance_id=group_instance_id,
+        )
+
+
+def encode_assignment(assignment: MemberAssignment) -> bytes:
+    """Write what the leader says to a member. The order of partitions is kept within each topic."""
+    make = ConsumerProtocolAssignment
+    message = make(
+        assigned_partitions=[
+            make.TopicPartition(topic=topic, partitions=parts) for topic, parts in _by_topic(assignment.partitions)
+        ],
+        user_data=assignment.user_data,
+    )
+    return bytes(message.encode(version=_VERSION))
+
+
+def decode_assignment(data: bytes) -> MemberAssignment:
+    """Read what the leader said; no bytes at all mean no partitions.
+
+    Raises:
+        SerializationException: the bytes are not an assignment.
+    """
+    if not data:
+        return MemberAssignment()
+    with _named("assignment", data):
+        message, _ = _decode(ConsumerProtocolAssignment, data)
+        given = message.assigned_partitions
+        return MemberAssignment(
+            partitions=tuple(TopicPartition(item.topic, p) for item in given for p in item.partitions),
+            user_data=bytes(message.user_data or b""),
+        )
+
+
+def _decode(kind: Any, data: bytes) -> tuple[Any, int]:
+    (version,) = struct.unpack_from(">h", data)
+    if version < 0:
+        raise ValueError(f"version {version}")
+    return kind.decode(data[2:], version=min(version, _VERSION), header=False), version
+
+
+@contextlib.contextmanager
+def _named(what: str, data: bytes) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, IndexError, struct.error, OverflowError, TypeError) as error:
+        # A TypeError is an array that is null, where the protocol has none.
+        raise SerializationException(f"a member's {what} of {len(data)} bytes cannot be read: {error}") from error
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return list(topics.items())

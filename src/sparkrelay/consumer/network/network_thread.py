@@ -1,0 +1,503 @@
+"""The network thread: events in, requests out, answers in, and no word of the application's code.
+
+One turn: take the application's events to their managers; ask each manager what it wants; send it; wait for the network
+or a wakeup; fail what ran out of time. All sockets live and die in this thread. See the consumer threading refactor,
+"Background thread and its lifecycle".
+
+Consumers of one process may share a thread: one selector under all their clients, and a consumer's managers are asked
+only when there is something new for them (an event, an answer) or when they said they would be due. A consumer whose
+managers fail is closed alone; if the thread itself fails, every call of every consumer raises what it died of
+(KAFKA-18812). Refused: one connection for all (a broker holds back a long Fetch or JoinGroup, and everything behind
+it), and asking every consumer on each turn of the loop (a hundred idle ones would be asked 200 times a second each).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import logging
+import math
+import os
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, Self
+
+from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.client.loop import Loop
+from sparkrelay.consumer.base.error_copies import copy_of
+from sparkrelay.consumer.base.events import Mailbox, Polled, Wait, may_not_wait
+from sparkrelay.consumer.base.forked import forked_error
+from sparkrelay.consumer.base.topic_metadata import TopicsWanted
+from sparkrelay.errors import ConfigException, DisconnectException, KafkaException
+from sparkrelay.settings import shortly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sparkrelay.client.kafka_client import Response
+    from sparkrelay.consumer.base.config import ConsumerConfig
+    from sparkrelay.consumer.base.events import ApplicationEvent, Call
+    from sparkrelay.consumer.base.requests import Unsent
+    from sparkrelay.consumer.network.core import ConsumerCore
+
+__all__ = ["ConsumerHandle", "NetworkThread", "attach"]
+
+_log = logging.getLogger(__name__)
+_LONGEST_WAIT_SECONDS: Final = 5.0
+_CLOSE_SECONDS: Final = 30.0
+
+
+class NetworkThread:
+    """The connections of one consumer, or of many: ``Consumer(config, network=network)``.
+
+    It starts with the first consumer. Close the consumers before it: one that is closed with the thread does not leave
+    its group, and every call of it raises DisconnectException.
+
+    Args:
+        name: of the thread.
+    """
+
+    def __init__(self, name: str = "consumer-network") -> None:
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._started = False
+        #: The process that it runs in; None before it is started.
+        self._process: int | None = None
+        self._lock = threading.Lock()
+        self._loop: Loop | None = None
+        #: Where applications wait for its start.
+        self._door = Mailbox()
+        self._handles: set[ConsumerHandle] = set()
+        self._news: deque[ConsumerHandle] = deque()
+        self._due: list[tuple[float, int, ConsumerHandle]] = []
+        self._numbers = itertools.count()
+        self._stopping = False
+        self._ended = False
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- for application threads -------------------------------------------------------------------------------------
+
+    def attach(
+        self, config: ConsumerConfig, mailbox: Mailbox, make_core: Callable[[KafkaClient], ConsumerCore]
+    ) -> ConsumerHandle:
+        """Take a consumer; return when it has what it needs.
+
+        Args:
+            config: the consumer's settings.
+            mailbox: notified when it ends.
+            make_core: makes the managers around the client's metadata; called in the thread.
+
+        Raises:
+            SparkRelayError: that failed, and nothing of it is left.
+            DisconnectException: the thread is closed, or has died; the message says of what.
+        """
+        self._start()
+        handle = ConsumerHandle(self, config, mailbox, make_core)
+        handle.wake()
+        # Looked at after the consumer was put into the queue: the thread looks into it once more when it has ended.
+        if self._ended:
+            raise self._closed_error()
+        try:
+            handle.await_start()
+        except BaseException:
+            handle.stop(0)
+            raise
+        return handle
+
+    def close(self, timeout: float = _CLOSE_SECONDS) -> None:
+        """End the thread, and with it every consumer that is not closed yet. May be repeated.
+
+        In a process forked from its own it does nothing.
+        """
+        if self._process not in {None, os.getpid()}:
+            return
+        with self._lock:
+            self._stopping = True
+            started = self._started
+        if started:
+            self.wake()
+            self._thread.join(timeout)
+
+    def _start(self) -> None:
+        if self._process is None:
+            self._process = os.getpid()
+        if self._process != os.getpid():
+            raise forked_error(type(self).__name__, self._process)
+        with self._lock:
+            if self._ended or self._stopping:
+                raise self._closed_error()
+            if not self._started:
+                self._thread.start()
+                self._started = True
+        self._door.wait_for(Wait(lambda: self._loop is not None or self._ended, math.inf))
+        if self._ended:
+            raise self._closed_error()
+
+    def put(self, handle: ConsumerHandle) -> None:
+        """Have the thread look after a consumer when it has done what it is doing."""
+        self._news.append(handle)
+
+    def wake(self) -> None:
+        """Have the thread look around now. Costs a system call only if it sleeps."""
+        if self._loop is not None:
+            self._loop.wakeup()
+
+    def _closed_error(self) -> DisconnectException:
+        if self._failure is None:
+            return DisconnectException("the consumer's network thread is closed", retriable=False)
+        return _died(self._failure)
+
+    # -- the thread --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        may_not_wait()
+        try:
+            loop = self._loop = Loop(self._thread.name)
+            self._door.notify()
+            while not self._stopping:
+                loop.turn(self._look_after(time.monotonic()))
+        except BaseException as error:  # noqa: BLE001 - it must be told to whoever waits
+            self._failure = error
+            _log.exception("the network thread of %d consumers died", len(self._handles))
+        finally:
+            # First of all: whoever comes from now on is refused, whoever came before is found below.
+            self._ended = True
+            self._door.notify()
+            if self._handles and self._failure is None:
+                _log.warning(
+                    "the network thread was closed before %d of its consumers; they did not leave their groups",
+                    len(self._handles),
+                )
+            while self._news:
+                self._handles.add(self._news.popleft())
+            for handle in self._handles:
+                handle.end(self._closed_error())
+            self._handles.clear()
+            if self._loop is not None:
+                self._loop.close()
+
+    def _look_after(self, now: float) -> float:
+        """Turn each consumer that has news or is due; return seconds until the next one is."""
+        for _ in range(len(self._news)):
+            self._turn(self._news.popleft(), now)
+        while self._due and self._due[0][0] <= now:
+            entry, _, handle = heapq.heappop(self._due)
+            if entry != handle.entry:
+                continue
+            handle.entry = math.inf
+            if handle.due <= now:
+                self._turn(handle, now)
+            else:
+                self._schedule(handle)
+        if self._news or self._stopping:
+            return 0.0
+        return self._due[0][0] - now if self._due else _LONGEST_WAIT_SECONDS
+
+    def _turn(self, handle: ConsumerHandle, now: float) -> None:
+        # Before its events are taken: whoever adds one from here on puts it into the queue again. Also if it is only
+        # due: a Ctrl-C may have cut a ``wake`` short.
+        handle.listed = False
+        if handle.dead:
+            return
+        try:
+            if not handle.started:
+                assert self._loop is not None, "the thread made it"
+                self._handles.add(handle)
+                handle.start(self._loop)
+            handle.due = now + min(handle.turn(now), _LONGEST_WAIT_SECONDS)
+        except Exception as error:  # noqa: BLE001 - raised by every call of that consumer
+            if handle.started:
+                _log.exception("a consumer's managers failed, it is closed")
+            handle.failure = error
+            self._drop(handle, _died(error))
+            return
+        if handle.stopping:
+            self._drop(handle, DisconnectException("the consumer is closed", retriable=False))
+        else:
+            self._schedule(handle)
+
+    def _drop(self, handle: ConsumerHandle, why: DisconnectException) -> None:
+        self._handles.discard(handle)
+        handle.end(why)
+        if handle.owns_thread:
+            self._stopping = True
+
+    def _schedule(self, handle: ConsumerHandle) -> None:
+        """Note when a consumer is due; an entry that is too early is corrected when its time comes."""
+        if handle.due < handle.entry:
+            handle.entry = handle.due
+            heapq.heappush(self._due, (handle.due, next(self._numbers), handle))
+
+
+class ConsumerHandle:
+    """One consumer's place in a network thread: what its application thread holds of it.
+
+    Attributes:
+        core: the consumer's managers.
+        polled_at: when the application last polled, monotonic: set by its thread, read at each turn. Not an event, so
+            that an idle ``poll`` does not wake the thread.
+        owns_thread: whether the thread ends with it.
+        listed: whether it is in the thread's queue of consumers with news.
+        started: whether client and managers were made.
+        stopping: whether it is to be closed.
+        due: monotonic time of its next turn if nothing happens before; used by the thread only.
+        entry: time of its entry in the thread's heap, infinity if it has none; used by the thread only.
+        failure: what its managers failed of.
+    """
+
+    core: ConsumerCore
+
+    def __init__(
+        self,
+        thread: NetworkThread,
+        config: ConsumerConfig,
+        mailbox: Mailbox,
+        make_core: Callable[[KafkaClient], ConsumerCore],
+    ) -> None:
+        self._thread = thread
+        self._config = config
+        self._mailbox = mailbox
+        self._make_core = make_core
+        self._events: deque[ApplicationEvent] = deque()
+        self._calls: list[Call] = []
+        self._new_calls: deque[Call] = deque()
+        self._client: KafkaClient | None = None
+        self._trouble: KafkaException | None = None
+        self._problem: Exception | None = None
+        self._closed_error: DisconnectException | None = None
+        self._gone = False
+        self.polled_at = -math.inf
+        self._polled_told = -math.inf
+        self.owns_thread = False
+        self.listed = False
+        self.started = False
+        self.stopping = False
+        self.due = self.entry = math.inf
+        self.failure: BaseException | None = None
+
+    # -- for the application thread ----------------------------------------------------------------------------------
+
+    @property
+    def dead(self) -> bool:
+        """Whether nothing will ever be answered."""
+        return self._closed_error is not None
+
+    @property
+    def trouble(self) -> Exception | None:
+        """What came of the latest request, if that was an error of the network."""
+        return self._trouble
+
+    def await_start(self) -> None:
+        """Wait until client and managers are made.
+
+        Raises:
+            Exception: they could not be.
+        """
+        self._wait(lambda: self.started or self._gone, math.inf)
+        if self.failure is not None:
+            raise self.failure
+        self.check()
+
+    def submit(self, event: ApplicationEvent, call: Call | None = None) -> None:
+        """Hand an event to the network thread.
+
+        Raises:
+            DisconnectException: the thread has died; the message says of what.
+        """
+        if call is not None:
+            self._new_calls.append(call)
+        self._events.append(event)
+        self.wake()
+        self.check()
+
+    def wake(self) -> None:
+        """Have the managers asked soon. Costs a system call only if the thread sleeps."""
+        if not self.listed:
+            try:
+                self.listed = True
+                self._thread.put(self)
+                self._thread.wake()
+            except BaseException:  # a signal handler raised: the next one must not rely on it
+                self.listed = False
+                raise
+
+    def check(self) -> None:
+        """Raise what it died of, if it did.
+
+        Raises:
+            DisconnectException: nothing will ever be answered; the message says why.
+        """
+        if self._closed_error is not None:
+            raise _again(self._closed_error)
+
+    def ask_to_stop(self) -> None:
+        """Have the connections closed soon; ``dead`` tells when they are."""
+        self.stopping = True
+        self.wake()
+
+    def stop(self, timeout: float) -> None:
+        """Close the connections, and the thread if it is the consumer's own; wait up to ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        self.ask_to_stop()
+        self._wait(lambda: self._gone, deadline)
+        if self.owns_thread:
+            self._thread.close(max(0.0, deadline - time.monotonic()))
+
+    def _wait(self, ready: Callable[[], bool], deadline: float) -> None:
+        """Wait in the mailbox: an Event has a lock that an interrupted thread may keep, see ``Call``."""
+        self._mailbox.wait_for(Wait(ready, deadline, for_events=False, for_wakeup=False))
+
+    # -- for the network thread --------------------------------------------------------------------------------------
+
+    def start(self, loop: Loop) -> None:
+        """Make client and managers."""
+        self._client = KafkaClient(self._config.client, loop=loop)
+        self.core = self._make_core(self._client)
+        self.started = True
+        self._mailbox.notify()
+
+    def turn(self, now: float) -> float:
+        """Take events, send what the managers want; return seconds until they are due.
+
+        Raises:
+            Exception: a manager failed, now or while it took an answer.
+        """
+        if self._problem is not None:
+            raise self._problem
+        core = self.core
+        core.now = now
+        while self._events:
+            core.process(self._events.popleft(), now)
+        # Last: an event may lead to a state that only a poll ends, and this poll is not told of twice.
+        if (polled_at := self.polled_at) != self._polled_told:
+            self._polled_told = polled_at
+            core.process(Polled(polled_at), now)
+        wait = math.inf
+        for manager in core.managers:
+            result = manager.poll(now)
+            for node, lane in result.dropped:
+                assert self._client is not None, "started"
+                self._client.drop(node, lane, "the broker did not answer in time")
+            for unsent in result.requests:
+                self._send(unsent, now)
+            wait = min(wait, result.wait)
+        return min(wait, self._reap(now))
+
+    def end(self, why: DisconnectException) -> None:
+        """Close everything; whoever waits, or calls from now on, is told why. Never raises; may be repeated."""
+        if self._closed_error is not None:
+            return
+        self._closed_error = why
+        if self._client is not None:
+            # Others of the thread wait for their end: nothing that goes wrong here may keep it from them.
+            with _told():
+                if self.stopping and self.started and self.failure is None:
+                    for unsent in self.core.last_requests():
+                        self._client.send(unsent.request, node=unsent.node, lane=unsent.lane)
+            with _told():
+                self._client.close()
+        while self._new_calls:
+            self._calls.append(self._new_calls.popleft())
+        for call in self._calls:
+            call.fail(_again(why))
+        self._gone = True
+        self._mailbox.notify()
+
+    def _send(self, unsent: Unsent, now: float) -> None:
+        assert self._client is not None, "started"
+        try:
+            if isinstance(unsent.request, TopicsWanted):
+                response = self._client.request_metadata(unsent.request.topics)
+            else:
+                response = self._client.send(unsent.request, node=unsent.node, lane=unsent.lane, timeout=unsent.timeout)
+        except Exception as problem:  # noqa: BLE001 - the manager is told
+            # One request that cannot be made must not end the consumer: whoever wants it is told.
+            _log.exception("a request could not be sent")
+            unsent.handle(None, problem if isinstance(problem, KafkaException) else _internal(problem), now)
+            return
+        response.add_done_callback(lambda done: self._take(unsent, done, now))
+
+    def _take(self, unsent: Unsent, response: Response, sent_at: float) -> None:
+        if self.dead or self._problem is not None:
+            return
+        error = self._trouble = response.error
+        message = None if error is not None else response.result()
+        self.core.now = now = time.monotonic()
+        try:
+            self.core.answered(unsent.request, message, error, sent_at)
+            unsent.handle(message, error, now)
+        except Exception as problem:  # noqa: BLE001 - raised by the next turn
+            # Whoever could not take its answer waits for it for ever: that ends the consumer, as if it failed in poll.
+            self._problem = problem
+        if not self.listed:
+            # We are the thread: it looks after the queue before it sleeps.
+            self.listed = True
+            self._thread.put(self)
+
+    def _reap(self, now: float) -> float:
+        """Fail calls that ran out of time; return seconds until the next one does."""
+        while self._new_calls:
+            self._calls.append(self._new_calls.popleft())
+        if not self._calls:
+            return math.inf
+        for call in self._calls:
+            if call.last_error is None:
+                call.last_error = self._trouble
+        self._calls = [call for call in self._calls if not call.expire(now)]
+        return min((call.deadline for call in self._calls), default=math.inf) - now
+
+
+def attach(
+    network: NetworkThread | None,
+    config: ConsumerConfig,
+    mailbox: Mailbox,
+    make_core: Callable[[KafkaClient], ConsumerCore],
+) -> ConsumerHandle:
+    """Connect a consumer to a network thread: the given one, or one of its own. See ``NetworkThread.attach``."""
+    if network is not None:
+        if not isinstance(network, NetworkThread):
+            raise ConfigException(f"network={shortly(network)} is no NetworkThread; make one, or leave it out")
+        return network.attach(config, mailbox, make_core)
+    own = NetworkThread(f"consumer-network-{config.client.client_id}")
+    try:
+        handle = own.attach(config, mailbox, make_core)
+    except BaseException:
+        own.close()
+        raise
+    handle.owns_thread = True
+    return handle
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Log what goes wrong, and go on."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001 - logged
+        _log.exception("a consumer's connections could not be closed in good order")
+
+
+def _died(cause: BaseException) -> DisconnectException:
+    error = DisconnectException(f"the consumer's network thread died: {cause!r}; make a new consumer", retriable=False)
+    error.__cause__ = cause
+    return error
+
+
+def _again(error: DisconnectException) -> DisconnectException:
+    """Return a copy for another thread, with what the original died of as its cause."""
+    copy = copy_of(error)
+    copy.__cause__ = error.__cause__
+    return copy
+
+
+def _internal(problem: Exception) -> KafkaException:
+    error = KafkaException(f"a request to a broker could not be sent: {problem!r}")
+    error.__cause__ = problem
+    return error

@@ -1,0 +1,145 @@
+"""Asking partition leaders for offsets: by timestamp, the start, the end.
+
+One request to each leader, all at once; partitions whose leader is unknown or has moved are asked again after their
+metadata. ``end_offsets`` of a consumer that knows its partitions is therefore one round trip.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error
+from sparkrelay.client.leader_requests import ListOffsetsCall
+from sparkrelay.consumer.base.requests import PollResult, RequestState, Unsent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sparkrelay.client.metadata import Metadata
+    from sparkrelay.consumer.base.events import Call
+    from sparkrelay.errors import KafkaException
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["EARLIEST", "LATEST", "OffsetsManager"]
+
+LATEST = -1
+EARLIEST = -2
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    call: Call
+    wanted: Mapping[TopicPartition, int]
+    kind: ListOffsetsCall
+    state: RequestState
+    found: dict[TopicPartition, int] = field(default_factory=dict)
+    in_flight: set[TopicPartition] = field(default_factory=set)
+
+
+class OffsetsManager:
+    """Sends ListOffsets.
+
+    Args:
+        metadata: the cluster.
+        stale: called with a topic whose leaders must be asked for again.
+        make_state: returns pauses for one question.
+        timeout_ms: how long the broker may take (KIP-1075).
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        *,
+        stale: Callable[[str], None],
+        make_state: Callable[[], RequestState],
+        timeout_ms: int,
+    ) -> None:
+        self._metadata = metadata
+        self._stale = stale
+        self._make_state = make_state
+        self._timeout_ms = timeout_ms
+        self._questions: list[_Question] = []
+
+    def ask(self, call: Call, wanted: Mapping[TopicPartition, int], *, read_committed: bool) -> None:
+        """Ask for offsets by partition; the call is settled with a dict (-1: no record is so late)."""
+        if not wanted:
+            call.settle({})
+            return
+        self._questions.append(_Question(call, dict(wanted), ListOffsetsCall(read_committed), self._make_state()))
+
+    def poll(self, now: float) -> PollResult:
+        """Return requests for everything that is not known and not under way."""
+        if not self._questions:
+            return PollResult()
+        self._questions = [question for question in self._questions if not question.call.done]
+        requests: list[Unsent] = []
+        wait = math.inf
+        for question in self._questions:
+            pause = max(0.0, question.state.until - now)
+            if pause > 0:
+                wait = min(wait, pause)
+                continue
+            requests += self._ask_leaders(question)
+        return PollResult(tuple(requests), wait)
+
+    def _ask_leaders(self, question: _Question) -> list[Unsent]:
+        by_leader: dict[int, dict[str, dict[int, int]]] = {}
+        for partition, timestamp in question.wanted.items():
+            if partition in question.found or partition in question.in_flight:
+                continue
+            leader = self._metadata.leader(partition)
+            if leader is None:
+                self._stale(partition.topic)
+                question.call.last_error = self._why_leaderless(partition) or question.call.last_error
+                continue
+            by_leader.setdefault(leader, {}).setdefault(partition.topic, {})[partition.partition] = timestamp
+            question.in_flight.add(partition)
+        return [self._unsent(question, leader, topics) for leader, topics in by_leader.items()]
+
+    def _why_leaderless(self, partition: TopicPartition) -> KafkaException | None:
+        """Return what metadata has against a partition, None if it is not known yet."""
+        if code := self._metadata.topic_error(partition.topic):
+            return broker_error(code, f"topic {partition.topic!r}")
+        numbers = self._metadata.partitions(partition.topic)
+        if numbers is None:
+            return None
+        if partition.partition not in numbers:
+            there = f"topic {partition.topic!r} has {len(numbers)} partitions"
+            return broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition}: {there}")
+        return broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition}: it has no leader now")
+
+    def _unsent(self, question: _Question, leader: int, topics: Mapping[str, Mapping[int, int]]) -> Unsent:
+        asked = {p for p in question.in_flight if p.partition in topics.get(p.topic, {})}
+
+        def handle(message: Any, error: KafkaException | None, now: float) -> None:
+            question.in_flight -= asked
+            if error is None:
+                self._take(question, message, now)
+                return
+            for topic in topics:
+                self._stale(topic)
+            self._trouble(question, error, now)
+
+        return Unsent(question.kind.request(topics, self._timeout_ms), handle, leader)
+
+    def _take(self, question: _Question, message: Any, now: float) -> None:
+        for partition, code, offset in question.kind.answers(message):
+            if not code:
+                question.found[partition] = offset
+                continue
+            error = broker_error(code, question.kind.describe(partition, question.wanted[partition]))
+            if code in STALE_METADATA:
+                self._stale(partition.topic)
+            error.retriable = error.retriable or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            self._trouble(question, error, now)
+        if len(question.found) == len(question.wanted):
+            question.call.settle({p: question.found[p] for p in question.wanted})
+
+    def _trouble(self, question: _Question, error: KafkaException, now: float) -> None:
+        question.call.last_error = error
+        if error.retriable:
+            question.state.failed(now)
+        else:
+            question.call.fail(error)

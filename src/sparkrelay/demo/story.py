@@ -1,0 +1,479 @@
+"""The demo's story, from an empty broker to the verdict. Each stage has a bound, and says what it waited for.
+
+broker, topics   a real Kafka as a child process
+A starts         its Spark session, then all tasks
+flights flow     and A counts them
+an executor      of A is killed, if it has any: the others carry on at once
+B starts         joins, warms copies, takes its share
+SIGKILL to A     driver, JVM and Python workers at once, in the middle of its work
+B takes over     its first committed row for a task that was A's is seen in the result
+the rest         B finishes alone and stops
+the judge        a plain Spark batch over the same file
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from sparkrelay.demo.board import Board, Share
+from sparkrelay.demo.children import Child, Report
+from sparkrelay.demo.feed import Feeder
+from sparkrelay.demo.flights import extract_flights
+from sparkrelay.demo.reader import OutputReader
+from sparkrelay.demo.tables import (
+    APPLICATION_ID,
+    BY_CARRIER,
+    FLIGHTS_TOPIC,
+    OUTPUTS,
+    PARTITIONS,
+    compare,
+    load_tables,
+)
+from sparkrelay.devkafka import KAFKA_VERSION, DevKafka
+from sparkrelay.devkafka.folders import make_temporary, sweep
+from sparkrelay.devkafka.topics import create_topic
+from sparkrelay.errors import SparkRelayError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from sparkrelay.demo.screen import Screen
+
+__all__ = ["Pacing", "Result", "Story"]
+
+SESSION_TIMEOUT_MS: Final = 6_000
+ACCEPTABLE_LAG: Final = 100
+_MASTER: Final = "local[2]"
+_TICK_S: Final = 0.1
+
+# How long each stage may take, in seconds: far more than it does on a slow machine, far less than for ever.
+_SPARK_BOUND: Final = 180.0
+_SERVICE_BOUND: Final = 120.0
+_TAKEOVER_BOUND: Final = SESSION_TIMEOUT_MS / 1000 + 90.0
+_DRAIN_BOUND: Final = 240.0
+_STOP_BOUND: Final = 60.0
+_JUDGE_BOUND: Final = 240.0
+#: Without any new row for so long, waiting for the tables to be complete is given up, and the judge decides.
+_SILENCE_BOUND: Final = 30.0
+#: After so long without any event, a running B that has no active task is taken to get none.
+_NO_SHARE_S: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """How fast the story goes.
+
+    Attributes:
+        seconds: for producing all flights.
+        alone_s: seconds of work before the second instance is started.
+        together_s: seconds that both instances work in peace before the kill.
+        before_b: fraction of the flights that is not passed before B is in service.
+        before_takeover: fraction that is not passed before B has taken over.
+    """
+
+    seconds: float = 60.0
+    alone_s: float = 5.0
+    together_s: float = 8.0
+    before_b: float = 0.55
+    before_takeover: float = 0.85
+
+    @classmethod
+    def quick(cls) -> Self:
+        """Return the pace of ``--quick``."""
+        return cls(seconds=30.0, alone_s=2.0, together_s=3.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the demo measured; field names are the keys of ``--json`` (see ``docs/demo.md``). Times in seconds."""
+
+    records: int
+    exact: bool
+    lost: int
+    overcounted: int
+    records_per_second: float
+    joined_s: float
+    spark_start_s: float
+    takeover_s: float
+    executors: int
+    executor_takeover_s: float | None
+    instances: int
+    session_timeout_ms: int
+    kafka_version: str
+    spark_version: str
+    rows_written: int
+    tasks_moved: int
+    tasks_taken_over: int
+    seconds: float
+    differences: tuple[str, ...]
+
+
+class Story:
+    """Runs the story once. Use it as a context manager: leaving it ends every child, however it went.
+
+    Args:
+        screen: shows what goes on.
+        pacing: how fast.
+        executors: Spark executors of each instance; 0 for the driver's own JVM.
+        assignor: import path for ``task.assignor.class``, or None.
+    """
+
+    def __init__(self, screen: Screen, *, pacing: Pacing, executors: int = 0, assignor: str | None = None) -> None:
+        self._screen = screen
+        self._pacing = pacing
+        self._executors = executors
+        self._assignor = assignor
+        self._reports: SimpleQueue[Report] = SimpleQueue()
+        self._children: dict[str, Child] = {}
+        self._expected_to_end: set[str] = set()
+        self._began_at = time.monotonic()
+        self._kafka: DevKafka | None = None
+        self._feeder: Feeder | None = None
+        self._reader: OutputReader | None = None
+        self._data: Path | None = None
+        self.board = Board(acceptable_lag=ACCEPTABLE_LAG)
+        self.keep_logs = False
+        #: Logs of the broker and of every child; removed at a good end.
+        self.logs = Path(tempfile.mkdtemp(prefix="sparkrelay-demo-"))
+        # Undone in reverse: children, reader, feeder, broker, folders. One that fails does not keep the others.
+        self._leaving = contextlib.ExitStack()
+        self._leaving.callback(self._remove_logs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Who is interrupted does not ask why.
+        self.keep_logs = self.keep_logs or isinstance(error, Exception)
+        self._leaving.close()
+
+    # -- the story --------------------------------------------------------------------------------------------------
+
+    def run(self) -> Result:
+        """Tell it.
+
+        Raises:
+            SparkRelayError: a child died unasked, or a stage took longer than its bound; the message has the child's
+                last words.
+        """
+        kafka = self._start_broker()
+        self._feeder = feeder = Feeder(kafka, FLIGHTS_TOPIC, seconds=self._pacing.seconds, limit=self._pacing.before_b)
+        self._leaving.callback(feeder.close)
+        self._reader = reader = OutputReader(kafka, OUTPUTS)
+        self._leaving.callback(reader.close)
+        self._start_instance("A", kafka)
+        self._until("A has every task in service", _SERVICE_BOUND, lambda: self._actives("A") == PARTITIONS * 2)
+
+        self._title("A works alone")
+        feeder.begin()
+        self.board.note(f"{feeder.records:,} flights of 2013 begin to flow into topic {FLIGHTS_TOPIC!r}")
+        self._until("A's first row is in the result", _SERVICE_BOUND, lambda: reader.rows > 0)
+        self._wait(self._pacing.alone_s)
+        executor_takeover_s = self._lose_executor(reader) if self._executors > 1 else None
+        b_started_at = time.time()
+        spark_at = self._start_instance("B", kafka)
+        spark_start_s = spark_at - b_started_at
+
+        self._title("B joins, warms copies, and takes its share")
+        self._until(
+            "B owns active tasks, or is at rest without any",
+            _SERVICE_BOUND,
+            lambda: self._actives("B") > 0 or self._has_no_share("B"),
+        )
+        joined_s = time.time() - spark_at
+        moved = self._actives("B")
+        if moved:
+            self.board.note(f"B owns active tasks {joined_s:.1f} s after its Spark session was up")
+        else:
+            copies = len(self.board.clients["B"].having(Share.STANDBY))
+            self.board.note(f"the assignor gives B no active task (warm copies: {copies}); A is killed all the same")
+        feeder.lift(self._pacing.before_takeover)
+        self._title("A and B share the work" if moved else "A works, B stands by")
+        self._until("A has active tasks, and no rebalance is under way", _SERVICE_BOUND, self._steady)
+
+        killed_at = time.time()
+        lost_tasks = self._kill_a()
+        reader.watch(lost_tasks)
+        self._until("B's first row for a task of A", _TAKEOVER_BOUND, lambda: reader.first_row is not None)
+        first = reader.first_row
+        assert first is not None
+        takeover_s = first.seen_at - killed_at
+        self.board.note(f"first new row for a task of A: {first.task}, {'/'.join(first.row)}, {takeover_s:.1f} s on")
+
+        feeder.lift(1.0)
+        self._title("B works alone")
+        self._drain(feeder, reader)
+        records_per_second = feeder.records / (time.time() - feeder.began_at)
+        self.board.note("every flight is in the result; stopping B in an orderly way")
+        self._stop_b()
+        found = reader.finish()
+
+        self._title("A plain Spark batch counts the same file")
+        verdict = compare(self._judge(), found)
+        self._title("exact" if verdict.exact else "NOT EXACT")
+        self._show()
+        return Result(
+            records=feeder.records,
+            exact=verdict.exact,
+            lost=verdict.lost,
+            overcounted=verdict.overcounted,
+            records_per_second=round(records_per_second, 1),
+            joined_s=round(joined_s, 2),
+            spark_start_s=round(spark_start_s, 2),
+            takeover_s=round(takeover_s, 2),
+            executors=self._executors,
+            executor_takeover_s=None if executor_takeover_s is None else round(executor_takeover_s, 2),
+            instances=len(self.board.clients),
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            kafka_version=KAFKA_VERSION,
+            spark_version=self.board.clients["B"].spark_version,
+            rows_written=reader.rows,
+            tasks_moved=moved,
+            tasks_taken_over=len(lost_tasks),
+            seconds=round(time.monotonic() - self._began_at, 1),
+            differences=verdict.differences,
+        )
+
+    def _remove_logs(self) -> None:
+        if not self.keep_logs:
+            shutil.rmtree(self.logs, ignore_errors=True)
+
+    # -- stages -----------------------------------------------------------------------------------------------------
+
+    def _start_broker(self) -> str:
+        self._title(f"starting Apache Kafka {KAFKA_VERSION}")
+        self._show()
+        sweep()
+        self._data = make_temporary()
+        self._leaving.callback(shutil.rmtree, self._data, ignore_errors=True)
+        self._kafka = self._leaving.enter_context(DevKafka(log_dir=self.logs))
+        address = self._kafka.bootstrap_servers
+        # Flights of 2013 are older than any retention time.
+        for topic in (FLIGHTS_TOPIC, *(output.topic for output in OUTPUTS)):
+            create_topic(address, topic, partitions=PARTITIONS, config={"retention.ms": "-1"})
+        self.board.note(f"Kafka {KAFKA_VERSION} answers at {address}")
+        return address
+
+    def _start_instance(self, name: str, kafka: str) -> float:
+        """Start an instance; return when its Spark session was up, seconds since 1970."""
+        self._title(f"starting instance {name}")
+        assert self._data is not None
+        client = self.board.add(name)
+        options = {
+            "name": name,
+            # A user's own assignor may lie in the folder where the demo was started.
+            "path": [str(Path.cwd())],
+            "spark": {"spark.master": self._master(), "spark.ui.enabled": "false"},
+            "config": {
+                "application.id": APPLICATION_ID,
+                "bootstrap.servers": kafka,
+                "state.dir": str(self._data / f"state-{name}"),
+                "num.standby.replicas": 1,
+                "session.timeout.ms": SESSION_TIMEOUT_MS,
+                # Both instances and the broker share one machine: four batches a second leave B room to start.
+                "commit.interval.ms": 250,
+                # Small figures for a story of a minute: a real application warms gigabytes, not kilobytes.
+                "acceptable.recovery.lag": ACCEPTABLE_LAG,
+                "max.warmup.replicas": PARTITIONS * len(OUTPUTS),
+                "follow.up.min.interval.ms": 1_000,
+                "probing.rebalance.interval.ms": 60_000,
+                **({"task.assignor.class": self._assignor} if self._assignor else {}),
+            },
+        }
+        self._start_child(name, "sparkrelay.demo.instance", options)
+        self.board.note(f"{name} starts: a PySpark application of its own, pid {self._children[name].pid}")
+        self._until(f"{name}'s Spark session is up", _SPARK_BOUND, lambda: client.spark_at is not None)
+        assert client.spark_at is not None
+        return client.spark_at
+
+    def _master(self) -> str:
+        return f"local-cluster[{self._executors},1,1024]" if self._executors else _MASTER
+
+    def _lose_executor(self, reader: OutputReader) -> float:
+        """Kill one of A's executors in the middle of its work; return seconds until a task of it goes on."""
+        a = self.board.clients["A"]
+        self._title("A's executors share the work")
+        self._until("A's executors have tasks, and copies of each other's", _SERVICE_BOUND, self._executors_are_covered)
+        victim = min(a.executors)
+        lost = frozenset(task for task, (share, _) in a.executors[victim].items() if share is Share.ACTIVE)
+        pid = self._children["A"].executor_pid(victim)
+        if pid is None:
+            raise SparkRelayError(f"The JVM of A's executor {victim} was not found; --executors needs Linux's /proc.")
+        self._title(f"A's executor {victim} is dead; the others have copies of its tasks")
+        killed_at = time.time()
+        os.kill(pid, signal.SIGKILL)
+        reader.watch(lost)
+        self.board.note(
+            f"SIGKILL to executor {victim} of A. It ran {', '.join(sorted(lost))}; nobody waits for a session timeout"
+        )
+        self._until("the first row for a task of the executor", _TAKEOVER_BOUND, lambda: reader.first_row is not None)
+        first = reader.first_row
+        assert first is not None
+        seconds = first.seen_at - killed_at
+        self.board.note(f"first new row for a task of executor {victim}: {first.task}, {seconds:.1f} s on")
+        return seconds
+
+    def _executors_are_covered(self) -> bool:
+        executors = self.board.clients["A"].executors
+        if len(executors) < self._executors:
+            return False
+        held = [{task: share for task, (share, _) in tasks.items()} for tasks in executors.values()]
+        copied = {task for tasks in held for task, share in tasks.items() if share is Share.STANDBY}
+        return all(Share.ACTIVE in tasks.values() for tasks in held) and len(copied) == PARTITIONS * len(OUTPUTS)
+
+    def _steady(self) -> bool:
+        """Tell whether who has tasks works, whichever the assignor gave him, and nothing else has happened for a while.
+
+        The group would give an instance that dies during a rebalance until its end, and then its session timeout.
+        """
+        board = self.board
+        return (
+            board.elapsed - board.changed_at > self._pacing.together_s
+            and self._actives("A") > 0
+            and all(
+                client.phase == "running" and (client.batches > 0 or not client.having(Share.ACTIVE))
+                for client in board.clients.values()
+            )
+        )
+
+    def _has_no_share(self, name: str) -> bool:
+        """Tell whether an instance is at rest without active tasks: an assignor need not move any."""
+        board, client = self.board, self.board.clients[name]
+        return (
+            board.elapsed - board.changed_at > _NO_SHARE_S
+            and client.phase == "running"
+            and not client.having(Share.ACTIVE, Share.RESTORING, Share.WARMING)
+        )
+
+    def _kill_a(self) -> frozenset[str]:
+        """Kill A in the middle of its work; return the tasks that it owned."""
+        self._title("A is dead; the group waits for its heartbeat")
+        a = self._children["A"]
+        lost = self.board.clients["A"].having(Share.ACTIVE, Share.RESTORING)
+        self._expected_to_end.add("A")
+        a.kill()
+        self.board.end("A", "killed")
+        self.board.note(
+            f"SIGKILL to A (driver, {'JVMs' if self._executors else 'JVM'}, Python workers). "
+            f"It ran {', '.join(sorted(lost))}; "
+            f"the group will miss it in {SESSION_TIMEOUT_MS // 1000} s"
+        )
+        return lost
+
+    def _drain(self, feeder: Feeder, reader: OutputReader) -> None:
+        """Wait until everything is counted, or until nothing moves any more: then the judge will tell what lacks."""
+        last, moved_at = -1, time.monotonic()
+
+        def settled() -> bool:
+            nonlocal last, moved_at
+            if reader.rows != last or not feeder.done:
+                last, moved_at = reader.rows, time.monotonic()
+            complete = feeder.done and all(n == feeder.counted for n in reader.counted.values())
+            return complete or time.monotonic() - moved_at > _SILENCE_BOUND
+
+        self._until("B has counted the rest", _DRAIN_BOUND, settled)
+
+    def _stop_b(self) -> None:
+        self._expected_to_end.add("B")
+        self._title("B stops")
+        b = self._children["B"]
+        b.stop(0)
+        self._until("B stops", _STOP_BOUND, lambda: b.exit_code is not None)
+        if b.exit_code:
+            raise SparkRelayError(self._last_words("B", f"B did not stop cleanly (exit code {b.exit_code})"))
+        self.board.end("B", "stopped")
+
+    def _judge(self) -> dict[str, Any]:
+        assert self._data is not None
+        out = self._data / "batch.json"
+        options = {"csv": str(extract_flights(self._data)), "out": str(out), "master": _MASTER}
+        self._expected_to_end.add("batch")
+        child = self._start_child("batch", "sparkrelay.demo.batch", options)
+        self._until("the plain batch is done", _JUDGE_BOUND, lambda: child.exit_code is not None)
+        if child.exit_code:
+            raise SparkRelayError(self._last_words("batch", f"The plain batch failed (exit code {child.exit_code})"))
+        return load_tables(out)
+
+    # -- means ------------------------------------------------------------------------------------------------------
+
+    def _start_child(self, name: str, module: str, options: dict[str, Any]) -> Child:
+        child = self._children[name] = Child(name, module, options, folder=self.logs, reports=self._reports)
+        self._leaving.callback(child.kill)
+        return child
+
+    def _actives(self, name: str) -> int:
+        return len(self.board.clients[name].having(Share.ACTIVE))
+
+    def _title(self, title: str) -> None:
+        self.board.title = title
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self._turn(min(left, _TICK_S))
+
+    def _until(self, what: str, bound_s: float, condition: Callable[[], bool]) -> None:
+        """Go on until the condition holds.
+
+        Raises:
+            SparkRelayError: it did not within the bound, or somebody died.
+        """
+        deadline = time.monotonic() + bound_s
+        while not condition():
+            if time.monotonic() > deadline:
+                states = "; ".join(f"{c.name}: {c.status or c.phase}" for c in self.board.clients.values())
+                raise SparkRelayError(
+                    f"The demo waited {bound_s:.0f} s for this, in vain: {what}. ({states or 'no instance yet'}) "
+                    + (f"The tasks are assigned by {self._assignor}: see its rebalances above. " * bool(self._assignor))
+                    + f"The logs are in {self.logs}"
+                )
+            self._turn(_TICK_S)
+
+    def _turn(self, seconds: float) -> None:
+        """Take in what the children report for a moment, look after everybody, and show it."""
+        with contextlib.suppress(Empty):
+            report = self._reports.get(timeout=seconds)
+            while True:
+                if report.child in self.board.clients:
+                    self.board.apply(report.child, report.what)
+                report = self._reports.get_nowait()
+        self._check()
+        self._show()
+
+    def _check(self) -> None:
+        for helper in (self._feeder, self._reader):
+            if helper is not None and helper.error is not None:
+                raise helper.error
+        if self._kafka is not None and not self._kafka.running:
+            raise SparkRelayError(f"The broker ended unasked. Its log: {self._kafka.log_path}")
+        for name, child in self._children.items():
+            if name not in self._expected_to_end and child.exit_code is not None:
+                raise SparkRelayError(self._last_words(name, f"{name} ended unasked (exit code {child.exit_code})"))
+
+    def _last_words(self, name: str, what: str) -> str:
+        client = self.board.clients.get(name)
+        why = f": {client.failure}" if client is not None and client.failure else ""
+        child = self._children[name]
+        return f"{what}{why}\nThe end of its log, {child.log_path}:\n{child.last_lines()}"
+
+    def _show(self) -> None:
+        board = self.board
+        board.elapsed = time.monotonic() - self._began_at
+        if self._feeder is not None:
+            board.total, board.produced = self._feeder.records, self._feeder.produced
+            board.to_count = self._feeder.counted
+        if self._reader is not None:
+            board.counted = self._reader.counted[BY_CARRIER.topic]
+        self._screen.show(board)

@@ -1,0 +1,191 @@
+"""A running application as its broker knows it: who is in the group, what each has, how long the changelogs are.
+
+It reads and changes nothing, and needs no instance's help: members leave their subscription and their assignment with
+the broker (DescribeGroups). Both are of the last rebalance; how far a copy has come since then is not there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from sparkrelay.assignment import ApplicationState, AssignmentConfigs, GroupMember, agreed_assignor
+from sparkrelay.assignment.client_states import client_states, end_offset_sums
+from sparkrelay.client.admin import LATEST, Admin
+from sparkrelay.client.config import ClientConfig
+from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.consumer.group.wire import decode_assignment, decode_subscription
+from sparkrelay.errors import SerializationException, StreamsException, TaskAssignmentException
+from sparkrelay.protocol import ASSIGNOR_TAG, LATEST_OFFSET, TOPOLOGY_TAG, AssignmentInfo, SubscriptionInfo
+from sparkrelay.runtime.topics.topology_metadata import metadata_tasks, parse_topology_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sparkrelay.assignment import TaskInfo
+    from sparkrelay.client.admin import GroupDescription, GroupMemberDescription
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = ["GroupSnapshot", "read_group"]
+
+_TIMEOUT_S = 15.0
+_STABLE, _EMPTY, _DEAD = "Stable", "Empty", "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    """A group as of its last rebalance.
+
+    Attributes:
+        state: What an assignor would be given now.
+        ends: Length of each logged task's changelogs, in offsets, read just now.
+        notes: What was assumed, in sentences.
+        assignor: Who decides in this group, as a ``task.assignor.class``.
+    """
+
+    state: ApplicationState
+    ends: Mapping[TaskId, int] = field(hash=False)
+    notes: tuple[str, ...]
+    assignor: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """One member, decoded."""
+
+    id: str
+    topics: frozenset[str]
+    rack: str | None
+    subscription: SubscriptionInfo
+    owned: frozenset[TopicPartition]
+    assigned: AssignmentInfo
+
+
+def read_group(settings: Mapping[str, Any], application_id: str, configs: Mapping[str, Any]) -> GroupSnapshot:
+    """Read the group of an application.
+
+    Args:
+        settings: How to reach its Kafka, with dotted keys: ``bootstrap.servers``, ``security.protocol``, ...
+        application_id: Its name, which is the group's.
+        configs: Fields of ``AssignmentConfigs`` that are known; a group does not tell its settings.
+
+    Raises:
+        ConfigException: a setting is unknown or out of range.
+        KafkaException: the broker cannot be reached, or refuses.
+        StreamsException: there is no such group, nobody is in it, it rebalances, or it is not SparkRelay's.
+    """
+    with KafkaClient(ClientConfig.from_dict(settings)) as client:
+        client.bootstrap(_TIMEOUT_S)
+        admin = Admin(client, timeout=_TIMEOUT_S)
+        group = admin.describe_group(application_id)
+        _check(group)
+        members = [_decode(group, member) for member in group.members]
+        subscribed = frozenset[str]().union(*(member.topics for member in members))
+        card = parse_topology_metadata(members[0].subscription.client_tags[TOPOLOGY_TAG], application_id, subscribed)
+        topics = {topic for part in card.values() for topic in (*part.sources, *part.changelogs.values())}
+        counts = {topic: len(found) for topic, found in admin.partitions(topics).items() if found is not None}
+        if missing := sorted(topic for part in card.values() for topic in part.sources if topic not in counts):
+            raise StreamsException(f"source topic {missing[0]!r} of application {application_id!r} does not exist")
+        tasks = metadata_tasks(card, counts)
+        changelogs = {p for task in tasks for p in task.changelog_topic_partitions if p.topic in counts}
+        offsets = admin.list_offsets(dict.fromkeys(changelogs, LATEST)) if changelogs else {}
+    ends = end_offset_sums(tasks, offsets, created=topics - counts.keys())
+    return _snapshot(members, tasks, ends, configs)
+
+
+def _check(group: GroupDescription) -> None:
+    name = group.group_id
+    if group.state == _DEAD:
+        raise StreamsException(
+            f"there is no group {name!r} on this Kafka; is the application.id right, and does it run"
+        )
+    if group.protocol_type not in {"", "consumer"}:
+        raise StreamsException(f"group {name!r} is a group of {group.protocol_type!r}, not of an application")
+    if group.state == _EMPTY or (group.state == _STABLE and not group.members):
+        raise StreamsException(f"no instance of application {name!r} runs, so there is nothing to plan from")
+    if group.state != _STABLE:
+        raise StreamsException(f"application {name!r} rebalances (state {group.state}); ask again in a moment")
+    if group.protocol != "stream":
+        raise StreamsException(
+            f"group {name!r} is no streams application: its members are assigned by {group.protocol!r}; give the "
+            "application.id of a SparkRelay application"
+        )
+
+
+def _decode(group: GroupDescription, member: GroupMemberDescription) -> _Member:
+    try:
+        said = decode_subscription(member.metadata)
+        told = decode_assignment(member.assignment)
+        subscription = SubscriptionInfo.decode(said.user_data)
+        assigned = AssignmentInfo.decode(told.user_data) if told.user_data else AssignmentInfo()
+    except (SerializationException, TaskAssignmentException, ValueError) as error:
+        raise StreamsException(
+            f"member {member.member_id} of group {group.group_id!r} cannot be read: {error}"
+        ) from error
+    if TOPOLOGY_TAG not in subscription.client_tags:
+        raise StreamsException(
+            f"group {group.group_id!r} is not a SparkRelay application: member {member.member_id} shows no topology "
+            "(a Kafka Streams application in Java, perhaps)"
+        )
+    return _Member(member.member_id, said.topics, said.rack or None, subscription, frozenset(told.partitions), assigned)
+
+
+def _snapshot(
+    members: Sequence[_Member], tasks: Sequence[TaskInfo], ends: Mapping[TaskId, int], configs: Mapping[str, Any]
+) -> GroupSnapshot:
+    given: dict[str, Any] = dict(configs)
+    notes = [f"as of the last rebalance; members: {len(members)}, changelog ends read just now"]
+    given.setdefault("num_standby_replicas", _assigned_standbys(members, tasks))
+    settings = AssignmentConfigs(**given)
+    notes.append(
+        "settings are not in the group; taken for this: "
+        f"num.standby.replicas={settings.num_standby_replicas} (--standbys; if not given, as many as are assigned), "
+        f"max.warmup.replicas={settings.max_warmup_replicas} (--warm-ups), "
+        f"acceptable.recovery.lag={settings.acceptable_recovery_lag} (--acceptable-lag)"
+    )
+    behind = {
+        task
+        for member in members
+        for task in member.assigned.standby_tasks
+        if task in ends
+        and ends[task] - max(0, member.subscription.task_offset_sums.get(task, 0)) > settings.acceptable_recovery_lag
+    }
+    if behind:
+        names = ", ".join(map(str, sorted(behind)))
+        notes.append(f"copies of {names} were behind at the last rebalance; they count as warm, having been assigned")
+    known = [
+        GroupMember(
+            consumer_id=member.id,
+            subscription=replace(member.subscription, task_offset_sums=_sums(member, ends)),
+            owned_partitions=member.owned,
+            rack_id=member.rack,
+        )
+        for member in members
+    ]
+    state = ApplicationState(
+        all_tasks=frozenset(tasks), clients=client_states(known, tasks, ends), assignment_configs=settings
+    )
+    assignor = agreed_assignor(member.subscription.client_tags.get(ASSIGNOR_TAG) for member in members)
+    return GroupSnapshot(state, ends, tuple(notes), assignor)
+
+
+def _sums(member: _Member, ends: Mapping[TaskId, int]) -> dict[TaskId, int]:
+    """Return what the member would report now: what it was given is complete, other copies are as they were."""
+    # What ran here and was given away is left out: it has aged since, and nobody knows how much.
+    sums = {
+        task: total
+        for task, total in member.subscription.task_offset_sums.items()
+        if task in ends and total != LATEST_OFFSET
+    }
+    sums |= {task: ends[task] for task in member.assigned.standby_tasks if task in ends}
+    return sums | {task: LATEST_OFFSET for task in member.assigned.active_tasks if task in ends}
+
+
+def _assigned_standbys(members: Sequence[_Member], tasks: Iterable[TaskInfo]) -> int:
+    """Return how many standbys each task has at least: warm-ups come on top of that, for some."""
+    counts = {task.id: 0 for task in tasks if task.is_logged}
+    for member in members:
+        for task in member.assigned.standby_tasks:
+            if task in counts:
+                counts[task] += 1
+    return min(counts.values(), default=0)

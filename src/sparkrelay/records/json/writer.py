@@ -1,0 +1,197 @@
+"""Columns to JSON values, one compact object a row, as Spark's ``to_json`` writes them.
+
+Nulls are left out of objects (and of objects in objects), but stay in arrays and maps. Timestamps are ISO-8601 with
+milliseconds, with ``Z`` where the type has a zone; binary is base64; NaN and the infinities are the texts "NaN",
+"Infinity", "-Infinity". Whole doubles keep a ``.0``; large and small ones are written as 1e+20, where Java writes
+1.0E20: the same number.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.errors import SerializationException
+from sparkrelay.records.arrow_buffers import BinaryColumn, BinaryWriter, flatten, validity_bytes
+from sparkrelay.records.json import write_loop as loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["columns_to_json"]
+
+_MAX_BINARY: Final = (1 << 31) - 1
+_BRACKETS: Final = (ord("[") << 8) | ord("]")
+_BRACES: Final = (ord("{") << 8) | ord("}")
+# The longest text of a value of fixed size, its quotes included.
+_LONGEST: Final = {loop.INT: 20, loop.BOOL: 5, loop.TIMESTAMP: 30, loop.LOCAL_TIMESTAMP: 30, loop.DATE: 16}
+_NULL_SIZE: Final = 4
+
+
+def columns_to_json(batch: pa.RecordBatch) -> pa.Array:
+    """Write one JSON object a row.
+
+    Returns:
+        A binary array (``large_binary`` if over 2 GiB) without nulls; a row of nulls is ``{}``.
+
+    Raises:
+        SerializationException: a column has a type that JSON cannot hold.
+    """
+    plan = _Plan(batch.num_rows)
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        plan.add(column, field.name, field.name)
+    return plan.write(braces=True)
+
+
+class _Plan:
+    """What to write for each row, as a table of columns for the loop, and how large it can get."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._leaves: list[list[int]] = []
+        self._owners: list[Any] = []
+        self._capacity = rows * 2
+
+    def write(self, *, braces: bool) -> pa.Array:
+        writer = BinaryWriter(self._rows, self._capacity)
+        leaves = np.array(self._leaves, np.int64).reshape(-1, loop.FIELDS)
+        loop.write_texts(leaves, self._rows, braces, writer.address, writer.offsets)
+        return writer.finish(self._rows, large=int(writer.offsets[-1]) > _MAX_BINARY)
+
+    def add(self, column: pa.Array, name: str | None, path: str) -> None:
+        """Add a column with its name, or, without one, the only column of a plan."""
+        array = flatten(column)
+        quoted = (
+            np.frombuffer(f"{json.dumps(name, ensure_ascii=False)}:".encode(), np.uint8) if name is not None else None
+        )
+        valid = validity_bytes(array)
+        self._owners += (array, valid, quoted)
+        label = [quoted.ctypes.data, len(quoted)] if quoted is not None else [0, 0]
+        valid_address = valid.ctypes.data if len(valid) else 0
+        self._capacity += self._rows * (label[1] + 1 + _NULL_SIZE)
+        kind = array.type
+        if pa.types.is_struct(kind):
+            at = len(self._leaves)
+            self._leaves.append([])
+            self._capacity += self._rows * 2
+            for index in range(kind.num_fields):
+                inner = kind.field(index).name
+                self.add(array.field(index), inner, f"{path}.{inner}")
+            self._leaves.append([loop.CLOSE, 0, 0, 0, 0, 0, 0, 0])
+            self._leaves[at] = [loop.STRUCT, 0, 0, valid_address, len(self._leaves) - at - 1, *label, 0]
+            return
+        if pa.types.is_null(kind):
+            valid = np.zeros(self._rows, np.uint8)
+            self._owners.append(valid)
+            self._leaves.append([loop.INT, 0, 0, valid.ctypes.data, 0, *label, 0])
+            return
+        numbers = 0
+        if pa.types.is_float64(kind):
+            array, doubles = _without_short(array)
+            self._owners.append(doubles)
+            numbers = doubles.ctypes.data
+        what, data = _texts_or_numbers(array, path)
+        self._owners.append(data)
+        if isinstance(data, BinaryColumn):
+            self._capacity += _text_capacity(what, data, self._rows)
+            self._leaves.append([what, data.address, data.offsets.ctypes.data, valid_address, 0, *label, numbers])
+        else:
+            self._capacity += self._rows * _LONGEST[what]
+            self._leaves.append([what, data.ctypes.data, 0, valid_address, 0, *label, 0])
+
+
+def _text_capacity(what: int, column: BinaryColumn, rows: int) -> int:
+    first, last = int(column.offsets[0]), int(column.offsets[-1])
+    size = last - first + rows * 22
+    if what == loop.STRING:
+        size += int(loop.count_escapes(column.address, first, last))
+    elif what == loop.BASE64:
+        size += (last - first) // 3 + rows * 4
+    return size
+
+
+def _texts_or_numbers(array: pa.Array, path: str) -> tuple[int, BinaryColumn | np.ndarray[Any, Any]]:
+    for test, what, convert in _WRITERS:
+        if test(array.type):
+            made = convert(array)
+            return what, made if isinstance(made, np.ndarray) else BinaryColumn.of(made)
+    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_map(array.type):
+        return loop.TEXT, BinaryColumn.of(_lists(array, path))
+    raise SerializationException(f"column {path} has type {array.type}, which cannot be written as JSON; cast it first")
+
+
+def _lists(array: pa.Array, path: str) -> pa.Array:
+    """Write each list as an array, each map as an object."""
+    is_map = pa.types.is_map(array.type)
+    rows = len(array)
+    # Offsets of a slice point into the whole child; take only the part that belongs to this slice.
+    raw = np.array(array.offsets.to_numpy(zero_copy_only=False), np.int64)
+    first, last = int(raw[0]), int(raw[-1])
+    items = (array.items if is_map else array.values).slice(first, last - first)
+    plan = _Plan(len(items))
+    plan.add(items, None, f"{path}[]")
+    texts = BinaryColumn.of(plan.write(braces=False))
+    names = BinaryColumn.nulls(0)
+    names_size = 0
+    if is_map:
+        keys = flatten(array.keys.slice(first, last - first))
+        if not pa.types.is_string(keys.type):
+            keys = keys.cast(pa.string())
+        names = BinaryColumn.of(keys)
+        start, stop = int(names.offsets[0]), int(names.offsets[-1])
+        names_size = stop - start + int(loop.count_escapes(names.address, start, stop)) + 3 * len(items)
+    capacity = int(texts.offsets[-1]) + len(items) + 2 * rows + names_size
+    writer = BinaryWriter(rows, capacity)
+    loop.join_lists(
+        raw - first, texts.address, texts.offsets, names.address, names.offsets if is_map else np.empty(0, np.int64),
+        _BRACES if is_map else _BRACKETS, writer.address, writer.offsets,
+    )  # fmt: skip
+    return writer.finish(rows, large=int(writer.offsets[-1]) > _MAX_BINARY)
+
+
+def _integers(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.array(array.cast(pa.int64()).fill_null(0), np.int64)
+
+
+def _micros(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return _integers(array.cast(pa.timestamp("us", array.type.tz), safe=False).view(pa.int64()))
+
+
+def _without_short(array: pa.Array) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.float64]]]:
+    """Make null what the loop writes without Arrow's help, which is ten times slower; returns the numbers too."""
+    numbers = np.array(array.fill_null(0.0), np.float64)
+    short = np.empty(len(numbers), np.uint8)
+    loop.find_short(numbers, short)
+    return pc.if_else(pa.array(short.view(np.bool_)), pa.scalar(None, pa.float64()), array), numbers
+
+
+def _plain_decimals(array: pa.Array) -> pa.Array:
+    texts = array.cast(pa.string())
+    if not pc.any(pc.match_substring(texts, "E")).as_py():
+        return texts
+    return pa.array([None if value is None else f"{value:f}" for value in array.to_pylist()], pa.string())
+
+
+def _same(array: pa.Array) -> pa.Array:
+    return array
+
+
+_WRITERS: Final[Sequence[tuple[Callable[[pa.DataType], bool], int, Callable[[pa.Array], Any]]]] = (
+    (lambda kind: pa.types.is_integer(kind) and kind != pa.uint64(), loop.INT, _integers),
+    (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), loop.STRING, _same),
+    (
+        lambda kind: pa.types.is_float32(kind) or pa.types.is_float64(kind),
+        loop.FLOAT,
+        lambda array: array.cast(pa.string()),
+    ),
+    (pa.types.is_boolean, loop.BOOL, lambda array: _integers(array.cast(pa.int8()))),
+    (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None, loop.TIMESTAMP, _micros),
+    (pa.types.is_timestamp, loop.LOCAL_TIMESTAMP, _micros),
+    (pa.types.is_date32, loop.DATE, lambda array: _integers(array.cast(pa.int32()))),
+    (pa.types.is_decimal, loop.TEXT, _plain_decimals),
+    (lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind), loop.BASE64, _same),
+)

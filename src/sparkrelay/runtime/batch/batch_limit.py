@@ -1,0 +1,74 @@
+"""How many records a task takes in one micro-batch: fewer after batches that outlasted their transactions.
+
+The broker aborts a transaction that is open for longer than ``transaction.timeout.ms``. Run again as it was, such a
+batch would be aborted for ever. So each time takes half as many records; and if that does not help, because the time
+goes elsewhere, the instance ends with what to do about it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.errors import ProducerFencedException, StreamsException
+
+if TYPE_CHECKING:
+    from sparkrelay.runtime.batch.batch_runner import BatchOutcome
+
+__all__ = ["BatchLimit"]
+
+log = logging.getLogger(__name__)
+
+#: A batch that took no more than this share of the time may be followed by one of twice the records.
+_EASY: Final = 0.25
+
+
+class BatchLimit:
+    """Pure: told of each batch, it says how large the next one may be.
+
+    Args:
+        records: ``max.batch.records``.
+        transaction_timeout_ms: ``transaction.timeout.ms``.
+        tries: how many batches in a row may outlast their transactions.
+    """
+
+    def __init__(self, records: int, transaction_timeout_ms: int, tries: int) -> None:
+        self._most = records
+        self._timeout_ms = transaction_timeout_ms
+        self._tries = tries
+        self._outlasted = 0
+        #: Records that a task may take in the next batch.
+        self.records = records
+
+    def note(self, outcome: BatchOutcome) -> None:
+        """Take what became of a batch.
+
+        Raises:
+            StreamsException: batches outlast their transactions however few records they take.
+        """
+        seconds = outcome.seconds.get("total", 0.0)
+        timeout_seconds = self._timeout_ms / 1000
+        fenced = [error for error in outcome.reopen.values() if isinstance(error, ProducerFencedException)]
+        if not fenced or seconds < timeout_seconds:
+            if outcome.committed:
+                self._outlasted = 0
+                if seconds <= _EASY * timeout_seconds:
+                    self.records = min(self._most, self.records * 2)
+            return
+        self._outlasted += 1
+        if self._outlasted > self._tries:
+            raise StreamsException(
+                f"{self._outlasted} batches in a row took longer than transaction.timeout.ms={self._timeout_ms}, and "
+                f"the broker aborted them; the last one took {seconds:.1f} s with at most {self.records} records a "
+                "task. Raise transaction.timeout.ms (and the broker's transaction.max.timeout.ms, if that is lower), "
+                "lower max.batch.records, or make the pipeline's steps faster"
+            ) from fenced[0]
+        before, self.records = self.records, max(1, self.records // 2)
+        log.warning(
+            "a batch took %.1f s, longer than transaction.timeout.ms=%d, and was aborted by the broker: the next one "
+            "takes %d records a task instead of %d; raise transaction.timeout.ms or lower max.batch.records",
+            seconds,
+            self._timeout_ms,
+            self.records,
+            before,
+        )

@@ -1,0 +1,308 @@
+"""One micro-batch: orders out, one Spark job a wave, reports in, then commit or abort, task by task.
+
+The driver is the one committer. Workers produce under lent producer ids; nothing they wrote is visible until the
+driver, having all legs' reports, sends offsets and EndTxn. So a task's state, repartition records, outputs and
+offsets become visible together or not at all. Refused: workers that commit, because a transaction may
+end only once every leg and slot that writes in it has reported, which none of them sees.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sparkrelay.errors import (
+    KafkaException,
+    ProducerFencedException,
+    SparkRelayError,
+    StateStoreException,
+    StoreCorruptedException,
+    StoreFullException,
+    StoreOutOfStepException,
+    StreamsException,
+)
+from sparkrelay.runtime.contract import fault_points
+from sparkrelay.runtime.contract.commands import BatchCommand, TaskCommand
+from sparkrelay.runtime.spark.jobs import JobCancelled, JobFailed, TaskFailed
+from sparkrelay.runtime.tasks.task import name_tasks, share_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
+    from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
+    from sparkrelay.runtime.contract.commands import LegReport
+    from sparkrelay.runtime.spark.jobs import Jobs
+    from sparkrelay.runtime.tasks.task import Task
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = ["BatchOutcome", "BatchRunner"]
+
+log = logging.getLogger(__name__)
+
+Ranges = dict["TopicPartition", tuple[int, int]]
+
+#: Who joins waits for it, and may not get a core. But a JVM that starts where others work takes 10 s, and to cancel it
+#: ends its workers: then the first batch would start anew.
+_LONGEST_PREWARM_SECONDS = 30.0
+#: After the first time it is repeated for so long: Spark's workers take turns, and its JVM is slow with young code.
+_REPEATING_SECONDS = 0.6
+
+
+class AnotherTaskFailed(StreamsException):
+    """A task's own work was fine, but the batch it ran in was aborted."""
+
+
+@dataclass(slots=True)
+class BatchOutcome:
+    """What became of a micro-batch.
+
+    Attributes:
+        committed: tasks whose batch is in.
+        reopen: tasks to open again (unknown outcome, fenced, store out of step), with the reason.
+        again: tasks whose batch was aborted and runs again with the same ranges, with the reason.
+        reports: what each leg did.
+        seconds: phase -> seconds.
+    """
+
+    committed: list[TaskId] = field(default_factory=list)
+    reopen: dict[TaskId, Exception] = field(default_factory=dict)
+    again: dict[TaskId, Exception] = field(default_factory=dict)
+    reports: list[LegReport] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class BatchRunner:
+    """Runs micro-batches of one stream thread. One batch thread owns it."""
+
+    def __init__(self, jobs: Jobs, transactions: TransactionCoordinator, group_id: str, *, retries: int) -> None:
+        self._jobs = jobs
+        self._transactions = transactions
+        self._group_id = group_id
+        self._retries = retries
+        self._number = 0
+
+    def prewarm(self, plans: PreparedLegs, over: Callable[[], bool]) -> None:
+        """Run every leg without a task, so that code is compiled and workers are up before anybody waits for them.
+
+        Not only once: the second run takes a twentieth of the first one's time, and the fifth a third of the second's.
+
+        Args:
+            plans: the prepared legs.
+            over: tells, on any thread, whether nobody needs it any more: then it is broken off.
+
+        Raises:
+            SparkRelayError: it failed, or did not get a core for a while.
+        """
+        order = BatchCommand(((),) * self._jobs.slots, {})
+        deadline = time.monotonic() + _LONGEST_PREWARM_SECONDS
+
+        def due() -> bool:
+            return over() or time.monotonic() >= deadline
+
+        def ran() -> bool:
+            waves = plans.all_waves()
+            for wave in waves:
+                if not due():
+                    self._jobs.prewarm(wave.frame, order, due)
+            return bool(waves)
+
+        some = ran()
+        enough_at = time.monotonic() + _REPEATING_SECONDS
+        while some and time.monotonic() < enough_at and not due():
+            ran()
+
+    def run(
+        self, plans: PreparedLegs, work: Mapping[TaskId, tuple[Task, Ranges]], partitions: Mapping[str, int]
+    ) -> BatchOutcome:
+        """Run one batch for the given tasks and ranges, and end every task's transaction.
+
+        Args:
+            plans: the prepared legs.
+            work: the tasks, and what each takes.
+            partitions: partition count of each topic that is written.
+
+        Raises:
+            SparkRelayError: an error that running again cannot mend, such as a record that does not decode; all
+                transactions are aborted first.
+        """
+        self._number += 1
+        outcome = BatchOutcome()
+        started = time.perf_counter()
+        for task, ranges in work.values():
+            if task.unfinished is None:
+                task.batch += 1
+                task.tries = 0
+            task.unfinished = ranges
+            task.tries += 1
+        fault_points.reach("driver-before-job")
+        failed: Exception | None = None
+        broken: dict[TaskId, Exception] = {}
+        try:
+            self._run_waves(plans, work, partitions, outcome)
+        except TaskFailed as error:
+            broken[error.task] = error.cause
+        except SparkRelayError as error:
+            failed = error
+        outcome.seconds["job"] = time.perf_counter() - started
+        broken |= {report.task: report.error for report in outcome.reports if report.error is not None}
+        if failed is not None or broken:
+            self._abort(work, outcome, failed, broken)
+        else:
+            fault_points.reach("driver-before-commit")
+            self._commit(work, outcome)
+            fault_points.reach("driver-after-commit")
+        outcome.seconds["total"] = time.perf_counter() - started
+        return outcome
+
+    def _run_waves(
+        self,
+        plans: PreparedLegs,
+        work: Mapping[TaskId, tuple[Task, Ranges]],
+        partitions: Mapping[str, int],
+        outcome: BatchOutcome,
+    ) -> None:
+        weights = {id_: sum(end - start for start, end in ranges.values()) for id_, (_, ranges) in work.items()}
+        shares = share_out(weights, self._jobs.slots)
+        sequences: dict[TaskId, dict[TopicPartition, int]] = defaultdict(dict)
+        inputs = {id_: {partition.topic for partition in ranges} for id_, (_, ranges) in work.items()}
+        topics = set().union(*inputs.values())
+        for wave in plans.waves({id_.subtopology for id_ in work}, topics):
+            slots = tuple(tuple(_order(*work[id_], sequences[id_]) for id_ in share) for share in shares)
+            order = BatchCommand(slots, partitions)
+            description = f"batch {self._number} of {name_tasks(work)}"
+            reports = self._jobs.run_batch(wave.frame, order, description=description)
+            outcome.reports += reports
+            for report in reports:
+                sequences[report.task].update(report.next_sequences)
+            if any(report.error is not None for report in reports):
+                return
+            _require_all(wave.reports(inputs), reports)
+            fault_points.reach("driver-between-waves")
+
+    def _commit(self, work: Mapping[TaskId, tuple[Task, Ranges]], outcome: BatchOutcome) -> None:
+        started = time.perf_counter()
+        offsets: dict[ProducerIdentity, dict[TopicPartition, int]] = {}
+        for task, ranges in work.values():
+            assert task.identity is not None, f"task {task.id} runs without a transaction"
+            offsets[task.identity] = {partition: end for partition, (_, end) in ranges.items()}
+        answers = self._transactions.commit(offsets, self._group_id)
+        for id_, (task, ranges) in work.items():
+            assert task.identity is not None
+            answer = answers[task.identity.transactional_id]
+            if isinstance(answer, Exception):
+                # Whether it was committed is unknown: opening the task again finds out from its marker.
+                outcome.reopen[id_] = answer
+                continue
+            task.identity = answer
+            task.positions.update({partition: end for partition, (_, end) in ranges.items()})
+            task.committed = task.batch
+            # Nobody has opened the task between the look and this commit, so all that was there is ours.
+            task.changelog_next |= task.changelog_listed
+            task.unfinished = None
+            task.failures = 0
+            outcome.committed.append(id_)
+        outcome.seconds["commit"] = time.perf_counter() - started
+
+    def _abort(
+        self,
+        work: Mapping[TaskId, tuple[Task, Ranges]],
+        outcome: BatchOutcome,
+        failed: Exception | None,
+        broken: Mapping[TaskId, Exception],
+    ) -> None:
+        """Abort every transaction of the batch, then decide for each task: open again, run again, or give up."""
+        identities = [task.identity for task, _ in work.values() if task.identity is not None]
+        answers = self._transactions.abort(identities, self._group_id)
+        # Fenced is no failure of the instance: it slept, say, and others have its tasks. What comes next tells.
+        mends = failed is None or isinstance(failed, ProducerFencedException) or _worth_another_try(failed)
+        bystander = AnotherTaskFailed("another task of the batch failed")
+        if not mends and any(isinstance(answer, Exception) for answer in answers.values()):
+            # Nor is what a zombie meets: repartition records, say, are deleted once the new owner is done with them.
+            # If it is about those that are still ours, it comes again.
+            names = name_tasks(work)
+            log.warning("batch %d of %s failed; others may own some of them by now: %s", self._number, names, failed)
+            failed, mends = bystander, True
+        fatal = None if mends else failed
+        for id_, (task, _) in work.items():
+            assert task.identity is not None
+            answer = answers[task.identity.transactional_id]
+            reason = broken.get(id_) or failed or bystander
+            if isinstance(answer, Exception):
+                outcome.reopen[id_] = answer
+                continue
+            task.identity = answer
+            if isinstance(reason, StoreCorruptedException):
+                if task.wiped_after == task.committed:
+                    fatal = _rebuilt_in_vain(task, reason)
+                task.wipe, task.wiped_after = True, task.committed
+                outcome.reopen[id_] = reason
+            elif isinstance(reason, StoreFullException):
+                fatal = reason
+            elif isinstance(reason, StoreOutOfStepException | ProducerFencedException):
+                outcome.reopen[id_] = reason
+            elif reason is bystander or isinstance(reason, JobCancelled) or _passes(reason):
+                outcome.again[id_] = reason
+            else:
+                task.failures += 1
+                if not _worth_another_try(reason) or task.failures > self._retries:
+                    fatal = reason
+                elif isinstance(reason, StateStoreException):
+                    outcome.reopen[id_] = reason
+                else:
+                    outcome.again[id_] = reason
+        if fatal is not None:
+            raise fatal
+        for reason in dict.fromkeys(outcome.again.values()):
+            shared = [id_ for id_, its in outcome.again.items() if its is reason]
+            log.warning("batch %d of %s failed and runs again: %s", self._number, name_tasks(shared), reason)
+
+
+def _require_all(expected: set[tuple[str, TaskId]], reports: Sequence[LegReport]) -> None:
+    """Refuse to take a job for done of which some leg has not said that it did its part for a task.
+
+    Raises:
+        JobFailed: a report is missing: what should have been written may not be there.
+    """
+    if missing := expected - {(report.leg, report.task) for report in reports}:
+        names = ", ".join(f"leg {leg} of task {task}" for leg, task in sorted(missing))
+        raise JobFailed(f"the Spark job ended without a report from {names}")
+
+
+def _rebuilt_in_vain(task: Task, reason: StoreCorruptedException) -> StreamsException:
+    topics = ", ".join(sorted(partition.topic for partition in task.changelogs.values()))
+    return StreamsException(
+        f"task {task.id}: its state was rebuilt from {topics} and still cannot be used by the batch after "
+        f"{task.committed}, so building it once more cannot help: {reason}. If a newer release of SparkRelay wrote the "
+        "changelog, install that one on this instance; otherwise start the application over: sparkrelay reset"
+    )
+
+
+def _passes(error: Exception) -> bool:
+    """Tell whether the broker is to blame: that is waited out, however often the batch is tried meanwhile."""
+    return isinstance(error, KafkaException) and error.retriable
+
+
+def _worth_another_try(error: Exception) -> bool:
+    return _passes(error) or isinstance(error, JobFailed | StateStoreException)
+
+
+def _order(task: Task, ranges: Ranges, sequences: Mapping[TopicPartition, int]) -> TaskCommand:
+    assert task.identity is not None
+    return TaskCommand(
+        task=task.id,
+        batch=task.batch,
+        committed=task.committed,
+        owner=task.opening,
+        directory=task.directory,
+        transaction=task.identity,
+        ranges=ranges,
+        positions={partition: at for partition, at in task.positions.items() if partition.topic in task.state_topics},
+        changelog_next=dict(task.changelog_next),
+        sequences=dict(sequences),
+        skipped=dict(task.skipped),
+        tries=task.tries,
+    )

@@ -1,0 +1,268 @@
+"""The batch thread: looks for input, runs a micro-batch, commits, and so on, while the stream thread serves the group.
+
+So a long batch never keeps a member from polling, and tasks that stay go on working through a rebalance. It owns its
+own connections; what it shares with the stream thread is :class:`~sparkrelay.runtime.tasks.in_service.InService`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from sparkrelay.client.pauses import pause_after
+from sparkrelay.errors import (
+    KafkaException,
+    SparkRelayError,
+    StreamsException,
+    TimeoutException,
+    UnknownTopicException,
+    WakeupException,
+)
+from sparkrelay.runtime.batch.batch_limit import BatchLimit
+from sparkrelay.runtime.tasks.task import plan_ranges, require_inputs
+from sparkrelay.runtime.topics.retention import RetentionWatch
+
+if TYPE_CHECKING:
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.batch.batch_runner import BatchOutcome, BatchRunner, Ranges
+    from sparkrelay.runtime.batch.progress import ThreadProgress
+    from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
+    from sparkrelay.runtime.tasks.in_service import InService
+    from sparkrelay.runtime.tasks.task import Task
+    from sparkrelay.runtime.topics.topics import Topics
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = ["BatchThread"]
+
+log = logging.getLogger(__name__)
+
+#: First pause after a look found nothing; it doubles up to poll.ms: a trickle has low latency, idling is cheap.
+_SHORTEST_PAUSE = 0.002
+_SHORTEST_WAIT = 5.0
+#: Partitions that a source topic gets are noticed within this.
+_SOURCES_SECONDS = 5.0
+_SHORTEST_RETRY = 0.5
+_SHORTEST_BACKOFF = 0.1
+#: A broker that is back is noticed within this.
+_LONGEST_BACKOFF = 5.0
+#: Without a micro-batch all that the thread does can be broken off.
+_LONGEST_LEAVE = 60.0
+
+
+class BatchThread:
+    """Runs the micro-batches of one stream thread's tasks."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        config: StreamsConfig,
+        in_service: InService,
+        batches: BatchRunner,
+        plans: PreparedLegs,
+        topics: Topics,
+        progress: ThreadProgress,
+    ) -> None:
+        """Prepare the thread; ``topics`` is its own: it may wait for the broker on it."""
+        self._name = name
+        self._config = config
+        self._in_service = in_service
+        self._batches = batches
+        self._plans = plans
+        self._topics = topics
+        self._progress = progress
+        self._pause = _SHORTEST_PAUSE
+        self._backoff = _SHORTEST_BACKOFF
+        #: Seconds to wait for the inputs' ends: short, so that a silent broker is soon told of, longer for a slow one.
+        self._longest_look = self._shortest_wait = min(_SHORTEST_WAIT, config.default_api_timeout_ms / 1000)
+        self._limit = BatchLimit(config.max_batch_records, config.transaction_timeout_ms, config.max_batch_retries)
+        self._retention = RetentionWatch(topics.retention_ms)
+        #: When source topics are to be looked at again.
+        self._sources_due = 0.0
+        #: When the next micro-batch may start.
+        self._due = 0.0
+        #: Failed batches in a row after which a topic was not there.
+        self._without_topics = 0
+        self._failure: Exception | None = None
+        self._prewarmed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"{name}-batch", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def wait_prewarmed(self, seconds: float) -> bool:
+        """Wait until the legs have run once without a task, or cannot; return False if that takes longer."""
+        return self._prewarmed.wait(seconds)
+
+    def ask_to_end(self) -> None:
+        """Let the thread end after its current micro-batch; a look for input, or the prewarm, is broken off."""
+        self._in_service.end()
+        self._topics.interrupt()
+
+    def stop(self) -> None:
+        """Wait for the thread's end.
+
+        Raises:
+            StreamsException: it does not come: Spark has not ended a prewarm that was cancelled, say.
+        """
+        self.ask_to_end()
+        if self._thread.ident is None:
+            return
+        self._thread.join(_LONGEST_LEAVE)
+        if self._thread.is_alive():
+            raise StreamsException(
+                f"{self._thread.name} has not ended within {_LONGEST_LEAVE:g} s, though it runs no micro-batch. "
+                "Look in Spark's UI for what its job does"
+            )
+
+    def check(self) -> None:
+        """Raise what ended the thread, if something did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            self._prewarm()
+            while not self._in_service.ended:
+                self._turn()
+        except WakeupException:
+            return
+        except Exception as error:  # noqa: BLE001 - the stream thread rethrows it
+            self._failure = error
+
+    def _prewarm(self) -> None:
+        """Have Spark compile the legs and start its Python workers before there is a task that would wait for it."""
+        try:
+            self._batches.prewarm(self._plans, over=lambda: self._in_service.ended)
+        except SparkRelayError as error:
+            log.debug("%s: the legs could not be prewarmed: %s", self._name, error)
+        finally:
+            self._prewarmed.set()
+
+    def _turn(self) -> None:
+        tasks = self._in_service.look()
+        if not tasks:
+            return
+        outcome: BatchOutcome | None = None
+        try:
+            outcome = self._batch(tasks)
+            if outcome is not None and outcome.again:
+                self._look_at_topics()
+            elif outcome is not None:
+                self._without_topics = 0
+            pause = self._next_pause(tasks, outcome)
+            self._backoff = _SHORTEST_BACKOFF
+        except KafkaException as error:
+            if not error.retriable:
+                raise
+            pause = self._wait_for_broker(error)
+        finally:
+            self._in_service.done({} if outcome is None else outcome.reopen)
+        self._in_service.rest(pause)
+
+    def _wait_for_broker(self, error: KafkaException) -> float:
+        pause, self._backoff = self._backoff, min(self._backoff * 2, _LONGEST_BACKOFF)
+        log.warning("%s: %s; trying again in %.1f s", self._name, error, pause)
+        self._progress.trouble(str(error))
+        self._longest_look = min(self._longest_look * 2, self._config.default_api_timeout_ms / 1000)
+        return pause
+
+    def _next_pause(self, tasks: list[Task], outcome: BatchOutcome | None) -> float:
+        rest = max(self._due - time.monotonic(), 0.0)
+        if outcome is not None:
+            self._pause = _SHORTEST_PAUSE
+            tries = _tries(tasks)
+            # A failed batch waits before it runs again: new Python workers, say, take a while to start.
+            failed = pause_after(tries - 1, _SHORTEST_RETRY, _LONGEST_BACKOFF, jitter=0) if tries else 0.0
+            return max(failed, rest)
+        pause, self._pause = self._pause, min(self._pause * 2, self._config.poll_ms / 1000)
+        return max(pause, rest)
+
+    def _batch(self, tasks: list[Task]) -> BatchOutcome | None:
+        """Run a micro-batch if there is input and it is time for one."""
+        if time.monotonic() < self._due:
+            return None
+        started = time.perf_counter()
+        work = self._choose(tasks)
+        staying = self._in_service.begin(work)
+        work = {id_: work[id_] for id_ in work if id_ in staying}
+        if not work:
+            return None
+        listed = time.perf_counter() - started
+        self._due = time.monotonic() + self._config.commit_interval_ms / 1000
+        outcome = self._batches.run(self._plans, work, self._in_service.sink_partitions)
+        self._progress.batch(work, outcome, listed_seconds=listed)
+        self._limit.note(outcome)
+        self._retention.note(outcome.reports)
+        return outcome
+
+    def _look_at_topics(self) -> None:
+        """See whether a batch failed because a topic is gone, or has fewer partitions than it had."""
+        try:
+            self._in_service.sink_partitions = self._topics.layout().sink_partitions
+        except UnknownTopicException as error:
+            # A broker that has just come back may not know its topics for a moment.
+            self._without_topics += 1
+            if self._without_topics > self._config.max_batch_retries:
+                raise
+            log.warning("%s: %s", self._name, error)
+        else:
+            self._without_topics = 0
+
+    def _choose(self, tasks: list[Task]) -> dict[TaskId, tuple[Task, Ranges]]:
+        """Decide each task's ranges: an unfinished batch runs again as it was, else what is new."""
+        # As of now: a task that leaves meanwhile may be opened again, further on than the ends that are listed here.
+        positions = {task.id: task.positions for task in tasks}
+        wanted: list[TopicPartition] = []
+        for task in tasks:
+            wanted += task.inputs
+            wanted += task.changelogs.values()
+        try:
+            ends = self._topics.end_offsets(wanted, timeout=self._longest_look)
+        except UnknownTopicException as error:
+            # A broker that has just come back may not know its topics for a moment.
+            if self._longest_look >= self._config.default_api_timeout_ms / 1000:
+                raise
+            raise TimeoutException(str(error)) from error
+        self._longest_look = self._shortest_wait
+        require_inputs(positions, ends)
+        work: dict[TaskId, tuple[Task, Ranges]] = {}
+        for task in tasks:
+            # Where the copy stands if nobody else has written since we opened the task; a commit proves it.
+            task.changelog_listed = {p: ends[p] for p in task.changelogs.values()}
+            ranges = task.unfinished or plan_ranges(positions[task.id], ends, self._limit.records)
+            if ranges:
+                work[task.id] = task, ranges
+        self._progress.lags(tasks, ends)
+        self._look_at_sources()
+        return work
+
+    def _look_at_sources(self) -> None:
+        """See, now and then, whether a source topic has more partitions than were shared out: nobody reads those."""
+        now = time.monotonic()
+        if now < self._sources_due:
+            return
+        self._sources_due = now + _SOURCES_SECONDS
+        known = self._in_service.source_partitions
+        grown = [
+            f"{topic!r} has {count} partitions by now, {known[topic]} of them are read"
+            for topic, count in self._topics.source_partitions().items()
+            if count > known.get(topic, count)
+        ]
+        unread = f"source topic {', '.join(grown)}" if grown else None
+        if unread is not None and unread != self._progress.unread:
+            log.warning(
+                "%s: %s; asking for a rebalance. It refuses them where a store or a repartition topic depends on the "
+                "number of partitions, and else takes them up",
+                self._name,
+                unread,
+            )
+        self._progress.unread = unread
+
+
+def _tries(tasks: list[Task]) -> int:
+    """Return how often the batch that is to run again was tried."""
+    return max((task.tries for task in tasks if task.unfinished), default=0)

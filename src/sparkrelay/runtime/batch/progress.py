@@ -1,0 +1,284 @@
+"""What an instance has done lately, in the words of Spark's own StreamingQuery progress.
+
+A report is made for each micro-batch, and, where no batch runs, now and then while copies are replayed. Spark's keys
+are Spark's; what only SparkRelay knows stands under ``sparkrelay``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+import uuid
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.observe.counters import Counters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from sparkrelay.runtime.batch.batch_runner import BatchOutcome, Ranges
+    from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
+    from sparkrelay.runtime.tasks.task import Task
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = ["ProgressLog", "ThreadProgress"]
+
+_KEPT: Final = 100
+#: Least time from one report to the next that no batch gave reason for: while tasks restore, and for standbys alone
+#: (as often as Spark reports an idle query).
+_RESTORING_REPORT_S: Final = 1.0
+_STANDBY_REPORT_S: Final = 10.0
+
+
+class ThreadProgress:
+    """What one stream thread, with the threads that work for it, reports. Any thread may call it."""
+
+    def __init__(self, log: ProgressLog) -> None:
+        self._log = log
+        self.counters = log.counters
+        #: Asks for the copies that are replayed now.
+        self.copies: Callable[[], Mapping[TaskId, RestoreProgress]] = dict
+        #: Each is replaced as a whole, never changed.
+        self.ends: Mapping[TopicPartition, int] = {}
+        self.lags_now: Mapping[str, int] = {}
+        #: What hindered the last look at the inputs, and the last batch.
+        self.hindered: str | None = None
+        self.failing: str | None = None
+        #: What is not read although it is there: partitions that a source topic has got.
+        self.unread: str | None = None
+        #: True once a batch was committed.
+        self.committed = False
+
+    def lags(self, tasks: Sequence[Task], ends: Mapping[TopicPartition, int]) -> None:
+        """Note how far the running tasks are behind."""
+        self.hindered = None
+        positions = {partition: offset for task in tasks for partition, offset in dict(task.positions).items()}
+        self.ends = {partition: ends[partition] for partition in positions if partition in ends}
+        self.lags_now = {str(p): max(0, ends.get(p, 0) - offset) for p, offset in positions.items()}
+
+    def trouble(self, message: str) -> None:
+        """Note that work is hindered, until the next successful look at the inputs."""
+        self.hindered = message
+        self.counters.error("broker")
+
+    def replayed(self, copies: Sequence[RestoreProgress], records: int) -> None:
+        """Note how far copies are after a slice of replaying that applied ``records``."""
+        self.counters.replayed(records)
+        self._log.replayed(copies)
+
+    def end(self) -> None:
+        """Hear that the thread has ended: nothing lags here any more."""
+        self._log.forget(self)
+
+    def batch(
+        self, work: Mapping[TaskId, tuple[Task, Ranges]], outcome: BatchOutcome, *, listed_seconds: float
+    ) -> None:
+        """Add a micro-batch."""
+        reason = next(iter({**outcome.reopen, **outcome.again}.items()), None)
+        self.committed = self.committed or bool(outcome.committed)
+        self.failing = None if reason is None else f"task {reason[0]}: {reason[1]}"
+        records: dict[str, int] = {}
+        for id_ in outcome.committed:
+            for partition, (start, end) in work[id_][1].items():
+                records[partition.topic] = records.get(partition.topic, 0) + end - start
+        self.counters.batch(
+            at=time.time(),
+            seconds=listed_seconds + outcome.seconds.get("total", 0.0),
+            commit_seconds=outcome.seconds.get("commit"),
+            records=records,
+            rows_written=sum(report.rows_out for report in outcome.reports if report.task in outcome.committed),
+            reopened=len(outcome.reopen),
+            failed=reason is not None,
+        )
+        self._log.batch(work, outcome, listed_seconds=listed_seconds, ends=self.ends)
+
+
+class ProgressLog:
+    """Keeps the last progress reports of an instance. Any thread may call it."""
+
+    def __init__(
+        self,
+        application_id: str,
+        *,
+        state: Callable[[], str] = lambda: "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin; ``state`` gives the instance's state, ``clock`` counts seconds."""
+        self._id = application_id
+        self._run_id = str(uuid.uuid4())
+        self._state = state
+        self._clock = clock
+        self.counters = Counters()
+        self._lock = threading.Lock()
+        self._recent: deque[dict[str, Any]] = deque(maxlen=_KEPT)
+        self._batches = 0
+        self._finished_at = self._reported_at = clock()
+        self._threads: tuple[ThreadProgress, ...] = ()
+
+    def thread(self) -> ThreadProgress:
+        """Return a new thread's part."""
+        with self._lock:
+            made = ThreadProgress(self)
+            self._threads = (*self._threads, made)
+        return made
+
+    def forget(self, thread: ThreadProgress) -> None:
+        """Leave a thread out from now on."""
+        with self._lock:
+            self._threads = tuple(other for other in self._threads if other is not thread)
+
+    @property
+    def last(self) -> dict[str, Any] | None:
+        """Return the newest report, or None before the first."""
+        with self._lock:
+            return self._recent[-1] if self._recent else None
+
+    @property
+    def recent(self) -> list[dict[str, Any]]:
+        """Return the newest reports, oldest first."""
+        with self._lock:
+            return list(self._recent)
+
+    @property
+    def status(self) -> str | None:
+        """Return what hinders the instance right now, or None."""
+        hindrances = [thread.hindered or thread.failing or thread.unread for thread in self._threads]
+        return next(filter(None, hindrances), None)
+
+    @property
+    def input_lags(self) -> dict[str, int]:
+        """Return records not yet processed, by input partition."""
+        return {partition: lag for thread in self._threads for partition, lag in thread.lags_now.items()}
+
+    def replayed(self, copies: Sequence[RestoreProgress]) -> None:
+        """Add a report without a batch, if none was made for a while; for threads only."""
+        least = _RESTORING_REPORT_S if any(copy.restoring for copy in copies) else _STANDBY_REPORT_S
+        ours = self._ours(None)
+        with self._lock:
+            now = self._clock()
+            if not copies or now - self._reported_at < least:
+                return
+            self._reported_at = now
+            report = {
+                # No batch: the number is that of the last one, or -1.
+                **self._head(dt.datetime.now(dt.UTC), self._batches - 1, 0),
+                "inputRowsPerSecond": 0.0,
+                "processedRowsPerSecond": 0.0,
+                "durationMs": {},
+                "stateOperators": [],
+                "sources": [],
+                "sink": {"numOutputRows": 0},
+                "sparkrelay": ours,
+            }
+            self._recent.append(report)
+
+    def batch(
+        self,
+        work: Mapping[TaskId, tuple[Task, Ranges]],
+        outcome: BatchOutcome,
+        *,
+        listed_seconds: float,
+        ends: Mapping[TopicPartition, int],
+    ) -> None:
+        """Add a micro-batch; for threads only."""
+        seconds = listed_seconds + outcome.seconds.get("total", 0.0)
+        started = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds)
+        rows = sum(end - start for _, ranges in work.values() for start, end in ranges.values())
+        ours = self._ours(outcome)
+        with self._lock:
+            now = self._reported_at = self._clock()
+            elapsed = max(now - self._finished_at, 1e-6)
+            self._finished_at = now
+            report = {
+                **self._head(started, self._batches, rows),
+                "inputRowsPerSecond": rows / elapsed,
+                "processedRowsPerSecond": rows / max(outcome.seconds.get("total", 0.0), 1e-6),
+                "durationMs": {
+                    "latestOffset": round(listed_seconds * 1000),
+                    "addBatch": round(outcome.seconds.get("job", 0.0) * 1000),
+                    "commitOffsets": round(outcome.seconds.get("commit", 0.0) * 1000),
+                    "triggerExecution": round(seconds * 1000),
+                },
+                "stateOperators": _state_operators(outcome),
+                "sources": _sources(work, ends),
+                "sink": {"numOutputRows": sum(report.rows_out for report in outcome.reports)},
+                "sparkrelay": ours,
+            }
+            self._batches += 1
+            self._recent.append(report)
+
+    def _head(self, at: dt.datetime, batch: int, rows: int) -> dict[str, Any]:
+        return {
+            "id": self._id,
+            "runId": self._run_id,
+            "name": self._id,
+            "timestamp": _text(at),
+            "batchId": batch,
+            "numInputRows": rows,
+        }
+
+    def _ours(self, outcome: BatchOutcome | None) -> dict[str, Any]:
+        copies = [copy for thread in self._threads for copy in thread.copies().values()]
+        tasks = None
+        if outcome is not None:
+            tasks = {
+                "committed": sorted(map(str, outcome.committed)),
+                "again": {str(task): str(reason) for task, reason in outcome.again.items()},
+                "reopened": {str(task): str(reason) for task, reason in outcome.reopen.items()},
+            }
+        return {
+            "state": self._state(),
+            "rebalances": self.counters.totals().rebalances.count,
+            "tasks": tasks,
+            "restoring": {
+                str(copy.task): {"remaining": copy.lag, "share": copy.share, "since": _time(copy.began_at)}
+                for copy in copies
+                if copy.restoring
+            },
+            "standby": {
+                str(copy.task): {"lag": copy.lag, "since": _time(copy.began_at)}
+                for copy in copies
+                if not copy.restoring
+            },
+        }
+
+
+def _time(seconds: float) -> str:
+    return _text(dt.datetime.fromtimestamp(seconds, dt.UTC))
+
+
+def _text(at: dt.datetime) -> str:
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _state_operators(outcome: BatchOutcome) -> list[dict[str, Any]]:
+    legs: dict[str, dict[str, Any]] = {}
+    for report in outcome.reports:
+        if "state" in report.seconds:
+            leg = legs.setdefault(report.leg, {"operatorName": report.leg, "numRowsUpdated": 0, "allUpdatesTimeMs": 0})
+            leg["numRowsUpdated"] += report.keys_changed
+            leg["allUpdatesTimeMs"] += round(report.seconds["state"] * 1000)
+    return list(legs.values())
+
+
+def _sources(work: Mapping[TaskId, tuple[Task, Ranges]], ends: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
+    topics: dict[str, dict[str, Any]] = {}
+    for _, ranges in work.values():
+        for partition, (start, end) in ranges.items():
+            source = topics.setdefault(
+                partition.topic,
+                {
+                    "description": f"Kafka[{partition.topic}]",
+                    "startOffset": {},
+                    "endOffset": {},
+                    "latestOffset": {},
+                    "numInputRows": 0,
+                },
+            )
+            source["startOffset"][str(partition.partition)] = start
+            source["endOffset"][str(partition.partition)] = end
+            source["latestOffset"][str(partition.partition)] = ends.get(partition, end)
+            source["numInputRows"] += end - start
+    return list(topics.values())

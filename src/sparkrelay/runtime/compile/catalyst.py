@@ -1,0 +1,265 @@
+"""What we read out of Catalyst through py4j: grouping and aggregate expressions, and which columns a plan wants.
+
+Column expressions come from PySpark itself, so ``groupBy(F.window("ts", "10 minutes")).agg(F.sum(F.col("a") * 2))``
+means what it means there: grouping keys and aggregate arguments become an ordinary projection before the stateful
+step, and only the aggregate functions themselves are ours. Refused: column expressions of our own, because they would
+never be quite those that users know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, functions as F
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.topology import RowCount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame
+
+__all__ = [
+    "AggregateCall",
+    "as_column",
+    "column_text",
+    "items",
+    "jvm",
+    "kind",
+    "lets_nothing_through",
+    "may_drop_rows",
+    "must_rebuild",
+    "nodes",
+    "not_row_wise",
+    "projected_sql",
+    "read_aggregate",
+    "reads_hidden",
+    "wanted_columns",
+]
+
+#: Spark's name of an aggregate function -> ours.
+_FUNCTIONS = {"count": "count", "sum": "sum", "avg": "avg", "mean": "avg", "min": "min", "max": "max"}
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """One aggregate of ``agg(...)``: the function, its argument, and the name of the column it makes."""
+
+    function: str
+    argument: Column | None
+    alias: str | None
+
+
+def as_column(column: Any) -> Column:
+    """Return ``column`` as a Column; a string names one."""
+    return column if isinstance(column, Column) else F.col(column)
+
+
+def read_aggregate(column: Any, where: str) -> AggregateCall:
+    """Take one argument of ``agg(...)`` apart.
+
+    Args:
+        column: ``F.sum("a").alias("total")`` and the like.
+        where: the user's line, for messages.
+
+    Raises:
+        TopologyException: it is not one of count, sum, avg, min and max, or it says DISTINCT.
+    """
+    if isinstance(column, RowCount):
+        return AggregateCall("count_all", None, column.name)
+    if not isinstance(column, Column):
+        raise TopologyException(f'{where}: agg() takes columns such as F.sum("amount").alias("total"), not {column!r}')
+    node = _java(column).node()
+    alias = None
+    while kind(node) == "Alias":
+        names = items(node.name())
+        alias = alias or (names[0] if names else None)
+        node = node.child()
+    if kind(node) != "UnresolvedFunction" or node.functionName().lower() not in _FUNCTIONS:
+        raise TopologyException(
+            f"{where}: {column_text(column)} is not supported in agg(): use count, sum, avg, min or max directly (not "
+            "inside another expression), and compute with the results in a select() or withColumn() after agg()"
+        )
+    if node.isDistinct():
+        raise TopologyException(
+            f"{where}: {column_text(column)}: DISTINCT aggregates would keep every value in state and are not "
+            "supported; group by that column first"
+        )
+    function = _FUNCTIONS[node.functionName().lower()]
+    arguments = items(node.arguments())
+    if len(arguments) != 1:
+        raise TopologyException(
+            f"{where}: {column_text(column)} has {len(arguments)} arguments; exactly one is supported"
+        )
+    if function == "count" and kind(arguments[0]) in {"UnresolvedStar", "Literal"}:
+        if kind(arguments[0]) == "Literal" and arguments[0].value() is None:
+            # Counts nothing. Null by itself has no type that state can be kept of.
+            return AggregateCall(function, F.lit(None).cast("boolean"), alias)
+        return AggregateCall("count_all", None, alias)
+    return AggregateCall(function, Column(jvm().org.apache.spark.sql.Column(arguments[0])), alias)
+
+
+def wanted_columns(plan: DataFrame, source: DataFrame) -> frozenset[str]:
+    """Return the columns of ``source`` that ``plan``, built on it, really reads after optimisation."""
+    leaf = source._jdf.queryExecution().analyzed()
+    names = {attribute.exprId().id(): attribute.name() for attribute in items(leaf.output())}
+    optimized = plan._jdf.queryExecution().optimizedPlan()
+    read = {attribute.exprId().id() for node in nodes(optimized) for attribute in items(node.references().toSeq())}
+    # The leaf's own output counts when nothing stands above it.
+    top = {attribute.exprId().id() for attribute in items(optimized.output())}
+    return frozenset(name for expression, name in names.items() if expression in read | top)
+
+
+def projected_sql(projection: DataFrame) -> dict[str, str]:
+    """Return each column of a projection as SQL: the same text in every run of the same pipeline.
+
+    ``Column.toString`` would not do: it shows Python functions with the address of an object.
+    """
+    texts = {}
+    for expression in items(projection._jdf.queryExecution().analyzed().expressions()):
+        source = expression.child() if kind(expression) == "Alias" else expression
+        texts[str(expression.name())] = str(source.sql())
+    return texts
+
+
+#: In the text of a function that tells the time.
+_TIME = ("current_time(", "current_timestamp", "current_date", "localtimestamp", "now(")
+
+
+def must_rebuild(plan: DataFrame) -> str | None:
+    """Return why ``plan`` may not be run twice as it is, or None.
+
+    A plan that holds an exchange or a cached relation would show stale data when it is run again; one with the
+    current time or anything nondeterministic would repeat its first answer.
+    """
+    analyzed = plan._jdf.queryExecution().analyzed()
+    for node in nodes(plan._jdf.queryExecution().executedPlan()):
+        name = node.nodeName()
+        if "Exchange" in name or "InMemory" in name or "AdaptiveSparkPlan" in name:
+            return f"the plan holds {name}"
+    for node in nodes(analyzed):
+        for expression in items(node.expressions()):
+            if not expression.deterministic():
+                return f"{expression.sql()} is not deterministic"
+            text = expression.toString().lower()
+            if any(word in text for word in _TIME):
+                return f"{expression.sql()} depends on the time"
+    return None
+
+
+#: Nodes of a logical plan that look at more than one row at a time, or at another frame.
+_MANY_ROWS = frozenset(
+    {
+        *("Aggregate", "Deduplicate", "Distinct", "Except", "GlobalLimit", "Intersect", "Join", "LocalLimit", "Offset"),
+        *("Pivot", "Repartition", "RepartitionByExpression", "Sample", "Sort", "Tail", "Union", "Window"),
+    }
+)
+_NODE_OF_LINE = re.compile(r"^[\s:+-]*(\w+)", re.MULTILINE)
+#: Functions whose value depends on how Spark cuts the rows into partitions.
+_PLACED = ("monotonically_increasing_id(", "spark_partition_id(", "input_file_name(", "session_window(")
+
+
+def lets_nothing_through(plan: DataFrame) -> bool:
+    """Tell whether Spark has found that ``plan`` has no rows whatever comes in, as behind ``where(F.lit(False))``.
+
+    It then runs none of the steps before that, in no partition.
+    """
+    optimized = plan._jdf.queryExecution().optimizedPlan()
+    return any(kind(node) == "LocalRelation" and node.data().isEmpty() for node in nodes(optimized))
+
+
+def not_row_wise(plan: DataFrame) -> str | None:
+    """Return what in ``plan`` makes a row's result depend on the rows beside it, or None.
+
+    A micro-batch holds whatever has arrived, so such a result would depend on how the stream happens to be cut.
+    """
+    analyzed = plan._jdf.queryExecution().analyzed()
+    text = str(analyzed.toString())
+    # The text costs one call to the JVM; only a suspicion is worth a walk through the nodes.
+    if not _MANY_ROWS.isdisjoint(_NODE_OF_LINE.findall(text)):
+        for node in nodes(analyzed):
+            if node.nodeName() in _MANY_ROWS:
+                return str(node.nodeName())
+    return next((f"{name})" for name in _PLACED if name in text.lower()), None)
+
+
+#: Nodes that may make none, or several, of a row.
+_NOT_ONE_TO_ONE = frozenset({"Expand", "Filter", "Generate", "MapInArrow", "MapInPandas"})
+
+
+def may_drop_rows(before: DataFrame, after: DataFrame) -> str | None:
+    """Return what ``after``, built on ``before``, has that may drop or repeat rows; or None."""
+    counts = [
+        Counter(str(node.nodeName()) for node in nodes(frame._jdf.queryExecution().analyzed()))
+        for frame in (before, after)
+    ]
+    return next(iter(sorted(_NOT_ONE_TO_ONE & (counts[1] - counts[0]).keys())), None)
+
+
+def reads_hidden(plan: DataFrame) -> bool:
+    """Tell whether the row-wise steps that ``plan`` ends with make something of hidden columns.
+
+    Users do not name them, but a ``*`` inside of another expression, as in ``struct(*)``, takes them in, and so does
+    what is done to all columns.
+    """
+    node = plan._jdf.queryExecution().analyzed()
+    while kind(node) in {"Project", "Filter", "Generate"}:
+        for expression in items(node.expressions()):
+            if not _leaves_as_it_is(expression) and any(
+                str(attribute.name()).startswith(hidden_columns.PREFIX)
+                for attribute in items(expression.references().toSeq())
+            ):
+                return True
+        node = node.child()
+    return False
+
+
+def _leaves_as_it_is(expression: Any) -> bool:
+    """Tell whether an expression is a column as it is: renamed perhaps, or a hidden one with its nulls filled."""
+    if kind(expression) == "Alias":
+        filled = kind(expression.child()) == "Coalesce" and str(expression.name()).startswith(hidden_columns.PREFIX)
+        return filled or kind(expression.child()) == "AttributeReference"
+    return kind(expression) == "AttributeReference"
+
+
+def nodes(plan: Any) -> Iterator[Any]:
+    """Yield a plan or an expression and all that is below it."""
+    yield plan
+    for child in items(plan.children()):
+        yield from nodes(child)
+
+
+def items(sequence: Any) -> list[Any]:
+    """Return what is in a sequence of the JVM's."""
+    return [sequence.apply(i) for i in range(sequence.size())]
+
+
+def kind(node: Any) -> str:
+    """Return the name of an object's class."""
+    return str(node.getClass().getSimpleName())
+
+
+def _java(column: Column) -> Any:
+    # PySpark types _jc as a Column of its own; it is the JVM's object.
+    java: Any = column._jc
+    return java
+
+
+def column_text(column: Column) -> str:
+    """Return a column as Spark shows it."""
+    return str(_java(column).toString())
+
+
+def jvm() -> Any:
+    """Return py4j's view of the live session's JVM."""
+    from pyspark import SparkContext  # noqa: PLC0415 - the live context's JVM, not an import-time one
+
+    context = SparkContext._active_spark_context
+    assert context is not None, "columns exist only while a SparkContext does"
+    view: Any = context._jvm
+    return view

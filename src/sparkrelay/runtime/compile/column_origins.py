@@ -1,0 +1,134 @@
+"""What the columns of a plan are computed from, in words: the same in every run of the same pipeline.
+
+A store finds its state by the grouping columns. If one of them was computed in another way before, old and new rows
+would share a group, whether the grouping itself computed it, a step before it, or one in front of a repartition topic.
+So the words for what a store holds say how each grouping column was made.
+
+Catalyst is asked, not the user's text: it alone knows what a ``selectExpr`` or a ``transform(fn)`` makes. Its numbers
+of attributes (``origin#12``) and seeds are left out. Time windows are described by their lengths, because Spark has
+replaced them by arithmetic, which is long and may be another in its next release.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.runtime.compile.catalyst import items, jvm, kind, nodes
+from sparkrelay.topology.columns import stable_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import DataFrame
+
+__all__ = ["computed_from"]
+
+_WINDOW: Final = "spark.timeWindow"
+#: Any time will do, in microseconds since 1970; py4j makes a long of what has more than 32 bits.
+_SOME_TIME: Final = 10**15
+
+#: Number of an attribute -> the expression that makes it; several for a hopping window, one a window that a row is in.
+_Made = dict[int, list[Any]]
+
+
+def computed_from(
+    rows: DataFrame, source: DataFrame, names: Iterable[str], behind: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what columns are computed from; those that are columns of ``source`` as they are, are left out.
+
+    Args:
+        rows: made of ``source`` by row-wise steps.
+        source: where rows come from.
+        names: columns of ``rows``.
+        behind: the same of columns of ``source``: they were computed before they were written there.
+    """
+    given = {
+        _number(attribute): behind.get(str(attribute.name()), str(attribute.name()))
+        for attribute in items(source._jdf.queryExecution().analyzed().output())
+    }
+    plan = rows._jdf.queryExecution().analyzed()
+    columns = {str(attribute.name()): attribute for attribute in items(plan.output())}
+    wanted = {name: columns[name] for name in names}
+    made = _made(plan) if any(_number(attribute) not in given for attribute in wanted.values()) else {}
+    texts = {name: _text(attribute, given, made) for name, attribute in wanted.items()}
+    return {name: text for name, text in texts.items() if text != name}
+
+
+def _made(plan: Any) -> _Made:
+    """Return how the nodes of a plan make attributes."""
+    made: _Made = {}
+    for node in nodes(plan):
+        if kind(node) == "Generate":
+            made |= {_number(attribute): [node.generator()] for attribute in items(node.generatorOutput())}
+        elif kind(node) == "Expand":
+            ways = [items(way) for way in items(node.projections())]
+            for attribute, *expressions in zip(items(node.output()), *ways, strict=True):
+                if kind(expressions[0]) != "AttributeReference":
+                    made[_number(attribute)] = expressions
+        else:
+            made |= {_number(one): [one.child()] for one in items(node.expressions()) if kind(one) == "Alias"}
+    return made
+
+
+def _text(attribute: Any, given: Mapping[int, str], made: _Made) -> str:
+    """Describe how an attribute is made, and behind ``with`` how those are that it is made of, and so on."""
+    parts: dict[int, str] = {}
+    todo = [attribute]
+    while todo:
+        name, at = str(todo[0].name()), _renamed(todo.pop(0), made)
+        number = _number(at)
+        if number in parts or (parts and given.get(number) == name):
+            continue
+        text = given.get(number, name)
+        if number not in given and number in made:
+            text = _sql(made[number])
+            todo += [read for expression in made[number] for read in items(expression.references().toSeq())]
+        parts[number] = f"{name} = {text}" if parts else text
+    first, *others = parts.values()
+    return stable_text(f"{first} with {', '.join(others)}" if others else first)
+
+
+def _renamed(attribute: Any, made: _Made) -> Any:
+    """Follow an attribute to the one that it is another name of."""
+    while (number := _number(attribute)) in made and kind(made[number][0]) == "AttributeReference":
+        attribute = made[number][0]
+    return attribute
+
+
+def _sql(expressions: list[Any]) -> str:
+    first = expressions[0]
+    if kind(first) != "CreateNamedStruct" or (time := _time_of_window(first)) is None:
+        return str(first.sql())
+    # Two windows that the time is in are one slide apart; a tumbling one is alone.
+    windows = [_at_some_time(one, time) for one in expressions[:2]]
+    start, end = windows[0].getLong(0), windows[0].getLong(1)
+    length = end - start
+    slide = start - windows[1].getLong(0) if len(windows) > 1 else length
+    every = f" every {dt.timedelta(microseconds=slide)}" if slide != length else ""
+    offset = f" from {dt.timedelta(microseconds=start % slide)}" if start % slide else ""
+    return f"window({time.child().sql()}, {dt.timedelta(microseconds=length)}{every}{offset})"
+
+
+def _time_of_window(struct: Any) -> Any | None:
+    """Return the conversion of a row's time to microseconds that a window is made of; None if it is no window."""
+    conversions = (node for node in nodes(struct) if kind(node) == "PreciseTimestampConversion")
+    return next((node for node in conversions if node.dataType().typeName() == "long"), None)
+
+
+def _at_some_time(window: Any, time: Any) -> Any:
+    """Return the start and the end of a window that some time is in."""
+    literal = jvm().org.apache.spark.sql.catalyst.expressions.Literal(_SOME_TIME, time.dataType())
+    to_seq = jvm().org.apache.spark.api.python.PythonUtils.toSeq
+
+    def replaced(expression: Any) -> Any:
+        if expression.equals(time):
+            return literal
+        children = items(expression.children())
+        return expression.withNewChildren(to_seq([replaced(child) for child in children])) if children else expression
+
+    return replaced(window).eval(None)
+
+
+def _number(attribute: Any) -> int:
+    return int(attribute.exprId().id())

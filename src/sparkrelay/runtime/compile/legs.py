@@ -1,0 +1,497 @@
+"""From a leg of the topology to one prepared DataFrame.
+
+    placed source -> fetch (Arrow) -> the user's steps (Catalyst) -> state (Arrow) -> steps after it -> publish (Arrow)
+
+Without steps after the stateful one, state and publish are one Python stage. A plan is made once for an assignment
+and run for every micro-batch; ranges, batch numbers and producer ids travel beside it (``orders``).
+
+The same code checks a topology before anything starts: building a leg's DataFrame makes Catalyst resolve every
+column, and an error is raised with the line of the user's step in front.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.records.formats import Json
+from sparkrelay.runtime.compile.catalyst import (
+    as_column,
+    column_text,
+    lets_nothing_through,
+    must_rebuild,
+    projected_sql,
+    read_aggregate,
+    wanted_columns,
+)
+from sparkrelay.runtime.compile.column_origins import computed_from
+from sparkrelay.runtime.compile.row_steps import apply_steps, checked, refuse_hidden, visible
+from sparkrelay.runtime.compile.schemas import (
+    KAFKA_FIELDS,
+    SinkPlan,
+    aggregate_spec,
+    arrow_schema,
+    check_event_time,
+    check_groupable,
+    check_packable,
+    format_fields,
+    hidden_fields,
+    plan_sink,
+)
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.client_settings import compression, flush_seconds
+from sparkrelay.runtime.contract.specs import FetchSpec, PublishSpec, StateSpec
+from sparkrelay.runtime.spark.jobs import REPORT_SCHEMA
+from sparkrelay.runtime.worker.context import no_rows, under_names
+from sparkrelay.runtime.worker.fetch import fetch_leg
+from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
+from sparkrelay.state.aggregate import AggregateSpec
+from sparkrelay.topology import RowCount
+from sparkrelay.topology.columns import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.records.formats import Format
+    from sparkrelay.runtime.spark.executor_target import ExecutorTarget
+    from sparkrelay.runtime.topics.layout import TopicNames
+    from sparkrelay.topology import Aggregation, Leg
+
+__all__ = ["LegCompiler", "PreparedLeg"]
+
+#: Characters of the words for what a store holds.
+_LONGEST_CONTENTS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedLeg:
+    """One leg, ready to run.
+
+    Attributes:
+        leg: the leg of the topology.
+        reports: the DataFrame whose rows are the leg's reports.
+        rebuild: why it must be built anew for each batch, or None.
+        idle: True if Spark has found that no row gets to its end: it runs nothing of it, and nobody reports. Never so
+            for a leg with a store, whose position must move on with the task's.
+        output: Spark schema of the visible rows at the leg's end.
+    """
+
+    leg: Leg
+    reports: DataFrame
+    rebuild: str | None
+    idle: bool
+    output: StructType
+
+
+class LegCompiler:
+    """Builds the DataFrames of a topology's legs on one process."""
+
+    def __init__(
+        self,
+        target: ExecutorTarget,
+        config: StreamsConfig,
+        legs: Sequence[Leg],
+        *,
+        names: TopicNames,
+        client: Mapping[str, Any],
+    ) -> None:
+        """Take what every leg shares.
+
+        Args:
+            target: where the legs run.
+            config: the instance's settings.
+            legs: every leg of the topology.
+            names: Kafka's names of the topology's topics.
+            client: settings of the workers' Kafka connections.
+        """
+        self._target = target
+        self._config = config
+        self._legs = tuple(legs)
+        self._slots = target.slots
+        self._names = names
+        self._client = client
+        self._compression = compression(config)
+        self._flush_seconds = flush_seconds(config)
+        #: store -> schema that Spark gives the aggregation, names and types
+        self._grouped: dict[str, StructType] = {}
+        #: internal topic (topology name) -> Spark schema of the rows that end there, known once its writer is built
+        self._ended: dict[str, StructType] = {}
+        #: internal topic (topology name) -> those columns of them that are shipped through it
+        self._shipped: dict[str, StructType] = {}
+        #: internal topic (topology name) -> what columns of its rows are computed from; the same in each build of a leg
+        self._computed: dict[str, Mapping[str, str]] = {}
+        #: store -> the same of its grouping columns
+        self._computed_keys: dict[str, Mapping[str, str]] = {}
+
+    def source_topics(self, leg: Leg) -> frozenset[str]:
+        """Return Kafka's names of a leg's source topics."""
+        return frozenset(self._names(topic, leg.source.internal) for topic in leg.source.topics)
+
+    def build(self, leg: Leg) -> PreparedLeg:
+        """Build one leg; legs that read a repartition topic come after the one that writes it.
+
+        Raises:
+            TopologyException: a column does not exist or a step is not possible; names the user's line.
+        """
+        full = self._source_schema(leg)
+        # A first pass with every column tells which ones the plan reads; the second decodes only those.
+        wanted = self._wanted(leg, full)
+        names = [field.name for field in full if field.name in wanted or field.name.startswith(hidden_columns.PREFIX)]
+        source = _with_unread(self._source(leg, StructType([full[name] for name in names])), full)
+        rows = self._before_state(leg, source)
+        behind = self._computed.get(leg.source.topics[0], {}) if leg.source.internal else {}
+        if leg.aggregation is None:
+            spec, rows, columns = self._written(leg, rows)
+            output = self._output(leg, columns, lambda names: computed_from(rows, source, names, behind))
+            reports = _in_arrow(rows, functools.partial(publish_leg, spec), REPORT_SCHEMA)
+        else:
+            store = leg.aggregation.store
+            if store not in self._computed_keys:
+                keys = self._grouped[store].names[: len(leg.aggregation.keys)]
+                self._computed_keys[store] = computed_from(rows, source, keys, behind)
+            computed = self._computed_keys[store]
+            reports, output = self._stateful(leg, leg.aggregation, rows, computed)
+        rebuild, idle = must_rebuild(reports), lets_nothing_through(reports)
+        if idle and leg.aggregation is not None:
+            # A store that is passed over would stand still while the group's offsets move on, and the next opening goes
+            # back to where the store stands.
+            reports, _ = self._stateful(leg, leg.aggregation, rows, computed, folded=True)
+            idle = False
+        return PreparedLeg(leg, reports, rebuild, idle, output)
+
+    def _wanted(self, leg: Leg, schema: StructType) -> frozenset[str]:
+        """Return which columns of the leg's source anything reads, here or behind a repartition topic."""
+        source = self._source(leg, schema)
+        rows = self._before_state(leg, source)
+        if leg.sink is not None and leg.aggregation is None:
+            rows = self._written(leg, rows)[1]
+        if lets_nothing_through(rows):
+            # Spark has cut the source off, and with it what would tell: the steps name columns all the same.
+            return frozenset(schema.names)
+        return wanted_columns(rows, source)
+
+    def _output(
+        self, leg: Leg, columns: StructType, computed: Callable[[Iterable[str]], Mapping[str, str]]
+    ) -> StructType:
+        """Return the columns at a leg's end; ``computed`` says what some of them were computed from."""
+        if leg.sink is None or not leg.sink.internal:
+            return columns
+        shipped = self._shipment(leg, columns)
+        if leg.sink.topic not in self._computed:
+            self._computed[leg.sink.topic] = computed(shipped.names)
+        return shipped
+
+    def _written(self, leg: Leg, rows: DataFrame) -> tuple[PublishSpec, DataFrame, StructType]:
+        """Return the last step of a leg without state, the columns of ``rows`` that it reads, and all visible ones."""
+        columns = visible(rows)
+        output = self._shipment(leg, columns) if _repartitions(leg) else columns
+        spec = self._publish_spec(leg, columns, output)
+        names = (*spec.columns, *spec.key_columns, *(("headers",) if spec.headers else ()), *_carried(leg))
+        return spec, rows.select(*(quoted((name,)) for name in dict.fromkeys(names))), columns
+
+    def _shipment(self, leg: Leg, everything: StructType) -> StructType:
+        """Return the columns that must travel through the leg's repartition topic: those that are read behind it."""
+        assert leg.sink is not None
+        topic = leg.sink.topic
+        if topic not in self._shipped:
+            self._ended[topic] = self._shipped[topic] = everything
+            needed: set[str] = set()
+            for reader in self._legs:
+                if reader.source.internal and topic in reader.source.topics:
+                    needed |= self._wanted(reader, self._source_schema(reader))
+            kept = [field for field in everything if field.name in needed] or everything.fields[:1]
+            self._shipped[topic] = StructType(kept)
+        return self._shipped[topic]
+
+    # -- source ---------------------------------------------------------------------------------------------------
+
+    def _source_schema(self, leg: Leg) -> StructType:
+        """Return every column the source can give, hidden ones last."""
+        source = leg.source
+        where = str(source.call_site)
+        if source.internal:
+            fields = list(self._ended[source.topics[0]])
+        elif source.value is None and source.key is None:
+            fields = list(KAFKA_FIELDS)
+        else:
+            fields = [*_decoded_fields(source.key, source.value, where), StructField("kafka", StructType(KAFKA_FIELDS))]
+        if source.timestamp is not None:
+            times = [field for field in fields if field.name == source.timestamp]
+            if not times:
+                raise TopologyException(
+                    f"{where}: stream(timestamp={source.timestamp!r}) is not one of its columns: "
+                    f"{', '.join(field.name for field in fields)}"
+                )
+            check_event_time(times[0], where)
+        return StructType([*fields, *hidden_fields(_carried(leg))])
+
+    def _source(self, leg: Leg, schema: StructType) -> DataFrame:
+        source = leg.source
+        topics = tuple(self._names(topic, source.internal) for topic in source.topics)
+        value_schema = None
+        if source.internal:
+            value_schema = arrow_schema(self._shipped[source.topics[0]])
+        elif isinstance(source.value, Json):
+            declared = StructType(format_fields(source.value, "value", str(source.call_site)))
+            needed = [field for field in declared if field.name in schema.names or field.name == source.timestamp]
+            value_schema = arrow_schema(StructType(needed))
+        spec = FetchSpec(
+            leg=leg.id,
+            subtopology=leg.subtopology,
+            topics=topics,
+            slots=self._slots,
+            client=self._client,
+            key=source.key,
+            value=source.value,
+            internal=source.internal,
+            value_schema=value_schema,
+            output=arrow_schema(schema),
+            event_time=source.timestamp,
+            skip_tombstones=leg.aggregation is not None,
+            skip_bad_records=self._config.deserialization_exception_handler == "log-and-continue",
+            failure_key=self._target.failure_key,
+        )
+        return self._target.source().mapInArrow(functools.partial(fetch_leg, spec), schema)
+
+    # -- the user's steps -----------------------------------------------------------------------------------------
+
+    def _before_state(self, leg: Leg, source: DataFrame) -> DataFrame:
+        """Apply the steps before the stateful one and, if there is one, its projection."""
+        rows = apply_steps(leg.before, source, _carried(leg))
+        return rows if leg.aggregation is None else self._projection(leg.aggregation, rows)
+
+    def _projection(self, aggregation: Aggregation, rows: DataFrame) -> DataFrame:
+        """Return grouping keys and aggregate arguments as plain columns: Catalyst evaluates them, we only merge."""
+        where = str(aggregation.call_site)
+        calls = [read_aggregate(column, where) for column in aggregation.aggregates]
+        keys: list[Column] = [as_column(key) for key in aggregation.keys]
+        if any("session_window(" in column_text(column).lower() for column in keys):
+            raise TopologyException(
+                f"{where}: session_window() is not supported: sessions would not be merged from one micro-batch to the "
+                "next. F.window is"
+            )
+        # Spark checks the aggregates' types for us, on a plan that never runs.
+        grouped = checked(where, lambda: rows.groupBy(*aggregation.keys).agg(*_columns(aggregation)))
+        check_groupable(StructType(grouped.schema.fields[: len(aggregation.keys)]), where)
+        self._grouped[aggregation.store] = grouped.schema
+        # Without an alias, some expressions have another name in select() than in groupBy(): d, and CAST(d AS INT).
+        selected = checked(where, lambda: rows.select(*keys)).columns
+        keys = [
+            key if name == wanted else key.alias(wanted)
+            for key, name, wanted in zip(keys, selected, grouped.columns, strict=False)
+        ]
+        arguments = [
+            call.argument.alias(_argument(index)) for index, call in enumerate(calls) if call.argument is not None
+        ]
+        projected = checked(
+            where, lambda: rows.select(*keys, *arguments, hidden_columns.PARTITION, hidden_columns.TIMESTAMP)
+        )
+        if "*" in aggregation.text:
+            refuse_hidden(where, aggregation.text, projected)
+        return projected
+
+    def _stateful(
+        self,
+        leg: Leg,
+        aggregation: Aggregation,
+        projected: DataFrame,
+        computed: Mapping[str, str],
+        *,
+        folded: bool = False,
+    ) -> tuple[DataFrame, StructType]:
+        """Return the leg's reports and its output.
+
+        ``computed`` says what grouping columns are computed from; ``folded`` has the state step run although Spark sees
+        no row.
+        """
+        spec, results, made = self._state_spec(leg, aggregation, projected, computed)
+        if folded and lets_nothing_through(projected):
+            projected = _no_rows(self._target.source(), projected.schema)
+        if not leg.after:
+            output = self._output(leg, results, lambda _: made)
+            publish = self._publish_spec(leg, results, output)
+            both = functools.partial(state_and_publish_leg, spec, publish)
+            return _in_arrow(projected, both, REPORT_SCHEMA), output
+        emitted = StructType([*results, *hidden_fields(_EMITTED)])
+        updates = _in_arrow(projected, functools.partial(state_leg, spec), emitted)
+        rows = apply_steps(leg.after, updates, _EMITTED, table_steps=leg.table_steps)
+        columns = visible(rows)
+        output = self._output(leg, columns, lambda names: computed_from(rows, updates, names, made))
+        step = functools.partial(publish_leg, self._publish_spec(leg, columns, output))
+        if folded and lets_nothing_through(rows):
+            rows = _no_rows(updates, rows.schema)
+        return _in_arrow(rows, step, REPORT_SCHEMA), output
+
+    def _state_spec(
+        self, leg: Leg, aggregation: Aggregation, projected: DataFrame, computed: Mapping[str, str]
+    ) -> tuple[StateSpec, StructType, Mapping[str, str]]:
+        """Return the state step, the columns that it emits, and what those are computed from."""
+        where = str(aggregation.call_site)
+        results = self._grouped[aggregation.store]
+        twice = [name for name in results.names if results.names.count(name) > 1]
+        if twice:
+            raise TopologyException(f"{where}: two columns of the result have the name {twice[0]!r}; use alias()")
+        width = len(aggregation.keys)
+        keys = results.fields[:width]
+        states = []
+        texts = projected_sql(projected)
+        held = {}
+        for index, (column, result) in enumerate(zip(aggregation.aggregates, results.fields[width:], strict=True)):
+            call = read_aggregate(column, where)
+            argument = None if call.argument is None else projected.schema[_argument(index)]
+            states.append(aggregate_spec(call.function, argument, result, where))
+            held[result.name] = (
+                "count(*)"
+                if argument is None
+                else f"{call.function}({texts[argument.name]}) of {argument.dataType.simpleString()}"
+            )
+        # The newest timestamp of a group is kept with its state and becomes the timestamp of what it emits.
+        states.append(AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()))
+        spec = StateSpec(
+            leg=leg.id,
+            subtopology=leg.subtopology,
+            topics=tuple(self._names(topic, leg.source.internal) for topic in leg.source.topics),
+            slots=self._slots,
+            client=self._client,
+            store=aggregation.store,
+            changelog=self._names.changelog(aggregation.store) if aggregation.logged else None,
+            keys=tuple(field.name for field in keys),
+            aggregates=tuple(states),
+            input=arrow_schema(projected.schema),
+            output=arrow_schema(StructType([*results, *hidden_fields(_EMITTED)])),
+            # Neither can go on with what the other wrote: not all of it is in the changelog.
+            contents=_brief(
+                f"{', '.join(held.values())} by {', '.join(_key(f, computed) for f in keys)}"
+                f"{'' if aggregation.logged else ', without changelog'}"
+            ),
+            compression=self._compression,
+            flush_seconds=self._flush_seconds,
+            map_limit=self._config.store_max_bytes,
+            failure_key=self._target.failure_key,
+        )
+        return spec, results, {**held, **computed}
+
+    # -- sink -----------------------------------------------------------------------------------------------------
+
+    def _publish_spec(self, leg: Leg, columns: StructType, output: StructType) -> PublishSpec:
+        """Return the last step; of ``columns``, ``output`` are those that go on. The key may be of the others."""
+        sink = leg.sink
+        topic: str | None = None
+        plan = SinkPlan(Json(), StructType(), (), headers=False)
+        if sink is not None:
+            topic = self._names(sink.topic, sink.internal)
+            plan = plan_sink(leg, sink, columns)
+            if sink.internal:
+                key = [columns[name] for name in plan.key if name in columns.names]
+                check_packable(StructType([*output, *key]), str(sink.call_site))
+        return PublishSpec(
+            leg=leg.id,
+            subtopology=leg.subtopology,
+            topics=tuple(self._names(t, leg.source.internal) for t in leg.source.topics),
+            slots=self._slots,
+            client=self._client,
+            topic=topic,
+            columns=tuple(output.names if sink is not None and sink.internal else plan.columns.names),
+            key_columns=plan.key,
+            value=None if sink is not None and sink.internal else plan.format,
+            headers=plan.headers,
+            compression=self._compression,
+            flush_seconds=self._flush_seconds,
+            failure_key=self._target.failure_key,
+        )
+
+
+def _in_arrow(rows: DataFrame, step: Callable[[Iterator[pa.RecordBatch]], Any], schema: StructType) -> DataFrame:
+    """Return ``rows.mapInArrow``, which by itself reads a dot or a backtick in a column's name as SQL does."""
+    if any("." in name or "`" in name for name in rows.columns):
+        step = functools.partial(under_names, step, tuple(rows.columns))
+        rows = rows.toDF(*(f"column_{index}" for index in range(len(rows.columns))))
+    return rows.mapInArrow(step, schema)
+
+
+def _with_unread(source: DataFrame, full: StructType) -> DataFrame:
+    """Add the columns that nothing reads, as nulls: a step whose result is not used names them all the same."""
+    there = set(source.columns)
+    if len(there) == len(full):
+        return source
+    return source.select(
+        *(
+            F.col(quoted((field.name,))) if field.name in there else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in full
+        )
+    )
+
+
+def _no_rows(before: DataFrame, schema: StructType) -> DataFrame:
+    """Return a frame of that schema that runs ``before`` and has no rows, which Spark does not know."""
+    return _in_arrow(before, no_rows, schema)
+
+
+_EMITTED = (hidden_columns.PARTITION, hidden_columns.TIMESTAMP, hidden_columns.KEY)
+
+
+def _carried(leg: Leg) -> tuple[str, ...]:
+    """Return the hidden columns that a leg's source rows carry."""
+    if leg.aggregation is not None:
+        return hidden_columns.PARTITION, hidden_columns.TIMESTAMP
+    return hidden_columns.PARTITION, hidden_columns.TIMESTAMP, hidden_columns.KEY, hidden_columns.TOMBSTONE
+
+
+def _repartitions(leg: Leg) -> bool:
+    return leg.sink is not None and leg.sink.internal
+
+
+def _key(field: StructField, computed: Mapping[str, str]) -> str:
+    """Describe a grouping column: its name and type, and what it is computed from unless it is a column of the source.
+
+    Structs that may be null say so: their nulls once had the key of a struct of nulls.
+    """
+    made = f" = {computed[field.name]}" if field.name in computed else ""
+    null = " or null" if isinstance(field.dataType, StructType) and field.nullable else ""
+    return f"{field.name} {field.dataType.simpleString()}{null}{made}"
+
+
+def _brief(text: str) -> str:
+    """Return a text that fits into the state's small records: a very long one ends with a digest of it all."""
+    if len(text) <= _LONGEST_CONTENTS:
+        return text
+    return f"{text[:_LONGEST_CONTENTS]}... (sha256 {hashlib.sha256(text.encode()).hexdigest()})"
+
+
+def _argument(index: int) -> str:
+    return f"{hidden_columns.PREFIX}argument_{index}"
+
+
+def _columns(aggregation: Aggregation) -> list[Column]:
+    return [F.count("*").alias(a.name) if isinstance(a, RowCount) else a for a in aggregation.aggregates]
+
+
+def _decoded_fields(key: Format | None, value: Format | None, where: str) -> list[StructField]:
+    fields = {} if value is None else {field.name: field for field in format_fields(value, "value", where)}
+    if key is not None:
+        # The key's column wins over a field of the same name and type: it is what decides the partition.
+        for field in format_fields(key, "key", where):
+            same = fields.get(field.name)
+            if same is not None and same.dataType != field.dataType:
+                raise TopologyException(
+                    f"{where}: column {field.name!r} is both the message key ({field.dataType.simpleString()}) and a "
+                    f"field of the value ({same.dataType.simpleString()}), and would hide it; give the key's column "
+                    'another name, such as key=String("message_key")'
+                )
+            fields[field.name] = field
+    if "kafka" in fields:
+        raise TopologyException(f"{where}: a field named 'kafka' clashes with the struct of Kafka's own columns")
+    for name in fields:
+        if name.startswith(hidden_columns.PREFIX):
+            raise TopologyException(f"{where}: the column name {name!r} is reserved")
+    return list(fields.values())

@@ -1,0 +1,109 @@
+"""The prepared DataFrames of an assignment: which legs run together, and in which waves.
+
+Legs of one batch run as one Spark job, their union. Two legs of a subtopology that write the same topic run one after
+the other ("waves"): they share the task's sequence numbers for that topic, and the second must know where the first
+stopped.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from pyspark.sql import DataFrame
+
+    from sparkrelay.runtime.compile.legs import LegCompiler, PreparedLeg
+    from sparkrelay.topology import Leg
+    from sparkrelay.types import TaskId
+
+__all__ = ["PreparedLegs", "Wave", "assign_waves"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """One job of a batch.
+
+    Attributes:
+        frame: its rows are the legs' reports.
+        legs: leg that reports -> its subtopology and source topics.
+    """
+
+    frame: DataFrame
+    legs: Mapping[str, tuple[int, frozenset[str]]]
+
+    def reports(self, inputs: Mapping[TaskId, Collection[str]]) -> set[tuple[str, TaskId]]:
+        """Return the leg and task of every report that is to come; ``inputs`` are the topics each task reads now."""
+        return {
+            (leg, task)
+            for leg, (subtopology, topics) in self.legs.items()
+            for task, read in inputs.items()
+            if task.subtopology == subtopology and not topics.isdisjoint(read)
+        }
+
+
+class PreparedLegs:
+    """The legs of a stream thread, built once and run for every batch."""
+
+    def __init__(self, compiler: LegCompiler, legs: Iterable[Leg]) -> None:
+        self._compiler = compiler
+        self._plans: dict[str, PreparedLeg] = {leg.id: compiler.build(leg) for leg in legs}
+        self._waves = assign_waves([plan.leg for plan in self._plans.values()])
+        self._unions: dict[tuple[str, ...], DataFrame] = {}
+
+    def waves(self, subtopologies: Collection[int], topics: Collection[str]) -> list[Wave]:
+        """Return the jobs for a batch that has work in these subtopologies and input topics, in order."""
+        return self._jobs(
+            lambda leg: leg.subtopology in subtopologies and not self._compiler.source_topics(leg).isdisjoint(topics)
+        )
+
+    def all_waves(self) -> list[Wave]:
+        """Return the jobs for a batch that has work everywhere, in order."""
+        return self._jobs(lambda _: True)
+
+    def _jobs(self, wanted: Callable[[Leg], bool]) -> list[Wave]:
+        jobs = []
+        for wave in self._waves:
+            legs = filter(wanted, wave)
+            # Whether a leg lets anything through may depend on the time of the batch.
+            plans = [plan for plan in map(self._fresh, legs) if not plan.idle]
+            if plans:
+                jobs.append(Wave(self._frame(plans), {plan.leg.id: self._inputs(plan.leg) for plan in plans}))
+        return jobs
+
+    def _frame(self, plans: list[PreparedLeg]) -> DataFrame:
+        if any(plan.rebuild for plan in plans):
+            return _union(plans)
+        key = tuple(plan.leg.id for plan in plans)
+        if key not in self._unions:
+            self._unions[key] = _union(plans)
+        return self._unions[key]
+
+    def _fresh(self, leg: Leg) -> PreparedLeg:
+        plan = self._plans[leg.id]
+        return plan if plan.rebuild is None else self._compiler.build(leg)
+
+    def _inputs(self, leg: Leg) -> tuple[int, frozenset[str]]:
+        return leg.subtopology, self._compiler.source_topics(leg)
+
+
+def _union(plans: Iterable[PreparedLeg]) -> DataFrame:
+    return functools.reduce(lambda left, right: left.union(right), (plan.reports for plan in plans))
+
+
+def assign_waves(legs: Iterable[Leg]) -> list[list[Leg]]:
+    """Put each leg into the first wave in which no leg of its subtopology writes the same topic."""
+    waves: list[list[Leg]] = []
+    for leg in legs:
+        target = None if leg.sink is None else (leg.subtopology, leg.sink.topic, leg.sink.internal)
+        for wave in waves:
+            taken = {(o.subtopology, o.sink.topic, o.sink.internal) for o in wave if o.sink is not None}
+            if target is None or target not in taken:
+                wave.append(leg)
+                break
+        else:
+            waves.append([leg])
+    return waves

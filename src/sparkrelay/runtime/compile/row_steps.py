@@ -1,0 +1,131 @@
+"""The user's row-wise steps on DataFrames, with the hidden columns kept and the user's line in every complaint."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
+
+from sparkrelay.errors import SparkRelayError, TopologyException
+from sparkrelay.runtime.compile.catalyst import may_drop_rows, not_row_wise, reads_hidden
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.spark.spark_logs import query_errors_unlogged
+from sparkrelay.topology.columns import is_star, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from sparkrelay.topology import Step
+
+__all__ = ["apply_steps", "checked", "refuse_hidden", "visible"]
+
+#: Our own columns among those that Spark suggests.
+_OWN_COLUMNS = re.compile(rf", `{hidden_columns.PREFIX}\w+`|`{hidden_columns.PREFIX}\w+`, ")
+
+
+def apply_steps(
+    steps: Sequence[Step], source: DataFrame, carried: tuple[str, ...], *, table_steps: int = 0
+) -> DataFrame:
+    """Apply the user's steps in turn, keeping the hidden columns.
+
+    Args:
+        steps: what the user wrote.
+        source: where rows come from.
+        carried: hidden columns.
+        table_steps: how many of the first steps are a table's, which must keep every row.
+
+    Raises:
+        TopologyException: a step is not possible, not row-wise, or may drop a table's rows; names its line.
+    """
+    frames = [source]
+    for step in steps:
+        frames.append(_apply(step, frames[-1], carried))
+    if steps and not_row_wise(frames[-1]) is not None:
+        for step, frame in zip(steps, frames[1:], strict=True):
+            if (reason := not_row_wise(frame)) is not None:
+                raise TopologyException(
+                    f"{step.call_site}: {step.text} is not row-wise ({reason}): its result would depend on which rows "
+                    "happen to be in one micro-batch. What must see all rows of a key is done by groupBy(...).agg(...)"
+                )
+    for step, before, after in zip(steps[:table_steps], frames, frames[1:], strict=False):
+        if (reason := may_drop_rows(before, after)) is not None:
+            raise TopologyException(
+                f"{step.call_site}: {step.text} of a table may drop rows or repeat them ({reason}): what it once let "
+                "through would stay in the sink when the group changes. Put to_stream() before it, to change each "
+                "update by itself"
+            )
+    return frames[-1]
+
+
+def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...]) -> DataFrame:
+    where = str(step.call_site)
+    if step.kind in {"select", "selectExpr"}:
+        arguments = step.args[0] if len(step.args) == 1 and isinstance(step.args[0], list | tuple) else step.args
+        chosen = _visible_star(arguments, rows)
+        method = getattr(rows, step.kind)
+        after = checked(where, lambda: method(*chosen, *(quoted((name,)) for name in carried)))
+        if any(after.columns.count(name) > 1 for name in carried):
+            # A star of another kind, such as "* except (a)", has brought them.
+            after = checked(where, lambda: method(*chosen))
+    elif step.kind == "transform":
+        after = checked(where, lambda: rows.transform(*step.args, **step.kwargs))
+        lost = [name for name in carried if name not in after.columns]
+        if lost:
+            raise TopologyException(
+                f"{where}: transform({getattr(step.args[0], '__name__', 'fn')}) drops the columns that say which task "
+                "a row belongs to; inside transform use withColumn, where and drop, and select() outside of it"
+            )
+    else:
+        after = checked(where, lambda: getattr(rows, step.kind)(*step.args, **step.kwargs))
+    for name in carried:
+        if name not in after.columns:
+            raise TopologyException(f"{where}: {step.text} removes the reserved column {name!r}")
+    if "*" in step.text or step.kind == "transform":
+        refuse_hidden(where, step.text, after)
+    return after
+
+
+def refuse_hidden(where: str, text: str, rows: DataFrame) -> None:
+    """Raise TopologyException if an expression is made of hidden columns, which users cannot have meant."""
+    if reads_hidden(rows):
+        raise TopologyException(
+            f'{where}: {text} takes in columns that are not yours, as a "*" inside of another expression does, or what '
+            'is done to all columns; name yours there, such as F.struct("a", "b") or subset=["a", "b"]'
+        )
+
+
+def _visible_star(arguments: Any, rows: DataFrame) -> list[Any]:
+    """Replace a lone ``*`` by the visible columns, so that hidden ones do not come twice."""
+    expanded: list[Any] = []
+    for argument in arguments:
+        if is_star(argument):
+            expanded += [quoted((name,)) for name in visible(rows).names]
+        else:
+            expanded.append(argument)
+    return expanded
+
+
+def visible(rows: DataFrame) -> StructType:
+    """Return the columns that users see."""
+    return StructType([field for field in rows.schema if not field.name.startswith(hidden_columns.PREFIX)])
+
+
+def checked(where: str, build: Callable[[], DataFrame]) -> DataFrame:
+    """Run a step on DataFrames, putting the user's line in front of Spark's own complaint."""
+    try:
+        with query_errors_unlogged():
+            after = build()
+            _ = after.schema
+    except PySparkException as error:
+        message = str(error.getMessage() if hasattr(error, "getMessage") else error).splitlines()[0]
+        message = _OWN_COLUMNS.sub("", message)
+        raise TopologyException(f"{where}: {message}") from error
+    except SparkRelayError:
+        raise
+    except (TypeError, ValueError, AttributeError, AssertionError) as error:
+        raise TopologyException(f"{where}: {error}") from error
+    return after

@@ -1,0 +1,315 @@
+"""Spark and Arrow types of what flows through a leg."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    AtomicType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    FractionalType,
+    IntegerType,
+    IntegralType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+    _has_type,
+    _parse_datatype_string,
+)
+
+from sparkrelay.errors import SerializationException, TopologyException
+from sparkrelay.records.formats import Format, Integer, Json, Long, OneColumn, Raw, String
+from sparkrelay.records.keys import key_bytes
+from sparkrelay.records.typed import json_to_columns
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.state.aggregate import AggregateSpec
+from sparkrelay.topology.describe import format_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.topology import Leg, Sink
+
+__all__ = [
+    "HEADERS",
+    "KAFKA_FIELDS",
+    "SinkPlan",
+    "aggregate_spec",
+    "arrow_schema",
+    "check_event_time",
+    "check_groupable",
+    "check_packable",
+    "format_fields",
+    "hidden_fields",
+    "plan_sink",
+]
+
+HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+KAFKA_FIELDS: Final = [
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
+    StructField("headers", HEADERS),
+]
+_HIDDEN_TYPES: Final = {
+    hidden_columns.PARTITION: IntegerType(),
+    hidden_columns.TIMESTAMP: LongType(),
+    hidden_columns.KEY: BinaryType(),
+    hidden_columns.TOMBSTONE: BooleanType(),
+}
+
+
+def hidden_fields(names: tuple[str, ...]) -> list[StructField]:
+    """Return the fields of hidden columns."""
+    return [
+        StructField(name, _HIDDEN_TYPES[name], nullable=name in {hidden_columns.KEY, hidden_columns.TOMBSTONE})
+        for name in names
+    ]
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return a schema as Spark ships it to Python workers."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+_SPARK_TYPES: Mapping[type[OneColumn], DataType] = {
+    Raw: BinaryType(),
+    String: StringType(),
+    Integer: IntegerType(),
+    Long: LongType(),
+}
+
+
+def format_fields(form: Format, place: str, where: str) -> list[StructField]:
+    """Return the Spark columns that a format decodes into."""
+    if isinstance(form, OneColumn):
+        return [StructField(form.column_name(place), _SPARK_TYPES[type(form)])]
+    assert isinstance(form, Json), form
+    if form.schema is None:
+        raise TopologyException(
+            f'{where}: Json() of a stream needs a schema, such as Json("user string, amount double")'
+        )
+    parsed = form.schema
+    if not isinstance(parsed, StructType):
+        try:
+            parsed = _parse_datatype_string(str(parsed))
+        except PySparkException as error:
+            raise TopologyException(f"{where}: Json({form.schema!r}) is not a schema: {error}") from error
+    if not isinstance(parsed, StructType):
+        raise TopologyException(f"{where}: Json({form.schema!r}) names no fields")
+    _check_readable(parsed, where)
+    return list(parsed)
+
+
+def _check_readable(schema: StructType, where: str) -> None:
+    """Raise TopologyException for a field of a type that JSON cannot be read to."""
+    for field in schema:
+        kind = field.dataType.simpleString()
+        try:
+            # To Arrow it is a struct of bytes, which would be read as one.
+            if _has_type(field.dataType, VariantType):
+                raise SerializationException(f"field {field.name} has type {kind}, to which JSON cannot be read")
+            json_to_columns(pa.array([], pa.binary()), arrow_schema(StructType([field])))
+        except (PySparkException, SerializationException) as error:
+            raise TopologyException(
+                f"{where}: Json() with field {field.name!r} ({kind}): {error}; declare it as a string, which takes any "
+                "JSON as its text"
+            ) from error
+
+
+def check_event_time(field: StructField, where: str) -> None:
+    """Raise TopologyException for a column that says no time, or not in which unit."""
+    name, kind = field.name, field.dataType
+    if not isinstance(kind, TimestampType | TimestampNTZType | DateType | LongType):
+        raise TopologyException(
+            f"{where}: stream(timestamp={name!r}) is a column of {kind.simpleString()}; an event time is a timestamp, "
+            f'a date, or a bigint of milliseconds since 1970. Declare it as one: Json("{name} timestamp") reads '
+            "ISO-8601 text, and numbers as seconds"
+        )
+
+
+def check_groupable(keys: StructType, where: str) -> None:
+    """Raise TopologyException for a grouping column that no group can be found by."""
+    for field in keys:
+        name, kind = field.name, field.dataType
+        leaves = [child.dataType for child in kind] if isinstance(kind, StructType) else [kind]
+        if any(map(_is_collated, leaves)):
+            raise TopologyException(
+                f"{where}: grouping column {name!r} ({kind.simpleString()}) is compared by a collation, and groups are "
+                'found by their bytes; group by F.collate(F.lower("x"), "UTF8_BINARY") for texts that differ in case '
+                'only, or by F.collate("x", "UTF8_BINARY")'
+            )
+        if leaves and all(isinstance(leaf, AtomicType) and _is_key(leaf) for leaf in leaves):
+            continue
+        if isinstance(kind, MapType):
+            instead = f'F.to_json(F.array_sort(F.map_entries("{name}")))'
+        elif isinstance(kind, ArrayType | StructType):
+            instead = f'F.to_json("{name}")'
+        else:
+            instead = f'F.col("{name}").cast("string")'
+        fields = ", or by fields of it that are plain" if isinstance(kind, StructType) else ""
+        raise TopologyException(
+            f"{where}: grouping column {name!r} ({kind.simpleString()}) cannot be the key of a group; group by "
+            f'{instead}.alias("{name}"){fields}'
+        )
+
+
+def _is_collated(kind: DataType) -> bool:
+    return isinstance(kind, StringType) and not kind.isUTF8BinaryCollation()
+
+
+def _is_key(kind: DataType) -> bool:
+    try:
+        column = arrow_schema(StructType([StructField("key", kind)])).field(0).type
+        key_bytes([pa.array([], column), pa.array([], pa.bool_())])
+    except (PySparkException, SerializationException):
+        return False
+    return True
+
+
+def aggregate_spec(function: str, argument: StructField | None, result: StructField, where: str) -> AggregateSpec:
+    """Return the state that one aggregate keeps.
+
+    Raises:
+        TopologyException: the function does not go with the argument's type.
+    """
+    result_type = arrow_schema(StructType([result])).field(0).type
+    if argument is None:
+        return AggregateSpec(function, None, pa.int64(), result_type, result.name)
+    kind = argument.dataType
+    if function == "count":
+        input_type = arrow_schema(StructType([argument])).field(0).type
+        return AggregateSpec(function, argument.name, input_type, result_type, result.name)
+    summed = function in {"sum", "avg"}
+    if isinstance(kind, DecimalType) or (summed and not isinstance(kind, IntegralType | FractionalType)):
+        raise TopologyException(
+            f"{where}: {result.name} is a {function} of {kind.simpleString()}; only whole numbers and doubles can be "
+            'kept in state: cast the argument, such as F.col("x").cast("double")'
+        )
+    if not isinstance(kind, AtomicType):
+        raise TopologyException(
+            f"{where}: {result.name} is a {function} of {kind.simpleString()}, which is not supported yet: state keeps "
+            "plain values only. Aggregate the fields one by one, or take the "
+            f"{function} of F.to_json() of it, which compares texts"
+        )
+    if _is_collated(kind):
+        raise TopologyException(
+            f"{where}: {result.name} is a {function} of {kind.simpleString()}, and state compares texts by bytes; "
+            'take that of F.collate("x", "UTF8_BINARY")'
+        )
+    input_type = arrow_schema(StructType([argument])).field(0).type
+    return AggregateSpec(function, argument.name, input_type, result_type, result.name)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlan:
+    """What of a leg's last rows goes where in the records it writes.
+
+    Attributes:
+        format: format of the value.
+        columns: columns that the value is made of; for a plain format, its one column.
+        key: columns that make the key; empty: the key that travels with the rows.
+        headers: True if the rows bring a column of headers.
+    """
+
+    format: Format
+    columns: StructType
+    key: tuple[str, ...]
+    headers: bool
+
+
+def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
+    """Decide how rows become records.
+
+    Rows of a stream without formats stay what they are, Kafka's own columns: ``key``, ``value``, ``headers``.
+
+    Raises:
+        TopologyException: the key, or the column of a plain format, is not among the columns or not of the format's
+            type; two columns have one name.
+    """
+    where = f"{sink.call_site}: to({sink.topic!r})"
+    twice = [name for name in rows.names if rows.names.count(name) > 1]
+    if twice:
+        raise TopologyException(
+            f"{where} writes two columns {twice[0]!r}; give one of them another name with alias(), or drop() it"
+        )
+    raw = leg.aggregation is None and not leg.source.internal and leg.source.value is None and leg.source.key is None
+    key = _sink_key(sink)
+    if not key and raw and "key" in rows.names:
+        key = ("key",)
+    form = sink.value or (_as_it_is(rows["value"]) if raw and not sink.internal and "value" in rows.names else Json())
+    for name in (*key, *([form.column_name("value")] if isinstance(form, OneColumn) else [])):
+        if name not in rows.names and not name.startswith(hidden_columns.PREFIX):
+            raise TopologyException(f"{where} writes column {name!r}, but the columns are {', '.join(rows.names)}")
+    for place, given in (("key", sink.key), ("value", form)):
+        if isinstance(given, OneColumn):
+            _check_type(rows[given.column_name(place)], given, place, where)
+    if isinstance(form, OneColumn):
+        columns = StructType([rows[form.column_name("value")]])
+    else:
+        # The struct of Kafka's own columns is for the steps, not for the value, unless it was remade.
+        kafka = StructType(KAFKA_FIELDS)
+        columns = StructType([f for f in rows if not (f.name == "kafka" and f.dataType == kafka)])
+    # Through a repartition topic they travel as a column.
+    headers = raw and not sink.internal and "headers" in rows.names and rows["headers"].dataType == HEADERS
+    return SinkPlan(form, columns, key, headers)
+
+
+def _as_it_is(value: StructField) -> OneColumn:
+    """Return the format of a stream without formats: as in Spark's Kafka sink the value is bytes, or remade as text."""
+    return String() if isinstance(value.dataType, StringType) else Raw()
+
+
+def _check_type(column: StructField, form: OneColumn, place: str, where: str) -> None:
+    """Refuse a column of another type than the format's: its bytes would be another format's."""
+    wanted = _SPARK_TYPES[type(form)]
+    # Not by equality: text of any collation is text.
+    if isinstance(column.dataType, type(wanted)):
+        return
+    name, kind, text = column.name, column.dataType.simpleString(), wanted.simpleString()
+    fitting = [other for other, its in _SPARK_TYPES.items() if isinstance(column.dataType, type(its))]
+    remedy = "".join(f", or write it as it is, {place}={format_text(other(name))}" for other in fitting)
+    raise TopologyException(
+        f"{where} writes column {name!r} ({kind}) as {place}={format_text(form)}, which takes {text}; "
+        f'cast it first: withColumn("{name}", F.col("{name}").cast("{text}")){remedy}'
+    )
+
+
+def _sink_key(sink: Sink) -> tuple[str, ...]:
+    if sink.key is None:
+        return ()
+    if isinstance(sink.key, tuple):
+        return sink.key
+    assert isinstance(sink.key, OneColumn), sink.key
+    return (sink.key.column_name("key"),)
+
+
+def check_packable(visible: StructType, where: str) -> None:
+    """Raise TopologyException for a column that cannot travel through a repartition topic."""
+    for field, column in zip(visible, arrow_schema(visible), strict=True):
+        try:
+            key_bytes([pa.array([], column.type), pa.array([], pa.bool_())])
+        except SerializationException as error:
+            raise TopologyException(
+                f"{where}: column {field.name!r} ({field.dataType.simpleString()}) cannot go through a repartition "
+                "topic; select() the columns that are needed before this step"
+            ) from error

@@ -1,0 +1,253 @@
+"""What travels between driver and workers: orders one way, reports the other.
+
+A prepared DataFrame is run again and again; what changes from one micro-batch to the next - ranges, batch numbers,
+lent producer ids - travels beside it as a job-local property, so that nothing is analysed or planned anew. Reports
+come back as the rows of the job. Our own errors travel in them too: raising would end the Python worker with all its
+caches, and take down the other tasks of the batch. Only user code raises.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import pickle  # noqa: TID251 - read by _Reader alone
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay import errors
+from sparkrelay.errors import StreamsException
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.client.transactions import ProducerIdentity
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = [
+    "COMMAND_PROPERTY",
+    "EXECUTOR_PROPERTY",
+    "BatchCommand",
+    "LegReport",
+    "RestoreCommand",
+    "RestoreReport",
+    "RestoreSlice",
+    "StoreRestore",
+    "TaskCommand",
+    "decode",
+    "decode_bytes",
+    "encode",
+    "encode_bytes",
+]
+
+#: Name of the job-local property that carries the order.
+COMMAND_PROPERTY: Final = "sparkrelay.order"
+#: Name of the job-local property that carries the id of the executor where the job belongs; empty: anywhere.
+EXECUTOR_PROPERTY: Final = "sparkrelay.executor"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCommand:
+    """One task's share of a micro-batch.
+
+    Attributes:
+        task: which task.
+        batch: the batch's number within the task; it only grows.
+        tries: number of this attempt, from 1. What an earlier attempt did is taken back: it may be a part.
+        committed: the last batch number that the driver knows as committed.
+        owner: number of this opening of the task; a store opened under another one refuses the batch.
+        directory: the task's directory, or None if no leg of it has a store.
+        transaction: what to produce under: the open transaction, lent to the workers for this batch.
+        ranges: input partition -> offsets ``[from, to)``, of all legs.
+        positions: input partition -> offset before the batch, of what stateful legs read.
+        changelog_next: changelog partition -> offset where a replay would go on after the last committed batch.
+        sequences: output partition -> first sequence number, where an earlier leg of the batch wrote to it.
+        skipped: input partition -> offset that the state has seen, where records behind it are gone from the topic.
+    """
+
+    task: TaskId
+    batch: int
+    committed: int
+    owner: int
+    directory: str | None
+    transaction: ProducerIdentity
+    ranges: Mapping[TopicPartition, tuple[int, int]]
+    positions: Mapping[TopicPartition, int]
+    changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
+    sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
+    skipped: Mapping[TopicPartition, int] = field(default_factory=dict)
+    tries: int = 1
+
+    @property
+    def positions_after(self) -> dict[TopicPartition, int]:
+        """What the state has seen once the batch is in."""
+        return {p: self.ranges[p][1] if p in self.ranges else offset for p, offset in self.positions.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCommand:
+    """One micro-batch of one stream thread.
+
+    Attributes:
+        slots: for each Spark partition ("slot"), the tasks it works on.
+        partitions: partition count of each topic that is written.
+    """
+
+    slots: tuple[tuple[TaskCommand, ...], ...]
+    partitions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LegReport:
+    """What one leg of one task did in a batch.
+
+    Attributes:
+        rows_in: records that reached the stateful step or, without one, the sink.
+        rows_out: records written to the sink topic.
+        oldest_out: sink topic of the user's -> the oldest timestamp written to it, in milliseconds since 1970.
+        keys_changed: keys of the store that changed.
+        next_sequences: output partition -> next sequence number.
+        seconds: step -> seconds spent.
+        error: what went wrong, if anything did; then nothing else counts.
+    """
+
+    leg: str
+    task: TaskId
+    batch: int
+    rows_in: int = 0
+    rows_out: int = 0
+    oldest_out: Mapping[str, int] = field(default_factory=dict)
+    keys_changed: int = 0
+    next_sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRestore:
+    """One store to replay: its changelog partition up to an offset (exclusive)."""
+
+    store: str
+    changelog: TopicPartition
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreCommand:
+    """Bring one task's stores forward.
+
+    Attributes:
+        stores: what to replay, and how far.
+        undo: True to take back unfinished batches first, as for a store that was not open before.
+        opening: number of this opening if a new owner opens the task, else None.
+        wipe: True to set the local copy aside first.
+        settle: last committed batch, to drop the journals up to it, or None.
+        changelog_next: with ``settle``: changelog partition -> offset where a replay would go on.
+        owner: number of the opening under which the store was opened; nothing is changed under another one. None where
+            nothing is changed.
+        close: True to sync and close the store afterwards, as its task leaves.
+        topic_ids: with ``undo``: the ids of the changelog topics, as far as known.
+        changelogs: with ``undo``: every store of the task, or nothing if that is not known; others are emptied.
+        committed: of a task whose stores have no changelog: the group's offset, or None, of each partition that they
+            are made of. That decides about a batch whose outcome is not known here; stores that stand elsewhere are
+            emptied. Else None.
+    """
+
+    task: TaskId
+    directory: str
+    stores: tuple[StoreRestore, ...] = ()
+    undo: bool = False
+    opening: int | None = None
+    wipe: bool = False
+    settle: int | None = None
+    changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
+    owner: int | None = None
+    close: bool = False
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    changelogs: Mapping[str, TopicPartition] = field(default_factory=dict)
+    committed: Mapping[TopicPartition, int | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreSlice:
+    """One slice of replaying.
+
+    Attributes:
+        slots: for each Spark partition ("slot"), the tasks it brings forward, in this order.
+        seconds: how long the records of a slot's tasks may take together. Whom no time is left for has what is to be
+            done beside records done, and reports; the next slice goes on.
+    """
+
+    slots: tuple[tuple[RestoreCommand, ...], ...]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """Where one task's stores stand now.
+
+    Attributes:
+        positions: input positions that the state has seen.
+        batch: number of the last committed batch in the state; 0 if none.
+        changelog_next: changelog partition -> offset where the replay goes on.
+        records: changelog records applied in this slice.
+        opening: the opening that the order was for, or None.
+    """
+
+    task: TaskId
+    positions: Mapping[TopicPartition, int]
+    batch: int
+    changelog_next: Mapping[TopicPartition, int]
+    records: int = 0
+    opening: int | None = None
+    error: Exception | None = None
+
+
+#: Module -> what of it may be made from an order or a report. Only names of values: none of them does anything.
+_KNOWN: Final = {
+    __name__: frozenset(__all__),
+    "sparkrelay.types": frozenset({"ProcessId", "TaskId", "TopicPartition"}),
+    "sparkrelay.client.transaction_calls": frozenset({"ProducerIdentity"}),
+    "sparkrelay.runtime.contract.host_metadata": frozenset({"HostMetadata"}),
+    "sparkrelay.runtime.worker.cleaning": frozenset({"CleanCommand"}),
+    "sparkrelay.runtime.worker.slot_keeper": frozenset({"ClaimCommand", "ClaimedSlot", "ReleaseCommand"}),
+    "sparkrelay.runtime.contract.failure_marks": frozenset({"MisplacedTask"}),
+    "sparkrelay.errors": frozenset({*errors.__all__, *(name for name in vars(errors) if name.startswith("_rebuild_"))}),
+    "uuid": frozenset({"UUID"}),
+}
+
+
+class _Reader(pickle.Unpickler):
+    """Reads orders and reports, and nothing else: bytes that name anything beside their classes are refused.
+
+    Both ends are ours, within one Spark application. So this holds no door shut that is known to be open; it keeps one
+    that somebody opens later from running code.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name not in _KNOWN.get(module, ()):
+            raise StreamsException(f"an order or report names {module}.{name}, which is no part of any: it is not ours")
+        return super().find_class(module, name)
+
+
+def encode_bytes(value: Any) -> bytes:
+    """Return ``value`` as bytes for a report row."""
+    return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def decode_bytes(data: bytes) -> Any:
+    """Read what :func:`encode_bytes` wrote, whatever stands behind it.
+
+    Raises:
+        StreamsException: it holds something that no order or report does.
+    """
+    return _Reader(io.BytesIO(data)).load()
+
+
+def encode(value: Any) -> str:
+    """Return ``value`` as text that a Spark property can carry."""
+    return base64.b64encode(encode_bytes(value)).decode("ascii")
+
+
+def decode(text: str) -> Any:
+    """Read what :func:`encode` wrote; raises as :func:`decode_bytes` does."""
+    return decode_bytes(base64.b64decode(text))

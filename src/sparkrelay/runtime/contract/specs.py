@@ -1,0 +1,114 @@
+"""What a leg's worker steps need to know for as long as an assignment lasts; pickled with the prepared DataFrame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from sparkrelay.records.formats import Format
+    from sparkrelay.state.aggregate import AggregateSpec
+
+__all__ = ["FetchSpec", "PublishSpec", "StateSpec"]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSpec:
+    """How a leg's source turns records into rows.
+
+    Attributes:
+        leg: the leg's id.
+        subtopology: whose tasks it reads for.
+        topics: Kafka's names of the source topics.
+        slots: Spark partitions of the process.
+        client: settings of the worker's Kafka connection.
+        key: format of the message key, or None.
+        value: format of the value, or None; internal topics carry typed rows (``internal``).
+        value_schema: Arrow schema of the decoded value (typed sources).
+        output: Arrow schema of the rows that leave the step: only the wanted columns, then the hidden ones.
+        event_time: column whose value replaces the record's timestamp, or None.
+        skip_tombstones: True where null values end here, as in front of an aggregation.
+        skip_bad_records: True to log and drop what does not decode, False to fail.
+        failure_key: what signs an error that travels through Spark's text (``failure_marks``).
+    """
+
+    leg: str
+    subtopology: int
+    topics: tuple[str, ...]
+    slots: int
+    client: Mapping[str, Any]
+    key: Format | None
+    value: Format | None
+    internal: bool
+    value_schema: pa.Schema | None
+    output: pa.Schema
+    event_time: str | None
+    skip_tombstones: bool
+    skip_bad_records: bool
+    failure_key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """How a leg's stateful step aggregates.
+
+    Attributes:
+        keys: names of the grouping columns, in order.
+        aggregates: the states kept, in the order of the argument columns; the last is the timestamp.
+        input: Arrow schema of the rows that come in: keys, arguments, hidden columns.
+        output: Arrow schema of the emitted rows: keys, results, hidden columns.
+        changelog: Kafka's name of the store's changelog; None if it has none.
+        contents: what the store holds, in words: a store that holds something else is refused.
+        flush_seconds: how long the broker may take to acknowledge what is written.
+        failure_key: what signs an error that travels through Spark's text (``failure_marks``).
+    """
+
+    leg: str
+    subtopology: int
+    topics: tuple[str, ...]
+    slots: int
+    client: Mapping[str, Any]
+    store: str
+    changelog: str | None
+    keys: tuple[str, ...]
+    aggregates: tuple[AggregateSpec, ...]
+    input: pa.Schema
+    output: pa.Schema
+    contents: str
+    compression: str
+    flush_seconds: float
+    map_limit: int
+    failure_key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishSpec:
+    """How a leg's rows become records of its sink topic.
+
+    Attributes:
+        topic: Kafka's name of the sink topic, or None for a leg that only keeps a store.
+        columns: names of the columns that the value is made of, in order.
+        key_columns: columns that make the key; empty: the key that travels with the rows.
+        value: format of the value; None for a repartition topic, which carries whole rows.
+        headers: True to write the column ``headers`` as the records' headers.
+        flush_seconds: how long the broker may take to acknowledge what is written.
+        failure_key: what signs an error that travels through Spark's text (``failure_marks``).
+    """
+
+    leg: str
+    subtopology: int
+    topics: tuple[str, ...]
+    slots: int
+    client: Mapping[str, Any]
+    topic: str | None
+    columns: tuple[str, ...]
+    key_columns: tuple[str, ...]
+    value: Format | None
+    headers: bool
+    compression: str
+    flush_seconds: float
+    failure_key: bytes = field(repr=False)

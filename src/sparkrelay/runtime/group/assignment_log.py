@@ -1,0 +1,185 @@
+"""A rebalance as each member tells it: who is in the group and why it rebalances, what moved here, how long it took.
+
+One line when the assignment arrives and one when every task is in service, both at INFO; the leader's log has each
+decision with its reason at DEBUG. The leader knows best who came and went, so it sends that along with the assignment
+(:class:`Notice`), and all members tell the same. Pure: it is told the time and does no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from sparkrelay.types import ProcessId, TaskId
+
+__all__ = ["AssignmentLog", "Notice", "listed", "why"]
+
+log = logging.getLogger(__name__)
+
+#: Tasks and processes named in one line.
+_MOST_NAMED: Final = 10
+_UNKNOWN: Final = "the leader does not say why"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What the leader tells every member about a rebalance.
+
+    Attributes:
+        processes: the group's processes, by the beginnings of their ids, as thread names have them.
+        why: what made the group rebalance, as far as the leader can tell.
+        warming: process id -> the tasks that are to move there once its copy, which the
+            leader holds to be cold, has caught up.
+    """
+
+    processes: tuple[str, ...] = ()
+    why: str = _UNKNOWN
+    warming: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, processes: Iterable[ProcessId], why: str, warming: Mapping[ProcessId, Collection[TaskId]] | None = None
+    ) -> Notice:
+        """Return the notice about a group of these processes."""
+        told = {str(process): tuple(map(str, sorted(tasks))) for process, tasks in (warming or {}).items() if tasks}
+        return cls(tuple(sorted({str(process)[:8] for process in processes})), why, told)
+
+    def warms(self, process: ProcessId) -> tuple[str, ...]:
+        """Return the tasks that wait for this process's copies."""
+        return self.warming.get(str(process), ())
+
+    def encode(self) -> bytes:
+        """Return it as bytes."""
+        return json.dumps({"processes": self.processes, "why": self.why, "warming": self.warming}).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Notice:
+        """Read it; what another release wrote and nobody here can read is an empty notice."""
+        try:
+            told = json.loads(data)
+            warming = {str(name): tuple(map(str, tasks)) for name, tasks in told.get("warming", {}).items()}
+            return cls(tuple(map(str, told["processes"])), str(told["why"]), warming)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return cls()
+
+
+def why(
+    now: Collection[str], before: Collection[str], *, again: Collection[str], asked: str | None, begins: bool = False
+) -> str:
+    """Return what made a group rebalance.
+
+    Args:
+        now: its processes.
+        before: those of the last rebalance; empty if nobody here took part in it.
+        again: processes that were there before and have joined anew.
+        asked: why a member asked for it, where nobody came or went.
+        begins: True if nobody runs anything yet.
+    """
+    if not before:
+        return "the group begins" if begins else "the leader is new to the group"
+    came, left = sorted(set(now) - set(before)), sorted(set(before) - set(now))
+    parts = [
+        f"{listed(names)} {what}" for names, what in ((came, "joined"), (left, "left"), (sorted(again), "rejoined"))
+        if names
+    ]  # fmt: skip
+    return ", ".join(parts) or asked or "a member asked for it"
+
+
+class AssignmentLog:
+    """One member's. The stream thread calls it.
+
+    Args:
+        name: the stream thread's.
+        finished: told the seconds that each rebalance took.
+        show: given each line and its logger, to print it as well.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        finished: Callable[[float], None],
+        show: Callable[[logging.Logger, str], None] = lambda *_: None,
+    ) -> None:
+        self._show = show
+        self._name = name
+        self._finished = finished
+        self._active: frozenset[TaskId] = frozenset()
+        self._standby: frozenset[TaskId] = frozenset()
+        #: When the rebalance that is being told began, and when its newest assignment came; None outside of one.
+        self._began: float | None = None
+        self._assigned: float | None = None
+        self._generation = -1
+        self._opened: frozenset[TaskId] = frozenset()
+        self._moved = False
+
+    def joins(self, now: float) -> None:
+        """Hear that the member joins, which begins a rebalance unless one is under way."""
+        if self._began is None:
+            self._began = now
+        self._assigned = None
+
+    def loses(self) -> None:
+        """Hear that the member was expired: others may run its tasks."""
+        self._active = frozenset()
+
+    def assigned(
+        self, notice: Notice, generation: int, active: Collection[TaskId], standby: Collection[TaskId], now: float
+    ) -> None:
+        """Hear the assignment, and tell what it changes here."""
+        active, standby = frozenset(active), frozenset(standby)
+        if self._began is None:
+            self._began = now
+        self._assigned, self._generation = now, generation
+        had, copies = self._active, self._standby
+        changes = (
+            ("gains", active - had - copies),
+            ("promotes", active & copies),
+            ("demotes", standby & had),
+            ("gives up", had - active - standby),
+            ("new standby of", standby - had - copies),
+            ("no standby of", copies - active - standby),
+        )
+        self._active, self._standby = active, standby
+        self._opened |= active - had
+        self._opened &= active
+        told = "; ".join(f"{what} {listed(sorted(tasks))}" for what, tasks in changes if tasks)
+        self._moved = self._moved or bool(told)
+        count = len(notice.processes)
+        processes = f"{count} process" if count == 1 else f"{count} processes"
+        self._tell(
+            f"generation {generation}, {processes} ({listed(notice.processes)}), because {notice.why}: "
+            f"{told or 'nothing moves here'}; {len(active)} active, {len(standby)} standby now"
+        )
+
+    def in_service(self, now: float) -> None:
+        """Hear that every active task is in service; called again and again, it tells that once a rebalance."""
+        if self._began is None or self._assigned is None:
+            return
+        took, waited = now - self._began, self._assigned - self._began
+        work = f"open {listed(sorted(self._opened))}" if self._opened else "let go"
+        self._tell(
+            f"generation {self._generation}: every task in service after {took:.3f} s: {waited:.3f} s until the "
+            f"assignment, {took - waited:.3f} s to {work}",
+            logging.INFO if self._moved else logging.DEBUG,
+        )
+        self._began = self._assigned = None
+        self._opened, self._moved = frozenset(), False
+        self._finished(took)
+
+    def _tell(self, text: str, level: int = logging.INFO) -> None:
+        line = f"{self._name}: {text}"
+        log.log(level, "%s", line)
+        if level == logging.INFO:
+            self._show(log, line)
+
+
+def listed(names: Iterable[object], most: int = _MOST_NAMED) -> str:
+    """Return names as one text, no more than so many of them."""
+    texts = [str(name) for name in names]
+    more = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "") if texts else "none"

@@ -1,0 +1,445 @@
+"""The consumer's assignor for stream groups: what a member says when it joins, and the leader's work.
+
+Runs on the polling thread, inside ``poll``. As leader it creates missing internal topics and hands everything to the
+pure ``assignment.assign_group``; where changelogs end and on which racks partitions are, the broker is asked once an
+assignor wants to know. Members whose topology differs from the leader's are refused by name: their answer carries the
+reason behind the assignment's bytes, where Kafka Streams' format has no field.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from sparkrelay.assignment import (
+    AssignmentConfigs,
+    GroupMember,
+    HighAvailabilityTaskAssignor,
+    TaskInfo,
+    agreed_assignor,
+    assignor_name,
+)
+from sparkrelay.assignment.answers import message_of
+from sparkrelay.assignment.client_states import end_offset_sums
+from sparkrelay.assignment.group import assign_group
+from sparkrelay.assignment.once import Once
+from sparkrelay.consumer.base.assignor import MemberAssignment
+from sparkrelay.errors import (
+    ApplicationShutdownException,
+    ConfigException,
+    IncompatibleTopologyException,
+    KafkaException,
+    MissingSourceTopicException,
+    SparkRelayError,
+    StreamsException,
+    TaskAssignmentException,
+    WakeupException,
+)
+from sparkrelay.protocol import (
+    ASSIGNOR_TAG,
+    TOPOLOGY_TAG,
+    AssignmentInfo,
+    ErrorCode,
+    HostInfo,
+    SpokenVersion,
+    SubscriptionInfo,
+)
+from sparkrelay.runtime.contract import fault_points
+from sparkrelay.runtime.group.assignment_log import Notice, why
+from sparkrelay.runtime.group.leader_log import summarise, tell
+from sparkrelay.runtime.topics.topology_metadata import difference, topology_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from sparkrelay.assignment import TaskAssignor
+    from sparkrelay.assignment.group import GroupResult
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.consumer.base.assignor import ClusterView, GroupMetadata, MemberSubscription
+    from sparkrelay.runtime.topics.topics import Topics
+    from sparkrelay.topology import Topology
+    from sparkrelay.types import ProcessId, TaskId
+
+__all__ = ["StreamsGroupAssignor", "assignment_configs"]
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+#: ``next_rebalance_ms`` that asks for a rebalance at once.
+_AT_ONCE = 0
+#: Part of the time a rebalance may take that an assignor gets; then the others still hear of its failure.
+_SHARE_OF_REBALANCE = 0.5
+#: The same for listing where changelogs end, and the longest that it may take: without it lags are unknown, which the
+#: next rebalance mends.
+_SHARE_FOR_ENDS = 0.125
+_LONGEST_FOR_ENDS_S = 10.0
+#: Between the assignment's bytes and what the leader tells of the rebalance; a reason follows it.
+_NOTICE = b"\x00sparkrelay-notice:"
+#: Between those and the reason of a refusal: one byte that says of which kind it is, then the text.
+_REASON = b"\x00sparkrelay-reason:"
+_OTHER_TOPOLOGY = b"t"
+_FAILURE = b"f"
+#: Characters of the text; the leader's log has all of it.
+_LONGEST_REASON = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What the leader decides upon.
+
+    Attributes:
+        members: what each member says.
+        foreign: the members that run another topology, with the difference.
+        tasks: what there is to assign.
+        ends: lists the changelogs' ends when lags are asked for, as sums by task.
+        assignor: the one that all members support.
+    """
+
+    members: list[GroupMember]
+    foreign: dict[str, str]
+    tasks: list[TaskInfo]
+    ends: Once[Mapping[TaskId, int]]
+    assignor: TaskAssignor
+
+
+class StreamsGroupAssignor:
+    """One member's part in its group's rebalances. See the consumer's ``PartitionAssignor`` for the threading rule."""
+
+    name = "stream"
+    supports_cooperative = True
+
+    def __init__(
+        self,
+        *,
+        config: StreamsConfig,
+        topology: Topology,
+        process_id: ProcessId,
+        topics: Topics,
+        assignor: TaskAssignor,
+        load: Callable[[str], TaskAssignor],
+        offset_sums: Callable[[], Mapping[TaskId, int]],
+        on_info: Callable[[AssignmentInfo, GroupMetadata], None],
+    ) -> None:
+        """Take what the member needs.
+
+        Args:
+            config: The settings.
+            topology: What it runs.
+            process_id: Its process.
+            topics: Asks the broker, when it leads.
+            assignor: The assignor that it is configured to use.
+            load: Makes another one by its name, where members disagree.
+            offset_sums: Gives the local state.
+            on_info: Takes each assignment.
+        """
+        self._config = config
+        self._topology = topology
+        self._process_id = process_id
+        self._topics = topics
+        self._assignor = assignor
+        self._assignors = {assignor_name(type(assignor)): assignor}
+        self._load = load
+        self._spoken = SpokenVersion()
+        self._offset_sums = offset_sums
+        self._on_info = on_info
+        self._unique = 0
+        #: What the leader told of the last rebalance.
+        self.notice = Notice()
+        #: Why this member has asked for the next rebalance, if it has.
+        self.asked: str | None = None
+        #: The group's members by process, and what was left to do, when this member led the last rebalance.
+        self._led: dict[str, frozenset[str]] = {}
+        self._left_to_do: str | None = None
+        #: True once this member wants the whole application to end: it says so in its next subscription.
+        self.shutdown_requested = False
+        #: What a rebalance led here could not do; the stream thread raises it once the answer is sent.
+        self.failure: Exception | None = None
+
+    # -- every member -----------------------------------------------------------------------------------------------
+
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes:
+        """Say who we are, what state we have, and which topology we run."""
+        del topics
+        self._unique = (self._unique + 1) % 128
+        tags = {
+            **self._config.client_tags,
+            TOPOLOGY_TAG: topology_metadata(self._topology),
+            ASSIGNOR_TAG: assignor_name(type(self._assignor)),
+        }
+        return SubscriptionInfo(
+            process_id=self._process_id,
+            version=self._spoken.used,
+            latest_supported_version=self._spoken.latest,
+            user_end_point=self._config.application_server or None,
+            task_offset_sums=self._offset_sums(),
+            unique_field=self._unique,
+            client_tags=tags,
+            error_code=ErrorCode.SHUTDOWN_REQUESTED if self.shutdown_requested else ErrorCode.NONE,
+        ).encode()
+
+    def on_assignment(self, assignment: MemberAssignment, metadata: GroupMetadata) -> None:
+        """Take what the leader sent.
+
+        Raises:
+            StreamsException: the leader sent an error instead of an assignment.
+        """
+        data, _, reason = bytes(assignment.user_data).partition(_REASON)
+        data, _, notice = data.partition(_NOTICE)
+        info = AssignmentInfo.decode(data)
+        self.notice, self.asked = Notice.decode(notice), None
+        if info.err_code != ErrorCode.NONE:
+            raise _refusal(ErrorCode(info.err_code), reason)
+        if self._spoken.answered(info.version, info.commonly_supported_version):
+            log.info("the group speaks version %s of the assignment protocol: joining anew", self._spoken.used)
+            info = replace(info, next_rebalance_ms=_AT_ONCE)
+        elif self._is_unknown_to(info):
+            log.info("the group does not know this instance's application.server yet: joining anew")
+            info = replace(info, next_rebalance_ms=_AT_ONCE)
+        self._on_info(info, metadata)
+
+    def _is_unknown_to(self, info: AssignmentInfo) -> bool:
+        """Return whether others can ask some instances, but not this one, though it can be asked."""
+        hosts = info.partitions_by_host
+        return bool(hosts and self._config.application_server) and (
+            HostInfo.parse(self._config.application_server) not in hosts
+        )
+
+    # -- the leader -------------------------------------------------------------------------------------------------
+
+    def assign(self, cluster: ClusterView, members: Mapping[str, MemberSubscription]) -> dict[str, MemberAssignment]:
+        """Assign all tasks to the members of the group; every member gets an answer, whatever goes wrong."""
+        del cluster  # its view may be older than the topics just created
+        try:
+            view = self._look(members)
+        except (SparkRelayError, ValueError) as error:
+            if isinstance(error, WakeupException) or (isinstance(error, KafkaException) and error.retriable):
+                # We stop, or the broker is away: the group tries again; an error in the answer would end every member.
+                raise
+            return self._failed(error, members)
+        try:
+            result = self._decide(view)
+        except StreamsException as error:
+            return self._failed(error, members)
+        fault_points.reach("leader-before-answer")
+        return self._answer(view, result)
+
+    def _look(self, members: Mapping[str, MemberSubscription]) -> _View:
+        """Read what the members say and make the internal topics; racks and changelog ends wait until asked for."""
+        decoded = [
+            GroupMember(
+                consumer_id=member_id,
+                subscription=SubscriptionInfo.decode(member.user_data),
+                owned_partitions=frozenset(member.owned_partitions),
+                rack_id=member.rack or None,
+            )
+            for member_id, member in members.items()
+        ]
+        foreign = self._foreign_topologies(decoded)
+        layout = self._topics.prepare()
+        topics = {at.topic for shape in layout.tasks.values() for at in (*shape.inputs, *shape.changelogs.values())}
+        racks = _asked("the racks of the partitions", lambda: self._topics.racks(topics))
+        tasks = [
+            TaskInfo.of(
+                id_,
+                inputs=shape.inputs,
+                changelogs=shape.changelogs.values(),
+                stores=shape.stores or shape.changelogs,
+                racks=racks,
+            )
+            for id_, shape in layout.tasks.items()
+        ]
+        ends = _asked("the changelogs' end offsets, and so lags,", lambda: self._ends(tasks))
+        return _View(decoded, foreign, tasks, ends, self._agreed(decoded))
+
+    def _decide(self, view: _View) -> GroupResult:
+        """Ask the assignor. User code decides here; one that never comes back must not hold the group.
+
+        Raises:
+            StreamsException: it failed, or took too long.
+            WakeupException: we stop, and what it asks the broker was broken off.
+        """
+        name = assignor_name(type(view.assignor))
+        limit_s = self._config.max_poll_interval_ms * _SHARE_OF_REBALANCE / 1000
+        try:
+            result = _within(
+                limit_s,
+                lambda: assign_group(
+                    members=view.members,
+                    tasks=view.tasks,
+                    ends=view.ends,
+                    assignor=view.assignor,
+                    configs=assignment_configs(self._config),
+                    leader=self._process_id,
+                    now_ms=int(time.time() * 1000),
+                    refused=dict.fromkeys(view.foreign, ErrorCode.ASSIGNMENT_ERROR),
+                ),
+            )
+        except WakeupException:
+            raise
+        except BaseException as error:
+            # Also what would end a program: nobody else would tell the members.
+            raise StreamsException(f"task assignor {name} failed: {message_of(error)}") from error
+        if result is None:
+            raise StreamsException(
+                f"task assignor {name} did not answer within {limit_s:g} s, half of "
+                f"max.poll.interval.ms={self._config.max_poll_interval_ms}; make it faster or raise that setting"
+            )
+        return result
+
+    def _answer(self, view: _View, result: GroupResult) -> dict[str, MemberAssignment]:
+        """Tell what was decided: the log, and each member."""
+        self.failure = result.failure
+        notice = self._notice(view.members, result.warm_ups)
+        self._left_to_do = _left_to_do(result)
+        log.info("leads the rebalance (members: %d), because %s: %s", len(view.members), notice.why, summarise(result))
+        for line in tell(result, view.members):
+            log.debug("%s", line)
+        answers = {}
+        for member_id, member in result.members.items():
+            data = member.info.encode() + _NOTICE + notice.encode()
+            if member_id in view.foreign:
+                data += _reason_bytes(_OTHER_TOPOLOGY, view.foreign[member_id])
+            elif result.failure is not None:
+                data += _reason_bytes(_FAILURE, str(result.failure))
+            answers[member_id] = MemberAssignment(partitions=tuple(member.partitions), user_data=data)
+        return answers
+
+    def _notice(self, members: list[GroupMember], warming: Mapping[ProcessId, Collection[TaskId]]) -> Notice:
+        """Return what to tell of this rebalance, and remember who took part."""
+        led: dict[str, frozenset[str]] = {}
+        for member in members:
+            name = str(member.subscription.process_id)[:8]
+            led[name] = led.get(name, frozenset()) | {member.consumer_id}
+        # Who did not lead the last one knows its members from what the leader told, but not their names in the group.
+        again = [name for name, ids in self._led.items() if name in led and not ids & led[name]]
+        text = why(
+            led,
+            self._led or self.notice.processes,
+            again=again,
+            asked=self.asked or self._left_to_do,
+            begins=not any(member.owned_partitions for member in members),
+        )
+        self._led = led
+        return Notice.of((member.subscription.process_id for member in members), text, warming)
+
+    def _foreign_topologies(self, members: list[GroupMember]) -> dict[str, str]:
+        """Return the members that run another topology than ours, with the difference."""
+        ours = topology_metadata(self._topology)
+        reasons = {}
+        for member in members:
+            theirs = member.subscription.client_tags.get(TOPOLOGY_TAG, ours)
+            if theirs != ours:
+                reasons[member.consumer_id] = (
+                    f"this instance runs another topology than the group of application.id="
+                    f"{self._config.application_id!r}: {difference(ours, theirs)}. Run the same script everywhere, or "
+                    "give the changed pipeline an application.id of its own"
+                )
+                log.warning("refused member %s: %s", member.consumer_id, reasons[member.consumer_id])
+        return reasons
+
+    def _failed(self, error: Exception, members: Mapping[str, MemberSubscription]) -> dict[str, MemberAssignment]:
+        """Return the answer that tells every member why there is none; the stream thread raises the error after it."""
+        self.failure = error
+        missing = isinstance(error, MissingSourceTopicException)
+        code = ErrorCode.INCOMPLETE_SOURCE_TOPIC_METADATA if missing else ErrorCode.ASSIGNMENT_ERROR
+        data = AssignmentInfo(err_code=code).encode() + _reason_bytes(_FAILURE, str(error))
+        return {member_id: MemberAssignment(partitions=(), user_data=data) for member_id in members}
+
+    def _agreed(self, members: list[GroupMember]) -> TaskAssignor:
+        """Return the assignor to ask: one that all members support."""
+        named = {member.consumer_id: member.subscription.client_tags.get(ASSIGNOR_TAG) for member in members}
+        name = agreed_assignor(named.values())
+        if len(set(named.values())) > 1:
+            log.warning("members name different task assignors, %s is used until they agree: %s", name, named)
+        if name not in self._assignors:
+            try:
+                self._assignors[name] = self._load(name)
+            except ConfigException as error:
+                # A newer release may have assignors that we have not.
+                name = assignor_name(HighAvailabilityTaskAssignor)
+                log.warning("%s; %s is used", error, name)
+                self._assignors.setdefault(name, self._load(name))
+        return self._assignors[name]
+
+    def _ends(self, tasks: list[TaskInfo]) -> Mapping[TaskId, int]:
+        changelogs = {partition for task in tasks for partition in task.changelog_topic_partitions}
+        # A partition may have no leader, and the whole group waits.
+        limit_s = min(self._config.max_poll_interval_ms * _SHARE_FOR_ENDS / 1000, _LONGEST_FOR_ENDS_S)
+        timeout = min(limit_s, self._config.default_api_timeout_ms / 1000)
+        return end_offset_sums(tasks, self._topics.end_offsets(changelogs, timeout=timeout))
+
+
+def assignment_configs(config: StreamsConfig) -> AssignmentConfigs:
+    """Return what task assignors may see of the settings."""
+    return AssignmentConfigs(
+        acceptable_recovery_lag=config.acceptable_recovery_lag,
+        max_warmup_replicas=config.max_warmup_replicas,
+        num_standby_replicas=config.num_standby_replicas,
+        probing_rebalance_interval_ms=config.probing_rebalance_interval_ms,
+        rack_aware_assignment_tags=config.rack_aware_assignment_tags,
+        rack_aware_assignment_strategy=config.rack_aware_assignment_strategy,
+        traffic_cost=config.rack_aware_assignment_traffic_cost,
+        non_overlap_cost=config.rack_aware_assignment_non_overlap_cost,
+    )
+
+
+def _asked(what: str, ask: Callable[[], T]) -> Once[T]:
+    """Return what asks the broker once an assignor wants to know; if that fails, it raises KIP-924's error."""
+
+    def fetch() -> T:
+        try:
+            return ask()
+        except WakeupException:
+            raise
+        except SparkRelayError as error:
+            log.warning("%s cannot be listed: %s", what, error)
+            raise TaskAssignmentException(f"{what} cannot be listed: {error}") from error
+
+    return Once(fetch)
+
+
+def _within(limit_s: float, decide: Callable[[], GroupResult]) -> GroupResult | None:
+    """Return the decision, or None if it is not there in time; its thread is left to itself then."""
+    results: list[GroupResult] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(decide())
+        except BaseException as error:  # noqa: BLE001 - the polling thread raises it
+            raised.append(error)
+
+    thread = threading.Thread(target=run, name="sparkrelay-assignor", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if raised:
+        raise raised[0]
+    return results[0] if results else None
+
+
+def _left_to_do(result: GroupResult) -> str | None:
+    """Return what the group rebalances for next, if it must."""
+    if any(result.withheld.values()):
+        return "tasks that were given up go to their new owners"
+    return "copies were to be looked at again" if result.probing_rebalance else None
+
+
+def _reason_bytes(kind: bytes, reason: str) -> bytes:
+    """Return a reason as it follows an assignment: whatever user code wrote, and short, as every member gets it."""
+    text = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
+    return _REASON + kind + text.encode("utf-8", "backslashreplace")
+
+
+def _refusal(code: ErrorCode, reason: bytes) -> StreamsException:
+    kind, text = reason[:1], reason[1:].decode("utf-8", "replace")
+    if kind == _OTHER_TOPOLOGY:
+        return IncompatibleTopologyException(text)
+    if code is ErrorCode.SHUTDOWN_REQUESTED:
+        return ApplicationShutdownException(
+            "an instance asked the whole application to shut down, by its uncaught-exception handler; its log says why"
+        )
+    return TaskAssignmentException(text or f"the group's leader answered with error {code.name}; its log says why")

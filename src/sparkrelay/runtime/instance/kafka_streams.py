@@ -1,0 +1,408 @@
+"""KafkaStreams: one instance of a pipeline, from start to stop."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from sparkrelay.assignment import load_assignor
+from sparkrelay.config import StreamsConfig
+from sparkrelay.errors import TopologyException
+from sparkrelay.observe.snapshot import InstanceSnapshot
+from sparkrelay.runtime.batch.progress import ProgressLog
+from sparkrelay.runtime.contract.client_settings import check_client_settings
+from sparkrelay.runtime.instance.console import Console
+from sparkrelay.runtime.instance.lifecycle import ALIVE, RUNNING, Life, State
+from sparkrelay.runtime.instance.metadata import describe_thread
+from sparkrelay.runtime.instance.plain_errors import plain_errors
+from sparkrelay.runtime.instance.termination import default_sigterm, exit_on_sigterm, on_termination
+from sparkrelay.runtime.process.context import RuntimeContext
+from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesses
+from sparkrelay.runtime.spark.executor_target import ExecutorTarget
+from sparkrelay.runtime.spark.executors import Executors
+from sparkrelay.runtime.spark.session import check_session
+from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse, ask_handler
+from sparkrelay.settings import MaskedSettings
+from sparkrelay.topology import Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from sparkrelay.observe.endpoint import Endpoint
+    from sparkrelay.runtime.instance.metadata import ThreadMetadata
+    from sparkrelay.runtime.process.process_threads import ProcessThreads
+    from sparkrelay.runtime.thread.stream_thread import StreamThread
+    from sparkrelay.runtime.thread.uncaught_exceptions import UncaughtExceptionHandler
+
+__all__ = ["KafkaStreams", "State"]
+
+log = logging.getLogger(__name__)
+
+#: A start does not wait long where nothing listens at any address; a broker that restarts meanwhile is back by then.
+_REFUSED_SECONDS: Final = 5.0
+
+
+class KafkaStreams:
+    """One instance of a pipeline: joins the group of its ``application.id``, takes its share of the tasks, runs them.
+
+    Several instances with the same topology and ``application.id``, on any hosts, share the work; when one dies the
+    others take its tasks over.
+
+    Args:
+        topology: what to run, from ``StreamsBuilder.build()``.
+        config: settings with dotted keys; see ``sparkrelay.config``.
+        spark: the session whose executors do the work.
+        quiet: True to print nothing. Else a few lines go to stderr, and one a minute, where no logging shows them.
+
+    Raises:
+        ConfigException: a setting is unknown, missing or out of range.
+        TopologyException: a column does not exist or a step is not possible; names the line that wrote it.
+        StreamsException: Java or Spark is too old.
+    """
+
+    @plain_errors
+    def __init__(
+        self, topology: Topology, config: Mapping[str, Any], *, spark: SparkSession, quiet: bool = False
+    ) -> None:
+        if not isinstance(topology, Topology):
+            raise TopologyException(
+                f"KafkaStreams runs a Topology, not a {type(topology).__name__}: pass builder.build()"
+            )
+        self._config = StreamsConfig.from_dict(config)
+        check_client_settings(self._config)
+        load = functools.partial(load_assignor, configs=MaskedSettings(config))
+        assignor = load(self._config.task_assignor_class)
+        check_session(spark)
+        self._console = Console(self._config.application_id, quiet=quiet, read=self.snapshot)
+        self._life = Life(self._config.application_id, self._console.on_state)
+        self._progress = ProgressLog(self._config.application_id, state=lambda: self._life.state)
+        self._endpoint: Endpoint | None = None
+        self._stop_asked = False
+        self._exception_handler: UncaughtExceptionHandler | None = None
+        self._context = RuntimeContext(
+            config=self._config,
+            topology=topology,
+            assignor=assignor,
+            load_assignor=load,
+            progress=self._progress,
+            on_change=self._changed,
+            on_failure=self._thread_failed,
+            on_unclosed=self._thread_unclosed,
+            on_replace=self._replace_thread,
+            show=self._console.show,
+        )
+        self._processes = self._make_processes(spark)
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    @plain_errors
+    def start(self) -> None:
+        """Join the group and begin; returns once the broker and the topics are found to be in order.
+
+        From now on SIGTERM ends a program whose main thread called this with exit code 143, through its ``with``
+        blocks, unless it handles the signal itself or is in :meth:`awaitTermination`.
+
+        Raises:
+            TimeoutException: no broker answers.
+            UnknownTopicException: a source or sink topic does not exist.
+            UnsupportedVersionException: the broker's transactions are too old.
+            StateStoreException: ``state.dir`` cannot be used.
+            ConfigException: ``metrics.port`` is in use.
+            StreamsException: the instance was started before.
+        """
+        self._life.begin()
+        exit_on_sigterm(self.stop)
+        self._console.start(self._description)
+        if not self._context.topology.sink_topics:
+            log.warning(
+                "%s writes to no topic: what it computes stays in its local state. End a stream or table with "
+                '.to("topic")',
+                self._config.application_id,
+            )
+        try:
+            self._open_endpoint()
+            self._look_at_broker()
+            self._processes.build()
+        except BaseException:
+            self._console.close()
+            self._close_endpoint()
+            self._processes.discard()
+            self._life.not_begun()
+            default_sigterm(self.stop)
+            raise
+        if not self._life.begun():
+            # stop() was called meanwhile.
+            self._close_endpoint()
+            self._processes.discard()
+            self._life.end()
+            return
+        self._processes.start()
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Finish the current batch, hand the tasks over, leave the group.
+
+        Args:
+            timeout: seconds to wait for the end; None waits for ever. In a callback of the instance nobody waits.
+
+        Returns:
+            True if the instance has ended within the timeout.
+        """
+        self._stop_asked = True
+        self._life.ask_to_end()
+        self._processes.stop()
+        ended = self._wait_for_end(timeout)
+        if ended:
+            self._close_endpoint()
+            default_sigterm(self.stop)
+        return ended
+
+    close = stop
+
+    @plain_errors
+    def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802 - PySpark's name
+        """Wait until the instance has ended, as StreamingQuery's method does.
+
+        On the main thread SIGTERM and Ctrl-C meanwhile stop the instance in good order, as :meth:`stop` does, unless
+        the program has a handler of its own for them. Ctrl-C then raises KeyboardInterrupt, so that the script ends;
+        a second one does so without waiting for the stop.
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Returns:
+            True if it has ended.
+
+        Raises:
+            StreamsException: the instance is not started.
+            Exception: what ended it, if it failed.
+            KeyboardInterrupt: Ctrl-C was pressed; the instance is stopped.
+        """
+        with on_termination(self.stop):
+            ended = self._wait_for_end(timeout)
+        if ended:
+            default_sigterm(self.stop)
+        cause = self._life.cause
+        if ended and cause is not None:
+            raise cause
+        return ended
+
+    def __repr__(self) -> str:
+        now = self.snapshot()
+        active = sum(len(thread.active_tasks) for thread in now.threads)
+        standby = sum(len(thread.standby_tasks) for thread in now.threads)
+        return (
+            f"<KafkaStreams {now.application_id!r} {now.state}: "
+            f"stream threads {len(now.threads)}, active tasks {active}, standby tasks {standby}>"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # Ctrl-C during a stop breaks it off: who pressed it does not want to wait for it once more.
+        self.stop(0 if kind is KeyboardInterrupt and self._stop_asked else None)
+
+    # -- what users may ask -----------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """CREATED, REBALANCING, RUNNING, PENDING_SHUTDOWN, NOT_RUNNING, PENDING_ERROR or ERROR."""
+        return self._life.state
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - PySpark's name
+        """True while the instance is part of its group."""
+        return self._life.alive
+
+    def exception(self) -> Exception | None:
+        """Return what ended the instance, or None."""
+        return self._life.cause
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802 - PySpark's name
+        """The newest of :attr:`recentProgress`, or None."""
+        return self._progress.last
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802 - PySpark's name
+        """The newest reports, oldest first: one a micro-batch, and while copies are replayed some without a batch.
+
+        They have the keys of Spark's StreamingQuery progress.
+        """
+        return self._progress.recent
+
+    @property
+    def status(self) -> str:
+        """The state, and what hinders the work right now, if anything does."""
+        trouble = self._trouble
+        return f"{self.state}: {trouble}" if trouble else self.state
+
+    @property
+    def _trouble(self) -> str | None:
+        said = (self._processes.blocked, self._processes.trouble, self._progress.status)
+        return "; ".join(filter(None, said)) or None
+
+    @property
+    def input_lags(self) -> dict[str, int]:
+        """Records not yet processed, by input partition of the tasks in service here."""
+        return self._progress.input_lags
+
+    def metadata_for_local_threads(self) -> tuple[ThreadMetadata, ...]:
+        """Return each stream thread with its tasks and where they stand."""
+        return tuple(
+            describe_thread(thread, process, self._config)
+            for process in self._processes.all
+            for thread in process.threads
+        )
+
+    def snapshot(self) -> InstanceSnapshot:
+        """Return everything that is published of the instance, as a copy."""
+        state, cause = self._life.state, self._life.cause
+        alive = state in ALIVE and not self._processes.blocked
+        return InstanceSnapshot(
+            application_id=self._config.application_id,
+            state=state,
+            alive=alive,
+            ready=alive and state == RUNNING,
+            trouble=self._trouble if cause is None else f"{type(cause).__name__}: {cause}",
+            threads=self.metadata_for_local_threads(),
+            totals=self._progress.counters.totals(),
+        )
+
+    def set_state_listener(self, listener: Callable[[State, State], None] | None) -> None:
+        """Call ``listener(new, old)`` at each change of state, in order, on a thread of the instance or of a caller."""
+        self._life.listener = listener
+
+    def set_uncaught_exception_handler(self, handler: UncaughtExceptionHandler | None) -> None:
+        """Ask ``handler(error)`` what to do when a stream thread dies (KIP-671).
+
+        Args:
+            handler: answers ``replace-thread``, ``shutdown-client`` (the default: this instance goes to ERROR) or
+                ``shutdown-application`` (all instances do), or a ``StreamThreadExceptionResponse``. It runs on the
+                thread that dies.
+        """
+        self._exception_handler = handler
+
+    def pause(self) -> None:
+        """Begin no further micro-batch until :meth:`resume`.
+
+        The one under way ends. The instance stays in its group with its tasks, and copies are kept up to date.
+        """
+        self._context.paused = True
+        for process in self._processes.all:
+            process.pause()
+
+    def resume(self) -> None:
+        """Go on after :meth:`pause`."""
+        self._context.paused = False
+        for process in self._processes.all:
+            process.resume()
+
+    @property
+    def is_paused(self) -> bool:
+        """True between :meth:`pause` and :meth:`resume`."""
+        return self._context.paused
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _make_processes(self, spark: SparkSession) -> DriverProcess | ExecutorProcesses:
+        # Building every leg once makes Catalyst check every column before anything starts.
+        target = ExecutorTarget(spark, slots=max(1, spark.sparkContext.defaultParallelism))
+        executors = Executors(spark)
+        if not executors.separate:
+            processes = DriverProcess(self._context, target)
+            processes.plans = self._context.plans(target)
+            return processes
+        others = ExecutorProcesses(
+            spark, self._context, executors, on_change=self._changed, on_failure=self._processes_failed
+        )
+        self._context.plans(target)
+        return others
+
+    def _open_endpoint(self) -> None:
+        if self._config.metrics_port:
+            # Importing it takes a tenth of a second, which only those pay who want it.
+            from sparkrelay.observe.endpoint import serve  # noqa: PLC0415
+
+            self._endpoint = serve(self.snapshot, port=self._config.metrics_port, host=self._config.metrics_host)
+
+    def _close_endpoint(self) -> None:
+        endpoint, self._endpoint = self._endpoint, None
+        if endpoint is not None:
+            endpoint.close()
+
+    @property
+    def _description(self) -> str:
+        brokers, state = self._config.bootstrap_servers, self._config.state_dir or "the user's state folder"
+        return f"brokers {brokers}, state in {state}, standby copies {self._config.num_standby_replicas}"
+
+    @property
+    def _threads(self) -> list[StreamThread]:
+        return [thread for process in self._processes.all for thread in process.threads]
+
+    def _look_at_broker(self) -> None:
+        client = self._context.client("admin")
+        try:
+            self._context.connect(client, refused_timeout=_REFUSED_SECONDS)
+            topics = self._context.topics(client)
+            topics.check_broker()
+            topics.layout()
+        finally:
+            client.close()
+
+    def _changed(self) -> None:
+        if self._processes.tidy():
+            if self._life.cause is None or self._stop_asked:
+                # What failed by itself says why until somebody stops it.
+                self._close_endpoint()
+            self._life.end()
+            return
+        alive = [thread for thread in self._threads if not thread.ended]
+        self._life.settle(lambda: bool(alive) and all(t.settled for t in alive))
+
+    def _thread_failed(self, thread: StreamThread, error: Exception) -> StreamThreadExceptionResponse:
+        """A thread that dies takes the instance with it, with the cause - unless it died with its executor."""
+        if self._processes.lost(thread, error):
+            return StreamThreadExceptionResponse.SHUTDOWN_CLIENT
+        response = ask_handler(self._exception_handler, error)
+        if response is StreamThreadExceptionResponse.REPLACE_THREAD:
+            if self._life.alive and self._process_of(thread).usable:
+                log.warning("%s: a new thread takes its place", thread.name)
+                return response
+            response = StreamThreadExceptionResponse.SHUTDOWN_CLIENT
+        self._processes_failed(error)
+        return response
+
+    def _thread_unclosed(self, thread: StreamThread, error: Exception) -> StreamThreadExceptionResponse:
+        """A thread that could not be ended takes the instance with it: what is left of it may go on."""
+        if not self._processes.lost(thread, error):
+            self._processes_failed(error)
+        return StreamThreadExceptionResponse.SHUTDOWN_CLIENT
+
+    def _processes_failed(self, error: Exception) -> None:
+        self._progress.counters.error("thread")
+        self._life.fail(error)
+        self._processes.stop()
+
+    def _process_of(self, thread: StreamThread) -> ProcessThreads:
+        return next(process for process in self._processes.all if thread in process.threads)
+
+    def _replace_thread(self, thread: StreamThread) -> None:
+        process = self._process_of(thread)
+        try:
+            process.replace(thread)
+        except Exception as error:
+            log.exception("%s: no new thread can be made", thread.name)
+            self._processes_failed(error)
+        if not self._life.alive:
+            # It was told to stop while the new thread was not there yet.
+            process.stop()
+
+    def _wait_for_end(self, timeout: float | None) -> bool:
+        if self._life.telling or any(thread.is_current for thread in self._threads):
+            # The thread would wait for itself.
+            return self._life.ended
+        return self._life.wait_for_end(timeout)

@@ -1,0 +1,208 @@
+"""The life of an instance: its state, which state may follow which, who is told, and waiting for the end.
+
+The states are those of Kafka Streams' ``KafkaStreams.State``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.errors import StreamsException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["ALIVE", "CREATED", "ERROR", "NOT_RUNNING", "PENDING_SHUTDOWN", "RUNNING", "Life", "State"]
+
+log = logging.getLogger(__name__)
+
+State = str
+
+CREATED: Final = "CREATED"
+REBALANCING: Final = "REBALANCING"
+RUNNING: Final = "RUNNING"
+PENDING_SHUTDOWN: Final = "PENDING_SHUTDOWN"
+NOT_RUNNING: Final = "NOT_RUNNING"
+PENDING_ERROR: Final = "PENDING_ERROR"
+ERROR: Final = "ERROR"
+
+_NEXT: Final[Mapping[State, frozenset[State]]] = {
+    CREATED: frozenset({REBALANCING, PENDING_SHUTDOWN}),
+    REBALANCING: frozenset({RUNNING, PENDING_SHUTDOWN, PENDING_ERROR}),
+    RUNNING: frozenset({REBALANCING, PENDING_SHUTDOWN, PENDING_ERROR}),
+    PENDING_SHUTDOWN: frozenset({NOT_RUNNING}),
+    PENDING_ERROR: frozenset({ERROR}),
+    NOT_RUNNING: frozenset(),
+    ERROR: frozenset(),
+}
+#: States in which an instance is part of its group.
+ALIVE: Final = frozenset({REBALANCING, RUNNING})
+_ENDED: Final = frozenset({NOT_RUNNING, ERROR})
+
+
+class Life:
+    """Any thread may call it.
+
+    ``on_change`` is called and the listener notified of every change, in order, on a thread that made one. Who waits
+    for the end waits for them too.
+    """
+
+    def __init__(self, name: str, on_change: Callable[[State, State], None] = lambda *_: None) -> None:
+        self._name = name
+        self._on_change = on_change
+        self._changed = threading.Condition()
+        self._state: State = CREATED
+        self._starting = False
+        self._cause: Exception | None = None
+        #: Changes (new, old) of which the listener is still to hear.
+        self._untold: deque[tuple[State, State]] = deque()
+        self._teller: int | None = None
+        self.listener: Callable[[State, State], None] | None = None
+
+    @property
+    def state(self) -> State:
+        """The state now."""
+        with self._changed:
+            return self._state
+
+    @property
+    def alive(self) -> bool:
+        """True from the end of ``start()`` until a stop or a failure begins."""
+        return self.state in ALIVE
+
+    @property
+    def ended(self) -> bool:
+        """True once everything is released."""
+        return self.state in _ENDED
+
+    @property
+    def cause(self) -> Exception | None:
+        """What ended the instance, if something failed."""
+        with self._changed:
+            return self._cause
+
+    def begin(self) -> None:
+        """Take the one start that an instance has.
+
+        Raises:
+            StreamsException: it was taken, or the instance has been stopped.
+        """
+        with self._changed:
+            if self._starting or self._state != CREATED:
+                state = "being started" if self._starting and self._state == CREATED else self._state
+                raise StreamsException(f"start() needs a new instance; this one is {state}. Make another KafkaStreams")
+            self._starting = True
+
+    def begun(self) -> bool:
+        """Say that everything is in place; return False if a stop came in between."""
+        with self._changed:
+            if self._state != CREATED:
+                return False
+            self._move(REBALANCING)
+        self._tell()
+        return True
+
+    def not_begun(self) -> None:
+        """Say that the start failed: the instance may be started again, unless a stop came in between."""
+        with self._changed:
+            self._starting = False
+            self._changed.notify_all()
+            stopped = self._state == PENDING_SHUTDOWN
+        if stopped:
+            self.end()
+
+    def settle(self, settled: Callable[[], bool]) -> None:
+        """Note whether every thread has its tasks in service; asked under the lock: the newest answer counts."""
+        with self._changed:
+            wanted = RUNNING if settled() else REBALANCING
+            if self._state not in ALIVE or self._state == wanted:
+                return
+            self._move(wanted)
+        self._tell()
+
+    def ask_to_end(self) -> None:
+        """Begin an orderly stop, if the instance is not ending already."""
+        with self._changed:
+            if self._state != CREATED and self._state not in ALIVE:
+                return
+            self._move(PENDING_SHUTDOWN)
+            never_started = not self._starting
+        self._tell()
+        if never_started:
+            self.end()
+
+    def fail(self, cause: Exception) -> None:
+        """Note what failed; the first cause counts."""
+        with self._changed:
+            self._cause = self._cause or cause
+            if self._state not in ALIVE:
+                return
+            self._move(PENDING_ERROR)
+        self._tell()
+
+    def end(self) -> None:
+        """Say that everything is released."""
+        with self._changed:
+            if self._state in _ENDED:
+                return
+            self._move(ERROR if self._state == PENDING_ERROR else NOT_RUNNING)
+        self._tell()
+
+    @property
+    def telling(self) -> bool:
+        """True on the thread that is telling the listener, that is, in its callback."""
+        return self._teller == threading.get_ident()
+
+    def wait_for_end(self, timeout: float | None) -> bool:
+        """Wait until everything is released and told; return False if it takes longer (seconds; None: for ever).
+
+        Raises:
+            StreamsException: nobody has started the instance, or its start failed meanwhile: no end would come.
+        """
+        with self._changed:
+            told_by_us = self.telling
+
+            def ended() -> bool:
+                return self._state in _ENDED and (told_by_us or not self._untold)
+
+            self._changed.wait_for(lambda: ended() or self._unstarted, timeout)
+            if self._unstarted:
+                raise StreamsException(f"{self._name} is not started, so its end would never come: call start() first")
+            return ended()
+
+    @property
+    def _unstarted(self) -> bool:
+        return self._state == CREATED and not self._starting
+
+    def _move(self, state: State) -> None:
+        old = self._state
+        assert state in _NEXT[old], f"no way from {old} to {state}"
+        log.info("%s: %s -> %s", self._name, old, state)
+        self._state = state
+        self._untold.append((state, old))
+        self._changed.notify_all()
+
+    def _tell(self) -> None:
+        """Tell the listener of what is new, unless another thread, or this one further up, is telling already."""
+        with self._changed:
+            if self._teller is not None:
+                return
+            self._teller = threading.get_ident()
+        while True:
+            with self._changed:
+                if not self._untold:
+                    self._teller = None
+                    return
+                new, old = self._untold[0]
+            try:
+                self._on_change(new, old)
+                if self.listener is not None:
+                    self.listener(new, old)
+            except BaseException:  # sys.exit() among them: others wait for the telling to end
+                log.exception("the state listener failed")
+            with self._changed:
+                self._untold.popleft()
+                self._changed.notify_all()

@@ -1,0 +1,105 @@
+"""What an instance tells its operator about its threads and tasks: copies, made from any thread."""
+
+from __future__ import annotations
+
+import datetime as dt
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from sparkrelay.observe.snapshot import TaskMetadata, ThreadMetadata
+from sparkrelay.runtime.contract.client_settings import admin_settings, consumer_settings
+from sparkrelay.runtime.tasks.task import TaskState, behind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.process.process_threads import ProcessThreads
+    from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
+    from sparkrelay.runtime.tasks.task import Task
+    from sparkrelay.runtime.thread.stream_thread import StreamThread
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = ["TaskMetadata", "ThreadMetadata", "describe_tasks", "describe_thread"]
+
+
+def describe_thread(thread: StreamThread, process: ProcessThreads, config: StreamsConfig) -> ThreadMetadata:
+    """Describe a thread of a process, and its tasks, as they are now. May be called from any thread."""
+    executor = process.target.executor
+    progress = thread.progress
+    active, standby = describe_tasks(thread.tasks.all(), progress.ends, progress.copies())
+    return ThreadMetadata(
+        thread_name=thread.name,
+        thread_state=thread.state,
+        process_id=process.process_id,
+        executor_id=None if executor is None else executor.id,
+        consumer_client_id=str(consumer_settings(config, thread.name)["client.id"]),
+        member_id=thread.member_id,
+        restore_consumer_client_id=str(admin_settings(config, f"{thread.name}-replay")["client.id"]),
+        producer_client_ids=frozenset([str(admin_settings(config, f"{thread.name}-transactions")["client.id"])]),
+        admin_client_id=str(admin_settings(config, thread.name)["client.id"]),
+        active_tasks=active,
+        standby_tasks=standby,
+    )
+
+
+def describe_tasks(
+    tasks: Iterable[Task], ends: Mapping[TopicPartition, int], copies: Mapping[TaskId, RestoreProgress]
+) -> tuple[tuple[TaskMetadata, ...], tuple[TaskMetadata, ...]]:
+    """Return active and standby tasks as they are now, each in order. May be called from any thread.
+
+    Args:
+        tasks: a copy of the thread's tasks.
+        ends: ends of the input partitions, as of the last look.
+        copies: where the copies stand that are being replayed.
+    """
+    active: list[TaskMetadata] = []
+    standby: list[TaskMetadata] = []
+    for task in sorted(tasks, key=lambda task: task.id):
+        # Read once: its thread may take it further meanwhile.
+        state = task.state
+        described = _running(task, ends) if state is TaskState.RUNNING else _replayed(task, state, copies.get(task.id))
+        (standby if state is TaskState.STANDBY else active).append(described)
+    return tuple(active), tuple(standby)
+
+
+def _running(task: Task, ends: Mapping[TopicPartition, int]) -> TaskMetadata:
+    committed = dict(task.positions)
+    known = {partition: max(ends[partition], committed[partition]) for partition in committed if partition in ends}
+    lag = sum(end - committed[partition] for partition, end in known.items())
+    return TaskMetadata(
+        task_id=str(task.id),
+        state=TaskState.RUNNING.value,
+        topic_partitions=frozenset(task.inputs),
+        committed_offsets=MappingProxyType(committed),
+        end_offsets=MappingProxyType(known),
+        lag=lag if len(known) == len(committed) else None,
+        changelog_offsets=MappingProxyType(dict(task.changelog_next)),
+        changelog_end_offsets=MappingProxyType({}),
+        changelog_lag=0,
+        replay_began=None,
+    )
+
+
+def _replayed(task: Task, state: TaskState, copy: RestoreProgress | None) -> TaskMetadata:
+    if copy is not None and state is not TaskState.CREATED:
+        offsets = dict(copy.offsets or task.changelog_next)
+        ends, lag = dict(copy.ends), copy.lag
+        began = dt.datetime.fromtimestamp(copy.began_at, dt.UTC)
+    else:
+        offsets, ends, began = dict(task.changelog_next), dict(task.changelog_end), None
+        lag = behind(offsets, ends) if ends else None
+        if not task.stateful:
+            lag = 0
+    return TaskMetadata(
+        task_id=str(task.id),
+        state=state.value,
+        topic_partitions=frozenset(task.inputs),
+        committed_offsets=MappingProxyType({}),
+        end_offsets=MappingProxyType({}),
+        lag=lag,
+        changelog_offsets=MappingProxyType(offsets),
+        changelog_end_offsets=MappingProxyType(ends),
+        changelog_lag=lag,
+        replay_began=began,
+    )

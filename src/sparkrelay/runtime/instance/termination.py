@@ -1,0 +1,119 @@
+"""SIGTERM and Ctrl-C become an orderly stop while a script waits for the end of its instance; before, SIGTERM exits.
+
+Process 1 of a container has no default action for SIGTERM: without a handler the signal is lost, and the container is
+killed once its grace period is over. So there is one from the beginning of ``start()`` on. Outside the wait it raises
+SystemExit in the main thread, which ends a start under way as Ctrl-C does, and runs the ends of ``with`` blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+__all__ = ["default_sigterm", "exit_on_sigterm", "on_termination"]
+
+log = logging.getLogger(__name__)
+
+#: ``stop`` of the instances that were started and have not been stopped.
+_stops: list[weakref.WeakMethod[Callable[[float | None], Any]]] = []
+_exiting = False
+
+
+def exit_on_sigterm(stop: Callable[[float | None], object]) -> None:
+    """Have SIGTERM end the program with exit code 143 from now on, if this is the main thread and nobody handles it.
+
+    Args:
+        stop: bound method of an instance; ``stop(0)`` is called too, on a thread of its own.
+    """
+    global _exiting  # noqa: PLW0603 - a process has one handler
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _exit)
+        _exiting = False
+    _stops.append(weakref.WeakMethod(stop))
+
+
+def default_sigterm(stop: Callable[[float | None], object]) -> None:
+    """Undo :func:`exit_on_sigterm` for an instance that has ended; the last one brings the default action back."""
+    _stops[:] = [known for known in _stops if known() not in {None, stop}]
+    on_main_thread = threading.current_thread() is threading.main_thread()
+    if not _stops and on_main_thread and signal.getsignal(signal.SIGTERM) is _exit:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    global _exiting  # noqa: PLW0603 - a process has one handler
+    del frame
+    if _exiting:
+        # A second signal must not break off what the first one has begun.
+        return
+    _exiting = True
+    log.info("SIGTERM: stopping, and ending the program")
+    for known in _stops:
+        if (stop := known()) is not None:
+            threading.Thread(target=stop, args=(0,), name="sparkrelay-termination", daemon=True).start()
+    raise SystemExit(128 + number)
+
+
+@contextlib.contextmanager
+def on_termination(stop: Callable[[float | None], object]) -> Iterator[None]:
+    """Have signals that come within the block call ``stop``, if this is the main thread and nobody else handles them.
+
+    SIGTERM calls ``stop(0)`` on a thread of its own, since it may find the main thread inside any lock; the block goes
+    on. Ctrl-C ends the block: ``stop(None)`` is called, and then KeyboardInterrupt is raised, so that a program ends
+    which waits in a loop. A second Ctrl-C breaks ``stop`` off.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {}
+
+    def replace(number: signal.Signals, handler: Callable[[int, FrameType | None], object]) -> None:
+        before[number] = signal.signal(number, handler)
+
+    if signal.getsignal(signal.SIGTERM) in {signal.SIG_DFL, _exit}:
+        replace(signal.SIGTERM, _stop_beside(stop))
+    if _is_pysparks(signal.getsignal(signal.SIGINT)):
+        # PySpark's cancels every job first: the micro-batch under way could not be finished.
+        replace(signal.SIGINT, signal.default_int_handler)
+    try:
+        try:
+            yield
+        except KeyboardInterrupt:
+            log.info("Ctrl-C: stopping")
+            with contextlib.suppress(KeyboardInterrupt):
+                stop(None)
+            # A new one, without the insides of the waiting in its traceback.
+            raise KeyboardInterrupt from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop_beside(stop: Callable[[float | None], object]) -> Callable[[int, FrameType | None], None]:
+    def run() -> None:
+        log.info("SIGTERM: stopping")
+        stop(0)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        threading.Thread(target=run, name="sparkrelay-termination", daemon=True).start()
+
+    return handle
+
+
+def _is_pysparks(handler: object) -> bool:
+    """Tell whether this is what a SparkContext sets; a program's own handler, or none at all, is left in place."""
+    return (getattr(handler, "__module__", None) or "").startswith("pyspark.")

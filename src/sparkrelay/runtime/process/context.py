@@ -1,0 +1,101 @@
+"""What all processes of an instance share: settings, topology, who is told of what, and how clients are made."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.client.admin import Admin
+from sparkrelay.client.config import ClientConfig
+from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.runtime.compile.legs import LegCompiler
+from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
+from sparkrelay.runtime.contract.client_settings import admin_settings, worker_settings
+from sparkrelay.runtime.topics.layout import TopicNames
+from sparkrelay.runtime.topics.topics import Topics
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable
+
+    from sparkrelay.assignment import TaskAssignor
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.batch.progress import ProgressLog
+    from sparkrelay.runtime.spark.executor_target import ExecutorTarget
+    from sparkrelay.runtime.thread.stream_thread import StreamThread
+    from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse
+    from sparkrelay.topology import Topology
+
+__all__ = ["RuntimeContext"]
+
+_BROKER_SECONDS: Final = 30.0
+#: Instances of each application that this driver has made so far.
+_runs: Counter[str] = Counter()
+
+
+class RuntimeContext:
+    """What the processes of one instance are made with."""
+
+    def __init__(
+        self,
+        *,
+        config: StreamsConfig,
+        topology: Topology,
+        assignor: TaskAssignor,
+        load_assignor: Callable[[str], TaskAssignor],
+        progress: ProgressLog,
+        on_change: Callable[[], None],
+        on_failure: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
+        on_unclosed: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
+        on_replace: Callable[[StreamThread], None],
+        show: Callable[[logging.Logger, str], None],
+    ) -> None:
+        self.config = config
+        self.topology = topology
+        self.names = TopicNames(config.application_id)
+        self.assignor = assignor
+        self.load_assignor = load_assignor
+        self.progress = progress
+        self.on_change = on_change
+        self.on_failure = on_failure
+        self.on_unclosed = on_unclosed
+        _runs[config.application_id] += 1
+        self.run = _runs[config.application_id]
+        self.on_replace = on_replace
+        self.show = show
+        #: True while no micro-batch is to begin, here or in a process to come.
+        self.paused = False
+
+    def plans(self, target: ExecutorTarget) -> PreparedLegs:
+        """Build every leg at a place; Catalyst checks every column.
+
+        Raises:
+            TopologyException: a column does not exist or a step is not possible.
+        """
+        legs = self.topology.legs
+        client = worker_settings(self.config, "worker", run=self.run)
+        compiler = LegCompiler(target, self.config, legs, names=self.names, client=client)
+        return PreparedLegs(compiler, legs)
+
+    def client(self, client_id: str) -> KafkaClient:
+        """Make a client that is not connected yet; it belongs to the thread that polls it."""
+        return KafkaClient(ClientConfig.from_dict(admin_settings(self.config, client_id)))
+
+    def connect(self, client: KafkaClient, *, refused_timeout: float = math.inf) -> None:
+        """Have a client find the cluster.
+
+        Args:
+            client: not connected yet.
+            refused_timeout: seconds to wait if every address refuses connections.
+
+        Raises:
+            KafkaException: no broker answers, or they refuse us.
+            WakeupException: it was interrupted.
+        """
+        timeout = min(_BROKER_SECONDS, self.config.default_api_timeout_ms / 1000)
+        client.bootstrap(timeout, refused_timeout=refused_timeout)
+
+    def topics(self, client: KafkaClient) -> Topics:
+        """Return a view of the topics through a client."""
+        return Topics(Admin(client), self.topology, self.names, self.config)

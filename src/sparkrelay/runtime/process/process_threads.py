@@ -1,0 +1,362 @@
+"""One process and its stream threads, made, started, lost and released as one.
+
+What all processes of an instance share stands in the ``RuntimeContext``; what a process has of its own are its place
+(where its jobs run), its slot (identity and state), its threads and their connections.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.client.pauses import pause_after
+from sparkrelay.client.transactions import TransactionCoordinator
+from sparkrelay.errors import KafkaException, StreamsException, WakeupException
+from sparkrelay.runtime.batch.batch_runner import BatchRunner
+from sparkrelay.runtime.batch.batch_thread import BatchThread
+from sparkrelay.runtime.contract.client_settings import consumer_settings, worker_settings
+from sparkrelay.runtime.group.assignment_log import AssignmentLog
+from sparkrelay.runtime.slot.cleaner import Cleaner
+from sparkrelay.runtime.slot.executor_cleaner import ExecutorCleaner
+from sparkrelay.runtime.spark.jobs import Jobs
+from sparkrelay.runtime.tasks.in_service import InService
+from sparkrelay.runtime.tasks.state_updater import StateUpdater
+from sparkrelay.runtime.tasks.task import TaskState
+from sparkrelay.runtime.tasks.task_initializer import longest_initialization
+from sparkrelay.runtime.thread.membership import StreamsMembership
+from sparkrelay.runtime.thread.stream_thread import StreamThread
+from sparkrelay.runtime.thread.task_set import TaskSet
+from sparkrelay.runtime.worker.restore import RestoreSpec
+from sparkrelay.state import Slot
+
+if TYPE_CHECKING:
+    from sparkrelay.client.kafka_client import KafkaClient
+    from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
+    from sparkrelay.runtime.contract.host_metadata import HostMetadata
+    from sparkrelay.runtime.process.context import RuntimeContext
+    from sparkrelay.runtime.slot.executor_slot import ExecutorSlot
+    from sparkrelay.runtime.spark.executor_target import ExecutorTarget
+    from sparkrelay.types import TaskId
+
+__all__ = ["ProcessThreads"]
+
+log = logging.getLogger(__name__)
+
+#: FAIR pools do not preempt: a slice of replaying is how long a batch may have to wait for a core. A shorter one would
+#: be job more than records: 50 ms of each are Spark's, on a quiet machine.
+_SLICE_SECONDS: Final = 0.2
+#: The same before the first task runs: it bounds what a restore loses to the beginnings and ends of jobs.
+_RESTORE_SECONDS: Final = 1.0
+#: The pause before a dead thread is replaced: the first, and the longest.
+_FIRST_REPLACEMENT: Final = 0.5
+_LONGEST_REPLACEMENT: Final = 30.0
+_LOOK_SECONDS: Final = 0.2
+
+
+class ProcessThreads:
+    """One process of the instance."""
+
+    def __init__(
+        self,
+        context: RuntimeContext,
+        target: ExecutorTarget,
+        slot: Slot | ExecutorSlot,
+        host_metadata: HostMetadata,
+        plans: PreparedLegs | None = None,
+    ) -> None:
+        """Make the threads; they do not run yet.
+
+        Args:
+            context: what the processes share.
+            target: where jobs run.
+            slot: the claimed slot; it is released with the process, or here if the threads cannot be made.
+            host_metadata: the process's host, rack and tags.
+            plans: the prepared legs of this place, if they exist already.
+
+        Raises:
+            ConfigException: the tags of this place do not go with the settings.
+            KafkaException: the broker does not answer.
+        """
+        self.target = target
+        self.slot = slot
+        self._context = context
+        #: Stream thread's number -> connections.
+        self._clients: dict[int, list[KafkaClient]] = defaultdict(list)
+        delay_seconds = context.config.state_cleanup_delay_ms / 1000
+        self._cleaner = (
+            Cleaner(slot.path, delay_seconds=delay_seconds, now=time.time())
+            if isinstance(slot, Slot)
+            else ExecutorCleaner(slot, delay_seconds=delay_seconds, now=time.time())
+        )
+        self._released = False
+        self._stopping = threading.Event()
+        #: Held to look at ``_stopping`` and act on it: nothing is begun once it is set.
+        self._lock = threading.Lock()
+        #: Connections that a stop need not wait for.
+        self._connecting: set[KafkaClient] = set()
+        #: Stream thread's number -> how many of them have died in a row without having committed a batch.
+        self._deaths: Counter[int] = Counter()
+        self._plans: list[PreparedLegs] = []
+        self.threads: list[StreamThread] = []
+        try:
+            self._config = host_metadata.applied_to(context.config)
+            for number in range(context.config.num_stream_threads):
+                self._plans.append((plans if number == 0 else None) or context.plans(target))
+                self.threads.append(self._thread(number))
+        except BaseException:
+            self.discard()
+            raise
+
+    @property
+    def process_id(self) -> str:
+        """The identity that the slot carries."""
+        return str(self.slot.process_id)
+
+    @property
+    def ended(self) -> bool:
+        """True once every thread has done everything."""
+        return all(thread.ended for thread in self.threads)
+
+    @property
+    def usable(self) -> bool:
+        """True if a thread can work here: Spark, and the executor, are there."""
+        try:
+            self.target.require()
+        except StreamsException:
+            return False
+        return True
+
+    def start(self) -> None:
+        """Start the threads; each joins the group."""
+        for thread in self.threads:
+            self._begin(thread)
+
+    def pause(self) -> None:
+        """Begin no further micro-batch."""
+        for thread in self.threads:
+            thread.pause()
+
+    def resume(self) -> None:
+        """Go on after :meth:`pause`."""
+        for thread in self.threads:
+            thread.resume()
+
+    def expect_rebalance(self) -> None:
+        """Tell the members that a rebalance is about to begin; returns at once."""
+        for thread in self.threads:
+            thread.expect_rebalance()
+
+    def replace(self, thread: StreamThread) -> None:
+        """Put a new stream thread in the place of one that has left the group, and start it.
+
+        Not at once: an error that does not pass would else have thread follow thread as fast as they can die. The pause
+        doubles until one of them has committed a batch. A broker that does not answer is waited for. Once the process
+        is told to stop, or its executor is gone, there is no successor.
+
+        Raises:
+            SparkRelayError: a thread cannot be made.
+        """
+        number = self.threads.index(thread)
+        deaths = 1 if thread.progress.committed else self._deaths[number] + 1
+        self._deaths[number] = deaths
+        tries = 0
+        while self._rest(pause_after(deaths + tries - 1, _FIRST_REPLACEMENT, _LONGEST_REPLACEMENT, jitter=0)):
+            self._disconnect(number)
+            try:
+                successor = self._thread(number)
+            except WakeupException:
+                return  # stop() calls
+            except KafkaException as error:
+                if not error.retriable:
+                    raise
+                log.warning("%s: its successor cannot be made yet: %s", thread.name, error)
+                thread.progress.trouble(str(error))
+                tries += 1
+                continue
+            with self._lock:
+                welcome = not self._stopping.is_set()
+                if welcome:
+                    self.threads[number] = successor
+                    self._begin(successor)
+            if not welcome:
+                _discard(successor)
+            return
+
+    def _rest(self, seconds: float) -> bool:
+        """Wait; return False if the process is to end meanwhile."""
+        deadline = time.monotonic() + seconds
+        while not (self._stopping.is_set() or self.target.lost):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return True
+            self._stopping.wait(min(left, _LOOK_SECONDS))
+        return False
+
+    def stop(self) -> None:
+        """Ask the threads to hand over and leave; returns at once."""
+        with self._lock:
+            self._stopping.set()
+            for client in self._connecting:
+                client.interrupt()
+        for thread in self.threads:
+            thread.stop()
+
+    def lose(self) -> None:
+        """Say that the executor is gone: the threads leave the group at once, without touching their stores."""
+        self.target.lose()
+
+    def discard(self) -> None:
+        """Undo what was made and is not going to be started."""
+        for thread in self.threads:
+            _discard(thread)
+        self.release()
+
+    def release(self) -> None:
+        """Close the connections and give the slot back, once."""
+        if self._released:
+            return
+        self._released = True
+        for number in list(self._clients):
+            self._disconnect(number)
+        self._cleaner.close()
+        self.slot.release()
+
+    def _begin(self, thread: StreamThread) -> None:
+        if self._context.paused:
+            thread.pause()
+        thread.start()
+        if not self._context.paused:
+            # Somebody may have resumed between the look and the pause.
+            thread.resume()
+
+    def _disconnect(self, number: int) -> None:
+        for client in self._clients.pop(number, []):
+            client.close()
+
+    def _connect(self, number: int, client_id: str) -> KafkaClient:
+        """Connect a client for a stream thread; :meth:`stop` breaks that off with WakeupException."""
+        client = self._context.client(client_id)
+        with self._lock:
+            self._clients[number].append(client)
+            self._connecting.add(client)
+            if self._stopping.is_set():
+                client.interrupt()
+        try:
+            self._context.connect(client)
+        finally:
+            with self._lock:
+                self._connecting.discard(client)
+        return client
+
+    def _runs_tasks(self) -> bool:
+        return any(task.state is TaskState.RUNNING for thread in self.threads for task in thread.tasks.all())
+
+    def _active_beside(self, number: int) -> set[TaskId]:
+        """Return the tasks that the process's threads, but for this one, open or run."""
+        return {
+            task.id
+            for other, thread in enumerate(self.threads)
+            if other != number
+            for task in thread.tasks.all()
+            if task.state is not TaskState.STANDBY
+        }
+
+    def _thread(self, number: int) -> StreamThread:
+        shared, config, slot = self._context, self._config, self.slot
+        name = f"{config.application_id}-{self.process_id[:8]}-StreamThread-{number + 1}"
+        # Each thread asks for itself: a client belongs to the thread that polls it.
+        own, for_restore, for_batches, for_transactions = (
+            self._connect(number, name + suffix) for suffix in ("", "-replay", "-batch", "-transactions")
+        )
+        topics, restore_topics, batch_topics = map(shared.topics, (own, for_restore, for_batches))
+        jobs = Jobs(
+            self.target,
+            replay=RestoreSpec(
+                self.target.slots,
+                config.application_id,
+                worker_settings(config, f"{name}-worker", run=shared.run),
+                config.store_max_bytes,
+            ),
+            name=name,
+        )
+        membership = StreamsMembership(
+            config=config,
+            topology=shared.topology,
+            source_topics={
+                shared.names(topic, leg.source.internal) for leg in shared.topology.legs for topic in leg.source.topics
+            },
+            process_id=slot.process_id,
+            topics=topics,
+            assignor=shared.assignor,
+            load=shared.load_assignor,
+            settings=consumer_settings(config, name, self._instance_id(number)),
+            story=AssignmentLog(name, shared.progress.counters.rebalance, shared.show),
+        )
+        # Nothing fails from here on: the log would keep the part of a thread that never was.
+        progress = shared.progress.thread()
+        state_updater = StateUpdater(
+            jobs,
+            restore_topics.end_offsets,
+            name=f"{name}-replay",
+            slice_seconds=_SLICE_SECONDS,
+            restore_seconds=_RESTORE_SECONDS,
+            running=self._runs_tasks,
+            topic_ids=restore_topics.ids,
+            active_elsewhere=functools.partial(self._active_beside, number),
+            on_slice=progress.replayed,
+            interrupt=restore_topics.interrupt,
+        )
+        progress.copies = state_updater.copies
+        in_service = InService()
+        tasks = TaskSet(
+            config=config,
+            slot=slot,
+            jobs=jobs,
+            state_updater=state_updater,
+            in_service=in_service,
+            transactions=TransactionCoordinator(own, timeout=longest_initialization(config)),
+            topics=topics,
+            cleaner=self._cleaner,
+            stopping=self._stopping,
+        )
+        transactions = TransactionCoordinator(for_transactions, timeout=config.default_api_timeout_ms / 1000)
+        return StreamThread(
+            name=name,
+            config=config,
+            membership=membership,
+            tasks=tasks,
+            in_service=in_service,
+            batches=BatchThread(
+                name=name,
+                config=config,
+                in_service=in_service,
+                batches=BatchRunner(jobs, transactions, config.application_id, retries=config.max_batch_retries),
+                plans=self._plans[number],
+                topics=batch_topics,
+                progress=progress,
+            ),
+            progress=progress,
+            on_change=shared.on_change,
+            on_failure=shared.on_failure,
+            on_unclosed=shared.on_unclosed,
+            on_replace=shared.on_replace,
+        )
+
+    def _instance_id(self, number: int) -> str | None:
+        """Return the thread's static name in the group, which its restart has again; None if it is to have none."""
+        given = self._context.config.group_instance_id
+        if not given:
+            return None
+        # Executors come and go; what stays is the slot, and its identity.
+        target = "" if self.target.executor is None else f"-{self.process_id[:8]}"
+        return f"{given}{target}-{number + 1}"
+
+
+def _discard(thread: StreamThread) -> None:
+    """Release what a thread holds that is never going to be started."""
+    thread.discard()
+    thread.progress.end()

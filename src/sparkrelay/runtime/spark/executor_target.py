@@ -1,0 +1,210 @@
+"""The place where a process's jobs run: the driver's own JVM (``local[N]``), or one executor of a cluster.
+
+On an executor every job starts from a *placed source*: one Spark partition per core, each with the executor as its
+preferred location, which a long ``spark.locality.wait`` makes binding. Never ``coalesce``: it drops the preference.
+Spark may still start a task elsewhere, above all when the executor has died. So the executor's id travels beside the
+job, and a worker that finds itself elsewhere refuses (``worker.context``).
+
+An executor that is lost never comes back under its id: its place is closed for good, and its jobs are cancelled, or
+they would wait for a replacement to refuse them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame
+
+from sparkrelay.errors import StreamsException
+from sparkrelay.runtime.contract.commands import EXECUTOR_PROPERTY
+from sparkrelay.runtime.contract.failure_marks import new_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from sparkrelay.runtime.spark.executors import Executor, Executors
+
+__all__ = ["SESSION_GONE", "ExecutorLost", "ExecutorTarget"]
+
+log = logging.getLogger(__name__)
+
+SESSION_GONE: Final = "the Spark session is gone"
+#: Spark refuses all later jobs of a group that was closed: no two places share one.
+_numbers = itertools.count(1)
+_ASK_SECONDS: Final = 1.0
+
+
+class ExecutorLost(StreamsException):
+    """The executor that a process lives on is gone, and the process with it; the instance is not."""
+
+
+class ExecutorTarget:
+    """One place. Any driver thread may call it; Spark keeps the threads' properties apart."""
+
+    def __init__(self, spark: SparkSession, *, slots: int) -> None:
+        """Take the driver's own JVM, with ``slots`` cores."""
+        self._spark = spark
+        self._context = spark.sparkContext
+        self.slots = slots
+        #: Signs the errors that the workers of this place send through Spark's text.
+        self.failure_key = new_key()
+        self.executor: Executor | None = None
+        self._executors: Executors | None = None
+        self._lost = threading.Event()
+        self._groups: set[str] = set()
+        self._number = next(_numbers)
+        #: What Spark was asked to do here, and since when (monotonic seconds).
+        self._under_way: dict[int, tuple[float, str]] = {}
+        #: When the JVM is to be asked again whether its session goes on.
+        self._ask_at = 0.0
+
+    @classmethod
+    def on(cls, spark: SparkSession, executor: Executor, executors: Executors) -> ExecutorTarget:
+        """Return the place that an executor is; ``executors`` tells whether it lives."""
+        target = cls(spark, slots=executor.slots)
+        target.executor, target._executors = executor, executors
+        return target
+
+    def renewed(self) -> ExecutorTarget:
+        """Return the executor's place as if nobody had closed it."""
+        assert self.executor is not None, "the driver's place is never closed"
+        assert self._executors is not None
+        return ExecutorTarget.on(self._spark, self.executor, self._executors)
+
+    @property
+    def lost(self) -> bool:
+        """True once the executor is known to be gone."""
+        return self._lost.is_set()
+
+    @property
+    def description(self) -> str:
+        """The place in words."""
+        return "the driver" if self.executor is None else str(self.executor)
+
+    def source(self, slots: int | None = None) -> DataFrame:
+        """Return a DataFrame with one row and one Spark partition for each slot (default: all), placed here."""
+        count = self.slots if slots is None else slots
+        if self.executor is None:
+            return self._spark.range(0, count, 1, count)
+        jvm: Any = self._context._jvm
+        gateway: Any = self._context._gateway
+        convert = jvm.scala.jdk.javaapi.CollectionConverters
+        rows = jvm.java.util.ArrayList()
+        for slot in range(count):
+            fields = gateway.new_array(jvm.java.lang.Object, 1)
+            fields[0] = slot
+            locations = jvm.java.util.ArrayList()
+            locations.append(self.executor.location)
+            row = jvm.org.apache.spark.sql.RowFactory.create(fields)
+            rows.append(jvm.scala.Tuple2(row, convert.asScala(locations).toSeq()))
+        any_class = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Any()
+        rdd = self._context._jsc.sc().makeRDD(convert.asScala(rows).toSeq(), any_class)
+        schema = jvm.org.apache.spark.sql.types.StructType.fromDDL("slot int not null")
+        return DataFrame(self._spark._jsparkSession.createDataFrame(rdd.toJavaRDD(), schema), self._spark)
+
+    def mark_jobs(self) -> None:
+        """Let the jobs that this driver thread starts from now on carry where they belong."""
+        id_ = "" if self.executor is None else self.executor.id
+        self._context.setLocalProperty(EXECUTOR_PROPERTY, id_)
+
+    def job_group(self, name: str) -> str:
+        """Return a name for a group of jobs here, which :meth:`lose` closes; no other place ever has it."""
+        group = name if self.executor is None else f"{name}@{self.executor.id}-{self._number}"
+        self._groups.add(group)
+        return group
+
+    @contextlib.contextmanager
+    def under_way(self, what: str) -> Iterator[None]:
+        """Note that Spark does something here for as long as the block lasts, for :meth:`overdue`."""
+        number = next(_numbers)
+        self._under_way[number] = time.monotonic(), what
+        try:
+            yield
+        finally:
+            del self._under_way[number]
+
+    def overdue(self, seconds: float) -> str:
+        """Say what Spark has been doing here for longer than that; an empty text if there is nothing."""
+        now = time.monotonic()
+        late = [(now - since, what) for since, what in list(self._under_way.values()) if now - since > seconds]
+        if not late:
+            return ""
+        lasted, what = max(late)
+        return f"on {self.description} {what} has not ended for {lasted:.0f} s"
+
+    def cancel(self, group: str) -> None:
+        """Have Spark end the jobs of a group that run now; with the session gone they have ended."""
+        try:
+            self._context.cancelJobGroup(group)
+        except (Py4JError, ConnectionError, AttributeError) as error:
+            log.debug("jobs of %s could not be cancelled: %s", group, error)
+
+    def require(self, *, ask: bool = False) -> None:
+        """Make sure that jobs can run here. Cheap enough for each turn of a thread.
+
+        Args:
+            ask: ask the JVM in any case, not only if nobody has for a second.
+
+        Raises:
+            ExecutorLost: the executor is known to be gone.
+            StreamsException: the session was stopped, or its JVM has ended.
+        """
+        jvm = getattr(self._context._gateway, "proc", None)
+        java = getattr(self._context, "_jsc", None)
+        if java is None:
+            raise StreamsException(
+                f"{SESSION_GONE}: it was stopped. Stop the KafkaStreams instance before the Spark session"
+            )
+        if jvm is not None and jvm.poll() is not None:
+            raise StreamsException(
+                f"{SESSION_GONE}: its JVM ended with exit code {jvm.poll()}. Start the application again"
+            )
+        if ask or time.monotonic() >= self._ask_at:
+            self._ask_at = time.monotonic() + _ASK_SECONDS
+            try:
+                with self.under_way("a question to Spark's JVM"):
+                    stopped = java.sc().isStopped()
+            except (Py4JError, ConnectionError) as error:
+                raise StreamsException(f"{SESSION_GONE} ({error})") from error
+            if stopped:
+                # Python hears of it later, if it was Python at all.
+                raise StreamsException(
+                    f"{SESSION_GONE}: it was stopped in its JVM, by spark.stop() or as the cluster manager ended the "
+                    "application. Stop the KafkaStreams instance before its Spark session, or start it again"
+                )
+        if self.lost:
+            raise ExecutorLost(f"{self.description} is gone, and this process with it")
+
+    def require_alive(self) -> None:
+        """Find out why a job failed: raise as :meth:`require` does, but ask Spark, also whether the executor lives."""
+        self.require(ask=True)
+        if self.executor is None or self._executors is None:
+            return
+        try:
+            alive = self._executors.alive(self.executor.id)
+        except (Py4JError, ConnectionError) as error:
+            self.require()
+            raise StreamsException(f"{SESSION_GONE} ({error})") from error
+        if not alive:
+            self.lose()
+            self.require()
+
+    def lose(self) -> None:
+        """Close the place for good: its executor is gone."""
+        if self.executor is None or self.lost:
+            return
+        self._lost.set()
+        try:
+            for group in tuple(self._groups):
+                self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
+        except (Py4JError, ConnectionError, AttributeError) as error:
+            # The session ends as well; so do its jobs.
+            log.debug("jobs of %s could not be cancelled: %s", self.description, error)

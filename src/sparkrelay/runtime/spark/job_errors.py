@@ -1,0 +1,135 @@
+"""What a failed Spark job says, in one paragraph: which task and offsets, what went wrong and where, what to do."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException, QueryContextType
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from sparkrelay.runtime.contract.commands import BatchCommand, TaskCommand
+
+__all__ = ["JobError", "failed_partitions", "read_input", "read_job_error"]
+
+log = logging.getLogger(__name__)
+
+#: Spark's status store is filled by a thread of its own.
+_STATUS_MS: Final = 2000
+_MOST_TASKS: Final = 1000
+_MOST_NAMED: Final = 3
+#: Messages quote records, which may be long.
+_LONGEST_CAUSE: Final = 600
+
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_FRAME: Final = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+_SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w+")
+_BY_PYTHON: Final = "Mend that step, or filter such rows out in front of it. The traceback is in the log at DEBUG."
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """What Spark says of a failed job.
+
+    Attributes:
+        text: everything, with the stacks.
+        cause: what went wrong and where in the user's code, as one line.
+        remedy: what to do, or an empty text where the cause says it.
+    """
+
+    text: str
+    cause: str
+    remedy: str = ""
+
+
+def read_job_error(error: PySparkException | Py4JJavaError) -> JobError:
+    """Read what py4j raised for a failed job; translated by PySpark or not."""
+    if isinstance(error, Py4JJavaError):
+        return _of_python(_causes(error)) or JobError(_causes(error), _one_line(_innermost(error)))
+    text = str(error)
+    message = error.getMessage() if error.getCondition() else text
+    return _of_python(message, text) or JobError(text, _one_line(message.partition("\n")[0]) + _call_site(error))
+
+
+def _of_python(message: str, text: str | None = None) -> JobError | None:
+    """Read the last traceback of a message, if there is one: of exceptions in a chain, that is what was raised."""
+    _, found, trace = message.rpartition(_TRACEBACK)
+    if not found:
+        return None
+    lines = trace.splitlines()
+    begins = next((i for i, line in enumerate(lines) if line and not line.startswith(" ")), None)
+    if begins is None:
+        return None
+    raised = " ".join(line.strip() for line in lines[begins:] if not line.startswith("\tat "))
+    frames = [match.groups() for match in _FRAME.finditer("\n".join(lines[:begins]))]
+    own = [frame for frame in frames if "site-packages" not in frame[0]] or frames
+    where = f" ({own[-1][0]}:{own[-1][1]}, in {own[-1][2]})" if own else ""
+    return JobError(text or message, _one_line(raised) + where, _BY_PYTHON)
+
+
+def _call_site(error: PySparkException) -> str:
+    for context in error.getQueryContext():
+        if context.contextType() == QueryContextType.DataFrame:
+            return f" ({context.callSite()}, {context.fragment()})"
+        return f" (in the expression {context.fragment()!r})"
+    return ""
+
+
+def _one_line(text: str) -> str:
+    line = _SQLSTATE.sub("", " ".join(text.split()))
+    return line if len(line) <= _LONGEST_CAUSE else f"{line[:_LONGEST_CAUSE]}..."
+
+
+def _causes(error: Py4JJavaError) -> str:
+    texts = []
+    cause = error.java_exception
+    while cause is not None:
+        texts.append(str(cause.toString()))
+        cause = cause.getCause()
+    return "\n".join(texts) or str(error)
+
+
+def _innermost(error: Py4JJavaError) -> str:
+    """Return the first line of what started it: the rest is Spark wrapping it up."""
+    return next(line for line in reversed(_causes(error).splitlines()) if line.strip())
+
+
+def failed_partitions(context: SparkContext, group: str) -> tuple[int, ...]:
+    """Return which partitions failed in a job group's latest job, as far as Spark's status store knows."""
+    java: Any = context._jsc.sc()
+    try:
+        java.listenerBus().waitUntilEmpty(_STATUS_MS)
+        tracker = context.statusTracker()
+        latest = tracker.getJobInfo(max(tracker.getJobIdsForGroup(group)))
+        stages = [] if latest is None else list(latest.stageIds)
+        tasks = [java.statusStore().taskList(stage, 0, _MOST_TASKS) for stage in stages]
+        failed = {one.index() for found in tasks for one in map(found.apply, range(found.size())) if _failed(one)}
+    except (Py4JError, ValueError) as error:
+        # What failed is known all the same, only not with which input.
+        log.debug("Spark does not say which partitions of %s failed: %s", group, error)
+        return ()
+    return tuple(sorted(failed))
+
+
+def _failed(task: Any) -> bool:
+    return str(task.status()) == "FAILED"
+
+
+def read_input(order: BatchCommand, partitions: tuple[int, ...]) -> str:
+    """Return what the given Spark partitions of a batch read: tasks, topics and offsets."""
+    shares = [order.slots[partition % len(order.slots)] for partition in partitions]
+    tasks = {task.task: task for share in shares for task in share}
+    named = [f"task {id_} ({_ranges(task)})" for id_, task in sorted(tasks.items())[:_MOST_NAMED]]
+    return ", ".join(named) + (f" and {len(tasks) - _MOST_NAMED} more" if len(tasks) > _MOST_NAMED else "")
+
+
+def _ranges(task: TaskCommand) -> str:
+    return ", ".join(
+        f"topic {p.topic}, partition {p.partition}, offsets {start} to {end - 1}"
+        for p, (start, end) in sorted(task.ranges.items())
+    )

@@ -1,0 +1,239 @@
+"""The jobs of one stream thread: prepared DataFrames, a command beside them, and the reports they bring back.
+
+An :class:`ExecutorTarget` knows where jobs run: in the driver's own JVM, or on one executor. This module knows which of
+Spark's FAIR pools they share, and what a failure means.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from sparkrelay.errors import SparkRelayError, StreamsException
+from sparkrelay.runtime.contract.commands import COMMAND_PROPERTY, BatchCommand, decode_bytes, encode
+from sparkrelay.runtime.contract.failure_marks import MisplacedTask, find_failure, without_marks
+from sparkrelay.runtime.spark.cancelling import cancelled_when
+from sparkrelay.runtime.spark.executor_target import SESSION_GONE
+from sparkrelay.runtime.spark.job_errors import JobError, failed_partitions, read_input, read_job_error
+from sparkrelay.runtime.spark.spark_logs import query_errors_unlogged
+from sparkrelay.runtime.spark.unusable_session import no_python
+from sparkrelay.runtime.worker.restore import RestoreSpec, restore_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+    from sparkrelay.runtime.contract.commands import LegReport, RestoreReport, RestoreSlice
+    from sparkrelay.runtime.spark.executor_target import ExecutorTarget
+    from sparkrelay.types import TaskId
+
+__all__ = [
+    "BATCH_POOL",
+    "REPORT_SCHEMA",
+    "RESTORE_POOL",
+    "JobCancelled",
+    "JobFailed",
+    "Jobs",
+    "TaskFailed",
+    "run_job",
+]
+
+log = logging.getLogger(__name__)
+
+#: What comes back from a job: one row a Spark partition, its pickled reports.
+REPORT_SCHEMA = StructType([StructField("report", BinaryType(), False)])
+#: FAIR pools: replaying must not hold up running tasks.
+BATCH_POOL = "sparkrelay-batches"
+RESTORE_POOL = "sparkrelay-restore"
+#: What ``SparkContext.addJobTag`` sets, by which Spark's API finds jobs.
+_TAGS_PROPERTY = "spark.job.tags"
+#: What Java says where Spark's executor starts Python.
+_NO_PYTHON = re.compile(r'java\.io\.IOException: Cannot run program "([^"]+)"')
+
+
+class JobFailed(StreamsException):
+    """A Spark job failed in user code or with its Python worker; the message names the job and its cause."""
+
+
+class JobCancelled(JobFailed):
+    """A micro-batch was cancelled here, because tasks in it have to leave; the others run theirs again."""
+
+
+class TaskFailed(StreamsException):
+    """One task's own trouble ended the Spark job it ran in with others."""
+
+    def __init__(self, task: TaskId, cause: SparkRelayError) -> None:
+        super().__init__(f"task {task}: {cause}")
+        self.task = task
+        self.cause = cause
+
+
+class Jobs:
+    """Runs one stream thread's jobs. Any driver thread may call it: Spark keeps their jobs and properties apart."""
+
+    def __init__(self, target: ExecutorTarget, *, replay: RestoreSpec, name: str) -> None:
+        self._target = target
+        self.slots = target.slots
+        self._name = name
+        #: How often micro-batches were cancelled.
+        self._cancels = 0
+        self._batch_group = target.job_group(f"{name}-batch")
+        self._replay_group = target.job_group(f"{name}-replay")
+        self._prewarm_group = target.job_group(f"{name}-prewarm")
+        self._leave_group = target.job_group(f"{name}-leave")
+        self._replay = target.source().mapInArrow(functools.partial(restore_partition, replay), REPORT_SCHEMA)
+
+    def run_batch(self, legs: DataFrame, order: BatchCommand, *, description: str) -> list[LegReport]:
+        """Run one micro-batch: the union of its legs.
+
+        Raises:
+            ExecutorLost: the process's executor is gone; nothing can be run here any more.
+            JobCancelled: by :meth:`cancel_batch`.
+            JobFailed: user code raised, a Python worker died, or Spark ran the job elsewhere.
+            TaskFailed: the trouble is one task's own, such as a store that cannot be trusted.
+            SparkRelayError: a worker's own error, such as a record that does not decode.
+        """
+        cancels = self._cancels
+        try:
+            return self._collect(legs, order, pool=BATCH_POOL, group=self._batch_group, description=description)
+        except JobFailed as error:
+            if self._cancels > cancels:
+                raise JobCancelled(str(error)) from error
+            raise
+
+    def prewarm(self, legs: DataFrame, order: BatchCommand, due: Callable[[], bool]) -> None:
+        """Run one wave of legs for an order without tasks; raises as :meth:`run_batch` does.
+
+        Args:
+            legs: the wave.
+            order: has no tasks.
+            due: tells, on another thread, whether it is to end; then it is cancelled, which is a JobFailed.
+        """
+        group = self._prewarm_group
+        with cancelled_when(due, lambda: self._target.cancel(group)):
+            self._collect(legs, order, pool=BATCH_POOL, group=group, description="prewarm, without a task")
+
+    def replay(self, order: RestoreSlice, *, description: str) -> list[RestoreReport]:
+        """Bring stores forward by one slice; raises as :meth:`run_batch` does."""
+        return self._collect(self._replay, order, pool=RESTORE_POOL, group=self._replay_group, description=description)
+
+    def settle(self, order: RestoreSlice, *, description: str, seconds: float) -> list[RestoreReport]:
+        """Do what stores need as their tasks leave; raises as :meth:`run_batch` does.
+
+        Args:
+            order: what to do.
+            description: what Spark's UI shows.
+            seconds: how long it may take: it may wait for a core behind a batch of other tasks. Then it is cancelled,
+                which is a JobFailed.
+        """
+        group, deadline = self._leave_group, time.monotonic() + seconds
+        with cancelled_when(lambda: time.monotonic() >= deadline, lambda: self._target.cancel(group)):
+            return self._collect(self._replay, order, pool=RESTORE_POOL, group=group, description=description)
+
+    def cancel_batch(self) -> None:
+        """Have Spark end the micro-batch that runs, if one does; it fails with JobCancelled on its own thread."""
+        self._cancels += 1
+        self._target.cancel(self._batch_group)
+
+    def cancel_restore(self) -> None:
+        """Have Spark end the slice of replaying that runs, if one does; it fails with JobFailed on its own thread."""
+        self._target.cancel(self._replay_group)
+
+    def require_session(self) -> None:
+        """Make sure that Spark is there, and the process's executor; cheap enough for each turn.
+
+        Raises:
+            ExecutorLost: the executor is known to be gone.
+            StreamsException: the session was stopped, or its JVM has ended.
+        """
+        self._target.require()
+
+    def _collect(self, frame: DataFrame, order: object, *, pool: str, group: str, description: str) -> list[Any]:
+        tags = f"sparkrelay,{self._name},{pool}"
+        text = f"{self._name}: {description}"
+        return run_job(self._target, frame, order, pool=pool, group=group, tags=tags, description=text)
+
+
+def run_job(
+    target: ExecutorTarget,
+    frame: DataFrame,
+    order: object,
+    *,
+    pool: str,
+    group: str,
+    description: str,
+    tags: str = "sparkrelay",
+) -> list[Any]:
+    """Run a prepared DataFrame at its place with an order beside it; return what its rows report.
+
+    Args:
+        target: where it belongs.
+        frame: built on the place's source.
+        order: what the workers read.
+        pool: the FAIR pool.
+        group: what cancels the job, from ``target.job_group``.
+        description: what Spark's UI shows.
+        tags: by which Spark's API finds it, separated by commas.
+
+    Raises:
+        ExecutorLost: the place's executor is gone.
+        JobFailed: user code raised, a Python worker died, or Spark ran the job elsewhere.
+        TaskFailed: the trouble is one task's own.
+        SparkRelayError: a worker's own error, or the session is gone.
+    """
+    target.require()
+    context = frame.sparkSession.sparkContext
+    try:
+        target.mark_jobs()
+        context.setLocalProperty("spark.scheduler.pool", pool)
+        context.setLocalProperty(_TAGS_PROPERTY, tags)
+        context.setLocalProperty(COMMAND_PROPERTY, encode(order))
+        context.setJobGroup(group, description, interruptOnCancel=True)
+        # The Java DataFrame's own collect: no limit, no head, which would leave input unread and end the workers.
+        with query_errors_unlogged(), target.under_way(f"the Spark job {description!r}"):
+            rows = frame._jdf.collect()
+    except (PySparkException, Py4JJavaError) as error:
+        target.require_alive()
+        found = read_job_error(error)
+        work = read_input(order, failed_partitions(context, group)) if isinstance(order, BatchCommand) else ""
+    except (Py4JError, ConnectionError) as error:
+        target.require()
+        raise StreamsException(f"{SESSION_GONE} ({error})") from error
+    else:
+        reports = [report for row in rows for report in decode_bytes(row.get(0))]
+        for report in reports:
+            if isinstance(report, SparkRelayError):
+                raise _meant(report)
+        return reports
+    log.debug("%s: %s", description, without_marks(found.text))
+    # Without Spark's own error as the cause: it says the same in a hundred lines.
+    raise _error(found, target.failure_key, description, work)
+
+
+def _error(found: JobError, key: bytes, job: str, work: str) -> SparkRelayError:
+    ours = find_failure(found.text, key)
+    if ours is not None:
+        error, task = ours
+        return _meant(error) if task is None else TaskFailed(task, error)
+    if "No module named 'sparkrelay'" in found.text:
+        return StreamsException(
+            "Spark's Python workers cannot import sparkrelay: they run another Python than the driver. Set "
+            "PYSPARK_PYTHON to a Python that has it before the session is made; sparkrelay.spark_session() does so for "
+            "local sessions"
+        )
+    if missing := _NO_PYTHON.search(found.text):
+        return StreamsException(no_python(missing[1]))
+    text = f"the Spark job {job!r} failed" + (f" in {work}" if work else "") + f": {found.cause}"
+    return JobFailed(f"{text}. {found.remedy}" if found.remedy else text)
+
+
+def _meant(error: SparkRelayError) -> SparkRelayError:
+    return JobFailed(str(error)) if isinstance(error, MisplacedTask) else error

@@ -1,0 +1,155 @@
+"""The Spark session that the runtime wants, and a word about one that costs.
+
+``spark_session`` builds a session with the settings whose effect was measured ("Spark settings" in
+docs/internals/runtime.md); ``check_session`` looks at a user's own session, refuses what would be wrong and warns of
+what costs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from sparkrelay.errors import StreamsException
+from sparkrelay.java import require_java
+from sparkrelay.own_files import keep_others_from_writing
+from sparkrelay.runtime.spark.spark_logs import silence_failed_tasks
+from sparkrelay.runtime.spark.unusable_session import refuse_unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["RECOMMENDED", "check_session", "spark_session"]
+
+log = logging.getLogger(__name__)
+
+_MINIMUM_SPARK = (4, 3)
+
+_ZONE = "spark.sql.session.timeZone"
+
+#: Setting -> (value, what it costs to leave it out; empty where nobody needs to be told).
+RECOMMENDED: Mapping[str, tuple[str, str]] = {
+    "spark.python.unix.domain.socket.enabled": ("true", "40 ms more for each Python step of each micro-batch"),
+    "spark.python.daemon.module": ("sparkrelay.runtime.worker.daemon", "seconds more until the first micro-batch"),
+    "spark.scheduler.mode": ("FAIR", "restoring tasks hold up running ones"),
+    "spark.scheduler.allocation.file": (str(Path(__file__).with_name("pools.xml")), ""),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": ("1000000", ""),
+    "spark.sql.execution.arrow.maxBytesPerBatch": (str(256 << 20), ""),
+    "spark.locality.wait": ("10m", ""),
+    "spark.task.maxFailures": ("1", ""),
+    "spark.deploy.maxExecutorRetries": ("-1", ""),
+    "spark.ui.showConsoleProgress": ("false", ""),
+    "spark.ui.retainedJobs": ("50", ""),
+    "spark.ui.retainedStages": ("50", ""),
+    "spark.sql.ui.retainedExecutions": ("20", ""),
+    _ZONE: ("UTC", ""),
+}
+
+
+def spark_session(app_name: str, **conf: Any) -> SparkSession:
+    """Return a session with the settings the runtime wants.
+
+    Args:
+        app_name: the application's name in Spark's UI.
+        **conf: more settings; write the dots as double underscores (``spark__master="local[2]"``), or pass a dict
+            with dotted keys by ``**{"spark.master": "local[2]"}``. They win over ours.
+
+    Raises:
+        StreamsException: Java or Spark is missing or too old; the message says which and what to do.
+    """
+    require_java()
+    if str(conf.get("spark__master") or conf.get("spark.master") or "").startswith("local-cluster"):
+        # Its executors are started from an installation of Spark; the one that pip brought will do.
+        os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    # Workers must be able to import what the driver imports.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name)
+    settings = {key: value for key, (value, _) in RECOMMENDED.items()}
+    settings |= {key.replace("__", "."): str(value) for key, value in conf.items()}
+    # Workers import sparkrelay: where it runs from a checkout, they need the same path.
+    if "PYTHONPATH" in os.environ:
+        settings.setdefault("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    # Spark's Unix sockets run or believe what whoever connects to them sends; the JVM keeps the umask it begins with.
+    umask = keep_others_from_writing()
+    try:
+        session = builder.getOrCreate()
+    finally:
+        os.umask(umask)
+    silence_failed_tasks(session)
+    return session
+
+
+def check_session(spark: SparkSession) -> None:
+    """Refuse a session the runtime cannot use; warn for each setting that costs.
+
+    Raises:
+        ConfigException: a setting with which jobs would never run, or run twice.
+        StreamsException: Spark is too old, or the session is a Spark Connect one.
+    """
+    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+    if version < _MINIMUM_SPARK:
+        raise StreamsException(
+            f"SparkRelay needs PySpark 4.3 or newer; this is {pyspark.__version__}. pip install 'pyspark>=4.3'"
+        )
+    if not hasattr(spark, "_jsparkSession"):
+        raise StreamsException(
+            f"SparkRelay needs a classic Spark session, not a {type(spark).__module__}.{type(spark).__qualname__}: "
+            "jobs are placed through the driver's JVM, which Spark Connect hides. Build it by "
+            "sparkrelay.spark_session(), or by SparkSession.builder.master(...) instead of .remote(...)."
+        )
+    # At DEBUG it logs every plan on its way to the JVM, with the passwords of workers' connections. Who asks for that
+    # by its name gets it.
+    if logging.getLogger("py4j").level == logging.NOTSET:
+        logging.getLogger("py4j").setLevel(logging.INFO)
+    conf = spark.sparkContext.getConf()
+    local = bool(spark.sparkContext._jsc.sc().isLocal())
+    refuse_unusable(conf, spark.sparkContext.pythonExec, local=local)
+    for key, (wanted, cost) in RECOMMENDED.items():
+        found = conf.get(key)
+        if cost and (found or "").lower() != wanted.lower():
+            log.warning(
+                "Spark setting %s is %s, not %s: %s. sparkrelay.spark_session() builds a session with it.",
+                key,
+                found,
+                wanted,
+                cost,
+            )
+    _check_zone(spark)
+    if local:
+        return
+    dynamic = (conf.get("spark.dynamicAllocation.enabled") or "false").lower() == "true"
+    if dynamic and not conf.get("spark.dynamicAllocation.minExecutors"):
+        log.warning(
+            "Spark setting spark.dynamicAllocation.enabled is true, and spark.dynamicAllocation.minExecutors is not "
+            "set: executors without input are released, and none is asked for when the lag grows. Set that to the "
+            "number of executors that the peak needs."
+        )
+    wait = conf.get("spark.locality.wait") or "3s"
+    if wait != RECOMMENDED["spark.locality.wait"][0]:
+        log.warning(
+            "Spark setting spark.locality.wait is %s, not 10m: a job that waits longer for its executor is started on "
+            "another, where it is refused and run again.",
+            wait,
+        )
+
+
+def _check_zone(spark: SparkSession) -> None:
+    """Warn of a zone that is the host's own: the next owner of a task may live in another one."""
+    zone = spark.conf.get(_ZONE) or ""
+    if _ZONE in spark.conf.getAll or zone.upper().removeprefix("ETC/") in {"UTC", "GMT", "Z", "UCT"}:
+        return
+    log.warning(
+        "Spark setting %s is not set: this host's zone, %s, decides where to_date() and hour() put a row. An instance "
+        "on a host with another zone would put it elsewhere, and groups of a task that moves there would be cut in "
+        "another way. Set it to UTC, or to the same zone everywhere.",
+        _ZONE,
+        zone,
+    )

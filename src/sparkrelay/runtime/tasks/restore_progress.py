@@ -1,0 +1,64 @@
+"""How far the copies are that an instance restores or keeps warm, and how that is called in Spark's UI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparkrelay.runtime.tasks.task import behind, name_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = ["RestoreProgress", "describe_slice"]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreProgress:
+    """One task's copy, after a slice of its replay.
+
+    Attributes:
+        restoring: True if its task waits for it, False for a standby.
+        began_at: when the replay began, in seconds since the epoch.
+        offsets: changelog partition -> offset where the replay goes on; None until the store was opened.
+        ends: changelog partition -> where it is to get to; for a standby, the end as of the last look.
+        first_lag: offsets that were to replay when it began; None until the store was opened.
+    """
+
+    task: TaskId
+    restoring: bool
+    began_at: float
+    offsets: Mapping[TopicPartition, int] | None
+    ends: Mapping[TopicPartition, int]
+    first_lag: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets still to replay; None while that is not known."""
+        if self.offsets is None:
+            return None
+        return behind(self.offsets, self.ends)
+
+    @property
+    def share(self) -> float | None:
+        """How much of what was to replay is done, from 0 to 1; None while that is not known."""
+        lag = self.lag
+        if lag is None or self.first_lag is None:
+            return None
+        return 1.0 if self.first_lag <= 0 else min(1.0, max(0.0, 1 - lag / self.first_lag))
+
+
+def describe_slice(copies: Sequence[RestoreProgress]) -> str:
+    """Return what a slice of replaying is called: ``restoring 3 tasks, 1_0..1_2: 40 %``."""
+    names = name_tasks([copy.task for copy in copies])
+    known = [copy for copy in copies if copy.first_lag is not None]
+    left = sum(copy.lag or 0 for copy in known)
+    if not any(copy.restoring for copy in copies):
+        return f"standby of {names}: {left:,} offsets behind" if known else f"standby of {names}"
+    if len(known) < len(copies):
+        return f"restoring {names}"
+    whole = sum(copy.first_lag or 0 for copy in known)
+    done = 1.0 if whole <= 0 else max(0.0, 1 - left / whole)
+    return f"restoring {names}: {int(done * 100)} %"

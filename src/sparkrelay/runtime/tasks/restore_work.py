@@ -1,0 +1,117 @@
+"""One task's replaying: what its changelogs have that its copy has not."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sparkrelay.errors import StreamsException
+from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreSlice, StoreRestore
+from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
+from sparkrelay.runtime.tasks.task import share_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = ["Ends", "RestoreWork", "slice_of"]
+
+Ends = dict["TopicPartition", int]
+
+
+@dataclass(slots=True)
+class RestoreWork:
+    """One task to replay.
+
+    Attributes:
+        changelogs: store -> changelog partition.
+        opening: number of the opening for a task that is being restored; None for a standby.
+        ends: where an opening task must get to; None for a standby, which follows the changelog for ever.
+        changelog_next: changelog partition -> where the replay goes on; None until the store was opened.
+        committed: of a task whose stores have no changelog: the group's offset of each partition that they are made of,
+            None where there is none. Else None.
+        opened: True once the store was opened under ``opening``.
+        began_at: when the work was given, in seconds since the epoch.
+        first_lag: offsets that were to replay when the store was opened.
+        wiped: how often the copy was found unusable since it was last complete.
+        turn: number of the slice in which it last had time for records; 0 if in none.
+    """
+
+    task: TaskId
+    directory: str
+    changelogs: Mapping[str, TopicPartition]
+    opening: int | None = None
+    ends: Ends | None = None
+    committed: Mapping[TopicPartition, int | None] | None = None
+    wipe: bool = False
+    opened: bool = False
+    changelog_next: Ends | None = None
+    began_at: float = field(default_factory=time.time)
+    first_lag: int | None = None
+    wiped: int = 0
+    turn: int = 0
+
+    def goal(self, listed: Ends) -> Ends:
+        """Return where the task is to get to; ``listed`` are the changelogs' ends as of now."""
+        return listed if self.ends is None else self.ends
+
+    def progress(self, listed: Ends) -> RestoreProgress:
+        """Return where the work stands, as a copy."""
+        goal = self.goal(listed)
+        return RestoreProgress(
+            task=self.task,
+            restoring=self.ends is not None,
+            began_at=self.began_at,
+            offsets=None if self.changelog_next is None else dict(self.changelog_next),
+            ends={partition: goal[partition] for partition in self.changelogs.values() if partition in goal},
+            first_lag=self.first_lag,
+        )
+
+    def missing(self, ends: Ends) -> tuple[StoreRestore, ...]:
+        """Return the stores whose changelogs have more, up to these ends, than was replayed; who lacks most first."""
+        known = self.changelog_next or {}
+        lacking = {
+            store: ends[partition] - known.get(partition, 0)
+            for store, partition in self.changelogs.items()
+            if ends.get(partition, 0) > known.get(partition, 0)
+        }
+        # A slice may have no time for the last one.
+        ordered = sorted(lacking, key=lambda store: (-lacking[store], store))
+        return tuple(StoreRestore(store, self.changelogs[store], ends[self.changelogs[store]]) for store in ordered)
+
+    def ids_to_check(self, ids: Mapping[str, str]) -> dict[str, str]:
+        """Return the ids of the changelog topics, while the stores are to be opened."""
+        return {} if self.opened else {p.topic: ids[p.topic] for p in self.changelogs.values() if p.topic in ids}
+
+    def require_changelogs(self) -> None:
+        """Refuse a changelog of an opening task that ends before what was replayed: nobody could restore from it.
+
+        Raises:
+            StreamsException: there is such a one.
+        """
+        assert self.ends is not None, f"task {self.task} stands by: it is nowhere to get to"
+        for store, partition in self.changelogs.items():
+            known, end = (self.changelog_next or {}).get(partition, 0), self.ends[partition]
+            if known > end:
+                raise StreamsException(
+                    f"task {self.task}: store {store!r} has {known} offsets of {partition}, but the changelog ends at "
+                    f"{end}: the topic was deleted and created again, or lost records. No other instance could take "
+                    "this task over. Start the application over: sparkrelay reset"
+                )
+
+
+def slice_of(
+    orders: Iterable[RestoreCommand], slots: int, weights: Mapping[TaskId, int] | None = None, *, seconds: float = 0.0
+) -> RestoreSlice:
+    """Return one job's orders, shared out over its slots by weight, each slot's as they came.
+
+    Without weights all weigh the same. ``seconds`` is how long the records of a slot's tasks may take.
+    """
+    by_task = {order.task: order for order in orders}
+    shares = share_out({task: 1 if weights is None else weights[task] for task in by_task}, slots)
+    rank = {task: number for number, task in enumerate(by_task)}
+    return RestoreSlice(
+        tuple(tuple(by_task[task] for task in sorted(share, key=rank.__getitem__)) for share in shares), seconds
+    )

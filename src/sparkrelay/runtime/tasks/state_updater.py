@@ -1,0 +1,400 @@
+"""The replay thread: restores tasks that open and keeps standbys warm, slice by slice, beside running batches.
+
+Spark's FAIR pools do not preempt, so a slice bounds how long a batch may wait behind it. A slice covers all tasks
+that have something to replay; without any, no job runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from sparkrelay.client.pauses import pause_after
+from sparkrelay.errors import (
+    KafkaException,
+    SparkRelayError,
+    StateStoreException,
+    StoreCorruptedException,
+    StoreOutOfStepException,
+    StreamsException,
+    WakeupException,
+)
+from sparkrelay.runtime.contract.commands import RestoreCommand
+from sparkrelay.runtime.spark.cancelling import cancel_until
+from sparkrelay.runtime.spark.jobs import JobFailed
+from sparkrelay.runtime.tasks.restore_progress import describe_slice
+from sparkrelay.runtime.tasks.restore_work import slice_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from sparkrelay.runtime.contract.commands import RestoreReport
+    from sparkrelay.runtime.spark.jobs import Jobs
+    from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
+    from sparkrelay.runtime.tasks.restore_work import Ends, RestoreWork
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = ["StateUpdater"]
+
+log = logging.getLogger(__name__)
+
+_SHORTEST_BACKOFF = 0.1
+#: A broker that is back is noticed within this.
+_LONGEST_BACKOFF = 5.0
+#: A new daemon of Python workers takes seconds to start, a minute on a busy host: a failed job waits longer each time.
+_SHORTEST_RETRY = 1.0
+_LONGEST_RETRY = 30.0
+#: A worker that dies once may have met a passing trouble; one that dies for a minute and more has not.
+_JOB_TRIES = 8
+#: A copy that is rebuilt and damaged again and again is on a disk that does not keep what it is given.
+_REBUILDS = 3
+#: A slice takes a moment, once it has a core; whom it keeps from leaving for longer cancels it.
+_LONGEST_WAIT_SECONDS = 5.0
+_STALE_SECONDS = 1.0
+#: The opening of a copy that nobody runs: batches that come late for its former owner are refused.
+_NOBODYS = 0
+
+
+class StateUpdater:
+    """Owns the replay thread. The stream thread gives it work and collects what is done."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        list_ends: Callable[[list[TopicPartition]], Ends],
+        *,
+        name: str,
+        slice_seconds: float,
+        restore_seconds: float,
+        running: Callable[[], bool] = lambda: False,
+        idle_seconds: float = 0.2,
+        longest_wait_seconds: float = _LONGEST_WAIT_SECONDS,
+        stale_seconds: float = _STALE_SECONDS,
+        retry_seconds: float = _SHORTEST_RETRY,
+        topic_ids: Callable[[Collection[str]], Mapping[str, str]] = lambda _: {},
+        active_elsewhere: Callable[[], Collection[TaskId]] = frozenset,
+        on_slice: Callable[[Sequence[RestoreProgress], int], None] = lambda _, __: None,
+        interrupt: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare the thread.
+
+        Args:
+            jobs: runs the slices.
+            list_ends: gives read_committed end offsets; called on the thread.
+            name: the thread's.
+            slice_seconds: about how long a slice may take.
+            restore_seconds: the same where tasks are restored while the process runs none that would wait for a core.
+            running: tells whether the process runs tasks; called on the thread.
+            idle_seconds: pause where nothing is to do.
+            longest_wait_seconds: how long a slice may keep a task from leaving before it is cancelled.
+            stale_seconds: how long ends that were listed before a slice tell how far its copies are behind.
+            retry_seconds: pause after the first Spark job that fails; it doubles after each.
+            topic_ids: gives the ids of topics; called on the thread.
+            active_elsewhere: tells which tasks other threads of the process open or run; called on the thread.
+            on_slice: told after each slice where what is still replayed stands, and how many records were applied;
+                called on the thread.
+            interrupt: breaks off ``list_ends`` and ``topic_ids``, now and later.
+        """
+        self._jobs = jobs
+        self._list_ends = list_ends
+        self._topic_ids = topic_ids
+        self._slice_seconds = slice_seconds
+        self._restore_seconds = restore_seconds
+        self._running = running
+        self._idle_seconds = idle_seconds
+        self._longest_wait_seconds = longest_wait_seconds
+        self._stale_seconds = stale_seconds
+        self._retry_seconds = retry_seconds
+        self._active_elsewhere = active_elsewhere
+        self._on_slice = on_slice
+        self._interrupt = interrupt
+        self._wake = threading.Condition()
+        self._work: dict[TaskId, RestoreWork] = {}
+        #: Where each copy stands, of what is complete until that is taken.
+        self._copies: dict[TaskId, RestoreProgress] = {}
+        self._restored: dict[TaskId, RestoreReport] = {}
+        #: The tasks whose stores the Spark job under way may touch, and whether that was cancelled.
+        self._touched: frozenset[TaskId] = frozenset()
+        self._cancelled = False
+        self._stopping = False
+        #: How many slices there were.
+        self._slices = 0
+        #: As of this turn, what ``active_elsewhere`` told.
+        self._theirs: Collection[TaskId] = ()
+        self._failures = 0
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; a slice that does not get to its end is cancelled.
+
+        Raises:
+            StreamsException: Spark does not cancel it.
+        """
+        with self._wake:
+            self._stopping = True
+            self._wake.notify_all()
+        self._interrupt()
+        with self._wake:
+            self._leave(self._touched)
+        self._thread.join()
+
+    def assign(self, works: list[RestoreWork]) -> None:
+        """Add or replace work."""
+        with self._wake:
+            for work in works:
+                self._work[work.task] = work
+                self._restored.pop(work.task, None)
+                self._copies[work.task] = work.progress({})
+            self._wake.notify_all()
+
+    def release(self, tasks: list[TaskId]) -> None:
+        """Take tasks away; returns once no slice touches them any more.
+
+        Slices of other tasks may follow each other without a pause: only the one under way is waited for, if they are
+        in it. It may wait for a core itself, behind a long batch of other tasks: then it is cancelled, and the others
+        have the next one.
+
+        Raises:
+            StreamsException: Spark does not cancel it.
+        """
+        with self._wake:
+            for task in tasks:
+                self._work.pop(task, None)
+                self._restored.pop(task, None)
+                self._copies.pop(task, None)
+            self._leave(tasks)
+
+    def _leave(self, tasks: Collection[TaskId]) -> None:
+        """Wait until the slice under way, if those tasks are in it, has ended; cancel one that takes long."""
+        if self._wake.wait_for(lambda: not self._touched.intersection(tasks), self._longest_wait_seconds):
+            return
+        log.info("a slice of replaying has not ended within %g s and is cancelled", self._longest_wait_seconds)
+
+        def cancel() -> None:
+            self._cancelled = True
+            # Under the lock: the next slice cannot begin meanwhile.
+            self._jobs.cancel_restore()
+
+        if cancel_until(lambda s: self._wake.wait_for(lambda: not self._touched.intersection(tasks), s), cancel):
+            return
+        names = ", ".join(map(str, sorted(tasks)))
+        raise StreamsException(
+            f"a slice of replaying tasks {names} neither ended, nor could Spark cancel it. Look in Spark's UI for what "
+            "its job does"
+        )
+
+    def take_restored(self) -> dict[TaskId, RestoreReport]:
+        """Return the tasks whose restore is complete since the last call.
+
+        Raises:
+            Exception: what ended the thread, if something did.
+        """
+        with self._wake:
+            if self._failure is not None:
+                raise self._failure
+            restored, self._restored = self._restored, {}
+            for task in restored:
+                del self._copies[task]
+            return restored
+
+    def copies(self) -> dict[TaskId, RestoreProgress]:
+        """Return where each copy stands that is being replayed. Any thread may call it."""
+        with self._wake:
+            return dict(self._copies)
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except Exception as error:  # noqa: BLE001 - the stream thread rethrows it
+            with self._wake:
+                self._failure = error
+                self._wake.notify_all()
+
+    def _turn(self) -> bool:
+        with self._wake:
+            if self._stopping:
+                return False
+            known = list(self._work.values())
+            if not known:
+                self._wake.wait()
+                return True
+        # An assignment may turn one thread's standby into another's task, which opens the very same copy. The other may
+        # follow it first: taking the copy back until we do would have each undo what the other does.
+        self._theirs = self._active_elsewhere()
+        with self._wake:
+            works = self._ours()
+            # Somebody waits for the tasks that open; standbys can wait.
+            works = [work for work in works if work.ends is not None] or works
+            # Setting a copy aside asks for no opening. So nothing may hold it up that a late worker could wait for.
+            works = [work for work in works if work.wipe] or works
+        pause = 0.0
+        try:
+            if not self._slice(works):
+                pause = self._idle_seconds
+            self._failures = 0
+        except WakeupException:
+            return False
+        except SparkRelayError as error:
+            pause = self._backoff(error)
+        if pause:
+            with self._wake:
+                if not self._stopping and list(self._work.values()) == known:
+                    self._wake.wait(pause)
+        return True
+
+    def _backoff(self, error: SparkRelayError) -> float:
+        """Return how long to wait before a failed slice is tried again, or raise what trying again cannot mend."""
+        with self._wake:
+            cancelled, self._cancelled = self._cancelled, False
+        if cancelled and isinstance(error, JobFailed):
+            return 0.0
+        self._failures += 1
+        of_job = isinstance(error, JobFailed)
+        passing = error.retriable if isinstance(error, KafkaException) else of_job
+        if not passing or (of_job and self._failures >= _JOB_TRIES):
+            raise error
+        bounds = (self._retry_seconds, _LONGEST_RETRY) if of_job else (_SHORTEST_BACKOFF, _LONGEST_BACKOFF)
+        pause = pause_after(self._failures - 1, *bounds, jitter=0)
+        log.warning("a slice of replaying failed and is tried again in %.1f s: %s", pause, error)
+        return pause
+
+    def _slice(self, works: list[RestoreWork]) -> bool:
+        """Replay one slice of everything that lags; return False if nothing is left to do for now.
+
+        A standby that follows a busy owner always lags a little: without a pause after it has caught up, jobs of a few
+        records each would keep a core busy.
+        """
+        partitions = [p for work in works if work.ends is None for p in work.changelogs.values()]
+        ends = self._list_ends(partitions) if partitions else {}
+        new = {p.topic for work in works if not work.opened for p in work.changelogs.values()}
+        ids = self._topic_ids(new) if new else {}
+        orders: dict[TaskId, RestoreCommand] = {}
+        weights: dict[TaskId, int] = {}
+        for work in works:
+            # A copy that is wiped is filled in the slice after: wiping it again must not cost what was restored.
+            stores = () if work.wipe else work.missing(work.goal(ends))
+            if stores or not work.opened:
+                orders[work.task] = RestoreCommand(
+                    task=work.task,
+                    directory=work.directory,
+                    stores=stores,
+                    undo=not work.opened,
+                    opening=None if work.opened else work.opening or _NOBODYS,
+                    owner=work.opening or _NOBODYS,
+                    wipe=work.wipe,
+                    topic_ids=work.ids_to_check(ids),
+                    changelogs={} if work.opened else work.changelogs,
+                    committed=None if work.opened else work.committed,
+                )
+                known = work.changelog_next or {}
+                weights[work.task] = 1 + sum(store.end - known.get(store.changelog, 0) for store in stores)
+        with self._wake:
+            # Who was released meanwhile must not be touched any more.
+            works = [work for work in works if work.task in orders and self._work.get(work.task) is work]
+            if not works or self._stopping:
+                return False
+            self._touched = frozenset(work.task for work in works)
+            self._cancelled = False
+        return self._restore_slice(works, orders, weights, ends)
+
+    def _restore_slice(
+        self,
+        works: list[RestoreWork],
+        orders: Mapping[TaskId, RestoreCommand],
+        weights: Mapping[TaskId, int],
+        ends: Ends,
+    ) -> bool:
+        """Run a slice of those works; return False if nothing is left to do for now."""
+        # A slice may have no time for the records of all: who waited longest goes first.
+        in_turn = sorted(works, key=lambda work: (work.turn, -weights[work.task]))
+        # A standby may become a task at any moment, and waits for its slice then.
+        alone = all(work.ends is not None for work in works) and not self._running()
+        seconds = self._restore_seconds if alone else self._slice_seconds
+        round_ = slice_of((orders[work.task] for work in in_turn), self._jobs.slots, weights, seconds=seconds)
+        before = [work.progress(ends) for work in works]
+        began = time.monotonic()
+        try:
+            reports = self._jobs.replay(round_, description=describe_slice(before))
+        finally:
+            with self._wake:
+                self._touched = frozenset()
+                self._wake.notify_all()
+        if ends and time.monotonic() - began > self._stale_seconds:
+            # It waited for a core, or for Python workers: by the ends from before, copies would seem too warm.
+            try:
+                ends = self._list_ends(list(ends))
+            except KafkaException as error:
+                if not error.retriable:
+                    raise
+        ordered = {work.task: work for work in works}
+        self._slices += 1
+        with self._wake:
+            for report in reports:
+                if report.records or report.error is not None:
+                    ordered[report.task].turn = self._slices
+                current = self._work.get(report.task)
+                if current is not None and current is ordered[report.task]:
+                    self._take(current, report, current.goal(ends))
+                    self._copies[report.task] = current.progress(ends)
+            copies = [copy for task, copy in self._copies.items() if task in self._work]
+        self._on_slice(copies, sum(report.records for report in reports))
+        if any(report.error is not None for report in reports):
+            return False
+        with self._wake:
+            return any(not work.opened or work.missing(work.goal(ends)) for work in self._ours())
+
+    def _ours(self) -> list[RestoreWork]:
+        return [work for work in self._work.values() if work.ends is not None or work.task not in self._theirs]
+
+    def _take(self, work: RestoreWork, report: RestoreReport, ends: Ends) -> None:
+        if report.error is not None:
+            self._recover(work, report.error)
+            return
+        work.opened = True
+        work.wipe = False
+        work.changelog_next = dict(report.changelog_next)
+        if work.first_lag is None:
+            work.first_lag = report.records + (work.progress(ends).lag or 0)
+        if not work.missing(ends):
+            work.wiped = 0
+        if work.ends is not None:
+            work.require_changelogs()
+            if not work.missing(work.ends):
+                self._restored[work.task] = dataclasses.replace(report, opening=work.opening)
+                del self._work[work.task]
+
+    def _recover(self, work: RestoreWork, error: Exception) -> None:
+        """Decide what a failed slice means: build the store anew, try again, or end the instance."""
+        if isinstance(error, StoreCorruptedException):
+            work.wiped += 1
+            if work.wiped > _REBUILDS:
+                raise StateStoreException(
+                    f"task {work.task}: its local state was rebuilt {_REBUILDS} times and cannot be used again: "
+                    f"{error}. Look at the disk below {work.directory}, or move state.dir to another one"
+                ) from error
+            log.error(
+                "task %s: its local state cannot be used. It is set aside as %s.corrupt-<n> and %s: %s",
+                work.task,
+                work.directory,
+                "rebuilt from the changelog" if work.changelogs else "begins empty, having no changelog",
+                error,
+            )
+            # It has nothing, which is more than not to know: the group must not count on what it had.
+            work.wipe, work.opened, work.changelog_next, work.first_lag = True, False, {}, None
+        elif isinstance(error, StoreOutOfStepException):
+            # A batch that was cancelled may have reached the store late: it is taken back, and refused from now on.
+            log.warning("task %s: its store is out of step and is opened again: %s", work.task, error)
+            work.opened, work.changelog_next = False, None
+        elif isinstance(error, KafkaException) and error.retriable:
+            log.warning("task %s: a slice of its replay failed and is tried again: %s", work.task, error)
+        else:
+            raise error

@@ -1,0 +1,285 @@
+"""How tasks come into service: their transactions are opened, their stores restored, their positions found.
+
+The order is what exactly-once stands on: docs/internals/runtime.md, "Opening a task".
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.client.admin import EARLIEST, LATEST
+from sparkrelay.errors import (
+    CommitFailedException,
+    KafkaException,
+    ProducerFencedException,
+    TimeoutException,
+    UnknownTopicException,
+)
+from sparkrelay.runtime.contract import fault_points
+from sparkrelay.runtime.tasks.restore_work import RestoreWork
+from sparkrelay.runtime.tasks.task import TaskState
+from sparkrelay.runtime.topics.changes import other_inputs
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.contract.commands import RestoreReport
+    from sparkrelay.runtime.tasks.in_service import InService
+    from sparkrelay.runtime.tasks.state_updater import StateUpdater
+    from sparkrelay.runtime.tasks.task import Task
+    from sparkrelay.runtime.topics.layout import TaskLayout
+    from sparkrelay.runtime.topics.topics import Topics
+    from sparkrelay.types import TaskId
+
+__all__ = ["TaskInitializer", "longest_initialization"]
+
+log = logging.getLogger(__name__)
+
+
+#: A partition without a leader, or a coordinator, keeps one task from service; the thread has others, and the group.
+_LONGEST_SECONDS: Final = 10.0
+_SHARE_OF_REBALANCE: Final = 0.25
+
+
+def longest_initialization(config: StreamsConfig) -> float:
+    """Return the seconds that each question to the broker may take while tasks are opened."""
+    share = config.max_poll_interval_ms / 1000 * _SHARE_OF_REBALANCE
+    return min(_LONGEST_SECONDS, share, config.default_api_timeout_ms / 1000)
+
+
+class TaskInitializer:
+    """Opens the tasks of one stream thread, on the stream thread."""
+
+    def __init__(
+        self,
+        *,
+        config: StreamsConfig,
+        transactions: TransactionCoordinator,
+        topics: Topics,
+        state_updater: StateUpdater,
+        in_service: InService,
+    ) -> None:
+        self._config = config
+        self._transactions = transactions
+        self._topics = topics
+        self._state_updater = state_updater
+        self._in_service = in_service
+        #: Names of the application's own topics.
+        self.internal_topics: Collection[str] = ()
+        self._source_partitions: Mapping[str, int] = {}
+        #: Input partitions that source topics got while this thread ran: whatever is in them came since.
+        self._added: set[TopicPartition] = set()
+        #: Topics that were asked for and are not there -> since when, and when they were last asked for.
+        self._missing: dict[frozenset[str], tuple[float, float]] = {}
+
+    def see(self, layout: TaskLayout) -> None:
+        """Take a new layout: the names of the application's topics, and how many partitions those of the user have."""
+        self.internal_topics = layout.internal_topics.keys()
+        before, self._source_partitions = self._source_partitions, layout.source_partitions
+        for topic, count in layout.source_partitions.items():
+            self._added |= {TopicPartition(topic, number) for number in range(before.get(topic, count), count)}
+
+    def open(self, tasks: list[Task]) -> None:
+        """Open transactions first - that fences and settles whatever a former owner left - and only then list ends."""
+        names = {self._transactional_id(task.id): task for task in tasks}
+        identities = self._transactions.init(list(names), transaction_timeout_ms=self._config.transaction_timeout_ms)
+        fault_points.reach("open-after-init")
+        changelogs = {p for task in tasks for p in task.changelogs.values()}
+        ends = self._offsets(dict.fromkeys(changelogs, LATEST))
+        try:
+            # Nothing but the group's offsets tells where stores without changelog must stand.
+            unlogged = [p for task in tasks if task.unlogged for p in task.inputs if p.topic in task.state_topics]
+            committed = self._topics.committed(unlogged)
+            works = self._restores(names, identities, ends, committed)
+        except KafkaException:
+            self.start_over(tasks)
+            raise
+        self._state_updater.assign(works)
+        for task in tasks:
+            task.wipe = False
+
+    def serve(self, ready: Sequence[tuple[Task, RestoreReport | None]]) -> None:
+        """Decide where tasks start and take them into service; a request asks for all of them at once."""
+        inputs = [partition for task, _ in ready for partition in task.inputs]
+        committed = self._topics.committed(inputs)
+        seen = {
+            partition: offset
+            for task, report in ready
+            if report is not None
+            for partition, offset in report.positions.items()
+            if partition in task.inputs and partition.topic in task.state_topics
+        }
+        known = {partition: offset for task, _ in ready for partition, offset in task.positions.items()}
+        tasks = [task for task, _ in ready]
+        first = self._first_offsets([p for p in inputs if p not in committed and p not in seen], known)
+        moved = self._moved_by_hand(committed, seen)
+        positions = {**first, **committed, **seen, **moved}
+        for task, report in ready:
+            task.skipped = {partition: seen[partition] for partition in task.inputs if partition in moved}
+            if report is not None:
+                if change := other_inputs(task.id, report.positions, task.inputs, task.state_topics):
+                    log.warning("%s", change)
+                task.batch = max(task.batch, report.batch)
+            # What the store knows: batches of ours that came to nothing must not count as committed.
+            task.committed = task.batch if report is None else report.batch
+            task.positions = {partition: positions[partition] for partition in task.inputs}
+        fallen_out = self._commit_first(tasks, {p: o for p, o in first.items() if self._latest(p)})
+        self._in_service.fall_out(fallen_out)
+        served = [task for task in tasks if task.id not in fallen_out]
+        for task in served:
+            task.state = TaskState.RUNNING
+            log.debug("task %s is in service at %s", task.id, ", ".join(f"{p}@{o}" for p, o in task.positions.items()))
+        self._in_service.put(served)
+
+    def start_over(self, tasks: list[Task]) -> None:
+        """Open those tasks anew that the broker's silence kept from service."""
+        for task in tasks:
+            if task.state is TaskState.RESTORING:
+                task.state = TaskState.CREATED
+
+    def _restores(
+        self,
+        names: Mapping[str, Task],
+        identities: Mapping[str, ProducerIdentity],
+        ends: Mapping[TopicPartition, int],
+        committed: Mapping[TopicPartition, int],
+    ) -> list[RestoreWork]:
+        """Take stateless tasks into service at once; return what is to be replayed for the others."""
+        works = []
+        ready: list[tuple[Task, RestoreReport | None]] = []
+        for name, task in names.items():
+            identity = identities[name]
+            task.identity = identity
+            # A pair of producer id and epoch is given out once, so it numbers the openings of a task; 0 is nobody's.
+            task.opening = (identity.producer_id << 16 | identity.epoch) + 1
+            task.unfinished = None
+            task.state = TaskState.RESTORING
+            if task.directory is None:
+                ready.append((task, None))
+            else:
+                task.changelog_end = {p: ends[p] for p in task.changelogs.values()}
+                works.append(
+                    RestoreWork(
+                        task=task.id,
+                        directory=task.directory,
+                        changelogs=task.changelogs,
+                        opening=task.opening,
+                        ends=dict(task.changelog_end),
+                        committed={p: committed.get(p) for p in task.inputs if p.topic in task.state_topics}
+                        if task.unlogged
+                        else None,
+                        wipe=task.wipe,
+                    )
+                )
+        if ready:
+            self.serve(ready)
+        return works
+
+    def _moved_by_hand(
+        self, committed: Mapping[TopicPartition, int], seen: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Return the group's offsets that are to win over what the state has seen.
+
+        Both are written in one transaction, so a difference means that somebody has set the group's offset. That is the
+        way out where the records that the state would go on with are gone; else it would lose or repeat some.
+        """
+        moved = {p: offset for p, offset in seen.items() if committed.get(p, offset) != offset}
+        earliest = self._offsets(dict.fromkeys(moved, EARLIEST))
+        winning = {}
+        for partition, offset in moved.items():
+            told = committed[partition]
+            if offset < earliest[partition] <= told:
+                winning[partition] = told
+                log.warning(
+                    "%s: records %d to %d are gone from the topic and are not in the state; going on at the group's "
+                    "offset %d",
+                    partition,
+                    offset,
+                    earliest[partition],
+                    told,
+                )
+            else:
+                log.warning(
+                    "%s: the group's offset is %d, the state has seen %d; the state decides", partition, told, offset
+                )
+        return winning
+
+    def _first_offsets(
+        self, partitions: Collection[TopicPartition], known: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int]:
+        """Return where partitions start that the group has no position for.
+
+        ``known`` are the tasks' own from before: where the log ends now is not where it ended then.
+        """
+        reset = {p: LATEST if self._latest(p) and p not in self._added else EARLIEST for p in partitions}
+        kept = {p: known[p] for p, where in reset.items() if where == LATEST and p in known}
+        return {**self._offsets({p: where for p, where in reset.items() if p not in kept}), **kept}
+
+    def _offsets(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Ask for offsets.
+
+        Raises:
+            TimeoutException: there was no answer within the time that an opening may take.
+            UnknownTopicException: a topic has not been there for as long as any call may take.
+        """
+        topics = frozenset(partition.topic for partition in wanted)
+        longest = self._config.default_api_timeout_ms / 1000
+        began = time.monotonic()
+        since, last = self._missing.pop(topics, (began, began))
+        if began - last >= longest:
+            # Nobody has asked for just those in between: that was another trouble.
+            since = began
+        try:
+            return self._topics.offsets(wanted, timeout=longest_initialization(self._config))
+        except UnknownTopicException as error:
+            # A broker that has just come back may not know its topics for a while.
+            now = time.monotonic()
+            if now - since >= longest:
+                raise
+            self._missing[topics] = since, now
+            raise TimeoutException(str(error)) from error
+
+    def _latest(self, partition: TopicPartition) -> bool:
+        """Tell whether a partition without a position starts at its end."""
+        # What our own legs wrote was never read by anybody: the setting is about the user's topics.
+        return self._config.auto_offset_reset == "latest" and partition.topic not in self.internal_topics
+
+    def _commit_first(
+        self, tasks: Collection[Task], ends: Mapping[TopicPartition, int]
+    ) -> dict[TaskId, tuple[Task, Exception]]:
+        """Commit the ends where tasks start, before anything is taken from there; return the tasks that must not.
+
+        An end is another one whenever it is asked for. Without this, what comes before the first commit of its
+        partition would be lost with the next opening, here or elsewhere.
+
+        Raises:
+            KafkaException: a commit is refused for a reason that does not pass, such as a missing permission.
+        """
+        offsets: dict[ProducerIdentity, dict[TopicPartition, int]] = {}
+        for task in tasks:
+            if mine := {partition: ends[partition] for partition in task.inputs if partition in ends}:
+                assert task.identity is not None, f"task {task.id} is served without a transaction"
+                offsets[task.identity] = mine
+        if not offsets:
+            return {}
+        answers = self._transactions.commit(offsets, self._config.application_id)
+        fallen_out: dict[TaskId, tuple[Task, Exception]] = {}
+        for task in tasks:
+            answer = answers.get(self._transactional_id(task.id), task.identity)
+            if isinstance(answer, ProducerFencedException | CommitFailedException) or (
+                isinstance(answer, KafkaException) and answer.retriable
+            ):
+                fallen_out[task.id] = task, answer
+            elif isinstance(answer, Exception):
+                raise answer
+            else:
+                task.identity = answer
+        return fallen_out
+
+    def _transactional_id(self, id_: TaskId) -> str:
+        return f"{self._config.application_id}-{id_}"

@@ -1,0 +1,225 @@
+"""A stream thread's membership of the group: its consumer, what the leader told it, when to ask for a rebalance."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from sparkrelay.consumer import Consumer
+from sparkrelay.errors import ApplicationShutdownException, KafkaException, StreamsException, WakeupException
+from sparkrelay.runtime.group.follow_up_rebalance import FollowUp
+from sparkrelay.runtime.group.group_assignor import StreamsGroupAssignor
+from sparkrelay.runtime.group.scheduled_rebalance import ScheduledRebalance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from sparkrelay.assignment import TaskAssignor
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.consumer.base.assignor import GroupMetadata
+    from sparkrelay.protocol import AssignmentInfo
+    from sparkrelay.runtime.group.assignment_log import AssignmentLog
+    from sparkrelay.runtime.thread.task_set import TaskSet
+    from sparkrelay.runtime.topics.topics import Topics
+    from sparkrelay.topology import Topology
+    from sparkrelay.types import ProcessId, TaskId, TopicPartition
+
+__all__ = ["StreamsMembership"]
+
+log = logging.getLogger(__name__)
+
+_ASK_SECONDS = 0.1
+#: How long the broker may take to hear that we leave; else it finds out by the session timeout.
+_LEAVE_SECONDS = 5.0
+
+
+class StreamsMembership:
+    """One group member. The stream thread owns it.
+
+    Only :meth:`wakeup` and :meth:`interrupt` may be called from elsewhere.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: StreamsConfig,
+        topology: Topology,
+        source_topics: Collection[str],
+        process_id: ProcessId,
+        topics: Topics,
+        assignor: TaskAssignor,
+        load: Callable[[str], TaskAssignor],
+        settings: Mapping[str, object],
+        story: AssignmentLog,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._source_topics = frozenset(source_topics)
+        self._tasks: TaskSet | None = None
+        self._story = story
+        self._assignor = StreamsGroupAssignor(
+            config=config,
+            topology=topology,
+            process_id=process_id,
+            topics=topics,
+            assignor=assignor,
+            load=load,
+            offset_sums=self._offset_sums,
+            on_info=self._on_info,
+        )
+        self._consumer = Consumer(settings, assignors=(self._assignor,), fetching=False)
+        self._process_id = process_id
+        self._scheduled_rebalance = ScheduledRebalance()
+        self._follow_up = FollowUp(
+            acceptable_lag=config.acceptable_recovery_lag, longest_pause_s=config.follow_up_min_interval_ms / 1000
+        )
+        #: An assignment, active and standby tasks, that is not followed yet.
+        self._unfollowed: tuple[frozenset[TaskId], frozenset[TaskId]] | None = None
+        self._joined = False
+        #: The name that the broker gave us at the last assignment. Any thread may read it.
+        self.member_id = ""
+
+    @property
+    def stable(self) -> bool:
+        """True while we follow an assignment of the group: from the first on, except after we were expelled."""
+        return self._joined and self._unfollowed is None
+
+    @property
+    def heartbeats(self) -> int:
+        """How many heartbeats were answered so far; at most one is under way at any time."""
+        return int(self._consumer.metrics()["heartbeat-total"])
+
+    def start(self, tasks: TaskSet) -> None:
+        """Join the group on behalf of ``tasks``."""
+        self._tasks = tasks
+        self._consumer.subscribe(
+            sorted(self._source_topics),
+            on_assigned=lambda _, __: None,
+            on_revoked=lambda _, partitions: tasks.revoke(partitions),
+            on_lost=lambda _, partitions: self._lose(tasks, partitions),
+        )
+
+    def poll(self, timeout: float) -> None:
+        """Serve the group; rebalance callbacks run in here.
+
+        Raises:
+            SparkRelayError: the group, its leader or our own part in leading failed.
+        """
+        try:
+            self._consumer.poll(timeout)
+        except StreamsException:
+            # The answer of a rebalance that failed may come in the poll that led it, which knows the cause.
+            self._check_leading()
+            raise
+        self._check_leading()
+        self._lose_if_expelled()
+        self._follow()
+        if self._scheduled_rebalance.due(int(time.time() * 1000)):
+            self.ask("the follow-up rebalance is due")
+
+    def _check_leading(self) -> None:
+        failure, self._assignor.failure = self._assignor.failure, None
+        if failure is not None:
+            raise failure
+
+    def purge(self, before: Mapping[TopicPartition, int]) -> None:
+        """Delete repartition records that nobody needs any more."""
+        self._topics.purge(before)
+
+    def ask_all_to_end(self) -> None:
+        """Ask the whole application to end: the leader, told in a subscription, tells every member.
+
+        Returns when we were told ourselves, or when that takes longer than a rebalance may.
+        """
+        self._assignor.shutdown_requested = True
+        deadline = time.monotonic() + self._config.max_poll_interval_ms / 1000
+        self._consumer.enforce_rebalance("the application is to end")
+        while time.monotonic() < deadline:
+            try:
+                self._consumer.poll(_ASK_SECONDS)
+            except ApplicationShutdownException:
+                return
+            except WakeupException:
+                continue
+            except KafkaException as error:
+                if not error.retriable:
+                    raise
+        log.warning("the group did not answer the request to end the application; other instances may go on")
+
+    def wakeup(self) -> None:
+        """End a waiting :meth:`poll`. May be called from any thread."""
+        self._consumer.wakeup()
+
+    def interrupt(self) -> None:
+        """Break off what is asked about topics and transactions, now and later. May be called from any thread."""
+        self._topics.interrupt()
+
+    def close(self) -> None:
+        """Leave the group and close the connections; a broker that does not answer is not waited for."""
+        self._consumer.close(_LEAVE_SECONDS)
+
+    def consider_follow_up(self, tasks: TaskSet) -> None:
+        """Ask for a rebalance as soon as a copy that was cold is warm."""
+        if not self._config.follow_up_when_caught_up or not self._follow_up.waits:
+            return
+        if warm := self._follow_up.reasons(tasks.standby_lags(), time.monotonic()):
+            names = ", ".join(map(str, warm))
+            log.info("copies of %s are warm: asking for the follow-up rebalance", names)
+            self.ask(f"copies of {names} are warm")
+
+    def note_service(self, *, all_up: bool) -> None:
+        """Hear, again and again, whether every active task is in service."""
+        if all_up:
+            self._story.in_service(time.monotonic())
+
+    def expect_rebalance(self) -> None:
+        """Have the news of the next rebalance, which is about to begin, sooner than heartbeats would bring it."""
+        self._consumer.expect_rebalance()
+
+    def ask(self, reason: str) -> None:
+        """Ask the group for a rebalance."""
+        self._assignor.asked = reason
+        self._consumer.enforce_rebalance(reason)
+
+    def _lose_if_expelled(self) -> None:
+        """Drop also what we were given while we were expelled: ``on_lost`` never hears of that."""
+        assert self._tasks is not None, "subscribe() comes after start()"
+        if self._joined and self._consumer.group_metadata().generation < 0:
+            self._lose(self._tasks, {partition for task in self._tasks.all() for partition in task.inputs})
+
+    def _lose(self, tasks: TaskSet, partitions: Collection[TopicPartition]) -> None:
+        self._story.loses()
+        self._joined = False
+        # An assignment that is not followed yet is over, too.
+        self._unfollowed = None
+        tasks.lose(partitions)
+
+    def _offset_sums(self) -> Mapping[TaskId, int]:
+        self._lose_if_expelled()
+        assert self._tasks is not None
+        self._story.joins(time.monotonic())
+        sums = self._tasks.offset_sums()
+        self._follow_up.told(self._tasks.standby_lags(), (task.id for task in self._tasks.running()))
+        return sums
+
+    def _on_info(self, info: AssignmentInfo, metadata: GroupMetadata) -> None:
+        assert self._tasks is not None
+        active, standby = frozenset(info.active_tasks), frozenset(info.standby_tasks)
+        self._story.assigned(self._assignor.notice, metadata.generation, active, standby, time.monotonic())
+        self._joined = True
+        self.member_id = metadata.member_id
+        self._follow_up.assigned(time.monotonic())
+        self._scheduled_rebalance.told(info.next_rebalance_ms, int(time.time() * 1000))
+        self._unfollowed = active, standby
+        self._follow()
+
+    def _follow(self) -> None:
+        """Follow the newest assignment. Where the broker cannot be asked just now, the next poll tries again."""
+        if self._unfollowed is None:
+            return
+        assert self._tasks is not None
+        active, standby = self._unfollowed
+        self._tasks.follow(active, standby)
+        self._unfollowed = None
+        self._follow_up.followed(standby, self._assignor.notice.warms(self._process_id))

@@ -1,0 +1,296 @@
+"""A stream thread: one consumer and its tasks; it serves the group and brings tasks up and down.
+
+Rebalance callbacks run on this thread, inside ``poll``. Micro-batches run beside it on the batch thread, restoring and
+standbys on the replay thread; a task that leaves has its own batch waited for, and no other.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from sparkrelay.errors import AuthorizationException, KafkaException, SparkRelayError, StreamsException, WakeupException
+from sparkrelay.runtime.spark.executor_target import ExecutorLost
+from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.batch.batch_thread import BatchThread
+    from sparkrelay.runtime.batch.progress import ThreadProgress
+    from sparkrelay.runtime.tasks.in_service import InService
+    from sparkrelay.runtime.thread.membership import StreamsMembership
+    from sparkrelay.runtime.thread.task_set import TaskSet
+
+__all__ = ["StreamThread"]
+
+log = logging.getLogger(__name__)
+
+#: How long a poll may wait while tasks come up, and when nothing is to be done but serve the group.
+_BUSY_SECONDS = 0.01
+_IDLE_SECONDS = 0.1
+_PURGE_SECONDS = 30.0
+#: A broker that is back is noticed within this.
+_LONGEST_BACKOFF = 5.0
+#: One may have been under way when we were fenced; the one after it tells how things stand since.
+_HEARTBEATS_AFTER_FENCE = 2
+
+
+class StreamThread:
+    """Drives one member of the group. Everything it does happens on its own thread; others ask."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        config: StreamsConfig,
+        membership: StreamsMembership,
+        tasks: TaskSet,
+        in_service: InService,
+        batches: BatchThread,
+        progress: ThreadProgress,
+        on_change: Callable[[], None],
+        on_failure: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
+        on_unclosed: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
+        on_replace: Callable[[StreamThread], None],
+    ) -> None:
+        self.name = name
+        self._config = config
+        self._membership = membership
+        #: The tasks of this thread; others may look, not touch.
+        self.tasks = tasks
+        self._in_service = in_service
+        self._batches = batches
+        self._progress = progress
+        self._on_change = on_change
+        self._on_failure = on_failure
+        self._on_unclosed = on_unclosed
+        self._on_replace = on_replace
+        self._stopping = threading.Event()
+        self._serving = True
+        #: Set by others, who know that somebody is gone before the group does.
+        self._rebalance_expected = threading.Event()
+        #: Heartbeats that must have been answered before tasks are opened again, since one of ours was fenced.
+        self._awaited_heartbeats: int | None = None
+        self._purged_at = time.monotonic()
+        #: What was not read at the last look.
+        self._unread: str | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.settled = False
+        self._ended = False
+
+    def start(self) -> None:
+        """Start the thread; it joins the group."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the thread to finish its batch, hand its tasks over and leave the group; returns at once."""
+        self._stopping.set()
+        self._membership.wakeup()
+        if self._serving:
+            # The broker may not answer for a while, and need not. Past that, the member has to leave its group.
+            self._membership.interrupt()
+
+    def pause(self) -> None:
+        """Begin no further micro-batch; what is replayed goes on."""
+        self._in_service.pause()
+
+    def resume(self) -> None:
+        """Go on after :meth:`pause`."""
+        self._in_service.resume()
+
+    def expect_rebalance(self) -> None:
+        """Tell the member that a rebalance is about to begin; returns at once."""
+        self._rebalance_expected.set()
+        self._membership.wakeup()
+
+    def discard(self) -> None:
+        """Release what a thread holds that is never going to be started."""
+        self._membership.close()
+
+    @property
+    def progress(self) -> ThreadProgress:
+        """What the thread has reported."""
+        return self._progress
+
+    @property
+    def member_id(self) -> str:
+        """The name that the broker gave its group member; empty before it has joined."""
+        return self._membership.member_id
+
+    @property
+    def state(self) -> str:
+        """What the thread does, in the words of Kafka Streams. Any thread may ask."""
+        if self._ended:
+            return "DEAD"
+        if self._stopping.is_set():
+            return "PENDING_SHUTDOWN"
+        if not self._thread.is_alive():
+            return "CREATED"
+        if not self._membership.stable:
+            return "PARTITIONS_REVOKED" if self.member_id else "STARTING"
+        return "RUNNING" if self.settled else "PARTITIONS_ASSIGNED"
+
+    @property
+    def is_current(self) -> bool:
+        """True on the thread itself, that is, in callbacks."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def ended(self) -> bool:
+        """True once the thread has ended and has left its group."""
+        return self._ended
+
+    def _run(self) -> None:
+        failure = self._attempt(self._serve, "stream thread dies")
+        self._serving = False
+        response = None if failure is None else self._on_failure(self, failure)
+        if isinstance(failure, ExecutorLost):
+            # Nothing runs there any more, and the tasks' next owners fence what was begun: they need not wait for us.
+            self.tasks.drop()
+            self._leave()
+        close = functools.partial(self.tasks.close, clean=failure is None, batches=self._batches)
+        unclosed = self._attempt(close, "closing tasks failed")
+        if unclosed is not None:
+            # A batch of ours may go on: nobody may take our place beside it.
+            response = self._on_unclosed(self, unclosed)
+        if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
+            self._attempt(self._membership.ask_all_to_end, "asking the application to end failed")
+        self._leave()
+        if response is StreamThreadExceptionResponse.REPLACE_THREAD:
+            # Its successor may take a while.
+            self.settled = False
+            self._on_change()
+            self._on_replace(self)
+        self._progress.end()
+        self._ended = True
+        self._on_change()
+
+    def _leave(self) -> None:
+        self._attempt(self._membership.close, "leaving the group failed")
+
+    def _attempt(self, step: Callable[[], None], complaint: str) -> Exception | None:
+        try:
+            step()
+        except ExecutorLost as error:
+            log.warning("%s: %s", self.name, error)
+            return error
+        except SparkRelayError as error:
+            # It says what there is to say; where it was raised is for developers. What others raised is not ours.
+            foreign = not isinstance(error.__cause__, SparkRelayError | None)
+            traceback = foreign or log.isEnabledFor(logging.DEBUG)
+            log.error("%s: %s: %s", self.name, complaint, error, exc_info=traceback)  # noqa: TRY400
+            return error
+        except Exception as error:
+            log.exception("%s: %s", self.name, complaint)
+            return error
+        except BaseException as error:
+            # sys.exit() in a callback ends the instance as an error does.
+            log.exception("%s: %s", self.name, complaint)
+            return StreamsException(f"{complaint}: {type(error).__name__}: {error}")
+        return None
+
+    def _serve(self) -> None:
+        self._batches.start()
+        self.tasks.start()
+        # A member is given tasks at once, of others too if it has their state: they would wait for our Python workers.
+        while not (self._batches.wait_prewarmed(_IDLE_SECONDS) or self._stopping.is_set()):
+            pass
+        self._batches.check()
+        self.tasks.require_target()
+        self._membership.start(self.tasks)
+        while not self._stopping.is_set():
+            self._turn()
+
+    def _turn(self) -> None:
+        """Do one round: serve the group, bring tasks up."""
+        backoff = 0.1
+        while not self._stopping.is_set():
+            try:
+                # Looked at first: what a heartbeat brought is acted on in the poll.
+                member = self._is_member()
+                if self._rebalance_expected.is_set():
+                    self._rebalance_expected.clear()
+                    self._membership.expect_rebalance()
+                self._membership.poll(_IDLE_SECONDS if self.tasks.all_up else _BUSY_SECONDS)
+                self._batches.check()
+                fenced = self._reopen()
+                if member and not fenced and self._membership.stable:
+                    self.tasks.bring_up()
+                else:
+                    self.tasks.require_target()
+                self._report_state()
+                self._membership.consider_follow_up(self.tasks)
+                self._consider_unread()
+                self._purge()
+                self.tasks.clean_up()
+            except WakeupException:
+                return  # stop() calls: the broker may not answer for a while, and need not
+            except KafkaException as error:
+                if not error.retriable:
+                    raise
+                log.warning("%s: %s; trying again in %.1f s", self.name, error, backoff)
+                self._progress.trouble(str(error))
+                self._report_state()
+                self._stopping.wait(backoff)
+                backoff = min(backoff * 2, _LONGEST_BACKOFF)
+                continue
+            return
+
+    def _is_member(self) -> bool:
+        """Tell whether we may open tasks: not after being fenced, until a heartbeat sent since then was answered.
+
+        Who is no member any more, and opened its tasks again at once, would fence their new owner.
+        """
+        if self._awaited_heartbeats is not None and self._membership.heartbeats >= self._awaited_heartbeats:
+            self._awaited_heartbeats = None
+        return self._awaited_heartbeats is None
+
+    def _reopen(self) -> bool:
+        """Have tasks opened again that fell out of service; return True if one of them was fenced."""
+        fenced = False
+        for task, reason in self._in_service.take_fallen_out():
+            self.tasks.reopen(task, reason)
+            # Also where the broker was silent: this member may have been fenced meanwhile.
+            fenced = fenced or isinstance(reason, KafkaException)
+        if fenced:
+            self._awaited_heartbeats = self._membership.heartbeats + _HEARTBEATS_AFTER_FENCE
+        return fenced
+
+    def _report_state(self) -> None:
+        settled = self._membership.stable and self.tasks.all_up
+        self._membership.note_service(all_up=settled)
+        if settled != self.settled:
+            self.settled = settled
+            self._on_change()
+
+    def _consider_unread(self) -> None:
+        """Ask for a rebalance, once, where source topics have partitions that nobody has been given."""
+        unread, self._unread = self._unread, self._progress.unread
+        if self._unread not in {None, unread}:
+            self._membership.ask(self._unread)
+
+    def _purge(self) -> None:
+        """Delete repartition records that are committed: they never expire by time."""
+        if time.monotonic() - self._purged_at < _PURGE_SECONDS:
+            return
+        try:
+            self._membership.purge(
+                {
+                    partition: offset
+                    for task in self.tasks.running()
+                    for partition, offset in task.positions.items()
+                    if partition.topic in self.tasks.internal_topics and offset > 0
+                }
+            )
+        except AuthorizationException:
+            raise
+        except KafkaException as error:
+            # Nothing stands still for it: a partition may have no leader just now, or a new one that lags behind.
+            log.warning("%s: repartition records that nobody needs any more are still there: %s", self.name, error)
+        finally:
+            self._purged_at = time.monotonic()

@@ -1,0 +1,215 @@
+"""Tasks and internal topics of a topology, once the source topics' partition counts are known. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparkrelay.errors import MissingSourceTopicException, StreamsException, UnknownTopicException
+from sparkrelay.types import TaskId, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.topology import Leg, Subtopology, Topology
+
+__all__ = ["InternalTopic", "TaskLayout", "TaskShape", "TopicNames", "lay_out"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """Kafka's names of a topology's topics: internal ones carry the application id in front."""
+
+    application_id: str
+
+    def __call__(self, topic: str, internal: bool) -> str:
+        """Return Kafka's name of a topic of the topology."""
+        return f"{self.application_id}-{topic}" if internal else topic
+
+    def changelog(self, store: str) -> str:
+        """Return the changelog topic of a store."""
+        return self(f"{store}-changelog", internal=True)
+
+    @property
+    def reset_marker(self) -> str:
+        """Return the topic that is there while the application is being started over: nobody may run meanwhile."""
+        return f"{self.application_id}-sparkrelay-reset"
+
+    def is_internal(self, topic: str) -> bool:
+        """Return whether a topic looks like one of the application's own. Another's name may begin as ours does."""
+        return topic.startswith(f"{self.application_id}-") and topic.endswith(("-changelog", "-repartition"))
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopic:
+    """A topic that belongs to the application: a repartition topic or a changelog."""
+
+    name: str
+    partitions: int
+    compacted: bool
+
+    @property
+    def configs(self) -> dict[str, str]:
+        """Topic settings: changelogs are compacted; repartition records never expire by time, they are purged.
+
+        Timestamps are the rows' own, also where the broker's default is the time of writing.
+        """
+        if self.compacted:
+            special = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.5"}
+        else:
+            special = {
+                "cleanup.policy": "delete",
+                "retention.ms": "-1",
+                "retention.bytes": "-1",
+                "segment.bytes": "52428800",
+            }
+        return {**special, "message.timestamp.type": "CreateTime"}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskShape:
+    """What one task reads and keeps.
+
+    Attributes:
+        inputs: input partitions, sorted.
+        changelogs: store -> changelog partition.
+        stores: its stores, with a changelog or without.
+        state_topics: input topics of legs with a store: of these the state itself says how far it has seen.
+    """
+
+    inputs: tuple[TopicPartition, ...]
+    changelogs: Mapping[str, TopicPartition]
+    state_topics: frozenset[str] = frozenset()
+    stores: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLayout:
+    """Every task of the application, every topic it owns, and how wide each topic is that it writes.
+
+    Attributes:
+        sink_partitions: partition count of each topic that some ``to()`` or repartition writes.
+        source_partitions: partition count of each of the user's topics that is read.
+    """
+
+    tasks: Mapping[TaskId, TaskShape]
+    internal_topics: Mapping[str, InternalTopic]
+    sink_partitions: Mapping[str, int]
+    source_partitions: Mapping[str, int]
+
+
+def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]) -> TaskLayout:
+    """Work out tasks and internal topics.
+
+    Args:
+        topology: what to run.
+        names: Kafka's names of its topics.
+        partitions: partition count of every topic that exists, of those that the topology reads, writes or owns.
+
+    Raises:
+        MissingSourceTopicException: a source topic does not exist.
+        UnknownTopicException: a sink topic does not exist.
+        StreamsException: an internal topic exists with another partition count: the source topic's has changed. Or the
+            source topics of a leg with a store differ in theirs.
+    """
+    tasks: dict[TaskId, TaskShape] = {}
+    internal: dict[str, InternalTopic] = {}
+    for subtopology in topology.subtopologies:
+        sources = {
+            topic: _count(topic, names(topic, leg.source.internal), leg.source.internal, partitions, internal)
+            for leg in subtopology.legs
+            for topic in leg.source.topics
+        }
+        for leg in subtopology.legs:
+            _check_together(leg, sources)
+        width = max(sources.values())
+        for leg in subtopology.legs:
+            if leg.sink is not None and leg.sink.internal:
+                _add(internal, InternalTopic(names(leg.sink.topic, internal=True), leg.sink.partitions or width, False))
+        for store in subtopology.logged_stores:
+            _add(internal, InternalTopic(names.changelog(store), width, True))
+        state_topics = frozenset(
+            names(topic, leg.source.internal)
+            for leg in subtopology.legs
+            if leg.aggregation is not None
+            for topic in leg.source.topics
+        )
+        by_name = {names(topic, _is_internal(subtopology, topic)): count for topic, count in sources.items()}
+        for number in range(width):
+            tasks[TaskId(subtopology.id, number)] = TaskShape(
+                inputs=tuple(sorted(TopicPartition(t, number) for t, count in by_name.items() if number < count)),
+                changelogs={
+                    store: TopicPartition(names.changelog(store), number) for store in subtopology.logged_stores
+                },
+                state_topics=state_topics,
+                stores=subtopology.stores,
+            )
+    for topic in internal.values():
+        found = partitions.get(topic.name)
+        if found is not None and found != topic.partitions:
+            raise StreamsException(
+                f"internal topic {topic.name!r} has {found} partitions, but the pipeline now asks for "
+                f"{topic.partitions}: a source topic's partition count was changed"
+                f"{'' if topic.compacted else ', or the partitions= of a repartition()'}. Keys would move to other "
+                "tasks than their state. Go back to the old partition count, or start the application over: "
+                f"sparkrelay reset --application-id {names.application_id} ..."
+            )
+    read = {topic: partitions[topic] for topic in sorted(topology.source_topics)}
+    return TaskLayout(tasks, internal, _sinks(topology, names, partitions, internal), read)
+
+
+def _check_together(leg: Leg, counts: Mapping[str, int]) -> None:
+    """Refuse to aggregate topics in which one key has different partition numbers: two tasks would share its group."""
+    topics = leg.source.topics
+    if leg.aggregation is None or len({counts[topic] for topic in topics}) == 1:
+        return
+    found = ", ".join(f"{topic!r} has {counts[topic]}" for topic in topics)
+    raise StreamsException(
+        f"{leg.aggregation.call_site}: {leg.aggregation.text} groups the stream of {leg.source.call_site}, whose "
+        f"topics differ in their partition counts: {found}. A key would be counted in two tasks. Put repartition(...) "
+        "with the grouping's columns before it, or give the topics equally many partitions"
+    )
+
+
+def _sinks(
+    topology: Topology, names: TopicNames, partitions: Mapping[str, int], planned: Mapping[str, InternalTopic]
+) -> dict[str, int]:
+    found = {}
+    for leg in topology.legs:
+        if leg.sink is None:
+            continue
+        name = names(leg.sink.topic, leg.sink.internal)
+        count = planned[name].partitions if leg.sink.internal else partitions.get(name)
+        if not count:
+            what = f"{leg.sink.call_site}: topic {leg.sink.topic!r} of to()"
+            raise UnknownTopicException(_missing(what, leg.sink.topic))
+        found[name] = count
+    return found
+
+
+def _count(
+    topic: str, name: str, internal: bool, partitions: Mapping[str, int], planned: Mapping[str, InternalTopic]
+) -> int:
+    if internal and name in planned:
+        return planned[name].partitions
+    found = partitions.get(name)
+    if not found:
+        raise MissingSourceTopicException(_missing(f"source topic {topic!r}", topic))
+    return found
+
+
+def _missing(what: str, topic: str) -> str:
+    return (
+        f"{what} does not exist; create it (kafka-topics.sh --create --topic {topic} ..., or on the development Kafka "
+        f"sparkrelay broker create-topic {topic}) and start again"
+    )
+
+
+def _is_internal(subtopology: Subtopology, topic: str) -> bool:
+    return any(topic in leg.source.topics and leg.source.internal for leg in subtopology.legs)
+
+
+def _add(topics: dict[str, InternalTopic], topic: InternalTopic) -> None:
+    known = topics.setdefault(topic.name, topic)
+    if known.partitions < topic.partitions:
+        topics[topic.name] = topic

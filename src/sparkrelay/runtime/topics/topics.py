@@ -1,0 +1,181 @@
+"""The topics of an application, as far as the broker is asked: partition counts, creation, ends, purging."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.client.admin import LATEST, Admin, TopicSpec
+from sparkrelay.client.features import TRANSACTION_VERSION
+from sparkrelay.errors import StreamsException
+from sparkrelay.runtime.topics.changes import changed_topics, new_stores
+from sparkrelay.runtime.topics.layout import lay_out
+from sparkrelay.runtime.topics.retention import retention_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.topics.layout import TaskLayout, TopicNames
+    from sparkrelay.topology import Topology
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["Topics"]
+
+log = logging.getLogger(__name__)
+
+#: The stream thread does nothing else meanwhile, and what was not deleted is deleted the next time.
+_PURGE_SECONDS: Final = 2.0
+#: A broker that has just come back may not know its topics for a moment: so long one that was there is looked for.
+_RETURN_SECONDS: Final = 3.0
+_PAUSE_SECONDS: Final = 0.1
+
+
+class Topics:
+    """Asks and changes topics through one admin client, which one thread at a time may use."""
+
+    def __init__(self, admin: Admin, topology: Topology, names: TopicNames, config: StreamsConfig) -> None:
+        self._admin = admin
+        self._topology = topology
+        self._names = names
+        self._config = config
+        self._lock = threading.Lock()
+        self._changes_told = False
+        #: Topics of ours that the broker has told of.
+        self._seen: set[str] = set()
+
+    def interrupt(self) -> None:
+        """Break off the question under way, and later ones, with WakeupException. May be called from any thread."""
+        self._admin.interrupt()
+
+    def check_broker(self) -> None:
+        """Say it where the cluster's transactions are of the older kind, which costs more requests."""
+        with self._lock:
+            level = self._admin.features().get(TRANSACTION_VERSION, 0)
+        if level < 2:
+            log.info(
+                "the cluster has transaction.version=%d: exactly once by the older protocol, with more requests a "
+                "batch. With brokers of Kafka 4.0 or newer, 'kafka-features.sh --bootstrap-server HOST:PORT upgrade "
+                "--feature transaction.version=2' saves them; it may be done while instances run",
+                level,
+            )
+
+    def layout(self) -> TaskLayout:
+        """Return tasks and internal topics by what the broker has now.
+
+        Raises:
+            UnknownTopicException: a source or sink topic does not exist.
+            StreamsException: a partition count changed under existing state.
+        """
+        return lay_out(self._topology, self._names, self._partitions())
+
+    def prepare(self) -> TaskLayout:
+        """Return the layout, having created the internal topics that are missing. The group's leader does this."""
+        partitions = self._partitions()
+        layout = lay_out(self._topology, self._names, partitions)
+        missing = {
+            topic.name: TopicSpec(topic.partitions, self._config.replication_factor, topic.configs)
+            for topic in layout.internal_topics.values()
+            if topic.name not in partitions
+        }
+        self._tell_changes(layout, missing)
+        if missing:
+            log.info("creating internal topics: %s", ", ".join(sorted(missing)))
+            with self._lock:
+                self._admin.create_topics(missing, exist_ok=True)
+        return layout
+
+    def retention_ms(self, topic: str) -> int | None:
+        """Return how many milliseconds after its timestamp a topic deletes a record; None if never."""
+        with self._lock:
+            return retention_ms(self._admin.describe_topics([topic])[topic].configs)
+
+    def source_partitions(self) -> dict[str, int]:
+        """Return the partition counts of the user's topics that are read, of those that are there."""
+        with self._lock:
+            found = self._admin.partitions(sorted(self._topology.source_topics))
+        return {topic: len(numbers) for topic, numbers in found.items() if numbers}
+
+    def racks(self, topics: Collection[str]) -> dict[TopicPartition, frozenset[str]]:
+        """Return the racks of the partitions' replicas, where all of them are known."""
+        with self._lock:
+            return self._admin.replica_racks(sorted(topics))
+
+    def end_offsets(
+        self, partitions: Collection[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return read_committed end offsets, in one round trip; ``timeout`` in seconds."""
+        return self.offsets(dict.fromkeys(partitions, LATEST), timeout=timeout)
+
+    def ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Return the topics' ids, which tell a topic from one of the same name that was made later."""
+        with self._lock:
+            return self._admin.topic_ids(sorted(topics))
+
+    def offsets(
+        self, wanted: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return offsets for EARLIEST or LATEST; ``timeout`` in seconds."""
+        if not wanted:
+            return {}
+        with self._lock:
+            return self._admin.list_offsets(dict(wanted), read_committed=True, timeout=timeout)
+
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the group's committed offsets; partitions without one are left out."""
+        if not partitions:
+            return {}
+        with self._lock:
+            found = self._admin.committed_offsets(self._config.application_id, list(partitions))
+        return {partition: offset for partition, offset in found.items() if offset is not None and offset >= 0}
+
+    def purge(self, before: Mapping[TopicPartition, int]) -> None:
+        """Delete records before the given offsets; brokers that do not answer are not waited for."""
+        if before:
+            with self._lock:
+                self._admin.delete_records(dict(before), timeout=_PURGE_SECONDS)
+
+    def _tell_changes(self, layout: TaskLayout, missing: Collection[str]) -> None:
+        """Tell, once in the life of an instance, what has changed since the pipeline last ran."""
+        if self._changes_told:
+            return
+        with self._lock:
+            topics = self._admin.list_topics()
+        told = [*changed_topics(layout, self._names, topics)]
+        if missing:
+            inputs = [partition for shape in layout.tasks.values() for partition in shape.inputs]
+            told += new_stores(layout, missing, self.committed(inputs))
+        self._changes_told = True
+        for sentence in told:
+            log.warning("%s", sentence)
+
+    def _partitions(self) -> dict[str, int]:
+        legs = self._topology.legs
+        wanted = {self._names(topic, leg.source.internal) for leg in legs for topic in leg.source.topics}
+        wanted |= {self._names(leg.sink.topic, leg.sink.internal) for leg in legs if leg.sink is not None}
+        wanted |= {
+            self._names.changelog(store) for part in self._topology.subtopologies for store in part.logged_stores
+        }
+        found = self._describe({*wanted, self._names.reset_marker})
+        if self._names.reset_marker in found:
+            raise StreamsException(
+                f"application {self._names.application_id!r} is being started over, or sparkrelay reset was "
+                f"interrupted: topic {self._names.reset_marker!r} says so. Wait for it, or run it again to its end: "
+                f"sparkrelay reset --application-id {self._names.application_id} --execute ..."
+            )
+        return found
+
+    def _describe(self, names: Collection[str]) -> dict[str, int]:
+        """Return the partition counts of the topics that there are."""
+        deadline = time.monotonic() + _RETURN_SECONDS
+        while True:
+            with self._lock:
+                described = self._admin.partitions(sorted(names))
+            found = {name: len(partitions) for name, partitions in described.items() if partitions is not None}
+            self._seen.update(found)
+            gone = self._seen.intersection(names) - found.keys()
+            if not gone or time.monotonic() >= deadline:
+                return found
+            time.sleep(_PAUSE_SECONDS)

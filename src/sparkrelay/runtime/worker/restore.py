@@ -1,0 +1,150 @@
+"""Replay: bring a task's stores forward from their changelogs, one bounded slice a job.
+
+The same step restores a task that opens, keeps standbys warm, and settles a store when its task moves away.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparkrelay.errors import SparkRelayError
+from sparkrelay.runtime.contract import fault_points
+from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreReport, RestoreSlice
+from sparkrelay.runtime.worker import connections
+from sparkrelay.runtime.worker.context import (
+    current_command,
+    current_spark_partition,
+    drain,
+    release_unused_memory,
+    report_row,
+    reporting,
+)
+from sparkrelay.state import TaskStore
+from sparkrelay.state.changelog import split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["RestoreSpec", "restore_partition"]
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreSpec:
+    """What replaying needs for as long as the process lives."""
+
+    slots: int
+    application: str
+    client: Mapping[str, Any]
+    map_limit: int
+
+
+@reporting
+def restore_partition(spec: RestoreSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Replay this slot's share of the round; yield one row with all its reports."""
+    drain(batches)
+    release_unused_memory()
+    connections.close_unused()
+    round_ = current_command(RestoreSlice)
+    budget = _Budget(round_.seconds)
+    reports = [_replay(spec, order, budget) for order in round_.slots[current_spark_partition(spec.slots)]]
+    yield report_row(reports)
+
+
+class _Budget:
+    """How long the records of a slot's tasks may take together.
+
+    It begins with the first of them: however long stores took to open, each slice brings somebody forward.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._deadline: float | None = None
+
+    def spent(self) -> bool:
+        """Tell whether no further records are to be fetched; who asks first, begins."""
+        now = time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + self._seconds
+        return now > self._deadline
+
+
+def _replay(spec: RestoreSpec, order: RestoreCommand, budget: _Budget) -> RestoreReport:
+    try:
+        return _advance(spec, order, budget)
+    except SparkRelayError as error:
+        connections.forget_store(order.directory)
+        connections.forget_fetcher(spec.client)
+        return RestoreReport(order.task, {}, 0, {}, error=error)
+
+
+def _name(changelog: TopicPartition, offsets: pa.Array, index: int) -> str:
+    return f"changelog topic {changelog.topic!r}, partition {changelog.partition}, offset {offsets[index].as_py()}"
+
+
+def _advance(spec: RestoreSpec, order: RestoreCommand, budget: _Budget) -> RestoreReport:
+    if order.wipe:
+        connections.forget_store(order.directory)
+        aside = TaskStore.set_aside(Path(order.directory))
+        if aside is not None:
+            log.error("task %s: its unusable state was set aside as %s and is rebuilt", order.task, aside)
+    store = connections.store(order.directory, map_limit=spec.map_limit)
+    if order.undo:
+        store.claim(spec.application, order.topic_ids)
+    if order.opening is not None:
+        fault_points.reach("replay-before-undo")
+        # Before anything else: what comes late for a former opening is refused from here on. What that left unfinished
+        # is taken back; if it was committed after all, replaying its changelog records gives the same values again.
+        if order.committed is None:
+            store.take_over(order.opening)
+        elif store.take_over_at(order.opening, order.committed):
+            log.warning(
+                "task %s: what its stores without changelog hold here does not belong to the group's offsets (it ran "
+                "elsewhere, or its state was lost): they start empty",
+                order.task,
+            )
+    if order.settle is not None:
+        store.commit_known(order.settle, order.changelog_next, epoch=order.owner)
+    if order.undo:
+        if order.changelogs and (dropped := store.keep_only(order.changelogs, epoch=order.owner)):
+            log.warning("task %s: no longer has %s; its local rows are removed", order.task, dropped)
+        fault_points.reach("replay-after-undo")
+    records = 0
+    for target in order.stores:
+        start = store.header.changelog.get(target.changelog, 0)
+        if start >= target.end:
+            continue
+        if budget.spent():
+            break
+        for _, batch in connections.fetcher(spec.client).fetch(
+            {target.changelog: (start, target.end)}, columns=frozenset({"key", "value", "offset"})
+        ):
+            if batch.num_rows:
+                offsets = batch.column("offset")
+                name = partial(_name, target.changelog, offsets)
+                keys, values, marker = split(batch.column("key"), batch.column("value"), name)
+                following = offsets[-1].as_py() + 1
+                store.restore(target.store, target.changelog, keys, values, following, marker, epoch=order.owner)
+                records += batch.num_rows
+                fault_points.reach("replay-after-slice")
+            if budget.spent():
+                break
+        else:
+            store.restore_reached(target.changelog, target.end, epoch=order.owner)
+    header = store.header
+    if order.close:
+        connections.forget_store(order.directory, clean=True)
+    return RestoreReport(
+        order.task, dict(header.positions), header.batch, dict(header.changelog), records, opening=order.opening
+    )

@@ -1,0 +1,185 @@
+"""What a topology consists of, as the runtime reads it: frozen values, no behaviour.
+
+Arguments of steps stay what the user passed (text, Columns, functions); only the runtime, which knows Spark, looks
+into them. Comparing two Columns makes a third one instead of an answer, so plan parts are compared by identity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.records.formats import Format
+    from sparkrelay.topology.call_site import CallSite
+
+__all__ = ["Aggregation", "Leg", "RowCount", "Sink", "Source", "Step", "Subtopology"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One row-wise step.
+
+    Attributes:
+        kind: the DataFrame method: ``select``, ``where``, ``withColumn``, ...
+        args: its positional arguments, as written.
+        kwargs: its keyword arguments (``transform`` only).
+        call_site: the line that wrote it.
+        text: the step as people read it; the same in every process that runs the same program.
+    """
+
+    kind: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    call_site: CallSite
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowCount:
+    """The aggregate of ``groupBy(...).count()``: ``count(*)`` under PySpark's name for it.
+
+    A marker and not a Column, because making a Column takes a running Spark session.
+    """
+
+    name: str = "count"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """Where a leg's rows come from.
+
+    Attributes:
+        name: the stream's name; for a repartition topic, that topic's name.
+        topics: topics read. Internal ones are without the application id, which the runtime puts in front.
+        key: format of the message key, or None.
+        value: format of the message value, or None. An internal topic has neither: it carries whole rows.
+        timestamp: decoded column that gives the event time, or None for the record's own timestamp.
+        internal: True for a repartition topic.
+        call_site: the line that wrote it.
+    """
+
+    name: str
+    topics: tuple[str, ...]
+    key: Format | None
+    value: Format | None
+    timestamp: str | None
+    internal: bool
+    call_site: CallSite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aggregation:
+    """The stateful step of a leg.
+
+    Attributes:
+        name: the step's name.
+        store: the store's name; the runtime composes ``<application.id>-<store>-changelog`` from it.
+        keys: grouping columns: names (in Spark's syntax, dots and backticks included) or Columns.
+        aggregates: Columns such as ``F.sum("amount")``, or a RowCount.
+        logged: False for a store without changelog: what it holds is on one disk only.
+        call_site: the line that wrote it.
+        text: the step as people read it.
+    """
+
+    name: str
+    store: str
+    keys: tuple[Any, ...]
+    aggregates: tuple[Any, ...]
+    logged: bool
+    call_site: CallSite
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sink:
+    """Where a leg's rows go.
+
+    Attributes:
+        name: the sink's name.
+        topic: topic written; internal ones are without the application id.
+        key: format whose column is the message key; for a repartition topic the names of the key's columns; None for
+            the key that the rows carry (a table's grouping key, else the message's own).
+        value: format of the value; None for the runtime's choice. A repartition topic has none: it carries whole rows.
+        internal: True for a repartition topic.
+        partitions: partition count that the user asked for (repartition topics only), or None.
+        call_site: the line that wrote it.
+    """
+
+    name: str
+    topic: str
+    key: Format | tuple[str, ...] | None
+    value: Format | None
+    internal: bool
+    partitions: int | None
+    call_site: CallSite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leg:
+    """A straight way through a subtopology.
+
+    Attributes:
+        id: its name, unique in the topology and stable: a store's journal on disk carries it.
+        subtopology: number of the subtopology.
+        source: where rows come from.
+        before: row-wise steps before the stateful one, or all of them if there is none.
+        aggregation: the stateful step, or None.
+        after: row-wise steps behind the stateful one.
+        table_steps: how many of ``after`` are steps of the table, before ``to_stream()``: they must keep every row.
+        sink: where rows go, or None for a leg that only keeps a store.
+    """
+
+    id: str
+    subtopology: int
+    source: Source
+    before: tuple[Step, ...]
+    aggregation: Aggregation | None
+    after: tuple[Step, ...]
+    table_steps: int
+    sink: Sink | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subtopology:
+    """Legs that share source topics, directly or through others; the unit that tasks are made of.
+
+    Attributes:
+        id: its number, the first half of a task id.
+        legs: in the order in which their ends were written.
+    """
+
+    id: int
+    legs: tuple[Leg, ...]
+
+    @property
+    def source_topics(self) -> frozenset[str]:
+        """Topics read that belong to the user."""
+        return frozenset(topic for leg in self.legs if not leg.source.internal for topic in leg.source.topics)
+
+    @property
+    def sink_topics(self) -> frozenset[str]:
+        """Topics written that belong to the user."""
+        return frozenset(leg.sink.topic for leg in self.legs if leg.sink is not None and not leg.sink.internal)
+
+    @property
+    def repartition_sinks(self) -> frozenset[str]:
+        """Repartition topics written, without the application id."""
+        return frozenset(leg.sink.topic for leg in self.legs if leg.sink is not None and leg.sink.internal)
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Names of the stores, sorted."""
+        return tuple(sorted(leg.aggregation.store for leg in self.legs if leg.aggregation is not None))
+
+    @property
+    def logged_stores(self) -> tuple[str, ...]:
+        """Names of the stores that have a changelog, sorted: all of them or none."""
+        return self.stores if all(leg.aggregation.logged for leg in self.legs if leg.aggregation is not None) else ()
+
+    @property
+    def stateful(self) -> bool:
+        """True if its tasks keep state."""
+        return bool(self.stores)

@@ -1,0 +1,256 @@
+"""From the tree of nodes to legs and subtopologies.
+
+Every end of the tree (a sink, a store that nothing follows, a repartition topic) makes one leg: the straight way back
+to the source or repartition topic it comes from. Legs that read the same topic belong to one subtopology, numbered as
+Kafka Streams numbers them: in the order in which their first source was written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.topology.node_names import NodeNames
+from sparkrelay.topology.nodes import (
+    AggregationNode,
+    GroupingNode,
+    RepartitionNode,
+    SinkNode,
+    SourceNode,
+    StepNode,
+    line_up,
+)
+from sparkrelay.topology.structure import Aggregation, Leg, Sink, Source, Step, Subtopology
+from sparkrelay.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sparkrelay.topology.nodes import AnyNode, Record
+
+__all__ = ["build_subtopologies"]
+
+_Start = SourceNode | RepartitionNode
+_End = SinkNode | RepartitionNode | AggregationNode
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One leg to be: from a start to an end, with what is between."""
+
+    start: _Start
+    before: tuple[Step, ...]
+    aggregation: AggregationNode | None
+    after: tuple[Step, ...]
+    table_steps: int
+    end: _End
+
+
+def build_subtopologies(record: Record) -> Topology:
+    """Return the topology that was written.
+
+    Raises:
+        TopologyException: something leads nowhere, names clash, or rows would go round in circles; names the line.
+    """
+    _check_leads_somewhere(record)
+    ways = [_walk(end) for end in record.nodes if _is_end(end, record)]
+    _check_tables(ways)
+    _check_doubled(ways)
+    names = NodeNames(record)
+    sources = {
+        id(node): _source(node, names) for node in record.nodes if isinstance(node, SourceNode | RepartitionNode)
+    }
+    numbers = _numbers(ways, sources)
+    legs = [_leg(way, sources[id(way.start)], numbers[id(way.start)], names) for way in ways]
+    _check_circles(legs)
+    _check_changelogs(legs)
+    return Topology(
+        Subtopology(number, tuple(leg for leg in legs if leg.subtopology == number))
+        for number in sorted(set(numbers.values()))
+    )
+
+
+# -- from the tree to ways ----------------------------------------------------------------------------------------
+
+
+def _check_leads_somewhere(record: Record) -> None:
+    if not record.nodes:
+        raise TopologyException("the topology is empty; begin with builder.stream(topic)")
+    for node in record.leaves():
+        match node:
+            case SourceNode():
+                raise TopologyException(
+                    f"{node.call_site}: nothing is done with stream({', '.join(map(repr, node.topics))}); end it with "
+                    "to(topic), or with groupBy(...).agg(...)"
+                )
+            case GroupingNode():
+                raise TopologyException(f"{node.call_site}: {node.text} is not followed by agg(...) or count()")
+            case StepNode() | RepartitionNode():
+                what = "to_stream()" if isinstance(node, StepNode) and node.step is None else "repartition()"
+                if isinstance(node, StepNode) and node.step is not None:
+                    what = node.step.text
+                raise TopologyException(
+                    f"{node.call_site}: {what} leads nowhere: every step returns a new object, and nothing uses this "
+                    "one; end it with to(topic), or remove it"
+                )
+
+
+def _is_end(node: AnyNode, record: Record) -> bool:
+    if isinstance(node, AggregationNode):
+        return all(other.parent is not node for other in record.nodes)
+    return isinstance(node, SinkNode | RepartitionNode)
+
+
+def _walk(end: AnyNode) -> _Way:
+    assert isinstance(end, SinkNode | RepartitionNode | AggregationNode)
+    aggregation: AggregationNode | None = None
+    before: list[Step] = []
+    after: list[Step] = []
+    streamed = 0
+    for node in line_up(end):
+        match node:
+            case AggregationNode():
+                # What was collected so far stands behind it.
+                aggregation, before, after = node, [], before
+            case StepNode():
+                if node.step is not None:
+                    before.append(node.step)
+                else:
+                    streamed = len(before)
+            case SourceNode() | RepartitionNode() if node is not end:
+                return _Way(
+                    node, tuple(reversed(before)), aggregation, tuple(reversed(after)), len(after) - streamed, end
+                )
+            case _:
+                pass
+    raise AssertionError("every line of nodes begins with a source")
+
+
+def _check_tables(ways: Iterable[_Way]) -> None:
+    seen: dict[int, _Way] = {}
+    for way in ways:
+        if way.aggregation is None:
+            continue
+        first = seen.setdefault(id(way.aggregation), way)
+        if first is not way:
+            raise TopologyException(
+                f"{way.end.call_site}: the table of {way.aggregation.call_site} is used here and at "
+                f"{first.end.call_site}; only one way out of a table is supported for now. Write it once with "
+                "to(topic), and begin the other ways with builder.stream(topic)"
+            )
+
+
+def _check_doubled(ways: Iterable[_Way]) -> None:
+    seen: dict[tuple[int, str], SinkNode] = {}
+    for way in ways:
+        if isinstance(way.end, SinkNode):
+            first = seen.setdefault((id(way.end.parent), way.end.topic), way.end)
+            if first is not way.end:
+                raise TopologyException(
+                    f"{way.end.call_site}: {first.call_site} writes the same rows to {way.end.topic!r} already; "
+                    "remove one of the two"
+                )
+
+
+# -- from ways to the plan ----------------------------------------------------------------------------------------
+
+
+def _source(node: _Start, names: NodeNames) -> Source:
+    if isinstance(node, SourceNode):
+        return Source(names[node], node.topics, node.key, node.value, node.timestamp, False, node.call_site)
+    topic = f"{names[node]}-repartition"
+    return Source(topic, (topic,), None, None, None, True, node.call_site)
+
+
+def _numbers(ways: Iterable[_Way], sources: Mapping[int, Source]) -> dict[int, int]:
+    """Return the number of each start's subtopology."""
+    # Starts in the order of writing: ``sources`` keeps it, and writers of a repartition topic come before its readers.
+    used = {id(way.start) for way in ways}
+    groups: list[tuple[list[int], set[tuple[bool, str]]]] = []
+    for start, source in sources.items():
+        if start not in used:
+            continue
+        members, topics = [start], {(source.internal, topic) for topic in source.topics}
+        for group in [group for group in groups if group[1] & topics]:
+            members = group[0] + members
+            topics |= group[1]
+            groups.remove(group)
+        groups.append((members, topics))
+    order = list(sources)
+    groups.sort(key=lambda group: min(order.index(member) for member in group[0]))
+    return {member: number for number, (members, _) in enumerate(groups) for member in members}
+
+
+def _leg(way: _Way, source: Source, number: int, names: NodeNames) -> Leg:
+    aggregation = None
+    if way.aggregation is not None:
+        node = way.aggregation
+        store = names[node]
+        text = f"{node.parent.text}.{node.text}"
+        aggregation = Aggregation(store, store, node.parent.keys, node.aggregates, node.logged, node.call_site, text)
+    sink = _sink(way.end, names)
+    id_ = names[way.end] if aggregation is None else aggregation.store
+    if isinstance(way.end, RepartitionNode) and aggregation is None:
+        id_ = f"{id_}-repartition"
+    # Stores, sinks and repartition topics are named apart; a prefix keeps a sink called like a store from its journal.
+    prefix = "store" if aggregation is not None else "topic" if isinstance(way.end, RepartitionNode) else "sink"
+    return Leg(f"{prefix}:{id_}", number, source, way.before, aggregation, way.after, way.table_steps, sink)
+
+
+def _sink(end: _End, names: NodeNames) -> Sink | None:
+    match end:
+        case SinkNode():
+            return Sink(names[end], end.topic, end.key, end.value, False, None, end.call_site)
+        case RepartitionNode():
+            topic = f"{names[end]}-repartition"
+            return Sink(topic, topic, end.columns, None, True, end.partitions, end.call_site)
+        case _:
+            return None
+
+
+def _check_changelogs(legs: Iterable[Leg]) -> None:
+    """Refuse stores with and without changelog in one task: after a restore they would not have seen the same input."""
+    first: dict[int, Aggregation] = {}
+    for leg in legs:
+        if (one := leg.aggregation) is None:
+            continue
+        other = first.setdefault(leg.subtopology, one)
+        if other.logged != one.logged:
+            unlogged, logged = (other, one) if one.logged else (one, other)
+            raise TopologyException(
+                f"{unlogged.call_site}: {unlogged.text} has no changelog, and {logged.text} at {logged.call_site} has "
+                "one: they share source topics and so a task, whose stores have changelogs all or none. Give both "
+                "logged=False or neither, or put a repartition(...) before one of them"
+            )
+
+
+def _check_circles(legs: list[Leg]) -> None:
+    """Refuse legs whose rows come back to them: they would never end."""
+    following = {
+        leg.id: [
+            other
+            for other in legs
+            if leg.sink is not None
+            and leg.sink.internal == other.source.internal
+            and leg.sink.topic in other.source.topics
+        ]
+        for leg in legs
+    }
+    done: set[str] = set()
+
+    def visit(leg: Leg, way: list[Leg]) -> None:
+        if leg in way:
+            circle = [at.sink for at in way[way.index(leg) :] if at.sink is not None]
+            route = " and ".join(f"{sink.topic!r} at {sink.call_site}" for sink in circle)
+            raise TopologyException(
+                f"{circle[-1].call_site}: rows would go round in a circle, written to {route} and read again at "
+                f"{leg.source.call_site}; write to another topic"
+            )
+        if leg.id not in done:
+            for other in following[leg.id]:
+                visit(other, [*way, leg])
+            done.add(leg.id)
+
+    for leg in legs:
+        visit(leg, [])

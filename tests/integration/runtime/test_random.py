@@ -1,0 +1,149 @@
+"""Random pipelines over random rows end with what Spark computes over the same rows at once.
+
+Each run has a new seed, which it prints and which every failure names. `SPARKRELAY_RANDOM_SEED` repeats a run,
+`SPARKRELAY_RANDOM_ROUNDS` makes it longer.
+"""
+
+import contextlib
+import json
+import math
+import os
+import random
+import shutil
+from collections import Counter
+from decimal import Decimal
+
+import pytest
+from pyspark.sql import functions as F
+from tests.integration.runtime.random_pipelines import Round
+
+from sparkrelay.errors import TopologyException
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+SEED = os.environ.get("SPARKRELAY_RANDOM_SEED", str(random.SystemRandom().randrange(10**9)))
+ROUNDS = int(os.environ.get("SPARKRELAY_RANDOM_ROUNDS", "2"))
+
+
+# The seed is no parameter: the processes of pytest-xdist must agree on the names of tests.
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_random_pipelines_end_with_what_spark_computes(
+    number, spark, instance, make_topic, produce, consumed, wait_until, tmp_path
+):
+    seed = f"SPARKRELAY_RANDOM_SEED={SEED}, round {number}"
+    this = Round(f"{SEED}.{number}")
+    refused = {}
+    for pipeline in this.pipelines:
+        try:
+            instance(this.builder("in", {pipeline.name: "out"}))
+        except TopologyException as refusal:
+            refused[pipeline.name] = str(refusal)
+    running = [pipeline for pipeline in this.pipelines if pipeline.name not in refused]
+    print(f"\n{seed}: {len(running)} pipelines run, {len(refused)} are refused; key {this.key_type}, {this.schema}")
+    for pipeline in this.pipelines:
+        print(f"  {pipeline.name}:", " | ".join(pipeline.history), refused.get(pipeline.name, ""))
+    assert len(running) > len(refused), f"{seed}: {refused}"
+
+    expected = {pipeline.name: this.expected(spark, pipeline) for pipeline in running}
+    source, sinks = make_topic("in", 3), {pipeline.name: make_topic(pipeline.name, 2) for pipeline in running}
+
+    def differences():
+        found = {
+            pipeline.name: _differences(pipeline, consumed(sinks[pipeline.name]), *expected[pipeline.name])
+            for pipeline in running
+        }
+        return {name: lines for name, lines in found.items() if lines}
+
+    def run(records, batch, *, to_the_end):
+        produce(source, [this.message(record) for record in records])
+        streams = instance(this.builder(source, sinks), {"max.batch.records": batch})
+        streams.start()
+        with contextlib.suppress(AssertionError):  # what is asserted at the end says more
+            wait_until(
+                lambda: (
+                    streams.exception()
+                    or (not differences() if to_the_end else any(consumed(sink) for sink in sinks.values()))
+                ),
+                "",
+                240,
+            )
+        assert streams.exception() is None, f"{seed}: {streams.exception()!r}"
+        assert streams.stop(120)
+
+    for target, (records, batch) in enumerate(this.parts):
+        if target == this.state_lost_at:
+            shutil.rmtree(tmp_path / "state")
+        run(records, batch, to_the_end=target == len(this.parts) - 1)
+    # Once more: what came after it was right, until it stopped, must not have made it wrong.
+    assert differences() == {}, seed
+
+
+def _differences(pipeline, found, rows, tombstones):
+    """Say where a topic is not what Spark has computed."""
+    if pipeline.group is None:
+        ours = Counter("tombstone" if value is None else _text(_read(value)) for _, _, _, value in found)
+        theirs = Counter(map(_text, map(_read, rows))) + Counter(["tombstone"] * tombstones)
+        return _missing(ours, theirs)
+    last = {key: _read(value) for _, _, key, value in found}
+    ours, theirs = _by_group(last.values()), _by_group(map(_read, rows))
+    lines = _missing(Counter(ours.keys()), Counter(theirs.keys()))
+    if len(ours) != len(last):
+        lines.append(f"{len(ours)} groups have {len(last)} keys")
+    for group in ours.keys() & theirs.keys():
+        for name in sorted(ours[group].keys() | theirs[group].keys()):
+            mine, spark_s = ours[group].get(name), theirs[group].get(name)
+            if not _same(mine, spark_s, pipeline.tolerance.get(name, 0)):
+                lines.append(f"{group}: {name} is {mine!r}, Spark's {spark_s!r}")
+    return lines[:6]
+
+
+def _read(value):
+    return json.loads(value, parse_float=Decimal)
+
+
+def _missing(ours, theirs):
+    more, fewer = ours - theirs, theirs - ours
+    return [f"too many: {x}" for x in list(more.items())[:3]] + [f"missing: {x}" for x in list(fewer.items())[:3]]
+
+
+def _by_group(rows):
+    """Part the result columns, `a0`, `a1` and so on, from the grouping columns."""
+    return {
+        _text({name: value for name, value in row.items() if not _is_result(name)}): {
+            name: value for name, value in row.items() if _is_result(name)
+        }
+        for row in rows
+    }
+
+
+def _is_result(name):
+    return name[0] == "a" and name[1:].isdecimal()
+
+
+def _text(value):
+    """Return the same text for the same value, however its numbers are written."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{name!r}:{_text(item)}" for name, item in sorted(value.items())) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_text, value)) + "]"
+    if isinstance(value, Decimal):
+        return repr(float(value)) if len(value.as_tuple().digits) <= 17 else str(value.normalize())
+    return repr(value)
+
+
+def _same(mine, theirs, tolerance):
+    if _text(mine) == _text(theirs):
+        return True
+    if not isinstance(mine, Decimal) or not isinstance(theirs, Decimal):
+        return False
+    # Which of two zeros is the least, and which sum of doubles is right, is a matter of their order.
+    return mine == theirs or (tolerance > 0 and math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=tolerance))
+
+
+def test_columns_are_shown_as_spark_shows_them(spark):
+    """What is compared is text: Spark's own JSON of a row is read to the same."""
+    frame = spark.range(1).select(F.lit(1e20).alias("x"), F.lit(-0.0).alias("z"), F.lit(1).alias("n"))
+    (shown,) = Round.shown(frame)
+    assert (
+        _text(_read(shown)) == _text(_read(b'{"x":1e+20,"z":-0.0,"n":1}')) != _text(_read(b'{"x":1e+20,"z":0.0,"n":1}'))
+    )

@@ -1,0 +1,46 @@
+"""What a session that is made for the runtime leaves out of Spark's log."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+#: One job fails, one is cancelled, and something else is logged.
+SCRIPT = """
+import threading
+from sparkrelay import spark_session
+
+spark = spark_session("quiet", **{"spark.master": "local[2]", "spark.ui.enabled": "false"})
+spark.sparkContext._jvm.org.slf4j.LoggerFactory.getLogger("org.apache.spark.scheduler.TaskSetManager").warn("logged")
+try:
+    spark.range(2).selectExpr("raise_error('a' || id)")._jdf.collect()
+except Exception as error:
+    print(str(error).splitlines()[0])
+began = threading.Event()
+
+def sleep():
+    spark.sparkContext.setJobGroup("sleeping", "sleeping")
+    try:
+        spark.range(1).selectExpr("java_method('java.lang.Thread', 'sleep', 60000L)")._jdf.collect()
+    except Exception as error:
+        print(str(error).splitlines()[0])
+
+sleeping = threading.Thread(target=sleep)
+sleeping.start()
+while not spark.sparkContext.statusTracker().getActiveJobsIds():
+    pass
+spark.sparkContext.cancelJobGroup("sleeping")
+spark.sparkContext.cancelJobGroup("nothing")
+sleeping.join()
+spark.stop()
+"""
+
+
+def test_failed_and_cancelled_tasks_are_left_out_and_all_else_is_logged():
+    run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=250, check=True)
+    assert "a0" in run.stdout or "a1" in run.stdout, run.stderr
+    assert "WARN TaskSetManager: logged" in run.stderr
+    for silenced in ("Exception in task", "Lost task", "failed 1 times", "\tat org.apache.spark", "Failed to cancel"):
+        assert silenced not in run.stderr

@@ -1,0 +1,62 @@
+"""A store without changelog: it goes on where its task ran last, and starts empty everywhere else."""
+
+import pytest
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.errors import IncompatibleTopologyException
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def topics(make_topic):
+    return make_topic("orders", 1), make_topic("counts", 1)
+
+
+@pytest.fixture
+def start(instance, topics, tmp_path):
+    """`start(state, logged=False)` starts an instance with that state."""
+
+    def run(state, *, logged=False):
+        builder = StreamsBuilder()
+        orders = builder.stream(topics[0], key=String("user"), value=Json("n int"))
+        orders.groupBy("user").count(name="counts", logged=logged).to(topics[1], value=Json())
+        streams = instance(builder, {"state.dir": str(tmp_path / state)})
+        streams.start()
+        return streams
+
+    return run
+
+
+@pytest.fixture
+def count_one_more(start, topics, produce, wait_for_table):
+    """`count_one_more(state, expected)` has an instance with that state count a record, and stops it."""
+
+    def run(state, expected):
+        with start(state) as streams:
+            produce(topics[0], [("a", {"n": 1})])
+            wait_for_table(topics[1], {b"a": {"user": "a", "count": expected}}, streams)
+
+    return run
+
+
+def test_it_goes_on_where_it_is_and_starts_empty_elsewhere(
+    count_one_more, topics, consumed, kafka_admin, application_id
+):
+    count_one_more("first", 1)
+    count_one_more("first", 2)
+    assert [name for name in kafka_admin.list_topics(timeout=60).topics if name.startswith(application_id)] == []
+    count_one_more("second", 1)
+    count_one_more("second", 2)
+    # What it has is older than what the group has read.
+    count_one_more("first", 1)
+    assert len(consumed(topics[1])) == 5, "each record was counted once"
+
+
+def test_a_store_that_gets_a_changelog_is_refused(start, count_one_more, topics, produce, fails_with):
+    count_one_more("first", 1)
+    produce(topics[0], [("a", {"n": 1})])
+    # Whoever took it over would know nothing of what was counted before.
+    fails_with(
+        start("first", logged=True), IncompatibleTopologyException, "without changelog, but the pipeline now wants"
+    )

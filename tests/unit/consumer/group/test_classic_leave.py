@@ -1,0 +1,135 @@
+"""Leaving a classic group: who says so, and what it waits for."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.consumer.classic_group import Group
+
+from sparkrelay.client.broker_errors import ErrorCode
+from sparkrelay.client.messages import LeaveGroupResponse
+from sparkrelay.consumer.base.events import Hold, JoinNeeded
+from sparkrelay.consumer.group.classic_membership import State
+from sparkrelay.errors import DisconnectException
+
+
+@pytest.fixture
+def group(driver):
+    return Group(driver)
+
+
+def test_an_answer_to_an_earlier_attempt_is_ignored(group, make_call):
+    group.subscribe()
+    group.prepare()
+    group.driver.poll()
+    unsent = group.driver.find("JoinGroup")
+    group.membership._name("m1")
+    call = make_call()
+    group.membership.leave(call, "closing")
+    unsent.handle(group.joined(), None, 0.0)
+    assert group.state is State.LEAVING
+    group.driver.waiting.clear()
+    assert group.driver.poll() == ["LeaveGroup"]
+    group.driver.answer("LeaveGroup", LeaveGroupResponse(error_code=0))
+    assert call.done
+    assert group.state is State.LEAVING
+    group.driver.poll()
+    assert group.state is State.UNSUBSCRIBED
+
+
+def test_leaving_before_the_member_has_a_name_waits_for_it(group, make_call):
+    group.subscribe()
+    group.prepare()
+    group.driver.poll()
+    call = make_call()
+    group.membership.leave(call, "closing")
+    assert group.driver.poll() == []
+    group.driver.answer("JoinGroup", group.joined(ErrorCode.MEMBER_ID_REQUIRED, member="m7"))
+    assert group.driver.poll() == ["LeaveGroup"]
+    assert group.driver.find("LeaveGroup").request.members[0].member_id == "m7"
+
+
+def test_subscribing_while_the_leave_is_under_way_joins_afterwards(group, make_call):
+    """The application hears of the end of unsubscribe() before the membership's next turn."""
+    group.settle()
+    call = make_call()
+    group.membership.leave(call, "unsubscribing")
+    assert group.driver.poll() == ["LeaveGroup"]
+    group.driver.answer("LeaveGroup", LeaveGroupResponse(error_code=0))
+    assert call.done
+    group.subscribe()
+    group.driver.poll()
+    assert group.state is State.PREPARING
+    assert group.step(JoinNeeded).hold is Hold.KEEP
+
+
+def test_leaving_without_a_coordinator_does_not_look_for_one(group, make_call):
+    """KAFKA-19357, KAFKA-18569."""
+    group.settle()
+    group.coordinator.node = None
+    call = make_call()
+    group.membership.leave(call, "closing")
+    assert group.driver.poll() == []
+    assert call.done
+
+
+def test_leaving_is_done_though_the_broker_does_not_answer(group, make_call):
+    group.settle()
+    call = make_call()
+    group.membership.leave(call, "closing")
+    group.driver.poll()
+    group.driver.answer("LeaveGroup", error=DisconnectException("gone"))
+    assert call.result() is None
+
+
+def test_static_members_do_not_say_good_bye(driver, make_call):
+    group = Group(driver, group_instance_id="static")
+    group.settle()
+    call = make_call()
+    group.membership.leave(call, "closing")
+    assert group.driver.poll() == []
+    assert call.done
+
+
+def test_static_members_do_not_wait_for_a_name_when_they_leave(driver, make_call):
+    """There is nothing to say to the broker, so nothing to wait for."""
+    group = Group(driver, group_instance_id="static")
+    group.subscribe()
+    group.prepare()
+    assert group.driver.poll() == ["JoinGroup"]
+    call = make_call()
+    group.membership.leave(call, "closing")
+    assert group.driver.poll() == []
+    assert call.done
+
+
+def test_a_member_that_does_not_poll_leaves(group):
+    group.settle()
+    assert group.driver.pass_time(299) == []
+    assert group.driver.pass_time(1) == ["LeaveGroup"]
+    assert group.state is State.STALE
+    assert not group.membership.beats
+
+
+def test_who_gives_up_leaves_so_that_others_need_not_wait_for_the_end_of_the_session(group, make_call):
+    group.settle()
+    group.beat(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    assert group.state is State.FATAL
+    assert group.driver.poll() == ["LeaveGroup"]
+    request = group.driver.answer("LeaveGroup", LeaveGroupResponse(error_code=0))
+    assert request.members[0].member_id == "m1"
+    assert "GROUP_AUTHORIZATION_FAILED" in request.members[0].reason
+    call = make_call()
+    group.membership.leave(call, "closing")
+    assert group.driver.poll() == []
+    assert call.done
+
+
+def test_who_was_given_an_assignor_that_it_does_not_have_leaves(group):
+    group.subscribe()
+    group.prepare()
+    group.driver.poll()
+    answer = group.joined(member="m7")
+    answer.protocol_name = "stranger"
+    group.driver.answer("JoinGroup", answer)
+    assert group.driver.poll() == ["LeaveGroup"]
+    assert group.driver.find("LeaveGroup").request.members[0].member_id == "m7"

@@ -1,0 +1,145 @@
+"""Leaving under KIP-848: from every state, and for not polling."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.consumer.consumer_group import NAME, T0, T1, Group, response
+
+from sparkrelay.client.broker_errors import ErrorCode
+from sparkrelay.consumer.base.events import Adopted, AdoptNeeded
+from sparkrelay.consumer.group.consumer_membership import State
+from sparkrelay.errors import DisconnectException
+
+
+@pytest.fixture
+def group(driver):
+    return Group(driver)
+
+
+@pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("i", -2)])
+@pytest.mark.parametrize("state", [State.JOINING, State.RECONCILING, State.ACKNOWLEDGING, State.STABLE])
+def test_a_member_leaves_from_every_state(driver, make_call, state, instance, epoch):
+    group = Group(driver, group_instance_id=instance)
+    group.subscribe()
+    group.driver.poll()
+    if state is not State.JOINING:
+        group.beat([T0])
+        group.driver.poll()
+    if state in {State.ACKNOWLEDGING, State.STABLE}:
+        group.reply(Adopted(group.step(AdoptNeeded).number, owned=frozenset([T0])))
+    if state is State.STABLE:
+        group.beat()
+    assert group.state is state
+    group.driver.waiting.clear()
+    call = make_call()
+    group.membership.leave(call, "closing")
+    assert group.epoch == -1
+    assert group.driver.poll() == [NAME]
+    assert group.state is State.UNSUBSCRIBED
+    assert not call.done
+    leave = group.driver.answer(NAME, response(epoch=epoch))
+    assert (leave.member_epoch, leave.instance_id) == (epoch, instance)
+    assert leave.member_id
+    assert call.done
+    assert group.driver.pass_time(100) == []
+
+
+def test_the_leave_goes_out_although_a_heartbeat_is_under_way(group, make_call):
+    group.settle()
+    group.driver.pass_time(3)
+    group.membership.leave(make_call(), "closing")
+    assert group.driver.poll() == [NAME]
+    group.driver.answer(NAME, response([T1], 8))  # of the heartbeat
+    assert group.state is State.UNSUBSCRIBED
+    assert group.epoch == -1
+
+
+@pytest.mark.parametrize("failure", [DisconnectException("gone"), None])
+def test_a_leave_that_fails_holds_nobody_up(group, make_call, failure):
+    group.settle()
+    call = make_call()
+    group.membership.leave(call, "closing")
+    group.driver.poll()
+    refusal = None if failure else response(code=ErrorCode.UNKNOWN_MEMBER_ID)
+    group.driver.answer(NAME, refusal, failure)
+    assert call.done
+    assert call.result() is None
+
+
+@pytest.mark.parametrize("why", ["nobody heard of it", "no coordinator", "expelled", "not subscribed", "twice"])
+def test_nothing_is_said_where_there_is_nothing_to_leave(group, make_call, why):
+    """KAFKA-19357, KAFKA-18569: no coordinator is waited or looked for."""
+    if why == "nobody heard of it":
+        group.subscribe()
+    elif why != "not subscribed":
+        group.settle()
+    if why == "no coordinator":
+        group.coordinator.node = None
+    elif why == "expelled":
+        group.membership.fenced(ErrorCode.UNKNOWN_MEMBER_ID)
+    elif why == "twice":
+        group.membership.leave(make_call(), "closing")
+        group.driver.poll()
+        group.driver.waiting.clear()
+    call = make_call()
+    group.membership.leave(call, "closing")
+    assert call.done
+    assert group.driver.pass_time(1) == []
+    assert group.state is State.UNSUBSCRIBED
+    assert not group.membership.subscribed
+
+
+def test_whoever_subscribes_again_at_once_leaves_first(group, make_call):
+    group.settle()
+    group.membership.leave(make_call(), "unsubscribed")
+    group.subscribe()
+    assert group.driver.poll() == [NAME, NAME]
+    assert group.driver.answer(NAME, response(epoch=-1)).member_epoch == -1
+    assert group.state is State.JOINING
+    assert group.driver.answer(NAME, response([], 3)).member_epoch == 0
+    assert group.state is State.RECONCILING
+
+
+# -- not polling -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("i", -2)])
+def test_a_member_that_does_not_poll_leaves_and_returns_when_polled(driver, instance, epoch):
+    group = Group(driver, group_instance_id=instance, max_poll_interval=10.0)
+    group.settle([T0])
+    for _ in range(3):
+        group.beat(wait=3)
+    assert group.beat(wait=1).member_epoch == epoch
+    assert group.state is State.STALE
+    assert group.membership.awaits_poll
+    assert group.membership.subscribed
+    assert group.driver.pass_time(100) == []
+    group.membership.polled(group.driver.now)
+    assert group.state is State.STALE  # the partitions are still held
+    group.lose()
+    assert group.state is State.JOINING
+    assert group.beat([T1], 9).member_epoch == 0
+
+
+def test_a_stale_member_that_dropped_its_partitions_waits_for_poll(driver):
+    group = Group(driver, max_poll_interval=2.0)
+    group.settle([T0])
+    group.driver.pass_time(2)
+    group.lose()
+    assert group.state is State.STALE
+    group.membership.polled(group.driver.now)
+    assert group.state is State.JOINING
+
+
+def test_a_callback_that_takes_too_long_leaves_the_group(driver):
+    group = Group(driver, max_poll_interval=2.0)
+    group.subscribe()
+    group.beat([T0])
+    group.driver.poll()
+    step = group.step(AdoptNeeded)
+    group.driver.pass_time(2)
+    assert group.state is State.STALE
+    assert step.cancelled
+    group.reply(Adopted(step.number, owned=frozenset([T0])))
+    assert group.state is State.STALE
+    group.lose()

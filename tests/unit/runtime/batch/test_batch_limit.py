@@ -1,0 +1,77 @@
+"""Batches that outlast their transactions get smaller, or end the instance."""
+
+import pytest
+
+from sparkrelay.errors import ProducerFencedException, StoreOutOfStepException, StreamsException
+from sparkrelay.runtime.batch.batch_limit import BatchLimit
+from sparkrelay.runtime.batch.batch_runner import BatchOutcome
+from sparkrelay.types import TaskId
+
+TASK, OTHER = TaskId(0, 0), TaskId(0, 1)
+
+
+def fenced(seconds, error=None, committed=()):
+    error = error or ProducerFencedException("too late")
+    return BatchOutcome(committed=list(committed), reopen={TASK: error}, seconds={"total": seconds})
+
+
+def done(seconds):
+    return BatchOutcome(committed=[TASK], seconds={"total": seconds})
+
+
+def test_each_batch_that_outlasts_its_transaction_halves_the_next():
+    limit = BatchLimit(100, 60_000, tries=3)
+    limit.note(fenced(61))
+    assert limit.records == 50
+    limit.note(fenced(61, committed=[OTHER]))
+    assert limit.records == 25
+
+
+def test_too_many_in_a_row_end_the_instance_and_name_the_remedy():
+    limit = BatchLimit(100, 60_000, tries=2)
+    limit.note(fenced(61))
+    limit.note(fenced(61))
+    with pytest.raises(
+        StreamsException,
+        match=r"3 batches in a row .*transaction.timeout.ms=60000.* took 75.5 s with at most 25 records a task.*"
+        r"Raise transaction.timeout.ms .*lower max.batch.records",
+    ):
+        limit.note(fenced(75.5))
+
+
+def test_a_batch_in_time_ends_the_row():
+    limit = BatchLimit(100, 60_000, tries=1)
+    for _ in range(5):
+        limit.note(fenced(61))
+        limit.note(done(40))
+    assert limit.records == 3
+
+
+def test_easy_batches_grow_again_up_to_the_setting():
+    limit = BatchLimit(100, 60_000, tries=3)
+    limit.note(fenced(61))
+    limit.note(fenced(61))
+    limit.note(done(16))
+    assert limit.records == 25
+    limit.note(done(15))
+    assert limit.records == 50
+    for _ in range(3):
+        limit.note(done(1))
+    assert limit.records == 100
+
+
+def test_a_batch_of_one_record_stays_one():
+    limit = BatchLimit(1, 60_000, tries=2)
+    limit.note(fenced(61))
+    assert limit.records == 1
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [fenced(59), fenced(61, StoreOutOfStepException("another opening")), BatchOutcome(seconds={"total": 99.0})],
+    ids=["fenced by somebody", "not fenced", "failed otherwise"],
+)
+def test_what_is_not_the_batchs_length_changes_nothing(outcome):
+    limit = BatchLimit(100, 60_000, tries=0)
+    limit.note(outcome)
+    assert limit.records == 100

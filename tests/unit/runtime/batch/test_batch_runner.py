@@ -1,0 +1,335 @@
+"""What a micro-batch makes of failures, without Spark and without a broker."""
+
+import pytest
+
+from sparkrelay.client.transactions import ProducerIdentity
+from sparkrelay.errors import (
+    DisconnectException,
+    OffsetOutOfRangeException,
+    ProducerFencedException,
+    SerializationException,
+    StateStoreException,
+    StoreCorruptedException,
+    StoreFullException,
+    StoreOutOfStepException,
+    StreamsException,
+    TimeoutException,
+)
+from sparkrelay.runtime.batch import batch_runner
+from sparkrelay.runtime.batch.batch_runner import BatchRunner
+from sparkrelay.runtime.compile.prepared_legs import Wave
+from sparkrelay.runtime.contract.commands import LegReport
+from sparkrelay.runtime.spark.jobs import JobCancelled, JobFailed, TaskFailed
+from sparkrelay.runtime.tasks.task import Task, TaskState
+from sparkrelay.types import TaskId, TopicPartition
+
+ONE, OTHER = TaskId(0, 0), TaskId(0, 1)
+
+
+class Jobs:
+    """Raises an error for the whole job, or reports one for the first task."""
+
+    slots = 2
+
+    def __init__(self, raised=None, reported=None, silent=None):
+        self.raised, self.reported, self.silent = raised, reported, silent
+        self.prewarmed = None
+        self.prewarms = 0
+
+    def prewarm(self, legs, order, due):
+        self.prewarmed = order
+        self.prewarms += 1
+        self.due = due()
+
+    def run_batch(self, frame, order, *, description):
+        if self.raised is not None:
+            raise self.raised
+        self.order = order
+        return [
+            LegReport("leg", task.task, task.batch, error=self.reported if task.task == ONE else None)
+            for slot in order.slots
+            for task in slot
+            if task.task != self.silent
+        ]
+
+
+class PreparedLegs:
+    def all_waves(self):
+        return self.waves((), ())
+
+    def waves(self, subtopologies, topics):
+        return [Wave(object(), {"leg": (0, frozenset({"orders"}))})]
+
+
+class Transactions:
+    """Ends every transaction; an outcome may be set for the first task's."""
+
+    def __init__(self, outcome=None):
+        self.outcome = outcome
+        self.aborted, self.committed = [], []
+
+    def commit(self, offsets, group_id):
+        self.committed += [identity.transactional_id for identity in offsets]
+        return self._answers(offsets)
+
+    def abort(self, identities, group_id):
+        self.aborted += [identity.transactional_id for identity in identities]
+        return self._answers(identities)
+
+    def _answers(self, identities):
+        following = {i.transactional_id: ProducerIdentity(i.transactional_id, 1, i.epoch + 1) for i in identities}
+        return {**following, **({"app-0_0": self.outcome} if self.outcome is not None else {})}
+
+
+def tasks():
+    work = {}
+    for id_ in (ONE, OTHER):
+        partition = TopicPartition("orders", id_.partition)
+        task = Task(id=id_, inputs=(partition,), changelogs={}, directory=None, state=TaskState.RUNNING)
+        task.identity = ProducerIdentity(f"app-{id_}", 1, 0)
+        task.positions = {partition: 5}
+        work[id_] = task, {partition: (5, 9)}
+    return work
+
+
+def run(jobs, transactions=None, work=None, retries=2):
+    transactions = transactions or Transactions()
+    return BatchRunner(jobs, transactions, "app", retries=retries).run(
+        PreparedLegs(), work or tasks(), {}
+    ), transactions
+
+
+def test_a_prewarm_has_no_task_in_any_slot():
+    jobs = Jobs()
+    BatchRunner(jobs, Transactions(), "app", retries=0).prewarm(PreparedLegs(), over=lambda: False)
+    assert jobs.prewarmed.slots == ((), ())
+    assert not jobs.due
+
+
+def test_a_prewarm_is_repeated_since_workers_take_turns(monkeypatch):
+    jobs = Jobs()
+    BatchRunner(jobs, Transactions(), "app", retries=0).prewarm(PreparedLegs(), over=lambda: jobs.prewarms == 3)
+    assert jobs.prewarms == 3
+    monkeypatch.setattr(batch_runner, "_REPEATING_SECONDS", 0.0)
+    jobs = Jobs()
+    BatchRunner(jobs, Transactions(), "app", retries=0).prewarm(PreparedLegs(), over=lambda: False)
+    assert jobs.prewarms == 1
+
+
+def test_a_prewarm_of_nothing_is_not_repeated():
+    plans = PreparedLegs()
+    asked = []
+    plans.all_waves = lambda: asked.append(1) or []
+    BatchRunner(Jobs(), Transactions(), "app", retries=0).prewarm(plans, over=lambda: False)
+    assert len(asked) == 1
+
+
+def test_nothing_is_prewarmed_for_what_is_over():
+    jobs = Jobs()
+    BatchRunner(jobs, Transactions(), "app", retries=0).prewarm(PreparedLegs(), over=lambda: True)
+    assert jobs.prewarmed is None
+
+
+def test_a_batch_is_sent_with_the_positions_that_the_state_sees():
+    work, jobs = tasks(), Jobs()
+    task, ranges = work[ONE]
+    unseen = TopicPartition("returns", 0)
+    task.inputs += (unseen,)
+    task.positions[unseen] = 7
+    ranges[unseen] = 7, 8
+    task.state_topics = frozenset({"orders"})
+    run(jobs, work=work)
+    order = next(order for slot in jobs.order.slots for order in slot if order.task == ONE)
+    assert order.positions == {TopicPartition("orders", 0): 5}
+    assert order.positions_after == {TopicPartition("orders", 0): 9}
+    assert task.positions[unseen] == 8
+
+
+def test_a_batch_that_works_moves_positions_and_epochs():
+    work = tasks()
+    outcome, transactions = run(Jobs(), work=work)
+    assert outcome.committed == [ONE, OTHER]
+    assert transactions.committed == ["app-0_0", "app-0_1"]
+    for task, _ in work.values():
+        assert list(task.positions.values()) == [9]
+        assert (task.batch, task.committed, task.unfinished, task.identity.epoch) == (1, 1, None, 1)
+
+
+@pytest.mark.parametrize("error", [JobFailed("a worker died"), DisconnectException("gone")])
+@pytest.mark.parametrize("how", ["raised", "reported"])
+def test_a_passing_failure_runs_again_with_the_same_ranges(error, how):
+    work = tasks()
+    outcome, transactions = run(Jobs(**{how: error}), work=work)
+    assert (set(outcome.again), outcome.committed, outcome.reopen) == ({ONE, OTHER}, [], {})
+    assert transactions.aborted == ["app-0_0", "app-0_1"]
+    task, ranges = work[ONE]
+    assert (task.unfinished, task.batch, task.identity.epoch) == (ranges, 1, 1)
+    run(Jobs(), work=work)
+    assert (task.batch, task.committed, task.unfinished) == (1, 1, None)
+
+
+def test_a_failure_that_tasks_share_is_told_once(caplog):
+    run(Jobs(raised=JobFailed("a worker died")))
+    assert caplog.messages == ["batch 1 of 2 tasks, 0_0..0_1 failed and runs again: a worker died"]
+
+
+@pytest.mark.parametrize("how", ["raised", "reported"])
+def test_who_is_fenced_opens_its_tasks_again_and_lives(how):
+    outcome, _ = run(Jobs(**{how: ProducerFencedException("somebody else writes")}))
+    assert ONE in outcome.reopen
+    assert isinstance(outcome.reopen[ONE], ProducerFencedException)
+
+
+@pytest.mark.parametrize("answer", [TimeoutException("no answer"), ProducerFencedException("another owner")])
+def test_errors_of_a_zombie_are_no_failure_of_the_instance(answer):
+    """The new owner's repartition records are deleted once it has committed: a zombie finds them gone."""
+    work = tasks()
+    gone = OffsetOutOfRangeException("the log does not have it")
+    outcome, _ = run(Jobs(raised=gone), Transactions(answer), work)
+    assert (set(outcome.reopen), set(outcome.again)) == ({ONE}, {OTHER})
+    assert outcome.reopen[ONE] is answer
+    del work[ONE]
+    with pytest.raises(OffsetOutOfRangeException):
+        run(Jobs(raised=gone), work=work)
+
+
+@pytest.mark.parametrize("error", [TimeoutException("no answer"), ProducerFencedException("another owner")])
+def test_an_unknown_outcome_opens_the_task_again(error):
+    work = tasks()
+    outcome, _ = run(Jobs(), Transactions(error), work)
+    assert (outcome.committed, set(outcome.reopen)) == ([OTHER], {ONE})
+    assert list(work[ONE][0].positions.values()) == [5]
+
+
+@pytest.mark.parametrize(
+    ("error", "wiped"), [(StoreOutOfStepException("elsewhere"), False), (StoreCorruptedException("torn"), True)]
+)
+@pytest.mark.parametrize("raised", [False, True])
+def test_a_store_that_cannot_be_used_as_it_is(error, wiped, raised):
+    work = tasks()
+    outcome, _ = run(Jobs(raised=TaskFailed(ONE, error)) if raised else Jobs(reported=error), work=work)
+    assert set(outcome.reopen) == {ONE}
+    assert set(outcome.again) == {OTHER}
+    assert (work[ONE][0].wipe, work[OTHER][0].wipe) == (wiped, False)
+
+
+def test_a_store_that_was_rebuilt_in_vain_ends_the_instance():
+    work, jobs = tasks(), Jobs(reported=StoreCorruptedException("one has version 3, not 1"))
+    task, _ = work[ONE]
+    task.changelogs = {"counts": TopicPartition("app-counts-changelog", 0)}
+    run(jobs, work=work)
+    # It was opened again: the same batch meets the same values.
+    task.wipe, task.unfinished = False, None
+    with pytest.raises(
+        StreamsException, match=r"task 0_0: .*rebuilt from app-counts-changelog.* version 3.*newer release"
+    ):
+        run(jobs, work=work)
+
+
+def test_a_store_that_is_damaged_again_later_is_rebuilt_again():
+    work, damaged = tasks(), Jobs(reported=StoreCorruptedException("torn"))
+    for _ in range(3):
+        outcome, _ = run(damaged, work=work)
+        assert set(outcome.reopen) == {ONE}
+        for task, _ in work.values():
+            task.wipe, task.unfinished = False, None
+        run(Jobs(), work=work)
+
+
+@pytest.mark.parametrize("error", [SerializationException("offset 7 does not decode"), StoreFullException("full")])
+@pytest.mark.parametrize("how", ["raised", "reported"])
+def test_what_running_again_cannot_mend_is_raised_once_all_is_aborted(error, how):
+    transactions = Transactions()
+    with pytest.raises(type(error)):
+        run(Jobs(**{how: error}), transactions)
+    assert transactions.aborted == ["app-0_0", "app-0_1"]
+
+
+def test_a_failure_that_stays_is_raised_after_the_last_try():
+    work, jobs = tasks(), Jobs(raised=JobFailed("ZeroDivisionError"))
+    for _ in range(2):
+        run(jobs, work=work)
+    with pytest.raises(JobFailed, match="ZeroDivisionError"):
+        run(jobs, work=work)
+
+
+@pytest.mark.parametrize("how", ["raised", "reported"])
+def test_what_the_broker_is_to_blame_for_is_waited_out(how):
+    """Also by the tasks beside the one that waits, which have done nothing wrong."""
+    work, jobs = tasks(), Jobs(**{how: DisconnectException("gone")})
+    for number in range(1, 6):
+        outcome, _ = run(jobs, work=work)
+        assert set(outcome.again) == {ONE, OTHER}
+        assert work[ONE][0].tries == work[OTHER][0].tries == number
+
+
+@pytest.mark.parametrize("how", ["raised", "reported"])
+def test_tries_that_an_outage_took_are_not_missing_afterwards(how):
+    work = tasks()
+    for _ in range(5):
+        run(Jobs(**{how: DisconnectException("gone")}), work=work)
+    dying = Jobs(raised=JobFailed("a worker died"))
+    for _ in range(2):
+        outcome, _ = run(dying, work=work)
+        assert set(outcome.again) == {ONE, OTHER}
+    with pytest.raises(JobFailed, match="a worker died"):
+        run(dying, work=work)
+
+
+def test_a_batch_that_was_cancelled_for_those_who_leave_uses_up_no_try():
+    work = tasks()
+    for _ in range(5):
+        outcome, _ = run(Jobs(raised=JobCancelled("cancelled")), work=work)
+        assert set(outcome.again) == {ONE, OTHER}
+    assert [task.failures for task, _ in work.values()] == [0, 0]
+
+
+def test_a_commit_gives_all_tries_back():
+    work = tasks()
+    for _ in range(2):
+        for _ in range(2):
+            run(Jobs(raised=JobFailed("a worker died")), work=work)
+        run(Jobs(), work=work)
+
+
+def test_what_a_store_refuses_again_and_again_ends_the_instance():
+    work, jobs = tasks(), Jobs(reported=StateStoreException("key b'0' comes twice"))
+    task, _ = work[ONE]
+    for _ in range(2):
+        outcome, _ = run(jobs, work=work)
+        assert (set(outcome.reopen), set(outcome.again)) == ({ONE}, {OTHER})
+        # It was opened again: nothing is unfinished, but what happened is not forgotten.
+        task.unfinished = None
+    with pytest.raises(StateStoreException, match="comes twice"):
+        run(jobs, work=work)
+
+
+@pytest.mark.parametrize("error", [StoreOutOfStepException("elsewhere"), ProducerFencedException("another owner")])
+def test_who_has_lost_step_opens_its_task_however_often_it_takes(error):
+    work = tasks()
+    for _ in range(5):
+        outcome, _ = run(Jobs(reported=error), work=work)
+        assert (set(outcome.reopen), set(outcome.again)) == ({ONE}, {OTHER})
+        work[ONE][0].unfinished = None
+
+
+@pytest.mark.parametrize("outcome", [None, ProducerFencedException("another owner"), TimeoutException("no answer")])
+def test_the_ends_of_a_look_count_once_a_commit_has_proved_that_they_are_ours(outcome):
+    work, changelog = tasks(), TopicPartition("app-counts-changelog", 0)
+    task, _ = work[ONE]
+    task.changelog_next, task.changelog_listed = {changelog: 7}, {changelog: 90}
+    run(Jobs(), Transactions(outcome), work)
+    # Who was fenced has seen its successor's records at that end, and its copy has none of them.
+    assert task.changelog_next == {changelog: 90 if outcome is None else 7}
+
+
+def test_nothing_is_committed_while_a_report_is_missing():
+    """A partition that Spark left out, say: its task's records would be passed over."""
+    work, jobs = tasks(), Jobs(silent=OTHER)
+    outcome, transactions = run(jobs, work=work)
+    assert (outcome.committed, set(outcome.again)) == ([], {ONE, OTHER})
+    assert transactions.committed == []
+    assert list(work[OTHER][0].positions.values()) == [5]
+    run(jobs, work=work)
+    with pytest.raises(JobFailed, match="without a report from leg leg of task 0_1"):
+        run(jobs, work=work)

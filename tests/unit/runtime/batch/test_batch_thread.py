@@ -1,0 +1,385 @@
+"""The batch thread without Spark and without a broker: what it takes, how it waits, how it ends."""
+
+import threading
+
+import pytest
+
+from sparkrelay.config import StreamsConfig
+from sparkrelay.errors import (
+    DisconnectException,
+    ProducerFencedException,
+    SerializationException,
+    StreamsException,
+    UnknownTopicException,
+    WakeupException,
+)
+from sparkrelay.runtime.batch import batch_thread
+from sparkrelay.runtime.batch.batch_runner import BatchOutcome
+from sparkrelay.runtime.batch.batch_thread import BatchThread
+from sparkrelay.runtime.batch.progress import ProgressLog
+from sparkrelay.runtime.contract.commands import LegReport
+from sparkrelay.runtime.spark.jobs import JobFailed
+from sparkrelay.runtime.tasks.in_service import InService
+from sparkrelay.runtime.tasks.task import Task, TaskState
+from sparkrelay.types import TaskId, TopicPartition
+
+ONE, OTHER = TaskId(0, 0), TaskId(0, 1)
+
+
+class Topics:
+    """Says where topics end; or raises what the test put in line."""
+
+    def __init__(self):
+        self.ends = {}
+        self.troubles = []
+        self.asked = threading.Semaphore(0)
+        self.silent = self.slow = None
+        self.sinks = {"out": 2}
+        self.sources = {"orders": 2}
+
+    def end_offsets(self, partitions, *, timeout):
+        self.asked.release()
+        ends = {partition: self.ends.get(partition, 0) for partition in partitions}
+        if self.slow is not None:
+            assert self.slow.wait(60)
+        if self.silent is not None:
+            assert self.silent.wait(60)
+            raise WakeupException("interrupted")
+        if self.troubles:
+            raise self.troubles.pop(0)
+        return ends
+
+    def layout(self):
+        if isinstance(self.sinks, Exception):
+            raise self.sinks
+        return type("TaskLayout", (), {"sink_partitions": self.sinks})
+
+    def source_partitions(self):
+        return self.sources
+
+    def retention_ms(self, topic):
+        return 1000 if topic == "out" else None
+
+    def interrupt(self):
+        if self.silent is not None:
+            self.silent.set()
+
+
+class Batches:
+    """Commits everything, or does what the test put in line."""
+
+    def __init__(self):
+        self.ran = []
+        self.outcomes = []
+        self.gate = None
+        self.prewarmed = None
+        self.may_prewarm, self.over = threading.Event(), None
+        self.may_prewarm.set()
+
+    def prewarm(self, plans, over):
+        assert not self.ran
+        self.over = over
+        assert self.may_prewarm.wait(60)
+        if self.prewarmed is not None:
+            raise self.prewarmed
+
+    def run(self, plans, work, partitions):
+        self.ran.append({id_: ranges for id_, (_, ranges) in work.items()})
+        if self.gate is not None:
+            assert self.gate.wait(60)
+        planned = self.outcomes.pop(0) if self.outcomes else None
+        if isinstance(planned, Exception):
+            raise planned
+        outcome = planned or BatchOutcome()
+        for id_, (task, ranges) in work.items():
+            task.unfinished, task.tries = ranges, task.tries + 1
+            if id_ not in outcome.again and id_ not in outcome.reopen:
+                task.positions.update({partition: end for partition, (_, end) in ranges.items()})
+                task.unfinished, task.tries = None, 0
+        return outcome
+
+
+def made_task(id_):
+    partition = TopicPartition("orders", id_.partition)
+    task = Task(id=id_, inputs=(partition,), changelogs={}, directory=None, state=TaskState.RUNNING)
+    task.positions = {partition: 0}
+    return task
+
+
+class Clock:
+    """Stands still until the test moves it on."""
+
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    perf_counter = monotonic
+
+
+class Bench:
+    def __init__(self, **more):
+        self.topics, self.batches, self.service = Topics(), Batches(), InService()
+        self.tasks = {id_: made_task(id_) for id_ in (ONE, OTHER)}
+        self.progress = ProgressLog("app")
+        settings = {"application.id": "app", "bootstrap.servers": "h:1", "poll.ms": 1, "max.batch.retries": 1}
+        self.thread = BatchThread(
+            name="app",
+            config=StreamsConfig.from_dict({**settings, "default.api.timeout.ms": 10_000, **more}),
+            in_service=self.service,
+            batches=self.batches,
+            plans=None,
+            topics=self.topics,
+            progress=self.progress.thread(),
+        )
+
+    def start(self):
+        self.service.put(self.tasks.values())
+        self.thread.start()
+
+    def write(self, id_, end):
+        self.topics.ends[TopicPartition("orders", id_.partition)] = end
+
+    def failure(self):
+        try:
+            self.thread.check()
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            return error
+        return None
+
+
+@pytest.fixture
+def bench(request):
+    bench = Bench(**getattr(request, "param", {}))
+    yield bench
+    if bench.batches.gate is not None:
+        bench.batches.gate.set()
+    bench.thread.stop()
+
+
+def test_what_could_not_be_prewarmed_runs_all_the_same(bench, wait_until):
+    bench.batches.prewarmed = JobFailed("no core for it")
+    bench.write(ONE, 3)
+    bench.start()
+    wait_until(lambda: bench.batches.ran, "no batch runs")
+
+
+def test_a_prewarm_is_over_with_the_thread(bench, wait_until):
+    bench.batches.may_prewarm.clear()
+    bench.start()
+    wait_until(lambda: bench.batches.over, "no prewarm")
+    assert not bench.thread.wait_prewarmed(0)
+    assert not bench.batches.over()
+    bench.thread.ask_to_end()
+    assert bench.batches.over()
+    bench.batches.may_prewarm.set()
+    assert bench.thread.wait_prewarmed(60)
+
+
+def test_a_prewarm_that_spark_does_not_end_is_told(bench, monkeypatch, wait_until):
+    monkeypatch.setattr("sparkrelay.runtime.batch.batch_thread._LONGEST_LEAVE", 0.01)
+    bench.batches.may_prewarm.clear()
+    bench.start()
+    wait_until(lambda: bench.batches.over, "no prewarm")
+    with pytest.raises(StreamsException, match="app-batch has not ended within 0.01 s"):
+        bench.thread.stop()
+    monkeypatch.undo()
+    bench.batches.may_prewarm.set()
+
+
+def test_only_tasks_with_input_are_in_a_batch(bench, wait_until):
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(lambda: bench.batches.ran, "no batch ran")
+    assert bench.batches.ran == [{ONE: {TopicPartition("orders", 0): (0, 5)}}]
+    bench.write(OTHER, 3)
+    wait_until(lambda: len(bench.batches.ran) == 2, "no second batch ran")
+    assert bench.batches.ran[1] == {OTHER: {TopicPartition("orders", 1): (0, 3)}}
+
+
+def test_a_task_without_input_leaves_while_a_batch_runs(bench, wait_until):
+    bench.batches.gate = threading.Event()
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(lambda: bench.batches.ran, "no batch ran")
+    assert bench.service.withdraw([OTHER], timeout=0) == frozenset()
+    assert bench.service.withdraw([ONE], timeout=0) == {ONE}
+    bench.batches.gate.set()
+    assert bench.service.withdraw([ONE], timeout=60) == frozenset()
+    assert bench.tasks[ONE].positions == {TopicPartition("orders", 0): 5}, "its batch was finished"
+
+
+def test_a_task_that_leaves_during_a_look_and_comes_back_further_on_is_looked_at_anew(bench, wait_until):
+    """Nobody waits for the look: the broker may be silent for long."""
+    bench.topics.slow = threading.Event()
+    bench.write(ONE, 5)
+    bench.start()
+    assert bench.topics.asked.acquire(timeout=60)
+    assert bench.service.withdraw([ONE, OTHER], timeout=0) == frozenset()
+    bench.tasks[ONE].positions = {TopicPartition("orders", 0): 70}
+    bench.service.put(bench.tasks.values())
+    bench.write(ONE, 75)
+    bench.topics.slow.set()
+    wait_until(lambda: bench.batches.ran or bench.failure(), "no batch ran")
+    assert (bench.batches.ran, bench.failure()) == ([{ONE: {TopicPartition("orders", 0): (70, 75)}}], None)
+
+
+@pytest.mark.parametrize("bench", [{"commit.interval.ms": 125}], ids=["125 ms"], indirect=True)
+def test_batches_keep_the_distance_that_is_asked_for(bench, wait_until, monkeypatch):
+    clock, rests, rest = Clock(), [], bench.service.rest
+    monkeypatch.setattr(batch_thread, "time", clock)
+    monkeypatch.setattr(bench.service, "rest", lambda seconds: (rests.append(seconds), rest(seconds)))
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(lambda: rests, "no batch ran")
+    bench.write(ONE, 9)
+    wait_until(lambda: len(rests) >= 3, "the thread does not go on")
+    assert set(rests) == {0.125}, "it sleeps for what is left, and does not look meanwhile"
+    assert len(bench.batches.ran) == 1
+    clock.now += 0.0625
+    wait_until(lambda: 0.0625 in rests, "the thread does not go on")
+    assert len(bench.batches.ran) == 1
+    clock.now += 0.0625
+    wait_until(lambda: len(bench.batches.ran) == 2, "the next batch does not come")
+
+
+def test_rows_that_are_older_than_their_topic_keeps_them_are_warned_of(bench, wait_until, caplog):
+    reports = [LegReport("sink:out", ONE, 1, oldest_out={"out": 0})]
+    bench.batches.outcomes = [BatchOutcome(committed=[ONE], reports=reports)]
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(lambda: caplog.records, "nobody says so")
+    assert "rows of 1970-01-01T00:00:00 UTC are written to it" in caplog.text
+
+
+def test_what_fell_out_is_handed_back(bench, wait_until):
+    reason = ProducerFencedException("another owner")
+    bench.batches.outcomes = [BatchOutcome(reopen={ONE: reason})]
+    bench.write(ONE, 5)
+    bench.write(OTHER, 5)
+    bench.start()
+    fallen = []
+    wait_until(lambda: fallen.extend(bench.service.take_fallen_out()) or fallen, "nothing fell out")
+    assert fallen == [(bench.tasks[ONE], reason)]
+    bench.write(OTHER, 9)
+    wait_until(lambda: len(bench.batches.ran) == 2, "the other task does not go on")
+    assert list(bench.batches.ran[1]) == [OTHER]
+
+
+def test_a_failed_batch_runs_again_with_the_same_ranges(bench, wait_until):
+    bench.batches.outcomes = [BatchOutcome(again={ONE: ValueError("user code")})]
+    bench.topics.sinks = {"out": 1}
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(lambda: bench.batches.ran, "no batch ran")
+    bench.write(ONE, 7)
+    wait_until(lambda: len(bench.batches.ran) >= 3, "it does not go on")
+    partition = TopicPartition("orders", 0)
+    assert bench.batches.ran[:3] == [{ONE: {partition: (0, 5)}}, {ONE: {partition: (0, 5)}}, {ONE: {partition: (5, 7)}}]
+    assert bench.service.sink_partitions == {"out": 1}, "the topics were looked at again"
+
+
+def test_a_topic_that_stays_away_ends_it(bench, wait_until):
+    bench.batches.outcomes = [BatchOutcome(again={ONE: ValueError("no such topic")}) for _ in range(3)]
+    bench.topics.sinks = UnknownTopicException("out is gone")
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(bench.failure, "it does not end")
+    assert isinstance(bench.failure(), UnknownTopicException)
+    assert len(bench.batches.ran) == 2, "max.batch.retries=1"
+
+
+def test_a_broker_that_comes_back_may_not_know_its_topics_for_a_moment(bench, wait_until):
+    """However long it was away: the tries that took do not count."""
+    bench.tasks[ONE].tries = 9
+    bench.batches.outcomes = [BatchOutcome(again={ONE: DisconnectException("gone")})]
+    bench.topics.sinks = UnknownTopicException("out is gone")
+    bench.write(ONE, 5)
+    bench.tasks[ONE].unfinished = {TopicPartition("orders", 0): (0, 5)}
+    bench.start()
+    wait_until(lambda: len(bench.batches.ran) >= 2 or bench.failure(), "it does not go on")
+    assert bench.failure() is None
+
+
+def test_a_broker_that_is_away_is_waited_for(bench, wait_until):
+    bench.topics.troubles = [UnknownTopicException("not known yet"), DisconnectException("the connection broke")]
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(lambda: bench.progress.status, "nobody says so")
+    wait_until(lambda: bench.batches.ran, "no batch ran")
+    assert bench.progress.status is None
+    assert bench.failure() is None
+
+
+def test_partitions_that_a_source_gets_are_told_until_an_assignment_knows_them(bench, wait_until, monkeypatch, caplog):
+    monkeypatch.setattr(batch_thread, "_SOURCES_SECONDS", 0.0)
+    bench.service.source_partitions = {"orders": 2}
+    bench.start()
+    assert bench.topics.asked.acquire(timeout=60)
+    bench.topics.sources = {"orders": 5}
+    wait_until(lambda: bench.progress.status, "nobody says so")
+    assert bench.progress.status == "source topic 'orders' has 5 partitions by now, 2 of them are read"
+    bench.service.source_partitions = {"orders": 5}
+    wait_until(lambda: bench.progress.status is None, "it is not forgotten")
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith("app: source topic 'orders' has 5 partitions by now, 2 of them are read; asking for a")
+
+
+def test_a_source_that_stays_away_ends_it(bench, wait_until):
+    bench.topics.troubles = [UnknownTopicException(f"orders is gone {n}") for n in range(9)]
+    bench.start()
+    wait_until(bench.failure, "it does not end")
+    assert "orders is gone 1" in str(bench.failure()), "the second look took as long as any may"
+
+
+def test_what_cannot_be_mended_is_told_and_frees_the_tasks(bench, wait_until):
+    bench.batches.outcomes = [SerializationException("offset 3 does not decode")]
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(bench.failure, "it does not end")
+    assert isinstance(bench.failure(), SerializationException)
+    assert bench.service.withdraw([ONE, OTHER], timeout=0) == frozenset()
+
+
+def test_stopping_finishes_the_batch(bench, wait_until):
+    bench.batches.gate = threading.Event()
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(lambda: bench.batches.ran, "no batch ran")
+    bench.thread.ask_to_end()
+    bench.batches.gate.set()
+    bench.thread.stop()
+    assert bench.tasks[ONE].positions == {TopicPartition("orders", 0): 5}
+    assert bench.failure() is None
+
+
+def test_stopping_breaks_off_a_look_at_a_silent_broker(bench):
+    bench.topics.silent = threading.Event()
+    bench.start()
+    assert bench.topics.asked.acquire(timeout=60)
+    bench.thread.stop()
+    assert bench.failure() is None
+    assert bench.service.withdraw([ONE, OTHER], timeout=0) == frozenset()
+
+
+def test_a_look_alone_moves_no_copy_on(bench, wait_until):
+    changelog = TopicPartition("app-counts-changelog", 0)
+    task = bench.tasks[ONE]
+    task.changelogs, task.changelog_next = {"counts": changelog}, {changelog: 7}
+    bench.topics.ends[changelog] = 90
+    bench.start()
+    wait_until(lambda: task.changelog_listed, "nobody looked")
+    assert task.changelog_listed == {changelog: 90}
+    assert task.changelog_next == {changelog: 7}
+
+
+def test_what_fell_out_is_handed_back_though_the_topics_cannot_be_looked_at(bench, wait_until):
+    reason = ProducerFencedException("another owner")
+    bench.batches.outcomes = [BatchOutcome(reopen={ONE: reason}, again={OTHER: ValueError("user code")})]
+    bench.topics.sinks = DisconnectException("the broker is away")
+    bench.write(ONE, 5)
+    bench.write(OTHER, 5)
+    bench.start()
+    fallen = []
+    wait_until(lambda: fallen.extend(bench.service.take_fallen_out()) or fallen, "nothing fell out")
+    assert fallen == [(bench.tasks[ONE], reason)]

@@ -1,0 +1,80 @@
+"""Which legs run in a batch, in which waves, and who is to report, without Spark."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from sparkrelay.runtime.compile.legs import PreparedLeg
+from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
+from sparkrelay.types import TaskId
+
+
+def made_leg(name, topic, sink=None, subtopology=0):
+    sink = None if sink is None else SimpleNamespace(topic=sink, internal=False)
+    return SimpleNamespace(id=name, subtopology=subtopology, topic=topic, sink=sink)
+
+
+class Frame(list):
+    def union(self, other):
+        return Frame(self + other)
+
+
+class Compiler:
+    """Builds a leg as a number that counts; which legs are rebuilt and which are idle is the test's to say."""
+
+    def __init__(self):
+        self.rebuild, self.idle, self.built = set(), set(), 0
+
+    def source_topics(self, leg):
+        return frozenset({leg.topic})
+
+    def build(self, leg):
+        self.built += 1
+        rebuild = "time" if leg.id in self.rebuild else None
+        return PreparedLeg(leg, Frame([(leg.id, self.built)]), rebuild, leg.id in self.idle, None)
+
+
+@pytest.fixture
+def compiler():
+    return Compiler()
+
+
+def plans_of(compiler, *legs):
+    return PreparedLegs(compiler, legs)
+
+
+def test_a_report_is_awaited_from_each_leg_for_each_task_with_input(compiler):
+    plans = plans_of(compiler, made_leg("a", "orders"), made_leg("b", "shops"), made_leg("c", "users", subtopology=1))
+    (wave,) = plans.waves({0, 1}, {"orders", "shops", "users"})
+    inputs = {TaskId(0, 0): {"orders"}, TaskId(0, 1): {"orders", "shops"}, TaskId(1, 0): {"users"}}
+    assert wave.reports(inputs) == {
+        ("a", TaskId(0, 0)),
+        ("a", TaskId(0, 1)),
+        ("b", TaskId(0, 1)),
+        ("c", TaskId(1, 0)),
+    }
+
+
+def test_legs_that_write_one_topic_run_one_after_the_other(compiler):
+    plans = plans_of(compiler, made_leg("a", "orders", "out"), made_leg("b", "orders", "out"))
+    assert [list(wave.legs) for wave in plans.waves({0}, {"orders"})] == [["a"], ["b"]]
+    assert plans.waves({0}, {"orders"})[0].frame is plans.waves({0}, {"orders"})[0].frame, "built once"
+
+
+def test_nobody_waits_for_a_leg_that_lets_nothing_through(compiler):
+    compiler.idle.add("b")
+    plans = plans_of(compiler, made_leg("a", "orders"), made_leg("b", "orders"))
+    (wave,) = plans.waves({0}, {"orders"})
+    assert wave.reports({TaskId(0, 0): {"orders"}}) == {("a", TaskId(0, 0))}
+    compiler.idle.add("a")
+    assert plans_of(compiler, made_leg("a", "orders")).waves({0}, {"orders"}) == []
+
+
+def test_a_leg_may_let_something_through_later(compiler):
+    compiler.rebuild.add("a")
+    compiler.idle.add("a")
+    plans = plans_of(compiler, made_leg("a", "orders"))
+    assert plans.waves({0}, {"orders"}) == []
+    compiler.idle.clear()
+    (wave,) = plans.waves({0}, {"orders"})
+    assert wave.frame == [("a", compiler.built)]

@@ -1,0 +1,93 @@
+"""What of a leg's last rows becomes key and value, and what is refused."""
+
+import pytest
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.records.formats import Integer, Json, Long, Raw, String
+from sparkrelay.runtime.compile.schemas import KAFKA_FIELDS, plan_sink
+from sparkrelay.topology import StreamsBuilder
+
+TYPES = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "binary": BinaryType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+    "timestamp": TimestampType(),
+    "struct<a:int>": StructType([StructField("a", IntegerType())]),
+}
+FORMATS = {"string": String("c"), "int": Integer("c"), "bigint": Long("c"), "binary": Raw("c")}
+
+
+def fields(**columns):
+    return [StructField(name, TYPES.get(kind, kind)) for name, kind in columns.items()]
+
+
+def plan_of(columns, *, raw=False, **formats):
+    builder = StreamsBuilder()
+    stream = builder.stream("in") if raw else builder.stream("in", key=String("k"))
+    stream.to("out", **formats)
+    ((leg,),) = (subtopology.legs for subtopology in builder.build().subtopologies)
+    return plan_sink(leg, leg.sink, StructType(columns))
+
+
+@pytest.mark.parametrize("place", ["key", "value"])
+@pytest.mark.parametrize("given", TYPES)
+@pytest.mark.parametrize("wanted", FORMATS)
+def test_a_format_writes_columns_of_its_type_only(place, given, wanted):
+    columns = fields(k="string", c=given)
+    if given == wanted:
+        plan = plan_of(columns, **{place: FORMATS[wanted]})
+        assert (plan.key, plan.format) == ((("c",), Json()) if place == "key" else ((), FORMATS[wanted]))
+        return
+    with pytest.raises(TopologyException) as caught:
+        plan_of(columns, **{place: FORMATS[wanted]})
+    message = str(caught.value)
+    name = type(FORMATS[wanted]).__name__
+    assert message.startswith("test_sink_plan.py:")
+    assert f"to('out') writes column 'c' ({given}) as {place}={name}(\"c\"), which takes {wanted}" in message
+    assert f'withColumn("c", F.col("c").cast("{wanted}"))' in message
+    as_it_is = FORMATS.get(given)
+    assert ("or write it as it is" in message) == (as_it_is is not None)
+    if as_it_is is not None:
+        assert message.endswith(f'{place}={type(as_it_is).__name__}("c")')
+
+
+def test_a_column_that_is_not_there_is_named():
+    with pytest.raises(TopologyException, match=r"writes column 'd', but the columns are k, c"):
+        plan_of(fields(k="string", c="int"), key=String("d"))
+
+
+def test_text_of_any_collation_is_text():
+    assert plan_of(fields(c=StringType("UTF8_LCASE")), key=String("c")).key == ("c",)
+
+
+def test_the_value_of_a_stream_without_formats_may_be_remade_as_text():
+    assert plan_of(KAFKA_FIELDS, raw=True).format == Raw()
+    assert plan_of(fields(key="binary", value="string"), raw=True).format == String()
+    with pytest.raises(TopologyException, match=r"column 'value' \(int\) as value=Raw\(\), which takes binary"):
+        plan_of(fields(key="binary", value="int"), raw=True)
+
+
+def test_a_column_that_is_there_twice_is_refused():
+    with pytest.raises(TopologyException, match=r"to\('out'\) writes two columns 'c'; .*alias\(\)"):
+        plan_of([*fields(c="int"), *fields(k="string", c="int")])
+
+
+def test_a_repartition_topic_carries_a_column_called_value_whatever_it_is():
+    builder = StreamsBuilder()
+    builder.stream("in").repartition("value").to("out")
+    first, _ = (subtopology.legs[0] for subtopology in builder.build().subtopologies)
+    assert plan_sink(first, first.sink, StructType(fields(key="binary", value="int"))).key == ("value",)

@@ -1,0 +1,34 @@
+"""What the Kafka clients of an instance are told."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+
+from sparkrelay.config import StreamsConfig
+from sparkrelay.runtime.contract.client_settings import flush_seconds
+from sparkrelay.runtime.worker import connections, publish
+
+
+@pytest.mark.parametrize(
+    ("settings", "seconds"),
+    [
+        ({}, 45),
+        ({"transaction.timeout.ms": 10_000}, 7.5),
+        ({"transaction.timeout.ms": 600_000}, 120),
+        ({"transaction.timeout.ms": 600_000, "producer.delivery.timeout.ms": 300_000}, 300),
+        ({"producer.message.timeout.ms": 20_000}, 20),
+    ],
+)
+def test_a_batch_waits_for_its_writes_as_long_as_its_transaction_and_the_producer_may(settings, seconds):
+    config = StreamsConfig.from_dict({"application.id": "app", "bootstrap.servers": "localhost:1"} | settings)
+    assert flush_seconds(config) == seconds
+
+
+def test_workers_wait_as_long_as_they_are_told(monkeypatch):
+    waited = []
+    producer = types.SimpleNamespace(settle=lambda timeout: waited.append(timeout) or types.SimpleNamespace(failed={}))
+    monkeypatch.setattr(connections, "producer", lambda _: producer)
+    publish._publish(types.SimpleNamespace(client={}, flush_seconds=7.5), ())
+    assert waited == [7.5]

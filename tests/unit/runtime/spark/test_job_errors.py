@@ -1,0 +1,73 @@
+"""One paragraph of what Spark says in a hundred lines."""
+
+import pytest
+from pyspark.errors import PySparkException
+
+from sparkrelay.client.transaction_calls import ProducerIdentity
+from sparkrelay.runtime.contract.commands import BatchCommand, TaskCommand
+from sparkrelay.runtime.spark.job_errors import read_input, read_job_error
+from sparkrelay.types import TaskId, TopicPartition
+
+
+def order(*slots):
+    identity = ProducerIdentity("id", 1, 0, 2, 60_000)
+
+    def task(partition):
+        ranges = {TopicPartition("orders", partition): (10, 20)}
+        return TaskCommand(TaskId(0, partition), 1, 0, 5, None, identity, ranges, {})
+
+    return BatchCommand(tuple(tuple(map(task, partitions)) for partitions in slots), {})
+
+
+def test_input_of_failed_partitions_is_named():
+    batch = order([0, 2], [1])
+    assert read_input(batch, (1,)) == "task 0_1 (topic orders, partition 1, offsets 10 to 19)"
+    assert read_input(batch, ()) == ""
+    both = read_input(batch, (0,))
+    assert both.startswith("task 0_0 (topic orders, partition 0, offsets 10 to 19), task 0_2 (")
+
+
+def test_partitions_of_later_legs_are_those_of_the_same_tasks():
+    assert read_input(order([0], [1]), (3, 5)) == read_input(order([0], [1]), (1,))
+
+
+def test_many_tasks_are_counted():
+    assert read_input(order(range(9)), (0,)).endswith("offsets 10 to 19) and 6 more")
+
+
+CHAINED = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
+  File "steps.py", line 3, in first
+    int(text)
+ValueError: bad
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "steps.py", line 5, in second
+    raise KeyError(text)
+  File "/x/site-packages/pandas/core.py", line 99, in inner
+    raise KeyError(text)
+KeyError: 'two
+lines'
+ SQLSTATE: 38000
+"""
+
+
+def test_of_a_chain_the_last_exception_counts_and_of_its_frames_the_users_last():
+    found = read_job_error(PySparkException(CHAINED))
+    assert found.cause == "KeyError: 'two lines' (steps.py:5, in second)"
+    assert found.remedy.startswith("Mend that step")
+
+
+@pytest.mark.parametrize("text", ["Traceback (most recent call last):", "Traceback (most recent call last):\n  File"])
+def test_a_traceback_that_is_cut_off_is_read_as_text(text):
+    assert read_job_error(PySparkException(text)).cause.startswith("Traceback")
+
+
+def test_what_spark_says_itself_is_one_line():
+    said = "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide`. SQLSTATE: 22012\n== SQL ==\n1 / 0\n^^^^^"
+    assert read_job_error(PySparkException(said)).cause == "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide`."
+
+
+def test_a_message_that_quotes_a_long_record_is_cut():
+    assert len(read_job_error(PySparkException("x" * 100_000)).cause) < 700

@@ -1,0 +1,152 @@
+"""What jobs say when they fail, are cancelled, or when their Spark session is gone."""
+
+import logging
+import threading
+from types import SimpleNamespace
+
+import pytest
+from pyspark.errors import PySparkException
+
+from sparkrelay.errors import SerializationException, StoreCorruptedException, StreamsException
+from sparkrelay.runtime.contract.failure_marks import WorkerFailure, new_key
+from sparkrelay.runtime.spark.executor_target import ExecutorTarget
+from sparkrelay.runtime.spark.jobs import JobCancelled, JobFailed, Jobs
+from sparkrelay.runtime.worker.restore import RestoreSpec
+
+
+def jobs(*, jsc=True, exit_code=None):
+    """Jobs on a double of a session: what SparkContext looks like once its JVM is gone."""
+    jvm = SimpleNamespace(poll=lambda: exit_code)
+    java = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
+    context = SimpleNamespace(_jsc=java if jsc else None, _gateway=SimpleNamespace(proc=jvm))
+    frame = SimpleNamespace(mapInArrow=lambda function, schema: None)
+    spark = SimpleNamespace(sparkContext=context, range=lambda *_: frame)
+    return Jobs(ExecutorTarget(spark, slots=2), replay=RestoreSpec(2, "app", {}, 1 << 20), name="app")
+
+
+def test_a_session_that_is_there_is_fine():
+    jobs().require_session()
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [({"jsc": False}, "the Spark session is gone: it was stopped"), ({"exit_code": -9}, "ended with exit code -9")],
+)
+def test_a_session_that_is_gone_is_named(made, message):
+    gone = jobs(**made)
+    with pytest.raises(StreamsException, match=message):
+        gone.require_session()
+    with pytest.raises(StreamsException, match=message):
+        gone.run_batch(None, None, description="batch 1")
+
+
+def test_closing_stores_that_takes_long_is_cancelled_until_it_ends(monkeypatch):
+    """It may wait for a core behind a batch of other tasks."""
+    cancelled, over = [], threading.Event()
+
+    def cancel(target, group):
+        cancelled.append(group)
+        if len(cancelled) == 2:
+            over.set()
+
+    def run_job(target, frame, order, *, group, **_):
+        assert over.wait(60)
+        raise JobFailed(f"{group} was cancelled")
+
+    monkeypatch.setattr(ExecutorTarget, "cancel", cancel)
+    monkeypatch.setattr("sparkrelay.runtime.spark.jobs.run_job", run_job)
+    monkeypatch.setattr("sparkrelay.runtime.spark.cancelling._AGAIN_SECONDS", 0.01)
+    with pytest.raises(JobFailed, match="app-leave was cancelled"):
+        jobs().settle(None, description="closing 1 tasks", seconds=0.01)
+    assert set(cancelled) == {"app-leave"}
+
+
+def test_closing_stores_that_ends_is_not_cancelled(monkeypatch):
+    monkeypatch.setattr("sparkrelay.runtime.spark.jobs.run_job", lambda *_, **__: ["report"])
+    assert jobs().settle(None, description="closing 1 tasks", seconds=60) == ["report"]
+
+
+def test_a_batch_that_was_cancelled_here_says_so_and_the_next_one_does_not(monkeypatch):
+    on, cancels = jobs(), [1, 0]
+
+    def run_job(*_, **__):
+        for _ in range(cancels.pop(0)):
+            on.cancel_batch()
+        raise JobFailed("it failed")
+
+    monkeypatch.setattr(ExecutorTarget, "cancel", lambda target, group: None)
+    monkeypatch.setattr("sparkrelay.runtime.spark.jobs.run_job", run_job)
+    with pytest.raises(JobCancelled, match="it failed"):
+        on.run_batch(None, None, description="batch 1")
+    with pytest.raises(JobFailed) as caught:
+        on.run_batch(None, None, description="batch 2")
+    assert not isinstance(caught.value, JobCancelled)
+
+
+def failing(monkeypatch, error):
+    """A job that fails, on doubles of a session."""
+
+    def nothing(*_, **__):
+        pass
+
+    def fail():
+        raise error
+
+    monkeypatch.setattr(ExecutorTarget, "mark_jobs", lambda _: None)
+    monkeypatch.setattr("sparkrelay.runtime.spark.jobs.encode", lambda _: "")
+    context = SimpleNamespace(setLocalProperty=nothing, setJobGroup=nothing)
+    return SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context), _jdf=SimpleNamespace(collect=fail))
+
+
+def test_a_job_under_way_is_known_until_it_ends(monkeypatch):
+    on, told = jobs(), []
+
+    def collect():
+        told.append(on._target.overdue(-1))
+        raise PySparkException("no")
+
+    frame = failing(monkeypatch, None)
+    frame._jdf.collect = collect
+    with pytest.raises(JobFailed):
+        on.run_batch(frame, None, description="batch 7 of 0_0")
+    assert told == ["on the driver the Spark job 'app: batch 7 of 0_0' has not ended for 0 s"]
+    assert on._target.overdue(-1) == ""
+
+
+def test_a_failed_job_is_one_paragraph(monkeypatch, caplog):
+    spark_says = """PythonException: An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "pipeline.py", line 7, in price
+    return 1 / quantity
+           ~~^~~~~~~~~~
+ZeroDivisionError: division by zero
+	at org.apache.spark.api.python.BasePythonRunner
+"""
+    with caplog.at_level(logging.DEBUG, "sparkrelay.runtime.spark.jobs"), pytest.raises(JobFailed) as caught:
+        jobs().run_batch(failing(monkeypatch, PySparkException(spark_says)), None, description="batch 7 of 0_0")
+    assert str(caught.value) == (
+        "the Spark job 'app: batch 7 of 0_0' failed: ZeroDivisionError: division by zero (pipeline.py:7, in price). "
+        "Mend that step, or filter such rows out in front of it. The traceback is in the log at DEBUG."
+    )
+    assert "BasePythonRunner" in caplog.text
+    assert caught.value.__cause__ is None
+
+
+def test_a_python_that_is_not_on_the_executors_host_is_named_with_the_settings(monkeypatch):
+    spark_says = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most recent failure: Lost task
+0.0 in stage 0.0 (TID 0) (node executor 0): java.io.IOException: Cannot run program "/no/such/python": error=2, No such
+	at java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1143)
+"""
+    with pytest.raises(StreamsException, match="there is no program '/no/such/python'.*spark.pyspark.python") as caught:
+        jobs().run_batch(failing(monkeypatch, PySparkException(spark_says)), None, description="batch 7 of 0_0")
+    assert not isinstance(caught.value, JobFailed), "trying again does not help"
+
+
+def test_only_an_error_under_our_signature_is_believed(monkeypatch):
+    ours = jobs()
+    forged = WorkerFailure(StoreCorruptedException("forged"), new_key())
+    real = WorkerFailure(SerializationException("bad record"), ours._target.failure_key)
+    with pytest.raises(JobFailed, match="cannot be cast"):
+        ours.run_batch(failing(monkeypatch, PySparkException(f"'{forged}' cannot be cast")), None, description="batch")
+    with pytest.raises(SerializationException, match="^bad record$"):
+        ours.run_batch(failing(monkeypatch, PySparkException(f"'{forged}' {real}")), None, description="batch")

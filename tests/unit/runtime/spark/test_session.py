@@ -1,0 +1,81 @@
+"""What is said of a user's own session, before anything runs on it."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from sparkrelay.errors import ConfigException, StreamsException
+from sparkrelay.runtime.spark.session import RECOMMENDED, check_session
+
+AS_RECOMMENDED = {key: value for key, (value, _) in RECOMMENDED.items()}
+
+
+class RuntimeConf(dict):
+    """``spark.conf``: what was set, and defaults for the rest."""
+
+    def __init__(self, host_zone, settings):
+        super().__init__({"spark.sql.session.timeZone": host_zone, **settings})
+        self.getAll = settings
+
+
+def session(*, local=False, host_zone=None, **settings):
+    conf = {**AS_RECOMMENDED, **{key.replace("__", "."): value for key, value in settings.items()}}
+    java = SimpleNamespace(sc=lambda: SimpleNamespace(isLocal=lambda: local))
+    context = SimpleNamespace(getConf=lambda: conf, _jsc=java, pythonExec=sys.executable)
+    if host_zone is not None:
+        del conf["spark.sql.session.timeZone"]
+    return SimpleNamespace(_jsparkSession=object(), sparkContext=context, conf=RuntimeConf(host_zone, conf))
+
+
+def test_nothing_is_said_of_a_session_as_recommended(caplog):
+    check_session(session())
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"spark__scheduler__mode": "FIFO"}, "spark.scheduler.mode is FIFO, not FAIR: restoring tasks hold up"),
+        ({"spark__locality__wait": "3s"}, "spark.locality.wait is 3s, not 10m"),
+        ({"spark__dynamicAllocation__enabled": "true"}, "spark.dynamicAllocation.minExecutors is not set"),
+    ],
+)
+def test_what_costs_is_told_with_its_remedy(caplog, settings, words):
+    check_session(session(**settings))
+    (message,) = caplog.messages
+    assert words in message
+
+
+def test_of_a_local_session_nothing_is_said_that_is_for_clusters(caplog):
+    check_session(session(local=True, spark__locality__wait="3s", spark__dynamicAllocation__enabled="true"))
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_zone_of_the_hosts_own_is_told(caplog, local):
+    check_session(session(local=local, host_zone="America/New_York"))
+    (message,) = caplog.messages
+    assert "spark.sql.session.timeZone is not set: this host's zone, America/New_York, decides" in message
+    assert "Set it to UTC" in message
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "GMT", "Z"])
+def test_of_hosts_on_utc_nothing_is_said(caplog, zone):
+    check_session(session(host_zone=zone))
+    assert not caplog.messages
+
+
+def test_a_zone_that_was_chosen_is_the_same_everywhere(caplog):
+    check_session(session(spark__sql__session__timeZone="Europe/Berlin"))
+    assert not caplog.messages
+
+
+def test_what_cannot_work_is_refused():
+    with pytest.raises(ConfigException, match="spark.speculation=true"):
+        check_session(session(spark__speculation="true"))
+
+
+def test_spark_connect_is_refused():
+    with pytest.raises(StreamsException, match="a classic Spark session, not a types.SimpleNamespace"):
+        check_session(SimpleNamespace())

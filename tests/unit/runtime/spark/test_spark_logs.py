@@ -1,0 +1,63 @@
+"""PySpark's loggers of errors that a sentence of ours replaces, and what executors log."""
+
+import logging
+import threading
+from types import SimpleNamespace
+
+import pytest
+from pyspark.logger import PySparkLogger
+
+from sparkrelay.runtime.spark.spark_logs import query_errors_unlogged, quiet_executors
+
+
+class Kept(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.messages = []
+
+    def emit(self, record):
+        self.messages.append(record.getMessage())
+
+
+@pytest.fixture(params=["SQLQueryContextLogger", "DataFrameQueryContextLogger"])
+def logger(request):
+    with query_errors_unlogged():
+        pass
+    logger, kept = PySparkLogger.getLogger(request.param), Kept()
+    logger.handlers = [kept]
+    return logger
+
+
+def test_they_take_what_pyspark_gives_them(logger):
+    logger.error("division by zero", errorClass="DIVIDE_BY_ZERO")
+    assert logger.handlers[0].messages == ["division by zero"]
+
+
+def test_they_keep_still_meanwhile_on_this_thread_alone(logger):
+    with query_errors_unlogged():
+        with query_errors_unlogged():
+            logger.error("inner", errorClass="A")
+        logger.error("outer", errorClass="A")
+        other = threading.Thread(target=logger.error, args=("of another thread",))
+        other.start()
+        other.join()
+    logger.error("after", errorClass="A")
+    assert logger.handlers[0].messages == ["of another thread", "after"]
+
+
+@pytest.mark.parametrize(
+    ("conf", "level"),
+    [
+        ({}, "WARN"),
+        ({"spark.log.level": "error"}, "ERROR"),
+        ({"spark.executor.extraJavaOptions": "-Xss4m"}, "WARN"),
+        ({"spark.executor.extraJavaOptions": "-Dlog4j2.configurationFile=file:/etc/log4j2.properties"}, None),
+        ({"spark.executor.syncLogLevel.enabled": "true"}, None),
+    ],
+)
+def test_executors_log_as_the_session_says_or_from_warnings_on(conf, level):
+    levels = []
+    java = SimpleNamespace(schedulerBackend=lambda: SimpleNamespace(updateExecutorsLogLevel=levels.append))
+    context = SimpleNamespace(getConf=lambda: conf, _jsc=SimpleNamespace(sc=lambda: java))
+    quiet_executors(SimpleNamespace(sparkContext=context))
+    assert levels == ([] if level is None else [level])

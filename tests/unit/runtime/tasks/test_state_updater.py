@@ -1,0 +1,538 @@
+"""The replay thread without Spark: what it does with failures, and when it lets go of a task."""
+
+import dataclasses
+import threading
+from collections import Counter
+
+import pytest
+
+from sparkrelay.errors import (
+    DisconnectException,
+    SerializationException,
+    StateStoreException,
+    StoreCorruptedException,
+    StoreOutOfStepException,
+    StreamsException,
+    WakeupException,
+)
+from sparkrelay.runtime.contract.commands import RestoreReport
+from sparkrelay.runtime.spark.jobs import JobFailed
+from sparkrelay.runtime.tasks.restore_work import RestoreWork
+from sparkrelay.runtime.tasks.state_updater import StateUpdater
+from sparkrelay.types import TaskId, TopicPartition
+
+CHANGELOG = TopicPartition("app-counts-changelog", 0)
+TASK, OTHER = TaskId(0, 0), TaskId(0, 1)
+
+
+REPORTED = StoreCorruptedException | StoreOutOfStepException | SerializationException
+
+
+class Jobs:
+    """Answers each slice by what the test put in line, or by having replayed everything."""
+
+    slots = 1
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.orders = []
+        self.seconds = []
+        self.slice_began = threading.Semaphore(0)
+        self.may_end = None
+        self.cancelled = 0
+
+    def replay(self, round_, *, description):
+        (orders,) = round_.slots
+        self.orders.append(orders)
+        self.seconds.append(round_.seconds)
+        self.slice_began.release()
+        if self.may_end is not None:
+            self.may_end.acquire()
+        if self.cancelled:
+            self.cancelled = 0
+            raise JobFailed("cancelled")
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, Exception) and not isinstance(answer, REPORTED):
+            raise answer
+        return [
+            RestoreReport(
+                order.task, {}, 0, {s.changelog: s.end for s in order.stores}, opening=order.opening, error=answer
+            )
+            for order in orders
+        ]
+
+    def cancel_restore(self):
+        self.cancelled += 1
+        self.may_end.release()
+
+
+@pytest.fixture
+def state_updater_of():
+    made = []
+
+    def make(
+        jobs, list_ends=lambda partitions: dict.fromkeys(partitions, 10), longest_wait=60.0, retry=0.001, **settings
+    ):
+        made.append(
+            StateUpdater(
+                jobs,
+                list_ends,
+                name="replay",
+                slice_seconds=0.1,
+                restore_seconds=1.5,
+                idle_seconds=0.01,
+                longest_wait_seconds=longest_wait,
+                retry_seconds=retry,
+                **settings,
+            )
+        )
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for state_updater in made:
+        state_updater.stop()
+
+
+def restore():
+    return RestoreWork(
+        task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG}, opening=7, ends={CHANGELOG: 10}
+    )
+
+
+def restored(state_updater, wait_until):
+    found = {}
+
+    def done():
+        found.update(state_updater.take_restored())
+        return found
+
+    wait_until(done, "the task is not restored")
+    return found[TASK]
+
+
+def test_a_restore_ends_at_the_ends_that_were_listed(state_updater_of, wait_until):
+    jobs = Jobs()
+    state_updater = state_updater_of(jobs)
+    state_updater.assign([restore()])
+    assert restored(state_updater, wait_until).opening == 7
+    assert [order.undo for (order,) in jobs.orders] == [True]
+
+
+def test_a_complete_copy_is_shown_until_its_task_is_taken(state_updater_of, wait_until):
+    """Else a subscription in between would tell of less than there is. It is no news of the replay, though."""
+    told = []
+    state_updater = state_updater_of(Jobs(), on_slice=lambda copies, records: told.append(list(copies)))
+    state_updater.assign([restore()])
+    wait_until(lambda: state_updater.copies()[TASK].lag == 0 and told, "the task is not restored")
+    assert told == [[]]
+    assert list(state_updater.take_restored()) == [TASK]
+    assert state_updater.copies() == {}
+
+
+@pytest.mark.parametrize("failure", [JobFailed("a worker died"), DisconnectException("the broker went away")])
+def test_a_passing_failure_is_tried_again(failure, state_updater_of, wait_until):
+    jobs = Jobs(failure, failure)
+    state_updater = state_updater_of(jobs)
+    state_updater.assign([restore()])
+    restored(state_updater, wait_until)
+    assert len(jobs.orders) == 3
+
+
+def test_ends_that_cannot_be_listed_are_asked_for_again(state_updater_of, wait_until):
+    asked = []
+
+    def list_ends(partitions):
+        asked.append(partitions)
+        if len(asked) == 1:
+            raise DisconnectException("the broker went away")
+        return dict.fromkeys(partitions, 10)
+
+    state_updater = state_updater_of(Jobs(), list_ends)
+    state_updater.assign([RestoreWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
+    wait_until(lambda: state_updater.copies()[TASK].offsets, "the standby is not replayed")
+
+
+def test_jobs_that_fail_are_tried_for_a_minute_with_pauses_that_grow(state_updater_of):
+    """A daemon of Python workers that was killed takes seconds to come back, and more where a host is busy."""
+    state_updater = state_updater_of(Jobs(), retry=1.0)
+    pauses = [state_updater._backoff(JobFailed("the daemon was killed")) for _ in range(7)]
+    assert pauses == [1, 2, 4, 8, 16, 30, 30]
+    with pytest.raises(JobFailed):
+        state_updater._backoff(JobFailed("the daemon was killed"))
+
+
+@pytest.mark.parametrize(
+    "answers", [[JobFailed("a worker died")] * 8, [StateStoreException("the disk is broken")]], ids=["jobs", "ours"]
+)
+def test_a_failure_that_stays_reaches_the_stream_thread(answers, state_updater_of, wait_until):
+    state_updater = state_updater_of(Jobs(*answers))
+    state_updater.assign([restore()])
+
+    def raised():
+        try:
+            state_updater.take_restored()
+        except type(answers[0]):
+            return True
+        return False
+
+    wait_until(raised, "the failure does not arrive")
+    state_updater.release([TASK])
+
+
+def test_a_corrupt_store_is_built_anew(state_updater_of, wait_until):
+    jobs = Jobs(StoreCorruptedException("a page is torn"))
+    state_updater = state_updater_of(jobs)
+    state_updater.assign([restore()])
+    restored(state_updater, wait_until)
+    assert [order.wipe for (order,) in jobs.orders] == [False, True, False]
+
+
+def test_a_copy_that_is_set_aside_has_nothing_from_then_on(state_updater_of, wait_until):
+    """The group would else give the task to a member that is to rebuild it."""
+    jobs = Jobs(None, StoreCorruptedException("a page is torn"))
+    jobs.may_end = threading.Semaphore(2)
+    ends = iter([10, 20])
+    state_updater = state_updater_of(jobs, lambda partitions: dict.fromkeys(partitions, next(ends, 20)))
+    state_updater.assign([dataclasses.replace(restore(), opening=None, ends=None)])
+    wait_until(lambda: len(jobs.orders) == 3, "the copy is not set aside")
+    copy = state_updater.copies()[TASK]
+    assert (copy.offsets, copy.lag, copy.share) == ({}, 20, None)
+    jobs.may_end.release(1000)
+
+
+def test_a_copy_is_wiped_once_and_filled_in_slices_of_their_own(state_updater_of, wait_until):
+    """A slice may fail behind its wiping: the next one must not wipe what was restored."""
+    jobs = Jobs(StoreCorruptedException("a page is torn"), None, JobFailed("a worker died"))
+    state_updater = state_updater_of(jobs)
+    state_updater.assign([restore()])
+    restored(state_updater, wait_until)
+    slices = [(order.wipe, [store.end for store in order.stores]) for (order,) in jobs.orders]
+    assert slices == [(False, [10]), (True, []), (False, [10]), (False, [10])]
+
+
+def test_a_copy_that_is_damaged_over_and_over_ends_the_instance(state_updater_of, wait_until):
+    jobs = Jobs(*[StoreCorruptedException("a page is torn")] * 10)
+    state_updater = state_updater_of(jobs)
+    state_updater.assign([restore()])
+    messages = []
+
+    def failed():
+        try:
+            state_updater.take_restored()
+        except StateStoreException as error:
+            messages.append(str(error))
+        return messages
+
+    wait_until(failed, "the replay does not fail")
+    assert "task 0_0: its local state was rebuilt 3 times and cannot be used again: a page is torn. Look" in messages[0]
+    assert len(jobs.orders) == 4
+
+
+def test_a_record_that_cannot_be_read_ends_the_instance_and_leaves_the_copy(state_updater_of, wait_until):
+    error = SerializationException("changelog topic 'c', partition 0, offset 7 cannot be read")
+    jobs = Jobs(error)
+    state_updater = state_updater_of(jobs)
+    state_updater.assign([restore()])
+    raised = []
+
+    def failed():
+        try:
+            state_updater.take_restored()
+        except SerializationException as told:
+            raised.append(told)
+        return raised
+
+    wait_until(failed, "the replay does not fail")
+    assert raised[0] is error
+    assert [order.wipe for (order,) in jobs.orders] == [False]
+
+
+def test_a_copy_that_a_late_batch_reached_is_opened_again(state_updater_of, wait_until):
+    jobs = Jobs(None, StoreOutOfStepException("a batch is under way"))
+    ends = iter([10, 20])
+    state_updater = state_updater_of(jobs, lambda partitions: dict.fromkeys(partitions, next(ends, 20)))
+    state_updater.assign([RestoreWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
+    wait_until(lambda: len(jobs.orders) == 3, "it is not tried again")
+    # Nobody's opening: what comes late for the former owner is refused.
+    assert [(order.undo, order.opening) for (order,) in jobs.orders] == [(True, 0), (False, None), (True, 0)]
+
+
+def test_letting_go_waits_for_the_slice_under_way_and_for_no_other(state_updater_of, wait_until):
+    jobs = Jobs()
+    jobs.may_end = threading.Semaphore(0)
+    ends = iter(range(1, 1000))
+    # A standby that always lags: slice follows slice.
+    state_updater = state_updater_of(jobs, lambda partitions: dict.fromkeys(partitions, next(ends)))
+    other = RestoreWork(task=TaskId(0, 1), directory="/elsewhere", changelogs={"counts": TopicPartition("c", 1)})
+    state_updater.assign([RestoreWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG}), other])
+    jobs.slice_began.acquire()
+    releasing = threading.Thread(target=state_updater.release, args=([TASK],))
+    releasing.start()
+    # Else the next slice would have it too.
+    wait_until(lambda: TASK not in state_updater._work, "it is not let go")
+    assert releasing.is_alive()
+    jobs.may_end.release()
+    # The next slice has begun, and does not end: nobody waits for it.
+    jobs.slice_began.acquire()
+    releasing.join(30)
+    assert not releasing.is_alive()
+    state_updater.release([TASK])
+    jobs.may_end.release(1000)
+
+
+def lagging(state_updater_of, jobs):
+    """Return a replayer with two standbys that always lag; its slices wait for a core for ever."""
+    jobs.may_end = threading.Semaphore(0)
+    ends = iter(range(1, 1000))
+    state_updater = state_updater_of(jobs, lambda partitions: dict.fromkeys(partitions, next(ends)), longest_wait=0.01)
+    state_updater.assign(
+        [RestoreWork(task=OTHER, directory="/elsewhere", changelogs={"counts": TopicPartition("c", 1)})]
+    )
+    jobs.slice_began.acquire()
+    return state_updater
+
+
+def test_a_slice_that_waits_for_a_core_keeps_no_task_from_leaving(state_updater_of):
+    """It does behind a long batch of other tasks. What is cancelled so is no failure, however often it happens."""
+    jobs = Jobs()
+    state_updater = lagging(state_updater_of, jobs)
+    standby = RestoreWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})
+    for _ in range(5):
+        state_updater.assign([standby])
+        jobs.may_end.release()
+        jobs.slice_began.acquire()
+        assert {order.task for order in jobs.orders[-1]} == {OTHER, TASK}
+        state_updater.release([TASK])
+        jobs.slice_began.acquire()
+        assert [order.task for order in jobs.orders[-1]] == [OTHER]
+    assert state_updater.take_restored() == {}
+    jobs.may_end.release(1000)
+
+
+def test_the_end_waits_for_no_core(state_updater_of):
+    jobs = Jobs()
+    lagging(state_updater_of, jobs).stop()
+    assert len(jobs.orders) == 1
+
+
+def test_a_slice_that_cannot_be_cancelled_is_named(state_updater_of, monkeypatch):
+    class Stubborn(Jobs):
+        def cancel_restore(self):
+            pass
+
+    monkeypatch.setattr(
+        "sparkrelay.runtime.tasks.state_updater.cancel_until", lambda ended, cancel: cancel() or ended(0.0)
+    )
+    jobs = Stubborn()
+    state_updater = lagging(state_updater_of, jobs)
+    with pytest.raises(StreamsException, match="replaying tasks 0_1 neither ended, nor could Spark cancel it"):
+        state_updater.release([OTHER])
+    jobs.may_end.release(1000)
+
+
+def test_a_changelog_that_ends_before_the_store_is_refused(state_updater_of, wait_until):
+    class Further(Jobs):
+        def replay(self, round_, *, description):
+            reports = super().replay(round_, description=description)
+            return [dataclasses.replace(report, changelog_next={CHANGELOG: 25}) for report in reports]
+
+    state_updater = state_updater_of(Further())
+    state_updater.assign([restore()])
+
+    messages = []
+
+    def failed():
+        try:
+            state_updater.take_restored()
+        except StreamsException as error:
+            messages.append(str(error))
+        return messages
+
+    wait_until(failed, "the replay does not fail")
+    assert "store 'counts' has 25 offsets of app-counts-changelog-0, but the changelog ends at 10" in messages[0]
+
+
+def test_the_end_breaks_off_a_look_at_a_silent_broker(state_updater_of):
+    asked, interrupted = threading.Event(), threading.Event()
+
+    def list_ends(partitions):
+        asked.set()
+        assert interrupted.wait(60)
+        raise WakeupException("interrupted")
+
+    state_updater = state_updater_of(Jobs(), list_ends, interrupt=interrupted.set)
+    state_updater.assign([RestoreWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
+    assert asked.wait(60)
+    state_updater.release([TASK])
+    state_updater.stop()
+    assert state_updater.take_restored() == {}
+
+
+@pytest.mark.parametrize(("stale", "told"), [(60.0, 10), (-1.0, 5000)])
+def test_a_slice_that_took_long_is_measured_by_the_ends_after_it(state_updater_of, wait_until, stale, told):
+    """A copy that waited for its first slice would else ask to take over what it is far behind of."""
+    jobs = Jobs()
+    jobs.may_end = threading.Semaphore(0)
+    ends = {CHANGELOG: 10}
+    state_updater = state_updater_of(jobs, lambda _: dict(ends), stale_seconds=stale)
+    state_updater.assign([dataclasses.replace(restore(), opening=None, ends=None)])
+    assert jobs.slice_began.acquire(timeout=60)
+    ends[CHANGELOG] = 5000
+    jobs.may_end.release()
+    wait_until(lambda: state_updater.copies()[TASK].offsets, "the slice does not end")
+    assert state_updater.copies()[TASK].ends == {CHANGELOG: told}
+    jobs.may_end.release(1000)
+
+
+def test_the_look_after_a_long_slice_holds_nobody_up(state_updater_of, wait_until):
+    """The broker went away meanwhile: the slice has ended, whoever leaves or stops need not wait for the answer."""
+    jobs = Jobs()
+    jobs.may_end = threading.Semaphore(0)
+    asked, interrupted = threading.Semaphore(0), threading.Event()
+
+    def list_ends(partitions):
+        if not jobs.orders:
+            return dict.fromkeys(partitions, 10)
+        asked.release()
+        assert interrupted.wait(60)
+        raise WakeupException("we stop")
+
+    state_updater = state_updater_of(jobs, list_ends, stale_seconds=-1.0, interrupt=interrupted.set)
+    state_updater.assign([dataclasses.replace(restore(), opening=None, ends=None)])
+    jobs.may_end.release()
+    assert asked.acquire(timeout=60)
+    state_updater.release([TASK])
+    state_updater.stop()
+    assert jobs.cancelled == 0
+
+
+def test_ends_that_cannot_be_listed_again_cost_no_slice(state_updater_of, wait_until):
+    jobs = Jobs()
+
+    def list_ends(partitions):
+        if len(jobs.orders) == 1:
+            raise DisconnectException("gone for a moment")
+        return dict.fromkeys(partitions, 10)
+
+    state_updater = state_updater_of(jobs, list_ends, stale_seconds=-1.0)
+    state_updater.assign([dataclasses.replace(restore(), opening=None, ends=None)])
+    wait_until(lambda: state_updater.copies()[TASK].offsets, "what the slice did is lost")
+
+
+def test_a_copy_is_set_aside_in_a_slice_without_others(state_updater_of, wait_until):
+    """Others' records may keep a worker waiting; coming back late, it would set the new copy aside."""
+    jobs = Jobs()
+    state_updater = state_updater_of(jobs)
+    other = dataclasses.replace(restore(), task=OTHER, wipe=True)
+    state_updater.assign([restore(), other])
+    restored(state_updater, wait_until)
+    assert [[order.task for order in orders] for orders in jobs.orders if any(order.wipe for order in orders)] == [
+        [OTHER]
+    ]
+
+
+class Narrow(Jobs):
+    """Has time for one record of one task a slice; the broker of one task's changelog is away."""
+
+    def __init__(self, away=None):
+        super().__init__()
+        self.at, self.away = Counter(), away
+
+    def replay(self, round_, *, description):
+        super().replay(round_, description=description)
+        (orders,) = round_.slots
+        first = orders[0].task
+        self.at[first] += first != self.away
+        return [
+            RestoreReport(
+                order.task,
+                {},
+                0,
+                {store.changelog: self.at[order.task] for store in order.stores},
+                records=int(order.task == first),
+                opening=order.opening,
+                error=DisconnectException("no answer") if order.task == first == self.away else None,
+            )
+            for order in orders
+        ]
+
+
+def three_restores():
+    partitions = [TopicPartition("c", number) for number in range(3)]
+    return [
+        dataclasses.replace(restore(), task=TaskId(0, p.partition), changelogs={"counts": p}, ends={p: 3 + p.partition})
+        for p in partitions
+    ]
+
+
+def test_tasks_take_turns_where_a_slice_has_no_time_for_all(state_updater_of, wait_until):
+    jobs = Narrow()
+    state_updater = state_updater_of(jobs)
+    state_updater.assign(three_restores())
+    restored = {}
+    wait_until(
+        lambda: restored.update(state_updater.take_restored()) or len(restored) == 3, "they are not all restored"
+    )
+    first = [orders[0].task.partition for orders in jobs.orders]
+    # Who has most to replay begins.
+    assert first == [2, 1, 0] * 3 + [2, 1, 2]
+
+
+def test_a_task_that_cannot_be_replayed_for_now_has_had_its_turn(state_updater_of, wait_until):
+    """Each try takes all the time of a slice."""
+    away = TaskId(0, 2)
+    state_updater = state_updater_of(Narrow(away))
+    state_updater.assign(three_restores())
+    restored = {}
+    wait_until(lambda: restored.update(state_updater.take_restored()) or len(restored) == 2, "the others have no turn")
+    assert away not in restored
+
+
+@pytest.mark.parametrize(
+    ("ends", "running", "seconds"),
+    [({CHANGELOG: 10}, False, 1.5), ({CHANGELOG: 10}, True, 0.1), (None, False, 0.1)],
+    ids=["nobody waits", "batches wait", "a standby may be promoted"],
+)
+def test_slices_are_long_where_nobody_waits_for_them(ends, running, seconds, state_updater_of, wait_until):
+    jobs = Jobs()
+    state_updater_of(jobs, running=lambda: running).assign([dataclasses.replace(restore(), ends=ends)])
+    wait_until(lambda: jobs.seconds, "there is no slice")
+    assert jobs.seconds[0] == seconds
+
+
+def test_a_standby_keeps_off_what_another_thread_of_the_process_opens(state_updater_of, wait_until):
+    """That thread may follow an assignment first: by taking the copy back we would throw it out, again and again."""
+    ends = iter(range(1, 10_000))
+    theirs = set()
+
+    class Promoted(Jobs):
+        def replay(self, round_, *, description):
+            if len(self.orders) == 1:
+                theirs.add(TASK)
+                self.answers = [StoreOutOfStepException("the store was opened under 7")]
+            return super().replay(round_, description=description)
+
+    jobs = Promoted()
+    # Both always lag.
+    state_updater = state_updater_of(
+        jobs, lambda partitions: dict.fromkeys(partitions, next(ends)), active_elsewhere=lambda: set(theirs)
+    )
+    standby = dataclasses.replace(restore(), opening=None, ends=None)
+    other = dataclasses.replace(standby, task=OTHER, changelogs={"counts": TopicPartition("c", 1)})
+    state_updater.assign([standby, other])
+    wait_until(lambda: len(jobs.orders) > 10, "the other copy is not kept up")
+    slices = [{order.task for order in orders} for orders in jobs.orders]
+    assert slices[:2] == [{TASK, OTHER}] * 2
+    assert set().union(*slices[2:]) == {OTHER}
+    theirs.clear()
+    # Here again, it is taken back.
+    wait_until(lambda: TASK in {order.task for order in jobs.orders[-1]}, "the copy is left alone for ever")
+    found = [order for orders in jobs.orders[2:] for order in orders if order.task == TASK]
+    assert (found[0].undo, found[0].opening) == (True, 0)
+
+
+def test_a_task_that_opens_here_is_replayed_whoever_else_has_it(state_updater_of, wait_until):
+    state_updater = state_updater_of(Jobs(), active_elsewhere=lambda: {TASK})
+    state_updater.assign([restore()])
+    restored(state_updater, wait_until)

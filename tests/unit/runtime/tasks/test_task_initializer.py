@@ -1,0 +1,209 @@
+"""Where tasks start, and when they are in service, without Spark and without a broker."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from sparkrelay.client.admin import EARLIEST, LATEST
+from sparkrelay.client.transactions import ProducerIdentity
+from sparkrelay.config import StreamsConfig
+from sparkrelay.errors import AuthorizationException, ProducerFencedException, TimeoutException, UnknownTopicException
+from sparkrelay.runtime.contract.commands import RestoreReport
+from sparkrelay.runtime.tasks import task_initializer as module
+from sparkrelay.runtime.tasks.in_service import InService
+from sparkrelay.runtime.tasks.task import Task, TaskState
+from sparkrelay.runtime.tasks.task_initializer import TaskInitializer
+from sparkrelay.runtime.topics.layout import TaskLayout
+from sparkrelay.types import TaskId, TopicPartition
+
+ONE, OTHER = TaskId(0, 0), TaskId(0, 1)
+A, B, INTERNAL = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("app-x-repartition", 0)
+CHANGELOG = TopicPartition("app-counts-changelog", 0)
+
+
+class Broker:
+    """Topics and transactions: every log ends at `end`; what is committed is the group's, or fails as the test says."""
+
+    def __init__(self):
+        self.missing = set()
+        self.end, self.group, self.fails, self.epochs, self.commits = 100, {}, {}, 0, []
+
+    def committed(self, partitions):
+        return {p: offset for p, offset in self.group.items() if p in partitions}
+
+    def offsets(self, wanted, *, timeout):
+        assert timeout <= 10, "the thread has other tasks, and the group"
+        if self.missing.intersection(p.topic for p in wanted):
+            raise UnknownTopicException(f"{self.missing} did not exist within {timeout} s")
+        return {p: {EARLIEST: 3, LATEST: self.end}[where] for p, where in wanted.items()}
+
+    def init(self, names, *, transaction_timeout_ms):
+        self.epochs += 10
+        return {name: ProducerIdentity(name, 1, self.epochs) for name in names}
+
+    def commit(self, offsets, group_id):
+        assert group_id == "app"
+        answers = {}
+        for identity, positions in offsets.items():
+            name = identity.transactional_id
+            self.commits.append((name, identity.epoch, dict(positions)))
+            answers[name] = self.fails.pop(name, None)
+            if answers[name] is None:
+                self.group |= positions
+                answers[name] = ProducerIdentity(name, 1, identity.epoch + 1)
+        return answers
+
+
+class StateUpdater:
+    def assign(self, works):
+        pass
+
+
+@pytest.fixture
+def broker():
+    return Broker()
+
+
+@pytest.fixture
+def service():
+    return InService()
+
+
+@pytest.fixture
+def made(broker, service):
+    def make(reset="latest"):
+        settings = {"application.id": "app", "bootstrap.servers": "h:1", "auto.offset.reset": reset}
+        initializer = TaskInitializer(
+            config=StreamsConfig.from_dict(settings),
+            transactions=broker,
+            topics=broker,
+            state_updater=StateUpdater(),
+            in_service=service,
+        )
+        initializer.see(TaskLayout({}, {INTERNAL.topic: None}, {}, {"orders": 1}))
+        return initializer
+
+    return make
+
+
+def stateless(id_=ONE, *inputs):
+    return Task(id=id_, inputs=inputs or (TopicPartition("orders", id_.partition),), changelogs={}, directory=None)
+
+
+def test_stores_without_changelog_are_told_the_groups_offsets(made, broker):
+    broker.group = {A: 40}
+    initializer = made()
+    initializer._state_updater.assign = (works := []).extend
+    topics = {"state_topics": frozenset(["orders"])}
+    unlogged = Task(id=ONE, inputs=(A, B, INTERNAL), changelogs={}, directory="/state/0_0", **topics)
+    logged = Task(id=OTHER, inputs=(A,), changelogs={"counts": CHANGELOG}, directory="/state/0_1", **topics)
+    initializer.open([unlogged, logged])
+    assert [work.committed for work in works] == [{A: 40, B: None}, None]
+
+
+def test_where_the_log_ends_is_committed_before_a_task_is_in_service(made, broker, service):
+    """Whoever opens it next, before any batch is in, begins there too."""
+    task = stateless()
+    made().open([task])
+    assert broker.group == {A: 100}
+    assert broker.commits == [("app-0_0", 10, {A: 100})]
+    assert (task.positions, task.state, task.identity.epoch) == ({A: 100}, TaskState.RUNNING, 11)
+    assert service.look() == [task]
+    broker.end = 150
+    elsewhere = stateless()
+    made().open([elsewhere])
+    assert elsewhere.positions == {A: 100}
+    assert len(broker.commits) == 1, "once in the life of a group"
+
+
+def test_only_partitions_without_an_offset_are_committed(made, broker):
+    broker.group = {A: 40}
+    task = stateless(ONE, A, B, INTERNAL)
+    made().open([task])
+    assert task.positions == {A: 40, B: 100, INTERNAL: 3}
+    assert broker.commits == [("app-0_0", 10, {B: 100})], "what our own legs write starts where it begins"
+
+
+def test_nothing_is_committed_where_tasks_start_at_the_beginning(made, broker):
+    task = stateless()
+    made("earliest").open([task])
+    assert (task.positions, task.identity.epoch, broker.commits) == ({A: 3}, 10, [])
+
+
+def test_partitions_that_were_added_meanwhile_are_read_from_their_beginning(made, broker, service):
+    """What is in them came while this instance ran: `latest` passes over what was there before."""
+    initializer, task = made(), stateless(ONE, A, B)
+    initializer.see(TaskLayout({}, {}, {}, {"orders": 2}))
+    initializer.open([task])
+    assert task.positions == {A: 100, B: 3}
+    assert [positions for *_, positions in broker.commits] == [{A: 100, B: 3}], "the next owner would not know"
+
+
+def test_a_state_that_has_seen_its_input_needs_no_offset(made, broker, service):
+    task = Task(
+        id=ONE, inputs=(A,), changelogs={"counts": CHANGELOG}, directory="/0_0", state_topics=frozenset({A.topic})
+    )
+    initializer = made()
+    initializer.open([task])
+    initializer.serve([(task, RestoreReport(ONE, {A: 70}, 5, {CHANGELOG: 0}, opening=task.opening))])
+    assert (task.positions, broker.commits) == ({A: 70}, [])
+
+
+@pytest.mark.parametrize("reason", [ProducerFencedException("another owner"), TimeoutException("no answer")])
+def test_a_task_whose_first_offsets_are_not_in_is_not_served(made, broker, service, reason):
+    broker.fails["app-0_0"] = reason
+    one, other = stateless(ONE), stateless(OTHER)
+    initializer = made()
+    initializer.open([one, other])
+    assert service.look() == [other]
+    assert service.take_fallen_out() == [(one, reason)]
+    assert one.state is not TaskState.RUNNING
+    # Opened again while the log has grown: it still begins where it did, unless another owner began elsewhere.
+    broker.end = 150
+    initializer.open([one])
+    assert one.positions == {A: 100}
+    assert broker.group == {A: 100, B: 100}
+
+
+def test_first_offsets_that_are_refused_for_good_are_told(made, broker, service):
+    """Opening the task again and again would not change it."""
+    broker.fails["app-0_0"] = AuthorizationException("not authorized for topic 'orders'")
+    task = stateless()
+    with pytest.raises(AuthorizationException, match="orders"):
+        made().open([task])
+    assert task.state is not TaskState.RUNNING
+    assert service.take_fallen_out() == []
+
+
+def test_who_was_fenced_begins_where_the_next_owner_began(made, broker):
+    broker.fails["app-0_0"] = ProducerFencedException("another owner")
+    task, initializer = stateless(), made()
+    initializer.open([task])
+    broker.group = {A: 120}
+    initializer.open([task])
+    assert task.positions == {A: 120}
+
+
+def test_a_task_that_has_left_meanwhile_is_not_opened_again(made, broker, service):
+    broker.fails["app-0_0"] = TimeoutException("no answer")
+    made().open([stateless()])
+    service.withdraw([ONE], timeout=0)
+    assert service.take_fallen_out() == []
+
+
+@pytest.mark.parametrize("meanwhile", ["missing", "there", "not asked for"])
+def test_a_topic_that_a_broker_does_not_know_is_waited_for_but_not_for_ever(made, broker, monkeypatch, meanwhile):
+    """default.api.timeout.ms, 60 s, is for how long; other troubles before that do not count."""
+    clock, gone, task, initializer = SimpleNamespace(now=0.0), {"orders"}, stateless(), made("earliest")
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    broker.missing, task.hindered = gone, 70
+    for clock.now in (1010.0, 1050.0):
+        with pytest.raises(TimeoutException, match="did not exist"):
+            initializer.open([task])
+    if meanwhile == "there":
+        broker.missing = set()
+        initializer.open([task])
+        broker.missing = gone
+    clock.now = 9000.0 if meanwhile == "not asked for" else 1070.0
+    with pytest.raises(UnknownTopicException if meanwhile == "missing" else TimeoutException, match="did not exist"):
+        initializer.open([task])

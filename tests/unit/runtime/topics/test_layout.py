@@ -1,0 +1,96 @@
+import pytest
+
+from sparkrelay.errors import MissingSourceTopicException, StreamsException, UnknownTopicException
+from sparkrelay.records.formats import Json, String
+from sparkrelay.runtime.topics.layout import TopicNames, lay_out
+from sparkrelay.topology import StreamsBuilder
+from sparkrelay.types import TaskId, TopicPartition
+
+NAMES = TopicNames("app")
+
+
+def pipeline():
+    """Count by the message key, and by a column that needs a repartition topic."""
+    builder = StreamsBuilder()
+    flights = builder.stream("flights", key=String("carrier"), value=Json("carrier string, origin string"))
+    flights.groupBy("carrier").count(name="by-carrier").to("carriers", value=Json())
+    flights.groupBy("origin").count(name="by-origin").to("origins", value=Json())
+    return builder.build()
+
+
+def test_tasks_and_topics_follow_the_source_topic():
+    layout = lay_out(pipeline(), NAMES, {"flights": 2, "carriers": 3, "origins": 1})
+    first, second = TaskId(0, 1), TaskId(1, 1)
+    assert set(layout.tasks) == {TaskId(s, p) for s in (0, 1) for p in (0, 1)}
+    assert layout.tasks[first].inputs == (TopicPartition("flights", 1),)
+    assert layout.tasks[first].changelogs == {"by-carrier": TopicPartition("app-by-carrier-changelog", 1)}
+    (repartition,) = {t for t in layout.internal_topics if "changelog" not in t}
+    assert layout.tasks[second].inputs == (TopicPartition(repartition, 1),)
+    assert {topic.partitions for topic in layout.internal_topics.values()} == {2}
+    assert layout.internal_topics["app-by-carrier-changelog"].configs["cleanup.policy"] == "compact"
+    # What one process plans to create counts as written already, whether or not the broker shows it yet.
+    assert layout.sink_partitions == {"carriers": 3, "origins": 1, repartition: 2}
+    assert layout.source_partitions == {"flights": 2}
+
+
+def test_a_store_without_changelog_has_no_topic():
+    builder = StreamsBuilder()
+    flights = builder.stream("flights", key=String("carrier"), value=Json("carrier string"))
+    flights.groupBy("carrier").count(name="by-carrier", logged=False)
+    layout = lay_out(builder.build(), NAMES, {"flights": 1})
+    assert layout.internal_topics == {}
+    [shape] = layout.tasks.values()
+    assert (shape.stores, shape.changelogs, shape.state_topics) == (("by-carrier",), {}, {"flights"})
+
+
+@pytest.mark.parametrize(
+    ("partitions", "error", "message"),
+    [
+        ({"carriers": 1, "origins": 1}, MissingSourceTopicException, "source topic 'flights' does not exist"),
+        (
+            {"flights": 2, "carriers": 1},
+            UnknownTopicException,
+            r"test_layout\.py:\d+: topic 'origins' of to\(\) does not exist",
+        ),
+    ],
+)
+def test_a_missing_topic_is_named(partitions, error, message):
+    with pytest.raises(error, match=message) as raised:
+        lay_out(pipeline(), NAMES, partitions)
+    assert type(raised.value) is error
+
+
+def test_a_changed_partition_count_is_refused():
+    known = {"flights": 4, "carriers": 1, "origins": 1, "app-by-carrier-changelog": 2}
+    with pytest.raises(
+        StreamsException, match=r"'app-by-carrier-changelog' has 2 partitions.* asks for 4: .*sparkrelay reset"
+    ):
+        lay_out(pipeline(), NAMES, known)
+
+
+def two_topics(*, repartitioned):
+    builder = StreamsBuilder()
+    stream = builder.stream(["flights", "charter"], key=String("carrier"))
+    stream.where("carrier != 'x'").to("copies", value=Json())
+    grouped = stream.repartition("carrier") if repartitioned else stream
+    grouped.groupBy("carrier").count().to("carriers", value=Json())
+    return builder.build()
+
+
+def test_topics_of_different_widths_are_not_grouped_as_one_stream():
+    known = {"flights": 4, "charter": 8, "carriers": 1, "copies": 1}
+    words = (
+        r'test_layout\.py:\d+: groupBy\("carrier"\)\.count\(\) groups the stream of .*test_layout\.py:\d+.*'
+        r"'flights' has 4, 'charter' has 8\. .*repartition\(\.\.\.\).* equally many"
+    )
+    with pytest.raises(StreamsException, match=words):
+        lay_out(two_topics(repartitioned=False), NAMES, known)
+    assert len(lay_out(two_topics(repartitioned=False), NAMES, known | {"charter": 4}).tasks) == 4
+    layout = lay_out(two_topics(repartitioned=True), NAMES, known)
+    assert len([task for task in layout.tasks if task.subtopology == 0]) == 8, "without a store each row is for itself"
+    assert {topic.partitions for topic in layout.internal_topics.values()} == {8}
+
+
+def test_rows_keep_their_timestamps_in_internal_topics():
+    topics = lay_out(pipeline(), NAMES, {"flights": 2, "carriers": 3, "origins": 1}).internal_topics.values()
+    assert {topic.configs["message.timestamp.type"] for topic in topics} == {"CreateTime"}

@@ -1,0 +1,144 @@
+"""A slot's share of a slice, with stores and without a broker: what is done in its time, and what anyway."""
+
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from sparkrelay.errors import TimeoutException
+from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreSlice, StoreRestore, decode_bytes
+from sparkrelay.runtime.worker import connections, restore
+from sparkrelay.types import TaskId, TopicPartition
+
+SECONDS = 0.1
+APPLICATION = "app"
+
+
+class Fetcher:
+    """Gives a record a piece; a piece takes as long as the test says."""
+
+    def __init__(self, clock):
+        self.clock, self.takes, self.pieces = clock, 0.06, []
+        self.silent = set()
+
+    def fetch(self, ranges, *, columns):
+        ((partition, (start, end)),) = ranges.items()
+        for offset in range(start, end):
+            self.clock.now += self.takes
+            self.pieces.append((partition.topic, partition.partition))
+            if partition in self.silent:
+                raise TimeoutException("no answer")
+            yield (
+                partition,
+                pa.record_batch(
+                    {
+                        "key": pa.array([b"k%d" % offset], pa.binary()),
+                        "value": pa.array([None], pa.binary()),
+                        "offset": pa.array([offset], pa.int64()),
+                    }
+                ),
+            )
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(restore, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
+
+
+@pytest.fixture
+def fetcher(monkeypatch, clock):
+    fetcher = Fetcher(clock)
+    monkeypatch.setattr(connections, "fetcher", lambda _: fetcher)
+    return fetcher
+
+
+@pytest.fixture
+def run(monkeypatch, fetcher):
+    """`run(*orders)`: those orders are one slot's; returns the reports by task."""
+    used = set()
+
+    def run_slot(*orders):
+        used.update(order.directory for order in orders)
+        monkeypatch.setattr(restore, "current_command", lambda _: RestoreSlice((orders,), seconds=SECONDS))
+        monkeypatch.setattr(restore, "current_spark_partition", lambda _: 0)
+        spec = restore.RestoreSpec(1, APPLICATION, {}, 1 << 24)
+        (row,) = restore.restore_partition(spec, iter(()))
+        reports = decode_bytes(row.column(0)[0].as_py())
+        assert [report.task for report in reports] == [order.task for order in orders], "each task reports"
+        return reports
+
+    yield run_slot
+    for directory in used:
+        connections.forget_store(directory)
+
+
+@pytest.fixture
+def order(tmp_path):
+    """`order(number)`: a task whose changelog has ten records."""
+
+    def make(number, *, stores=("counts",), **settings):
+        return RestoreCommand(
+            TaskId(0, number),
+            str(tmp_path / f"0_{number}"),
+            tuple(StoreRestore(store, TopicPartition(store, number), 10) for store in stores),
+            **{"undo": True, "opening": 7, "owner": 7, **settings},
+        )
+
+    return make
+
+
+def test_the_tasks_of_a_slot_share_the_time_of_one_slice(run, order, fetcher):
+    reports = run(*(order(number) for number in range(50)))
+    assert fetcher.pieces == [("counts", 0)] * 2
+    assert [report.records for report in reports] == [2] + [0] * 49
+    assert all(report.error is None for report in reports)
+
+
+def test_what_is_left_of_the_time_is_the_next_tasks(run, order, fetcher):
+    fetcher.takes = 0.03
+    few = TopicPartition("counts", 0)
+    run(order(0, stores=()), order(1), order(2))
+    assert fetcher.pieces == [("counts", 1)] * 4
+    fetcher.pieces.clear()
+    short = order(3, stores=())
+    run(short, RestoreCommand(TaskId(0, 0), short.directory, (StoreRestore("counts", few, 1),), owner=7), order(4))
+    assert fetcher.pieces == [("counts", 0), *[("counts", 4)] * 3]
+
+
+def test_a_store_of_a_task_that_has_no_time_left_waits_as_well(run, order, fetcher):
+    (report,) = run(order(0, stores=("counts", "sums")))
+    assert fetcher.pieces == [("counts", 0)] * 2
+    assert report.changelog_next == {TopicPartition("counts", 0): 2}
+
+
+def test_every_task_is_opened_and_closed_whether_there_is_time_or_not(run, order, fetcher, clock):
+    fetcher.takes = 1.0
+    run(order(0), order(1), order(2, close=True))
+    assert fetcher.pieces == [("counts", 0)]
+    for number in range(3):
+        store = connections.store(order(number).directory, map_limit=1 << 24)
+        assert store.header.epoch == 7
+        assert store.header.application == APPLICATION
+        assert store.header.clean == (number == 2)
+
+
+def test_time_that_stores_took_to_open_is_nobodys(run, order, fetcher, clock, monkeypatch):
+    opened = connections.store
+
+    def slow(*given, **settings):
+        clock.now += 10.0
+        return opened(*given, **settings)
+
+    monkeypatch.setattr(connections, "store", slow)
+    reports = run(order(0, stores=()), order(1))
+    assert [report.records for report in reports] == [0, 2]
+
+
+def test_a_changelog_that_does_not_answer_holds_the_others_up_once(run, order, fetcher):
+    fetcher.takes = 60.0
+    fetcher.silent = {TopicPartition("counts", number) for number in range(3)}
+    reports = run(*(order(number) for number in range(3)))
+    assert fetcher.pieces == [("counts", 0)]
+    assert [type(report.error) for report in reports] == [TimeoutException, type(None), type(None)]

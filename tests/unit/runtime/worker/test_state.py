@@ -1,0 +1,144 @@
+"""The stateful step on a real store, without Spark: which rows are one group."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sparkrelay.client.transactions import ProducerIdentity
+from sparkrelay.records.keys import key_bytes
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.commands import TaskCommand
+from sparkrelay.runtime.contract.specs import StateSpec
+from sparkrelay.runtime.worker import state
+from sparkrelay.state.aggregate import AggregateSpec
+from sparkrelay.types import TaskId, TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+HIDDEN = [(hidden_columns.PARTITION, pa.int32()), (hidden_columns.TIMESTAMP, pa.int64())]
+COUNT = (
+    AggregateSpec("count_all", None, pa.null(), pa.int64()),
+    AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()),
+)
+
+
+@pytest.fixture
+def counted(tmp_path, monkeypatch):
+    """`counted(keys)` runs one batch of those keys and returns key -> count.
+
+    `kind` is the type that the pipeline knows, if another than Spark sends; `user=True` groups by a user too.
+    """
+    batches = []
+
+    def run(keys, *, kind=None, user=False):
+        kind = kind or keys.type
+        users = [("user", pa.string())] if user else []
+        start = batches[-1][1] if batches else 0
+        span = (start, start + len(keys))
+        batches.append(span)
+        spec = StateSpec(
+            leg="leg",
+            subtopology=0,
+            topics=("orders",),
+            slots=1,
+            client={},
+            store="counts",
+            changelog="app-counts-changelog",
+            keys=(*(name for name, _ in users), "key"),
+            aggregates=COUNT,
+            input=pa.schema([*users, ("key", kind), *HIDDEN]),
+            output=pa.schema([*users, ("key", kind), ("n", pa.int64()), *HIDDEN, (hidden_columns.KEY, pa.binary())]),
+            contents="counts",
+            compression="none",
+            flush_seconds=1.0,
+            map_limit=1 << 24,
+            failure_key=b"",
+        )
+        order = TaskCommand(
+            task=TaskId(0, 0),
+            batch=len(batches),
+            committed=len(batches) - 1,
+            owner=0,
+            directory=str(tmp_path / "0_0"),
+            transaction=ProducerIdentity("app-0_0", 1, 0),
+            ranges={ORDERS: span},
+            positions={},
+        )
+        monkeypatch.setattr(state, "leg_tasks", lambda _: [order])
+        zeros = np.zeros(len(keys), np.int32)
+        rows = pa.record_batch(
+            {
+                **{name: pa.array(["u"] * len(keys)) for name, _ in users},
+                "key": keys,
+                hidden_columns.PARTITION: zeros,
+                hidden_columns.TIMESTAMP: zeros.astype(np.int64),
+            }
+        )
+        (outcome,) = state.apply_leg(spec, iter([rows]))
+        emitted = outcome.result().emitted
+        assert emitted.schema.equals(spec.output)
+        assert emitted.column(hidden_columns.KEY).equals(key_bytes([emitted.column(name) for name in spec.keys]))
+        return emitted.column("key"), dict(
+            zip(map(repr, emitted.column("key").to_pylist()), emitted.column("n").to_pylist(), strict=True)
+        )
+
+    yield run
+    state.connections.forget_store(str(tmp_path / "0_0"))
+
+
+def floats(dtype):
+    bits = {np.float64: (np.int64, 0x7FF8000000000001, -1), np.float32: (np.int32, 0x7FC00001, -1)}[dtype]
+    nans = np.array(bits[1:], bits[0]).view(dtype)
+    assert np.isnan(nans).all()
+    return np.concatenate([np.array([0.0, -0.0, 1.5, np.nan], dtype), nans, np.array([-0.0], dtype)])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_both_zeros_are_one_group_and_so_are_all_nans(counted, dtype):
+    keys, counts = counted(pa.array(floats(dtype)))
+    assert counts == {"0.0": 3, "1.5": 1, "nan": 3}
+    assert not np.signbit(keys.to_numpy(zero_copy_only=False)).any(), "as Spark gives them"
+    assert counted(pa.array(floats(dtype)[1:2]))[1] == {"0.0": 4}, "the other zero of a later batch"
+
+
+def test_zeros_within_a_struct_are_one_group(counted):
+    prices = pa.array([0.0, -0.0, -1.0])
+    _, counts = counted(pa.StructArray.from_arrays([prices], names=["price"]))
+    assert counts == {"{'price': 0.0}": 2, "{'price': -1.0}": 1}
+
+
+def test_a_null_beside_zeros_stays_a_null(counted):
+    _, counts = counted(pa.array([None, -0.0, 0.0]))
+    assert counts == {"0.0": 2}, "a record without a key belongs to no group"
+
+
+CITIES = [None, {"city": None}, {"city": "x"}, None, {"city": None}, {"city": "x"}, None]
+
+
+def test_a_null_struct_is_another_group_than_one_of_nulls(counted):
+    keys = pa.array(CITIES)
+    expected = {"None": 3, "{'city': None}": 2, "{'city': 'x'}": 2}
+    column, counts = counted(keys, user=True)
+    assert counts == expected
+    assert column.null_count == 1
+    _, counts = counted(keys.filter(keys.is_valid()), user=True)
+    assert counts == {"{'city': None}": 4, "{'city': 'x'}": 4}, "a batch without nulls has the same keys"
+    assert counted(keys, user=True)[1] == {"None": 6, "{'city': None}": 6, "{'city': 'x'}": 6}
+
+
+def test_a_null_struct_alone_is_no_group(counted):
+    assert counted(pa.array(CITIES))[1] == {"{'city': None}": 2, "{'city': 'x'}": 2}
+
+
+def window(zone):
+    times = pa.array([0, 3_600_000_000, 0], pa.timestamp("us", zone))
+    return pa.StructArray.from_arrays([times, times], names=["start", "end"])
+
+
+@pytest.mark.parametrize("user", [False, True])
+def test_keys_of_a_session_on_another_zone_are_those_of_utc(counted, user):
+    _, counts = counted(window("America/New_York"), kind=window("UTC").type, user=user)
+    assert sorted(counts.values()) == [1, 2]
+    _, counts = counted(window("UTC"), user=user)
+    assert sorted(counts.values()) == [2, 4], "the same groups"
+    times = window("America/New_York").field(0)
+    assert sorted(counted(times, kind=pa.timestamp("us", "UTC"), user=user)[1].values()) == [1, 2]

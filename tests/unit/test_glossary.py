@@ -1,0 +1,48 @@
+"""Words that the code and its documentation do not use, because the field has others."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+#: What is not said -> the field's word.
+INSTEAD = {
+    r"farewell": "leave, release",
+    r"obituar": "closed_error",
+    r"befall|befell": "happen",
+    r"workshop": "RuntimeContext",
+    r"\boutlet": "ConsumerHandle",
+    r"whereabouts": "HostMetadata, client tags",
+    r"topology.?card": "TopologyMetadata",
+    r"rehears": "prewarm",
+    r"tak(e|es|ing) stock|_take_stock": "inspect local state",
+    r"patience": "deadline, timeout",
+    r"\bwho slept": "zombie",
+    r"so many-th": "attempt",
+    r"raised_again|made_elsewhere": "error copies, forked",
+    r"(?-i:\bReplayer\b|\bOpenings\b)": "StateUpdater, TaskInitializer",
+    r"(?-i:(Batch|Task|Replay|Clean|Claim|Release)Order\b)": "BatchCommand, RestoreCommand, ...",
+}
+LINES = {
+    path.relative_to(ROOT): path.read_text(encoding="utf-8").splitlines()
+    for pattern in ("src/**/*.py", "tests/**/*.py", "bench/**/*.py", "docs/**/*.md", "*.md")
+    for path in ROOT.glob(pattern)
+    # The changelog names things as they were called.
+    if path != Path(__file__) and path.name != "CHANGELOG.md"
+}
+
+
+@pytest.mark.parametrize(("word", "instead"), INSTEAD.items(), ids=list(INSTEAD.values()))
+def test_the_fields_words_are_used(word, instead):
+    found = [
+        f"{path}:{number}: {line.strip()}"
+        for path, lines in LINES.items()
+        for number, line in enumerate(lines, 1)
+        if re.search(word, line, re.IGNORECASE)
+    ]
+    assert not found, f"write: {instead}"
+
+
+def test_there_is_something_to_look_at():
+    assert len(LINES) > 500

@@ -1,0 +1,323 @@
+# ruff: noqa: N803 - everybody writes F
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.records.formats import Json, String
+from sparkrelay.topology import RowCount, StreamsBuilder
+
+
+def steps(steps_):
+    return [step.text for step in steps_]
+
+
+def test_a_straight_way_is_one_leg(builder, flights, F):
+    table = flights.where("delay is not null").groupBy("carrier").agg(F.sum("delay").alias("total"))
+    table.withColumn("late", F.col("total")).to("delays", value=Json(), key=String("carrier"))
+    (leg,) = builder.build().legs
+    assert leg.subtopology == 0
+    assert leg.source.topics == ("flights",)
+    assert (leg.source.key, leg.source.name) == (String("carrier"), "flights")
+    assert not leg.source.internal
+    assert steps(leg.before) == ['where("delay is not null")', 'where("`carrier` is not null")']
+    assert leg.aggregation.store == "flights-by-carrier"
+    assert leg.aggregation.keys == ("carrier",)
+    assert leg.aggregation.text == 'groupBy("carrier").agg(sum(delay) AS total)'
+    assert steps(leg.after) == ['withColumn("late", total)']
+    assert (leg.sink.topic, leg.sink.key, leg.sink.value) == ("delays", String("carrier"), Json())
+    assert not leg.sink.internal
+
+
+def test_a_store_needs_no_sink(builder, flights):
+    flights.groupBy("carrier").count()
+    (leg,) = builder.build().legs
+    assert leg.aggregation.aggregates == (RowCount("count"),)
+    assert leg.sink is None
+    assert leg.after == ()
+
+
+def test_a_store_may_have_no_changelog(builder, flights, F):
+    flights.groupBy("carrier").count(name="counts", logged=False)
+    topology = builder.build()
+    assert topology.internal_topics == frozenset()
+    (part,) = topology.subtopologies
+    assert (part.stores, part.logged_stores, part.stateful) == (("counts",), (), True)
+    (leg,) = part.legs
+    assert leg.aggregation.text == 'groupBy("carrier").count(logged=False)'
+
+
+def test_changelogs_are_for_all_stores_of_a_task_or_for_none(builder, flights, F):
+    flights.groupBy("carrier").count(name="counts", logged=False)
+    flights.groupBy("carrier").agg(F.sum("delay").alias("n"), name="delays")
+    with pytest.raises(TopologyException, match=r"\.py:\d+: .*count\(logged=False\) has no changelog"):
+        builder.build()
+
+
+def test_logged_is_yes_or_no(flights, F):
+    with pytest.raises(TopologyException, match=r"agg\(\) takes logged=True or logged=False, not 1"):
+        flights.groupBy("carrier").agg(F.sum("delay").alias("n"), logged=1)
+
+
+def test_a_fork_repeats_the_shared_steps(builder, flights):
+    late = flights.where("delay > 0")
+    late.select("origin").to("origins")
+    late.to("late")
+    first, second = builder.build().legs
+    assert first.before[0] is second.before[0]
+    assert steps(first.before) == ['where("delay > 0")', 'select("origin")']
+    assert steps(second.before) == ['where("delay > 0")']
+    assert first.source is second.source
+    assert first.id != second.id
+
+
+def test_another_grouping_goes_through_a_repartition_topic(builder, flights, F):
+    flights.where("delay > 0").groupBy("origin", F.window("time", "1 day")).count().to("by-origin")
+    topology = builder.build()
+    writer, reader = topology.legs
+    assert (writer.subtopology, reader.subtopology) == (0, 1)
+    assert writer.aggregation is None
+    assert steps(writer.before) == ['where("delay > 0")', 'where("`origin` is not null")']
+    # A window as part of the key would only scatter an airport's days.
+    assert writer.sink.key == ("origin",)
+    assert writer.sink.internal
+    assert writer.sink.topic == "flights-by-origin-window-repartition"
+    assert writer.sink.partitions is None
+    assert reader.source.internal
+    assert reader.source.topics == (writer.sink.topic,)
+    assert reader.before == ()
+    assert len(reader.aggregation.keys) == 2
+    first, second = topology.subtopologies
+    assert (first.stateful, second.stateful) == (False, True)
+    assert (first.stores, second.stores) == ((), ("flights-by-origin-window",))
+    assert first.repartition_sinks == {writer.sink.topic}
+    assert first.source_topics == {"flights"}
+    assert second.source_topics == frozenset()
+    assert second.sink_topics == topology.sink_topics == {"by-origin"}
+    assert topology.source_topics == {"flights"}
+    assert topology.internal_topics == {writer.sink.topic, "flights-by-origin-window-changelog"}
+
+
+def test_several_columns_make_the_key_together(builder, flights):
+    flights.groupBy("origin", "delay").count()
+    writer, _ = builder.build().legs
+    assert writer.sink.key == ("origin", "delay")
+    assert writer.before == ()
+
+
+def test_only_an_expression_is_computed_before_the_topic(builder, flights, F):
+    flights.groupBy(F.upper("origin")).count()
+    writer, reader = builder.build().legs
+    assert steps(writer.before) == [
+        'select("*", upper(origin) AS upper(origin))',
+        'where("`upper(origin)` is not null")',
+    ]
+    assert writer.sink.key == ("upper(origin)",)
+    assert reader.aggregation.keys == ("`upper(origin)`",)
+
+
+def test_a_nested_column_comes_before_an_expression(builder, F):
+    stream = builder.stream("t", value=Json("who struct<name string>, time timestamp"))
+    window = F.window("time", "1 day")
+    stream.groupBy(window, "who.name").count()
+    writer, reader = builder.build().legs
+    assert writer.sink.key == ("name",)
+    assert steps(writer.before)[0] == 'select("*", "who.name")'
+    assert reader.aggregation.keys == (window, "`name`")
+
+
+def test_one_grouping_shares_its_repartition_topic(builder, flights, F):
+    grouped = flights.groupBy("origin")
+    grouped.count().to("counts")
+    grouped.agg(F.max("delay")).to("worst")
+    legs = builder.build().legs
+    assert [leg.sink.topic for leg in legs] == ["flights-by-origin-repartition", "counts", "worst"]
+    assert [leg.subtopology for leg in legs] == [0, 1, 1]
+    assert [leg.aggregation.store for leg in legs[1:]] == ["flights-by-origin", "flights-by-origin-2"]
+
+
+def test_an_explicit_repartition_serves_later_groupings(builder, flights):
+    by_origin = flights.repartition("origin", name="airports", partitions=8)
+    by_origin.groupBy("origin").count()
+    by_origin.groupBy("origin", "carrier").count()
+    by_origin.to("airports")
+    writer, *readers = builder.build().legs
+    assert (writer.sink.topic, writer.sink.partitions, writer.sink.key) == ("airports-repartition", 8, ("origin",))
+    assert {leg.subtopology for leg in readers} == {1}
+    assert [leg.id for leg in readers] == [
+        "store:airports-by-origin",
+        "store:airports-by-origin-carrier",
+        "sink:airports-to-airports",
+    ]
+
+
+def test_changes_of_a_table_are_grouped_through_a_topic(builder, flights, F):
+    changes = flights.groupBy("carrier").count(name="per-carrier").to_stream()
+    changes.where("count > 1").groupBy("carrier").agg(F.count("*")).to("changes")
+    first, second = builder.build().legs
+    assert first.aggregation.store == "per-carrier"
+    assert steps(first.after) == ['where("count > 1")', 'where("`carrier` is not null")']
+    assert first.sink.topic == "per-carrier-by-carrier-repartition"
+    assert second.aggregation.store == "per-carrier-by-carrier"
+
+
+def test_steps_of_a_table_end_where_its_changes_become_a_stream(builder, flights):
+    flights.groupBy("carrier").count().withColumnRenamed("count", "n").to("all")
+    flights.groupBy("carrier").count().withColumnRenamed("count", "n").to_stream().where("n > 1").drop("n").to("some")
+    flights.groupBy("carrier").count().to_stream().where("count > 1").to("others")
+    flights.where("delay > 1").to("rows")
+    assert [leg.table_steps for leg in builder.build().legs] == [1, 1, 0, 0]
+
+
+def test_a_key_that_was_overwritten_no_longer_counts(builder, flights, F):
+    flights.withColumn("carrier", F.upper("carrier")).groupBy("carrier").count()
+    assert [leg.subtopology for leg in builder.build().legs] == [0, 1]
+
+
+def test_subtopologies_are_what_source_topics_connect(builder):
+    builder.stream("a").to("x")
+    builder.stream(["b", "c"]).to("x")
+    builder.stream(["d", "a"]).to("y")
+    builder.stream("c").to("z")
+    topology = builder.build()
+    assert [part.source_topics for part in topology.subtopologies] == [{"a", "d"}, {"b", "c"}]
+    assert [leg.sink.topic for leg in topology.legs] == ["x", "y", "x", "z"]
+
+
+def test_a_late_source_can_connect_what_was_apart(builder):
+    for topic in ("a", "b", "c"):
+        builder.stream(topic).to(f"{topic}-out")
+    builder.stream(["c", "a"]).to("both")
+    assert [part.source_topics for part in builder.build().subtopologies] == [{"a", "c"}, {"b"}]
+
+
+def test_subtopologies_are_numbered_by_their_first_source(builder):
+    first = builder.stream("a", key=String())
+    second = builder.stream("b", key=String())
+    second.groupBy("kafka.timestamp").count()
+    first.groupBy("kafka.timestamp").count()
+    parts = builder.build().subtopologies
+    assert [{topic for leg in part.legs for topic in leg.source.topics} for part in parts] == [
+        {"a"},
+        {"b"},
+        {"b-by-timestamp-repartition"},
+        {"a-by-timestamp-repartition"},
+    ]
+
+
+def test_building_twice_gives_the_same(builder, flights):
+    flights.groupBy("origin").count().to("x")
+    assert builder.build().fingerprint == builder.build().fingerprint
+
+
+def test_the_fingerprint_is_of_meaning_not_of_place():
+    def make(*, condition="a > 1", topic="out", name=None, schema="a int, b string"):
+        builder = StreamsBuilder()
+        stream = builder.stream("in", key=String("b"), value=Json(schema))
+        stream.where(condition).groupBy("b").count(name=name).to(topic)
+        return builder.build().fingerprint
+
+    assert make() == make()
+    different = [make(), make(condition="a > 2"), make(topic="other"), make(name="n"), make(schema="a int")]
+    assert len(set(different)) == len(different)
+
+
+def test_read_back_is_no_circle(builder, flights):
+    flights.to("copy")
+    builder.stream("copy").to("copy-of-copy")
+    assert len(builder.build().subtopologies) == 2
+
+
+# -- any tree at all ----------------------------------------------------------------------------------------------
+
+ACTIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["stream", "where", "rename", "repartition", "count", "to_stream", "to"]),
+        st.integers(0, 50),
+        st.sampled_from(["carrier", "origin"]),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def write(actions):
+    """Write a random but legal topology; return it with the numbers of its ends."""
+    builder = StreamsBuilder()
+    streams, tables, used = [builder.stream("t0", key=String("carrier"))], [], set()
+    repartitions = sinks = stores = 0
+    topics = 1
+    for action, index, column in actions:
+        stream = streams[index % len(streams)]
+        if action == "stream":
+            streams.append(builder.stream([f"t{topics}", f"t{index % topics}"], key=String("carrier")))
+            topics += 1
+        elif action == "where":
+            used.add(id(stream))
+            streams.append(stream.where(f"{column} > {index}"))
+        elif action == "rename":
+            used.add(id(stream))
+            streams.append(stream.withColumnRenamed("carrier", column))
+        elif action == "repartition":
+            used.add(id(stream))
+            streams.append(stream.repartition(column))
+            repartitions += 1
+        elif action == "count":
+            used.add(id(stream))
+            before = len([n for n in builder._record.nodes if type(n).__name__ == "RepartitionNode"])
+            tables.append(stream.groupBy(column).count())
+            repartitions += len([n for n in builder._record.nodes if type(n).__name__ == "RepartitionNode"]) - before
+            stores += 1
+        elif action == "to_stream" and tables:
+            streams.append(tables.pop(index % len(tables)).to_stream())
+            # Its one way out, so that nothing else takes a second one.
+            streams.pop().to(f"out-{sinks}")
+            sinks += 1
+        elif action == "to":
+            used.add(id(stream))
+            stream.to(f"out-{sinks}")
+            sinks += 1
+    for stream in streams:
+        if id(stream) not in used:
+            stream.to(f"out-{sinks}")
+            sinks += 1
+    return builder, repartitions, sinks, len(tables)
+
+
+@given(ACTIONS)
+@settings(max_examples=200, deadline=None)
+def test_legs_cover_the_ends_and_nothing_else(actions):
+    builder, repartitions, sinks, open_stores = write(actions)
+    topology = builder.build()
+    legs = topology.legs
+    assert len(legs) == repartitions + sinks + open_stores
+    assert sorted(leg.sink.topic for leg in legs if leg.sink is not None and not leg.sink.internal) == sorted(
+        f"out-{number}" for number in range(sinks)
+    )
+    assert len({leg.id for leg in legs}) == len(legs)
+    stores = [leg.aggregation.store for leg in legs if leg.aggregation is not None]
+    assert len(set(stores)) == len(stores)
+    # A topic is read by one subtopology, and a repartition topic is written before it is read.
+    readers = {}
+    for part in topology.subtopologies:
+        for leg in part.legs:
+            for topic in leg.source.topics:
+                assert readers.setdefault((leg.source.internal, topic), part.id) == part.id
+    for leg in legs:
+        assert leg.subtopology == topology.subtopologies[leg.subtopology].id
+        if leg.sink is not None and leg.sink.internal:
+            assert readers[True, leg.sink.topic] > leg.subtopology
+    assert topology.fingerprint == write(actions)[0].build().fingerprint
+    for part in topology.subtopologies:
+        assert f"Sub-topology: {part.id}\n" in topology.describe()
+
+
+@given(ACTIONS)
+@settings(max_examples=100, deadline=None)
+def test_names_do_not_change_when_something_is_added_elsewhere(actions):
+    builder, *_ = write(actions)
+    before = [(leg.id, leg.sink and leg.sink.name) for leg in builder.build().legs]
+    other = builder.stream("elsewhere", key=String("carrier"))
+    other.where("true").groupBy("origin").count().to("there")
+    after = [(leg.id, leg.sink and leg.sink.name) for leg in builder.build().legs]
+    assert set(before) < set(after)
