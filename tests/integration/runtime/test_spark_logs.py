@@ -10,6 +10,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 #: One job fails, one is cancelled, and something else is logged.
 SCRIPT = """
 import threading
+import time
 from sparkrelay import spark_session
 
 spark = spark_session("quiet", **{"spark.master": "local[2]", "spark.ui.enabled": "false"})
@@ -21,7 +22,7 @@ except Exception as error:
 began = threading.Event()
 
 def sleep():
-    spark.sparkContext.setJobGroup("sleeping", "sleeping")
+    spark.sparkContext.setJobGroup("sleeping", "sleeping", True)
     try:
         spark.range(1).selectExpr("java_method('java.lang.Thread', 'sleep', 60000L)")._jdf.collect()
     except Exception as error:
@@ -34,6 +35,9 @@ while not spark.sparkContext.statusTracker().getActiveJobsIds():
 spark.sparkContext.cancelJobGroup("sleeping")
 spark.sparkContext.cancelJobGroup("nothing")
 sleeping.join()
+# Its job is over at once, its task a moment later; in a session that is gone by then, its end is an error.
+while any(one.numRunningTasks() for one in spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()):
+    time.sleep(0.05)
 spark.stop()
 """
 
