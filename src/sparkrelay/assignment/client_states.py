@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
+from sparkrelay.assignment.lags import lag_of
 from sparkrelay.errors import StreamsException
-from sparkrelay.protocol import LATEST_OFFSET, LONG_MAX, UNKNOWN_OFFSET_SUM, HostInfo, split_tags
+from sparkrelay.protocol import LATEST_OFFSET, LONG_MAX, HostInfo, split_tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.task_info import TaskInfo
     from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
-__all__ = ["client_states", "end_offset_sums", "lag_of", "lags_by_process", "members_by_process"]
+__all__ = ["client_states", "end_offset_sums", "lags_by_process", "members_by_process"]
 
 
 def end_offset_sums(
@@ -51,18 +52,6 @@ def end_offset_sums(
             total += end_offsets[partition]
         sums[task.id] = min(total, LONG_MAX)
     return sums
-
-
-def lag_of(offset_sum: int | None, end_offset_sum: int) -> int:
-    """Return the lag of a copy whose offsets add up to ``offset_sum`` (None: there is no copy)."""
-    if offset_sum is None:
-        return end_offset_sum
-    if offset_sum in {LATEST_OFFSET, UNKNOWN_OFFSET_SUM}:
-        return offset_sum
-    if offset_sum > end_offset_sum:
-        # The log is shorter than the copy: it was truncated or made anew, so nothing of the copy can be trusted.
-        return end_offset_sum
-    return end_offset_sum - offset_sum
 
 
 def members_by_process(members: Iterable[GroupMember]) -> dict[ProcessId, list[GroupMember]]:

@@ -12,7 +12,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparkrelay.protocol import LATEST_OFFSET, LONG_MAX, UNKNOWN_OFFSET_SUM
+from sparkrelay.assignment.lags import is_caught_up
+from sparkrelay.protocol import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -266,5 +267,4 @@ class _Story:
         return None if lag == UNKNOWN_OFFSET_SUM else lag
 
     def _is_caught_up(self, lag: int) -> bool:
-        acceptable = self._configs.acceptable_recovery_lag
-        return acceptable == LONG_MAX or lag <= acceptable
+        return is_caught_up(lag, self._configs.acceptable_recovery_lag)

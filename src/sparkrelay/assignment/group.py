@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.assignment import task_assignment_utils
 from sparkrelay.assignment.agreement import assignor_name
-from sparkrelay.assignment.answers import checked_answer, message_of
+from sparkrelay.assignment.answers import message_of
 from sparkrelay.assignment.application_state import ApplicationState
 from sparkrelay.assignment.client_states import client_states, lags_by_process
 from sparkrelay.assignment.consumer_level import ConsumerLevel
@@ -27,7 +27,7 @@ from sparkrelay.assignment.task_assignor import (
     TaskAssignment,
     TaskAssignor,
 )
-from sparkrelay.assignment.validation import validate
+from sparkrelay.assignment.validation import ask, invalid_assignment, validate
 from sparkrelay.errors import SparkRelayError, StreamsException, TaskAssignmentException, WakeupException
 from sparkrelay.protocol import LATEST_SUPPORTED_VERSION, NO_REBALANCE_SCHEDULED, AssignmentInfo, ErrorCode
 
@@ -143,18 +143,18 @@ def assign_group(
     )
     kept: str | None = None
     try:
-        answer = checked_answer(assignor.assign(state))
+        answer, error = ask(assignor, state)
     except TaskAssignmentException as reason:
         # KIP-924: the group keeps what it has and looks again at once. (Java 4.3 fails all members instead.)
         kept = _reason(reason)
         answer = _previous(state, leader)
+        error = validate(state, answer)
     except (KeyboardInterrupt, WakeupException):
         raise  # somebody at the keyboard means us, not the assignor; so does who breaks off what it asks the broker
     except BaseException as raised:  # noqa: BLE001 - user code may raise anything; every member must hear of it
         return _failed(members, answers, _blame(assignor, "failed", raised), state=state)
 
     subscription = GroupSubscription(MappingProxyType({member.consumer_id: member for member in members}))
-    error = validate(state, answer)
     computed: dict[str, ConsumerAssignment] = {}
     placed: dict[ProcessId, KafkaStreamsAssignment] = {}
     if error not in {AssignmentError.UNKNOWN_PROCESS_ID, AssignmentError.UNKNOWN_TASK_ID}:
@@ -175,10 +175,7 @@ def assign_group(
     except BaseException as raised:  # noqa: BLE001 - as above
         return _failed(members, answers, _blame(assignor, "failed in on_assignment_computed", raised), state=state)
     if error is not AssignmentError.NONE:
-        blamed = StreamsException(
-            f"task assignor {assignor_name(type(assignor))} gave an invalid assignment: {error.value}"
-        )
-        return _failed(members, answers, blamed, state=state, error=error)
+        return _failed(members, answers, invalid_assignment(assignor, error), state=state, error=error)
     return GroupResult(
         members=MappingProxyType({**computed, **answers}),
         assignments=MappingProxyType(placed),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
-from sparkrelay.assignment.lag_matrix import lag_matrix
+from sparkrelay.assignment.lags import are_caught_up, lag_matrix
 from sparkrelay.assignment.least_movement_target import (
     Target,
     choose_holders,
@@ -116,7 +116,7 @@ class _Group:
         else:
             acceptable = state.assignment_configs.acceptable_recovery_lag
             known = np.where(lags == UNKNOWN_OFFSET_SUM, min(acceptable, (1 << 62)) + 1, np.maximum(lags, 0))
-            ranks = np.where(known <= acceptable, 0, known)
+            ranks = np.where(are_caught_up(lags, acceptable), 0, known)
         return cls(
             processes=processes,
             threads=[states[process].num_processing_threads for process in processes],

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sparkrelay.assignment.java_heap import java_order
-from sparkrelay.assignment.lag_matrix import lag_matrix
-from sparkrelay.protocol import LATEST_OFFSET, LONG_MAX
+from sparkrelay.assignment.lags import are_caught_up, lag_matrix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -49,10 +48,7 @@ class Lags:
         lags: NDArray[np.int64] = np.zeros(shape, np.int64)
         lags[:, logged] = lag_matrix(states, placement.processes, [placement.tasks[task] for task in logged])
         self._lags = lags
-        if acceptable == LONG_MAX:
-            self._caught_up = np.ones(shape, np.bool_)
-        else:
-            self._caught_up = (lags == LATEST_OFFSET) | ((lags >= 0) & (lags <= acceptable))
+        self._caught_up = are_caught_up(lags, acceptable)
         self._first = lags.argmin(axis=0)
         self.caught_up_counts: NDArray[np.intp] = self._caught_up.sum(axis=0)
 

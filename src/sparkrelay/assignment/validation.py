@@ -1,18 +1,53 @@
-"""Is an assignor's answer usable? See KIP-924, "Assignment Validation"."""
+"""Asks an assignor, and says whether its answer can be used. See KIP-924, "Assignment Validation".
+
+The leader, ``plan``, ``simulate`` and ``testing`` all ask here: what one of them refuses, every one refuses.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sparkrelay.assignment.agreement import assignor_name
+from sparkrelay.assignment.answers import checked_answer
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask
 from sparkrelay.assignment.task_assignor import AssignmentError
+from sparkrelay.errors import StreamsException
 
 if TYPE_CHECKING:
     from sparkrelay.assignment.application_state import ApplicationState
-    from sparkrelay.assignment.task_assignor import TaskAssignment
+    from sparkrelay.assignment.task_assignor import TaskAssignment, TaskAssignor
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["validate"]
+__all__ = ["ask", "ask_for_valid", "invalid_assignment", "validate"]
+
+
+def ask(assignor: TaskAssignor, application_state: ApplicationState) -> tuple[TaskAssignment, AssignmentError]:
+    """Ask an assignor for an assignment; return its answer and the first thing that is wrong with it.
+
+    Raises:
+        TypeError, ValueError: the answer is not made of what KIP-924 says, as in :func:`checked_answer`.
+        Exception: whatever the assignor raises; a TaskAssignmentException keeps the previous assignment.
+    """
+    answer = checked_answer(assignor.assign(application_state))
+    return answer, validate(application_state, answer)
+
+
+def ask_for_valid(assignor: TaskAssignor, application_state: ApplicationState) -> TaskAssignment:
+    """Ask an assignor for an assignment, and return it.
+
+    Raises:
+        StreamsException: the answer is invalid.
+        Exception: as :func:`ask`.
+    """
+    answer, error = ask(assignor, application_state)
+    if error is not AssignmentError.NONE:
+        raise invalid_assignment(assignor, error)
+    return answer
+
+
+def invalid_assignment(assignor: TaskAssignor, error: AssignmentError) -> StreamsException:
+    """Return the error that names the assignor and what is wrong with its answer."""
+    return StreamsException(f"task assignor {assignor_name(type(assignor))} gave an invalid assignment: {error.value}")
 
 
 def validate(application_state: ApplicationState, task_assignment: TaskAssignment) -> AssignmentError:

@@ -26,9 +26,9 @@ from sparkrelay.assignment.cases import (
     group_members,
     task_infos,
 )
-from sparkrelay.assignment.client_states import lag_of
 from sparkrelay.assignment.consumer_level import host_maps
 from sparkrelay.assignment.group import assign_group
+from sparkrelay.assignment.lags import lag_of
 from sparkrelay.assignment.rack_awareness import cross_rack, racks_known
 from sparkrelay.assignment.sticky import (
     FallbackPriorTaskAssignor,
@@ -36,6 +36,7 @@ from sparkrelay.assignment.sticky import (
     StickyTaskAssignor,
 )
 from sparkrelay.assignment.threads import ThreadLoads
+from sparkrelay.assignment.validation import ask
 from sparkrelay.errors import ConfigException, StreamsException, TaskAssignmentException
 from sparkrelay.protocol import (
     NO_REBALANCE_SCHEDULED,
@@ -109,7 +110,7 @@ def _assignor_op(make: Callable[[], TaskAssignor]) -> Callable[[Json], Json]:
 
     def run_round(given: Json) -> Json:
         state = application_state(given)
-        answer = make().assign(state)
+        answer, _ = ask(make(), state)
         return {
             "assignment": _assignment_json(answer.assignment),
             "probing_rebalance": answer.probing_rebalance,
@@ -141,8 +142,7 @@ def _racks(state: ApplicationState, assignments: Iterable[KafkaStreamsAssignment
 def _sticky_op(*, preserve: bool) -> Callable[[Json], Json]:
     def run(given: Json) -> Json:
         state = application_state(given)
-        answer = StickyTaskAssignor(must_preserve_active_task_assignment=preserve).assign(state)
-        verdict = task_assignment_utils.validate_task_assignment(state, answer)
+        answer, verdict = ask(StickyTaskAssignor(must_preserve_active_task_assignment=preserve), state)
         return _utils_json({entry.process_id: entry for entry in answer.assignment}) | {"validation": verdict.value}
 
     return run

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkrelay.assignment import ApplicationState, AssignmentConfigs, GroupMember, agreed_assignor
 from sparkrelay.assignment.client_states import client_states, end_offset_sums
+from sparkrelay.assignment.lags import is_caught_up
 from sparkrelay.client.admin import LATEST, Admin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
@@ -148,7 +149,10 @@ def _snapshot(
         for member in members
         for task in member.assigned.standby_tasks
         if task in ends
-        and ends[task] - max(0, member.subscription.task_offset_sums.get(task, 0)) > settings.acceptable_recovery_lag
+        and not is_caught_up(
+            max(0, ends[task] - max(0, member.subscription.task_offset_sums.get(task, 0))),
+            settings.acceptable_recovery_lag,
+        )
     }
     if behind:
         names = ", ".join(map(str, sorted(behind)))

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from sparkrelay.assignment.answers import checked_answer, message_of
+from sparkrelay.assignment.answers import message_of
 from sparkrelay.assignment.explain import Decision, Kind, explain
 from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
+from sparkrelay.assignment.lags import shortest_lag_to_catch_up
 from sparkrelay.assignment.process_ids import new_process_ids
-from sparkrelay.assignment.task_assignor import AssignmentError
-from sparkrelay.assignment.validation import validate
+from sparkrelay.assignment.validation import ask_for_valid
 from sparkrelay.errors import ConfigException, SparkRelayError, StreamsException
-from sparkrelay.protocol import LATEST_OFFSET, LONG_MAX, UNKNOWN_OFFSET_SUM
+from sparkrelay.protocol import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -254,7 +254,10 @@ class _Simulation:
             num_processing_threads=threads,
             rack_id=rack,
             client_tags=dict(tags),
-            task_lags={task: self._not_caught_up() if end is None else end for task, end in self._whole.items()},
+            task_lags={
+                task: shortest_lag_to_catch_up(self._acceptable) if end is None else end
+                for task, end in self._whole.items()
+            },
         )
 
     def run(self, state: ApplicationState, assignor: TaskAssignor) -> tuple[list[Round], bool]:
@@ -262,14 +265,11 @@ class _Simulation:
         rounds: list[Round] = []
         while len(rounds) < _MOST_ROUNDS:
             try:
-                answer = checked_answer(assignor.assign(state))
+                answer = ask_for_valid(assignor, state)
             except SparkRelayError:
                 raise
             except (Exception, SystemExit) as error:  # user code may raise anything
                 raise StreamsException(f"the assignor failed: {message_of(error)}") from error
-            verdict = validate(state, answer)
-            if verdict is not AssignmentError.NONE:
-                raise StreamsException(f"the assignor gave an invalid assignment: {verdict.value}")
             rounds.append(self._round(state, answer))
             asks_again = answer.probing_rebalance or any(e.followup_rebalance_deadline for e in answer.assignment)
             if not asks_again:
@@ -314,11 +314,8 @@ class _Simulation:
             return 0
         if lag == UNKNOWN_OFFSET_SUM:
             return None
-        made_up = self._whole[task] is None and lag == self._not_caught_up()
+        made_up = self._whole[task] is None and lag == shortest_lag_to_catch_up(self._acceptable)
         return None if made_up else lag
-
-    def _not_caught_up(self) -> int:
-        return min(LONG_MAX, self._acceptable + 1)
 
 
 def _follow(state: ApplicationState, held: Mapping[ProcessId, Held]) -> ApplicationState:

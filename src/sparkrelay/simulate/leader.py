@@ -20,9 +20,9 @@ from sparkrelay.assignment import (
     KafkaStreamsState,
     TaskAssignor,
     TaskInfo,
-    validate,
 )
-from sparkrelay.assignment.answers import checked_answer, message_of
+from sparkrelay.assignment.answers import message_of
+from sparkrelay.assignment.validation import ask
 from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.protocol import LATEST_OFFSET
 from sparkrelay.simulate.cluster import Role
@@ -113,8 +113,7 @@ class Leader:
         cluster.forget_closed()
         state = self.state(cluster)
         try:
-            answer = checked_answer(self._assignor.assign(state))
-            error = validate(state, answer)
+            answer, error = ask(self._assignor, state)
         except TaskAssignmentException:
             kept = {}
             for number in cluster.members:

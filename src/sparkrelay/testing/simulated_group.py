@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from sparkrelay.assignment import (
     ApplicationState,
     AssignmentConfigs,
-    AssignmentError,
     KafkaStreamsState,
     TaskAssignment,
     TaskInfo,
-    validate,
 )
+from sparkrelay.assignment.validation import ask_for_valid
 from sparkrelay.errors import StreamsException
 from sparkrelay.protocol import LATEST_OFFSET
 from sparkrelay.types import ProcessId, TaskId, TopicPartition
@@ -112,12 +111,10 @@ class SimulatedGroup:
 
         Raises:
             StreamsException: the answer is not valid, or leaves tasks out.
+            TypeError, ValueError: something in the answer is of the wrong type, as a leader would find.
         """
         state = self.state()
-        answer = assignor.assign(state)
-        error = validate(state, answer)
-        if error is not AssignmentError.NONE:
-            raise StreamsException(f"{type(assignor).__name__} gave an invalid assignment: {error.value}")
+        answer = ask_for_valid(assignor, state)
         for entry in answer.assignment:
             process = self.processes[entry.process_id.id.int]
             process.active, process.standby = set(entry.active_tasks), set(entry.standby_tasks)

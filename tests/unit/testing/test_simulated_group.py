@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sparkrelay.assignment import HighAvailabilityTaskAssignor
+import pytest
+
+from sparkrelay.assignment import HighAvailabilityTaskAssignor, TaskAssignment, TaskAssignor
 from sparkrelay.protocol import LATEST_OFFSET
 from sparkrelay.testing.simulated_group import SimulatedGroup, task
 
@@ -23,3 +25,17 @@ def test_a_group_converges():
     group.add(2)
     assert group.converge(HighAvailabilityTaskAssignor(), rounds=5) == 2
     assert [len(active.split()) for active, _standby in group.table().values()] == [2, 2]
+
+
+def test_what_a_leader_would_refuse_is_refused():
+    """A user's test must not pass an answer that fails in production: here a warm-up that is no set of tasks."""
+
+    class Careless(TaskAssignor):
+        def assign(self, application_state):
+            answer = HighAvailabilityTaskAssignor().assign(application_state)
+            return TaskAssignment(answer.assignment, warm_ups={next(iter(application_state.clients)): ["0_0"]})
+
+    group = SimulatedGroup([task("0_0")])
+    group.add(1)
+    with pytest.raises(TypeError, match="warm_ups"):
+        group.rebalance(Careless())
