@@ -75,7 +75,7 @@ def apply(store, number, leg, tries=1):
 
 
 def undo(store):
-    """Take back what is unfinished, and go on under the opening that batches are sent for."""
+    """Take back what is unfinished, and go on under the task epoch that batches are sent for."""
     undone = store.take_over(0)
     store.take_over(1)
     return undone

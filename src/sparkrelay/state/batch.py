@@ -20,7 +20,7 @@ class BatchStamp:
     """What the driver sent along with a batch; the store compares it with what it knows.
 
     Attributes:
-        epoch: number of the opening of the task that the batch belongs to.
+        task_epoch: number of the owner of the task that the batch comes from.
         number: the batch's number within the task; it only grows.
         committed: the last number that the driver knows as committed.
         ranges: input partition of this leg -> offsets ``[from, to)``.
@@ -31,7 +31,7 @@ class BatchStamp:
         tries: number of this attempt at the batch; it only grows.
     """
 
-    epoch: int
+    task_epoch: int
     number: int
     committed: int
     ranges: Mapping[TopicPartition, tuple[int, int]]

@@ -54,7 +54,7 @@ class TaskHeader:
     """Where a task's store stands.
 
     Attributes:
-        epoch: number of the opening that may change the store.
+        task_epoch: number of the owner of the task that may change the store.
         batch: last batch that is in the state and known as committed; 0 if none is.
         positions: input partition -> next offset after ``batch``, as far as the store has seen.
         changelog: changelog partition -> offset where a replay goes on to get from ``batch`` to later ones.
@@ -62,12 +62,12 @@ class TaskHeader:
         clean: True from a synced close to the next write.
         journals: what is applied beyond ``batch``, in the order of application: of one batch, all of one try.
         next_journal: number of the next journal.
-        application: application.id that the state belongs to; empty until the first opening.
+        application: application.id that the state belongs to; empty until the first owner.
         contents: store -> what it holds, in words; a pipeline that wants something else is refused.
         topics: changelog topic -> its id. A topic made anew has another id, and offsets that mean other records.
     """
 
-    epoch: int = 0
+    task_epoch: int = 0
     batch: int = 0
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
     changelog: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class TaskHeader:
     def encode(self) -> bytes:
         """Return the record; docs/internals/state.md has its layout."""
         record = Packer(_VERSION)
-        record.i64(self.epoch)
+        record.i64(self.task_epoch)
         record.i64(self.batch)
         record.text(self.boot_id)
         record.u8(int(self.clean))
@@ -117,13 +117,15 @@ class TaskHeader:
             StoreCorruptedException: it is of an unknown version, or damaged.
         """
         record = Unpacker(data, what, versions=frozenset({_VERSION}))
-        epoch, batch, boot, clean = record.i64(), record.i64(), record.text(), bool(record.u8())
+        task_epoch, batch, boot, clean = record.i64(), record.i64(), record.text(), bool(record.u8())
         positions, changelog, application = record.offsets(), record.offsets(), record.text()
         contents = {record.text(): record.text() for _ in range(record.u32())}
         topics = {record.text(): record.text() for _ in range(record.u32())}
         following = record.u32()
         journals = tuple(_entry(record) for _ in range(record.u32()))
-        return cls(epoch, batch, positions, changelog, boot, clean, journals, following, application, contents, topics)
+        return cls(
+            task_epoch, batch, positions, changelog, boot, clean, journals, following, application, contents, topics
+        )
 
 
 def _entry(record: Unpacker) -> JournalEntry:

@@ -220,7 +220,7 @@ class TaskStore:
             self._open_tables_of_journals()
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, Applied]:
-            self._check_epoch(header, batch)
+            self._check_batch(header, batch)
             header = self._settle(transaction, header, batch.committed, batch.changelog_next)
             self._check_journals(header, leg, batch)
             if header.journals and header.journals[0].tries < batch.tries:
@@ -244,35 +244,35 @@ class TaskStore:
 
         return self._change(change)
 
-    def take_over(self, epoch: int) -> list[tuple[str, int]]:
-        """Let only batches of this opening change the store, and take back whatever is not known here as committed.
+    def take_over(self, task_epoch: int) -> list[tuple[str, int]]:
+        """Let only batches of this task epoch change the store, and take back what is not known here as committed.
 
-        Once in the life of an opening: who comes late for it, after its batches have begun, takes nothing back. Of 0,
-        the opening of a copy that nobody runs, there are no batches.
+        Once for each task epoch: a command that comes late, after its batches have begun, takes nothing back. Of 0,
+        the epoch of a copy that nobody runs, there are no batches.
 
         Task epochs are compared for equality only: they come from producer ids, which a cluster of several
-        brokers does not hand out in order. An opening that comes late costs the owner another opening, no state.
+        brokers does not hand out in order. One that comes late costs the owner another take-over, no state.
 
         Returns:
             The leg and number of each batch that was taken back, last one first.
         """
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, list[tuple[str, int]]]:
-            if header.epoch == epoch != 0:
+            if header.task_epoch == task_epoch != 0:
                 return header, []
             undone = [(entry.leg, entry.batch) for entry in reversed(header.journals)]
-            return replace(self._take_back(transaction, header), epoch=epoch), undone
+            return replace(self._take_back(transaction, header), task_epoch=task_epoch), undone
 
         self._open_tables_of_journals()
         return self._change(change)
 
-    def take_over_at(self, epoch: int, committed: Mapping[TopicPartition, int | None]) -> bool:
+    def take_over_at(self, task_epoch: int, committed: Mapping[TopicPartition, int | None]) -> bool:
         """Take over stores without changelog: afterwards they stand at the group's offsets, or are empty.
 
         A batch that ends at these offsets is committed, and kept, as nothing could bring it again.
 
         Args:
-            epoch: the opening's number.
+            task_epoch: the new owner's.
             committed: the group's offset of each partition that the stores are made of, None where there is none.
 
         Returns:
@@ -280,12 +280,12 @@ class TaskStore:
         """
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, bool]:
-            if header.epoch == epoch != 0:
+            if header.task_epoch == task_epoch != 0:
                 return header, False
             after = {p: offset for entry in header.journals for p, offset in entry.positions_after.items()}
             if after and all(committed.get(p) == offset for p, offset in after.items()):
                 header = self._settle(transaction, header, header.journals[-1].batch, {})
-            header = replace(self._take_back(transaction, header), epoch=epoch)
+            header = replace(self._take_back(transaction, header), task_epoch=task_epoch)
             if {p: header.positions.get(p) for p in committed} == committed:
                 return header, False
             for table in tables:
@@ -297,16 +297,16 @@ class TaskStore:
         return self._change(change)
 
     def commit_known(
-        self, batch: int, changelog_next: Mapping[TopicPartition, int], *, epoch: int | None = None
+        self, batch: int, changelog_next: Mapping[TopicPartition, int], *, task_epoch: int | None = None
     ) -> None:
         """Drop the journals up to ``batch``, which is committed, where no next batch will say so.
 
         Raises:
-            StoreOutOfStepException: it comes late: the store was opened under another opening than ``epoch``.
+            StoreOutOfStepException: it comes late: the store was taken over under another task epoch.
         """
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
-            self._check_task_epoch(header, epoch)
+            self._check_task_epoch(header, task_epoch)
             return self._settle(transaction, header, batch, changelog_next), None
 
         self._change(change)
@@ -342,15 +342,17 @@ class TaskStore:
 
         self._change(change)
 
-    def keep_only(self, changelogs: Mapping[str, TopicPartition], *, epoch: int | None = None) -> list[TopicPartition]:
+    def keep_only(
+        self, changelogs: Mapping[str, TopicPartition], *, task_epoch: int | None = None
+    ) -> list[TopicPartition]:
         """Empty the stores that the task has no more; return their changelogs. Nothing may be unfinished.
 
         Args:
             changelogs: store -> changelog partition, of every store that the task has now.
-            epoch: the opening that this is for.
+            task_epoch: of the owner that this is for.
 
         Raises:
-            StoreOutOfStepException: it comes late: the store was opened under another opening than ``epoch``.
+            StoreOutOfStepException: it comes late: the store was taken over under another task epoch.
             StoreCorruptedException: it has none of those that are here: sub-topologies have changed their numbers, and
                 this is the state of another one.
         """
@@ -369,7 +371,7 @@ class TaskStore:
         tables = [self._table(store) for store in sorted(stores)]
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, list[TopicPartition]]:
-            self._check_task_epoch(header, epoch)
+            self._check_task_epoch(header, task_epoch)
             for table in tables:
                 transaction.drop(table, delete=False)
             return replace(
@@ -392,7 +394,7 @@ class TaskStore:
         next_offset: int,
         marker: Marker | None,
         *,
-        epoch: int | None = None,
+        task_epoch: int | None = None,
     ) -> None:
         """Apply a slice of a changelog, in one transaction; null values delete, of equal keys the last one counts.
 
@@ -400,13 +402,13 @@ class TaskStore:
 
         Raises:
             StoreOutOfStepException: a batch is unfinished here (undo it first), or the store is beyond this slice, or
-                was opened under another opening than ``epoch``.
+                was taken over under another task epoch.
         """
         table = self._table(store)
         ordered, new = rows.latest(rows.as_binary(keys), rows.as_binary(values))
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
-            self._check_task_epoch(header, epoch)
+            self._check_task_epoch(header, task_epoch)
             self._check_idle(header, changelog)
             known = header.changelog.get(changelog, 0)
             if next_offset < known:
@@ -430,11 +432,11 @@ class TaskStore:
 
         self._change(change)
 
-    def restore_reached(self, changelog: TopicPartition, end: int, *, epoch: int | None = None) -> None:
+    def restore_reached(self, changelog: TopicPartition, end: int, *, task_epoch: int | None = None) -> None:
         """Note that a changelog holds nothing more before ``end``, as when only control records are left."""
 
         def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
-            self._check_task_epoch(header, epoch)
+            self._check_task_epoch(header, task_epoch)
             self._check_idle(header, changelog)
             reached = max(end, header.changelog.get(changelog, 0))
             return replace(header, changelog={**header.changelog, changelog: reached}), None
@@ -510,17 +512,18 @@ class TaskStore:
         for entry in self.header.journals:
             self._table(entry.store)
 
-    def _check_task_epoch(self, header: TaskHeader, epoch: int | None) -> None:
-        if epoch is not None and epoch != header.epoch:
+    def _check_task_epoch(self, header: TaskHeader, task_epoch: int | None) -> None:
+        if task_epoch is not None and task_epoch != header.task_epoch:
             raise self._out_of_step(
-                f"what was sent under opening {epoch} of the task comes late, the store was opened under {header.epoch}"
+                f"what was sent under task epoch {task_epoch} comes late: the store was taken over under "
+                f"{header.task_epoch}"
             )
 
-    def _check_epoch(self, header: TaskHeader, batch: BatchStamp) -> None:
-        if batch.epoch != header.epoch:
+    def _check_batch(self, header: TaskHeader, batch: BatchStamp) -> None:
+        if batch.task_epoch != header.task_epoch:
             raise self._out_of_step(
-                f"batch {batch.number} was sent under opening {batch.epoch} of the task, the store was opened under "
-                f"{header.epoch}"
+                f"batch {batch.number} was sent under task epoch {batch.task_epoch}, the store was taken over under "
+                f"{header.task_epoch}"
             )
         if batch.committed < header.batch:
             raise self._out_of_step(

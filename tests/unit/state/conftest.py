@@ -25,16 +25,16 @@ def contents(store, name="s"):
 class Driver:
     """Sends batches to one store as a driver would, one range after the other."""
 
-    def __init__(self, store, *, epoch=1, leg="leg", name="s"):
-        self.store, self.epoch, self.leg, self.name = store, epoch, leg, name
+    def __init__(self, store, *, task_epoch=1, leg="leg", name="s"):
+        self.store, self.task_epoch, self.leg, self.name = store, task_epoch, leg, name
         self.number = store.header.batch
         self.committed = self.number
         self.position = store.header.positions.get(INPUT, 0)
-        store.take_over(epoch)
+        store.take_over(task_epoch)
 
     def stamp(self, **changes):
         fields = {
-            "epoch": self.epoch,
+            "task_epoch": self.task_epoch,
             "number": self.committed + 1,
             "committed": self.committed,
             "ranges": {INPUT: (self.position, self.position + 10)},

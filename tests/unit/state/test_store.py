@@ -60,7 +60,7 @@ TaskStore.open(pathlib.Path(sys.argv[1])).close(clean=True)
 
 def test_a_new_store_knows_nothing(store):
     header = store.header
-    assert (header.epoch, header.batch, header.positions, header.changelog) == (0, 0, {}, {})
+    assert (header.task_epoch, header.batch, header.positions, header.changelog) == (0, 0, {}, {})
     assert store.rows("s") == 0
     assert list(store.scan("s")) == []
     assert store.read("s", pa.array([b"k"], pa.binary())).to_pylist() == [None]
@@ -133,8 +133,8 @@ def test_changelog_offsets_only_move_forward(driver):
 
 def test_errors_say_both_sides(driver):
     driver.apply({b"a": b"1"}, commit=False)
-    with pytest.raises(StoreOutOfStepException, match=r"batch 1 was sent under opening 9 .* opened under 1"):
-        driver.apply({b"a": b"2"}, epoch=9)
+    with pytest.raises(StoreOutOfStepException, match="batch 1 was sent under task epoch 9, .* taken over under 1"):
+        driver.apply({b"a": b"2"}, task_epoch=9)
     with pytest.raises(StoreOutOfStepException, match=r"of leg 'leg' was sent as try 1, but try 1 of leg 'leg' is in"):
         driver.apply({b"a": b"2"})
     with pytest.raises(StoreOutOfStepException, match=r"batch 2 was sent after 0, .* holds batch 1 of leg 'leg'"):
@@ -163,20 +163,20 @@ def test_what_comes_late_for_a_former_opening_changes_nothing(driver):
     store = driver.store
     assert store.take_over(2) == [("leg", 1)]
     one = pa.array([b"k"], pa.binary())
-    store.restore("s", CHANGELOG, one, one, 9, None, epoch=2)
-    store.restore("r", TopicPartition("r-changelog", 0), one, one, 9, None, epoch=2)
+    store.restore("s", CHANGELOG, one, one, 9, None, task_epoch=2)
+    store.restore("r", TopicPartition("r-changelog", 0), one, one, 9, None, task_epoch=2)
     before = store.header
     late = [
-        lambda: store.commit_known(1, {CHANGELOG: 12}, epoch=1),
-        lambda: store.keep_only({"r": TopicPartition("r-changelog", 0)}, epoch=1),
-        lambda: store.restore("s", CHANGELOG, one, one, 10, None, epoch=1),
-        lambda: store.restore_reached(CHANGELOG, 10, epoch=1),
+        lambda: store.commit_known(1, {CHANGELOG: 12}, task_epoch=1),
+        lambda: store.keep_only({"r": TopicPartition("r-changelog", 0)}, task_epoch=1),
+        lambda: store.restore("s", CHANGELOG, one, one, 10, None, task_epoch=1),
+        lambda: store.restore_reached(CHANGELOG, 10, task_epoch=1),
     ]
     for change in late:
-        with pytest.raises(StoreOutOfStepException, match="sent under opening 1 of the task comes late, .* under 2"):
+        with pytest.raises(StoreOutOfStepException, match="sent under task epoch 1 comes late: .* under 2"):
             change()
     assert store.header == before
-    store.restore("s", CHANGELOG, one, one, 10, None, epoch=2)
+    store.restore("s", CHANGELOG, one, one, 10, None, task_epoch=2)
     assert store.header.changelog[CHANGELOG] == 10
 
 
@@ -198,17 +198,17 @@ def test_without_a_changelog_the_groups_offsets_say_what_is_kept(driver, read_al
     assert store.take_over_at(2, {INPUT: group}) is emptied
     assert read_all(store) == kept
     assert store.header.positions == ({} if emptied else {INPUT: group})
-    driver.epoch, driver.position, driver.committed = 2, group or 0, store.header.batch
+    driver.task_epoch, driver.position, driver.committed = 2, group or 0, store.header.batch
     driver.apply({b"b": b"3"})
-    # A worker of a Spark job that was cancelled comes late to the opening, and changes nothing.
+    # A worker of a Spark job that was cancelled comes late to the take-over, and changes nothing.
     assert not store.take_over_at(2, {INPUT: group})
     assert read_all(store) == kept | {b"b": b"3"}
 
 
 def test_an_opening_takes_nothing_back_once_its_batches_have_begun(driver, read_all):
-    """A Spark job that was cancelled may have a worker that comes to its opening late, beside the one sent again."""
+    """A Spark job that was cancelled may have a worker that comes late to its take-over, beside the one sent again."""
     driver.store.take_over(2)
-    driver.epoch = 2
+    driver.task_epoch = 2
     driver.apply({b"a": b"1"}, commit=False)
     assert driver.store.take_over(2) == []
     assert read_all(driver.store) == {b"a": b"1"}
@@ -236,7 +236,7 @@ def test_what_a_store_holds_is_undone_with_its_first_batch(driver):
     driver.apply({b"a": b"1"}, contents="sum(a)", commit=False)
     with pytest.raises(IncompatibleTopologyException, match=r"holds sum\(a\), but the pipeline now wants sum\(b\)"):
         driver.apply({b"a": b"1"}, leg="other", contents="sum(b)", commit=False)
-    driver.epoch = 2
+    driver.task_epoch = 2
     driver.store.take_over(2)
     driver.apply({b"a": b"1"}, contents="sum(b)")
     driver.store.commit_known(1, {})
@@ -357,7 +357,7 @@ def test_a_process_in_an_old_epoch_is_refused(path, driver, run_child, read_all)
     driver.store.take_over(2)
     answer = run_child(OTHER_PROCESS, path, 1, 2, 3, 1)
     assert answer.startswith("StoreOutOfStepException"), answer
-    assert "sent under opening 1 of the task, the store was opened under 2" in answer
+    assert "sent under task epoch 1, the store was taken over under 2" in answer
     assert read_all(driver.store) == {b"key00000": b"mine"}
 
 
@@ -461,7 +461,7 @@ def test_a_write_that_fails_leaves_a_clean_store_clean_or_says_less(path, make_d
     store.close(clean=True)
     store = driver.store = TaskStore.open(path)
     with pytest.raises(StoreOutOfStepException):
-        driver.apply({b"a": b"1"}, epoch=9)
+        driver.apply({b"a": b"1"}, task_epoch=9)
     store.close(clean=True)
     reboot()
     TaskStore.open(path).close(clean=False)

@@ -29,8 +29,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.home = Path(tempfile.mkdtemp(prefix="sparkrelay-store-"))
         self.path = self.home / "0_0"
         self.store = TaskStore.open(self.path)
-        self.epoch = 1
-        self.store.take_over(self.epoch)
+        self.task_epoch = 1
+        self.store.take_over(self.task_epoch)
         #: What the store holds now, and held after the last batch that it knows as committed.
         self.now = {name: {} for name in STORES}
         self.base = {name: {} for name in STORES}
@@ -55,7 +55,7 @@ class StoreMachine(RuleBasedStateMachine):
         topic = TopicPartition(LEGS[leg][1], 0)
         start = self.at[topic.topic]
         fields = {
-            "epoch": self.epoch,
+            "task_epoch": self.task_epoch,
             "number": self.committed + 1,
             "committed": self.committed,
             "ranges": {topic: (start, start + 5)},
@@ -136,15 +136,15 @@ class StoreMachine(RuleBasedStateMachine):
         if nobody:
             assert [leg for leg, _ in self.store.take_over(0)] == [*reversed(self.pending)]
             self.pending = {}
-        self.epoch += 1
-        undone = self.store.take_over(self.epoch)
+        self.task_epoch += 1
+        undone = self.store.take_over(self.task_epoch)
         assert undone == [(leg, self.committed + 1) for leg in reversed(self.pending)]
         self.now = {name: dict(rows) for name, rows in self.base.items()}
         self.pending, self.tries, self.pending_try = {}, 1, 1
 
     @rule()
     def what_comes_late_for_an_opening_takes_nothing_back(self):
-        assert self.store.take_over(self.epoch) == []
+        assert self.store.take_over(self.task_epoch) == []
 
     @precondition(lambda self: self.batch == self.committed and not self.pending)
     @rule(
@@ -189,7 +189,7 @@ class StoreMachine(RuleBasedStateMachine):
         topic = TopicPartition(LEGS[leg][1], 0)
         at = self.at[topic.topic]
         changes = {
-            "epoch": {"epoch": self.epoch - 1},
+            "epoch": {"task_epoch": self.task_epoch - 1},
             "later": {"number": self.committed + 2},
             "earlier": {"number": self.committed},
             "try": {"tries": self.tries - 1},
@@ -232,7 +232,7 @@ class StoreMachine(RuleBasedStateMachine):
         header = self.store.header
         assert header.batch == self.batch
         assert dict(header.positions) == self.positions
-        assert header.epoch == self.epoch
+        assert header.task_epoch == self.task_epoch
         if self.batch == self.committed:
             assert [entry.leg for entry in header.journals] == list(self.pending)
 

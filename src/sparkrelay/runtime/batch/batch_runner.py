@@ -194,7 +194,7 @@ class BatchRunner:
             assert task.identity is not None
             answer = answers[task.identity.transactional_id]
             if isinstance(answer, Exception):
-                # Whether it was committed is unknown: opening the task again finds out from its marker.
+                # Whether it was committed is unknown: initializing the task again finds out from its marker.
                 outcome.reopen[id_] = answer
                 continue
             task.identity = answer
@@ -296,7 +296,7 @@ def _order(task: Task, ranges: Ranges, sequences: Mapping[TopicPartition, int]) 
         task=task.id,
         batch=task.batch,
         committed=task.committed,
-        owner=task.opening,
+        task_epoch=task.task_epoch,
         directory=task.directory,
         transaction=task.identity,
         ranges=ranges,

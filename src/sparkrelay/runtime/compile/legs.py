@@ -163,7 +163,7 @@ class LegCompiler:
             reports, output = self._stateful(leg, leg.aggregation, rows, computed)
         rebuild, idle = must_rebuild(reports), lets_nothing_through(reports)
         if idle and leg.aggregation is not None:
-            # A store that is passed over would stand still while the group's offsets move on, and the next opening goes
+            # A store that is passed over would stand still while the group's offsets move on, and the next owner goes
             # back to where the store stands.
             reports, _ = self._stateful(leg, leg.aggregation, rows, computed, folded=True)
             idle = False

@@ -54,7 +54,7 @@ class TaskCommand:
         batch: the batch's number within the task; it only grows.
         tries: number of this attempt, from 1. What an earlier attempt did is taken back: it may be a part.
         committed: the last batch number that the driver knows as committed.
-        owner: number of this opening of the task; a store opened under another one refuses the batch.
+        task_epoch: of the task's present owner; a store taken over under another one refuses the batch.
         directory: the task's directory, or None if no leg of it has a store.
         transaction: what to produce under: the open transaction, lent to the workers for this batch.
         ranges: input partition -> offsets ``[from, to)``, of all legs.
@@ -67,7 +67,7 @@ class TaskCommand:
     task: TaskId
     batch: int
     committed: int
-    owner: int
+    task_epoch: int
     directory: str | None
     transaction: ProducerIdentity
     ranges: Mapping[TopicPartition, tuple[int, int]]
@@ -137,16 +137,14 @@ class RestoreCommand:
 
     Attributes:
         stores: what to replay, and how far.
-        undo: True to take back unfinished batches first, as for a store that was not open before.
-        opening: number of this opening if a new owner opens the task, else None.
+        take_over: True to take the store over for ``task_epoch`` first, and back what it holds of unfinished batches.
         wipe: True to set the local copy aside first.
         settle: last committed batch, to drop the journals up to it, or None.
         changelog_next: with ``settle``: changelog partition -> offset where a replay would go on.
-        owner: number of the opening under which the store was opened; nothing is changed under another one. None where
-            nothing is changed.
+        task_epoch: under which the store is, or was, taken over; nothing is changed under another one.
         close: True to sync and close the store afterwards, as its task leaves.
-        topic_ids: with ``undo``: the ids of the changelog topics, as far as known.
-        changelogs: with ``undo``: every store of the task, or nothing if that is not known; others are emptied.
+        topic_ids: with ``take_over``: the ids of the changelog topics, as far as known.
+        changelogs: with ``take_over``: every store of the task, or nothing if that is not known; others are emptied.
         committed: of a task whose stores have no changelog: the group's offset, or None, of each partition that they
             are made of. That decides about a batch whose outcome is not known here; stores that stand elsewhere are
             emptied. Else None.
@@ -155,12 +153,11 @@ class RestoreCommand:
     task: TaskId
     directory: str
     stores: tuple[StoreRestore, ...] = ()
-    undo: bool = False
-    opening: int | None = None
+    take_over: bool = False
     wipe: bool = False
     settle: int | None = None
     changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
-    owner: int | None = None
+    task_epoch: int = 0
     close: bool = False
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     changelogs: Mapping[str, TopicPartition] = field(default_factory=dict)
@@ -190,7 +187,7 @@ class RestoreReport:
         batch: number of the last committed batch in the state; 0 if none.
         changelog_next: changelog partition -> offset where the replay goes on.
         records: changelog records applied in this slice.
-        opening: the opening that the order was for, or None.
+        task_epoch: that of the command; None for a standby.
     """
 
     task: TaskId
@@ -198,7 +195,7 @@ class RestoreReport:
     batch: int
     changelog_next: Mapping[TopicPartition, int]
     records: int = 0
-    opening: int | None = None
+    task_epoch: int | None = None
     error: Exception | None = None
 
 

@@ -27,12 +27,12 @@ class RestoreWork:
 
     Attributes:
         changelogs: store -> changelog partition.
-        opening: number of the opening for a task that is being restored; None for a standby.
-        ends: where an opening task must get to; None for a standby, which follows the changelog for ever.
+        task_epoch: of a task that is being restored; None for a standby.
+        ends: where an active task must get to; None for a standby, which follows the changelog for ever.
         changelog_next: changelog partition -> where the replay goes on; None until the store was opened.
         committed: of a task whose stores have no changelog: the group's offset of each partition that they are made of,
             None where there is none. Else None.
-        opened: True once the store was opened under ``opening``.
+        opened: True once the store was taken over for ``task_epoch``.
         began_at: when the work was given, in seconds since the epoch.
         first_lag: offsets that were to replay when the store was opened.
         wiped: how often the copy was found unusable since it was last complete.
@@ -42,7 +42,7 @@ class RestoreWork:
     task: TaskId
     directory: str
     changelogs: Mapping[str, TopicPartition]
-    opening: int | None = None
+    task_epoch: int | None = None
     ends: Ends | None = None
     committed: Mapping[TopicPartition, int | None] | None = None
     wipe: bool = False
@@ -86,7 +86,7 @@ class RestoreWork:
         return {} if self.opened else {p.topic: ids[p.topic] for p in self.changelogs.values() if p.topic in ids}
 
     def require_changelogs(self) -> None:
-        """Refuse a changelog of an opening task that ends before what was replayed: nobody could restore from it.
+        """Refuse a changelog of an active task that ends before what was replayed: nobody could restore from it.
 
         Raises:
             StreamsException: there is such a one.

@@ -54,7 +54,7 @@ _REBUILDS = 3
 #: A slice takes a moment, once it has a core; whom it keeps from leaving for longer cancels it.
 _LONGEST_WAIT_SECONDS = 5.0
 _STALE_SECONDS = 1.0
-#: The opening of a copy that nobody runs: batches that come late for its former owner are refused.
+#: The task epoch of a copy that nobody runs: batches that come late from its former owner are refused.
 _NOBODYS = 0
 
 
@@ -234,7 +234,7 @@ class StateUpdater:
             works = self._ours()
             # Somebody waits for the tasks that open; standbys can wait.
             works = [work for work in works if work.ends is not None] or works
-            # Setting a copy aside asks for no opening. So nothing may hold it up that a late worker could wait for.
+            # Setting a copy aside asks for no take-over. So nothing may hold it up that a late worker could wait for.
             works = [work for work in works if work.wipe] or works
         pause = 0.0
         try:
@@ -287,9 +287,8 @@ class StateUpdater:
                     task=work.task,
                     directory=work.directory,
                     stores=stores,
-                    undo=not work.opened,
-                    opening=None if work.opened else work.opening or _NOBODYS,
-                    owner=work.opening or _NOBODYS,
+                    take_over=not work.opened,
+                    task_epoch=work.task_epoch or _NOBODYS,
                     wipe=work.wipe,
                     topic_ids=work.ids_to_check(ids),
                     changelogs={} if work.opened else work.changelogs,
@@ -369,7 +368,7 @@ class StateUpdater:
         if work.ends is not None:
             work.require_changelogs()
             if not work.missing(work.ends):
-                self._restored[work.task] = dataclasses.replace(report, opening=work.opening)
+                self._restored[work.task] = dataclasses.replace(report, task_epoch=work.task_epoch)
                 del self._work[work.task]
 
     def _recover(self, work: RestoreWork, error: Exception) -> None:

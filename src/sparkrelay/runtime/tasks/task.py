@@ -40,7 +40,7 @@ class Task:
         state_topics: input topics of which the state itself says how far it has seen.
         directory: state directory, or None for a stateless task.
         identity: the open transaction's producer, None unless RUNNING or RESTORING.
-        opening: number of this opening; the store refuses batches of any other.
+        task_epoch: number of this owner of the task; the store refuses batches of any other.
         positions: input partition -> next offset.
         batch: number of the last batch that was tried.
         committed: number of the last batch known as committed.
@@ -65,7 +65,7 @@ class Task:
     state_topics: frozenset[str] = frozenset()
     state: TaskState = TaskState.CREATED
     identity: ProducerIdentity | None = None
-    opening: int = 0
+    task_epoch: int = 0
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     batch: int = 0
     committed: int = 0

@@ -1,6 +1,6 @@
 """How tasks come into service: their transactions are opened, their stores restored, their positions found.
 
-The order is what exactly-once stands on: docs/internals/runtime.md, "Opening a task".
+The order is what exactly-once stands on: docs/internals/runtime.md, "Initializing a task".
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ class TaskInitializer:
         for name, task in names.items():
             identity = identities[name]
             task.identity = identity
-            # A pair of producer id and epoch is given out once, so it numbers the openings of a task; 0 is nobody's.
-            task.opening = (identity.producer_id << 16 | identity.epoch) + 1
+            # A pair of producer id and epoch is given out once, so it numbers the owners of a task; 0 is nobody's.
+            task.task_epoch = (identity.producer_id << 16 | identity.epoch) + 1
             task.unfinished = None
             task.state = TaskState.RESTORING
             if task.directory is None:
@@ -168,7 +168,7 @@ class TaskInitializer:
                         task=task.id,
                         directory=task.directory,
                         changelogs=task.changelogs,
-                        opening=task.opening,
+                        task_epoch=task.task_epoch,
                         ends=dict(task.changelog_end),
                         committed={p: committed.get(p) for p in task.inputs if p.topic in task.state_topics}
                         if task.unlogged
@@ -224,7 +224,7 @@ class TaskInitializer:
         """Ask for offsets.
 
         Raises:
-            TimeoutException: there was no answer within the time that an opening may take.
+            TimeoutException: there was no answer within the time that an initialization may take.
             UnknownTopicException: a topic has not been there for as long as any call may take.
         """
         topics = frozenset(partition.topic for partition in wanted)
@@ -255,7 +255,7 @@ class TaskInitializer:
         """Commit the ends where tasks start, before anything is taken from there; return the tasks that must not.
 
         An end is another one whenever it is asked for. Without this, what comes before the first commit of its
-        partition would be lost with the next opening, here or elsewhere.
+        partition would be lost with the next initialization, here or elsewhere.
 
         Raises:
             KafkaException: a commit is refused for a reason that does not pass, such as a missing permission.

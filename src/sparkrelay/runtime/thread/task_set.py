@@ -200,7 +200,9 @@ class TaskSet:
         restored = {
             task.id: (task, report)
             for id_, report in self._state_updater.take_restored().items()
-            if (task := self._tasks.get(id_)) and task.state is TaskState.RESTORING and task.opening == report.opening
+            if (task := self._tasks.get(id_))
+            and task.state is TaskState.RESTORING
+            and task.task_epoch == report.task_epoch
         }
         for task, report in restored.values():
             # The replayer tells no more of it, and the subscription must, also if the task cannot be served yet.
@@ -387,7 +389,7 @@ class TaskSet:
                 directory=task.directory,
                 settle=task.committed if task.state is TaskState.RUNNING else None,
                 changelog_next=dict(task.changelog_next) if task.state is TaskState.RUNNING else _NO_OFFSETS,
-                owner=task.opening if task.state is TaskState.RUNNING else None,
+                task_epoch=task.task_epoch,
                 close=close,
             )
             for task in tasks

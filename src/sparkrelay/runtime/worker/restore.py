@@ -100,24 +100,24 @@ def _advance(spec: RestoreSpec, order: RestoreCommand, budget: _Budget) -> Resto
         if aside is not None:
             log.error("task %s: its unusable state was set aside as %s and is rebuilt", order.task, aside)
     store = connections.store(order.directory, map_limit=spec.map_limit)
-    if order.undo:
+    if order.take_over:
         store.claim(spec.application, order.topic_ids)
-    if order.opening is not None:
+    if order.take_over:
         fault_points.reach("replay-before-undo")
-        # Before anything else: what comes late for a former opening is refused from here on. What that left unfinished
+        # Before anything else: what comes late from a former owner is refused from here on. What that left unfinished
         # is taken back; if it was committed after all, replaying its changelog records gives the same values again.
         if order.committed is None:
-            store.take_over(order.opening)
-        elif store.take_over_at(order.opening, order.committed):
+            store.take_over(order.task_epoch)
+        elif store.take_over_at(order.task_epoch, order.committed):
             log.warning(
                 "task %s: what its stores without changelog hold here does not belong to the group's offsets (it ran "
                 "elsewhere, or its state was lost): they start empty",
                 order.task,
             )
     if order.settle is not None:
-        store.commit_known(order.settle, order.changelog_next, epoch=order.owner)
-    if order.undo:
-        if order.changelogs and (dropped := store.keep_only(order.changelogs, epoch=order.owner)):
+        store.commit_known(order.settle, order.changelog_next, task_epoch=order.task_epoch)
+    if order.take_over:
+        if order.changelogs and (dropped := store.keep_only(order.changelogs, task_epoch=order.task_epoch)):
             log.warning("task %s: no longer has %s; its local rows are removed", order.task, dropped)
         fault_points.reach("replay-after-undo")
     records = 0
@@ -135,16 +135,18 @@ def _advance(spec: RestoreSpec, order: RestoreCommand, budget: _Budget) -> Resto
                 name = partial(_name, target.changelog, offsets)
                 keys, values, marker = split(batch.column("key"), batch.column("value"), name)
                 following = offsets[-1].as_py() + 1
-                store.restore(target.store, target.changelog, keys, values, following, marker, epoch=order.owner)
+                store.restore(
+                    target.store, target.changelog, keys, values, following, marker, task_epoch=order.task_epoch
+                )
                 records += batch.num_rows
                 fault_points.reach("replay-after-slice")
             if budget.spent():
                 break
         else:
-            store.restore_reached(target.changelog, target.end, epoch=order.owner)
+            store.restore_reached(target.changelog, target.end, task_epoch=order.task_epoch)
     header = store.header
     if order.close:
         connections.forget_store(order.directory, clean=True)
     return RestoreReport(
-        order.task, dict(header.positions), header.batch, dict(header.changelog), records, opening=order.opening
+        order.task, dict(header.positions), header.batch, dict(header.changelog), records, task_epoch=order.task_epoch
     )

@@ -113,7 +113,7 @@ def _merge(spec: StateSpec, task: TaskCommand, parts: list[pa.RecordBatch]) -> A
 
     topics = set(spec.topics)
     stamp = BatchStamp(
-        epoch=task.owner,
+        task_epoch=task.task_epoch,
         number=task.batch,
         committed=task.committed,
         ranges={partition: span for partition, span in task.ranges.items() if partition.topic in topics},

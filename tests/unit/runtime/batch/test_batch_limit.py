@@ -68,7 +68,7 @@ def test_a_batch_of_one_record_stays_one():
 
 @pytest.mark.parametrize(
     "outcome",
-    [fenced(59), fenced(61, StoreOutOfStepException("another opening")), BatchOutcome(seconds={"total": 99.0})],
+    [fenced(59), fenced(61, StoreOutOfStepException("another task epoch")), BatchOutcome(seconds={"total": 99.0})],
     ids=["fenced by somebody", "not fenced", "failed otherwise"],
 )
 def test_what_is_not_the_batchs_length_changes_nothing(outcome):

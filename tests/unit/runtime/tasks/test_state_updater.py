@@ -56,7 +56,7 @@ class Jobs:
             raise answer
         return [
             RestoreReport(
-                order.task, {}, 0, {s.changelog: s.end for s in order.stores}, opening=order.opening, error=answer
+                order.task, {}, 0, {s.changelog: s.end for s in order.stores}, task_epoch=order.task_epoch, error=answer
             )
             for order in orders
         ]
@@ -96,7 +96,7 @@ def state_updater_of():
 
 def restore():
     return RestoreWork(
-        task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG}, opening=7, ends={CHANGELOG: 10}
+        task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG}, task_epoch=7, ends={CHANGELOG: 10}
     )
 
 
@@ -115,8 +115,8 @@ def test_a_restore_ends_at_the_ends_that_were_listed(state_updater_of, wait_unti
     jobs = Jobs()
     state_updater = state_updater_of(jobs)
     state_updater.assign([restore()])
-    assert restored(state_updater, wait_until).opening == 7
-    assert [order.undo for (order,) in jobs.orders] == [True]
+    assert restored(state_updater, wait_until).task_epoch == 7
+    assert [order.take_over for (order,) in jobs.orders] == [True]
 
 
 def test_a_complete_copy_is_shown_until_its_task_is_taken(state_updater_of, wait_until):
@@ -194,7 +194,7 @@ def test_a_copy_that_is_set_aside_has_nothing_from_then_on(state_updater_of, wai
     jobs.may_end = threading.Semaphore(2)
     ends = iter([10, 20])
     state_updater = state_updater_of(jobs, lambda partitions: dict.fromkeys(partitions, next(ends, 20)))
-    state_updater.assign([dataclasses.replace(restore(), opening=None, ends=None)])
+    state_updater.assign([dataclasses.replace(restore(), task_epoch=None, ends=None)])
     wait_until(lambda: len(jobs.orders) == 3, "the copy is not set aside")
     copy = state_updater.copies()[TASK]
     assert (copy.offsets, copy.lag, copy.share) == ({}, 20, None)
@@ -254,8 +254,8 @@ def test_a_copy_that_a_late_batch_reached_is_opened_again(state_updater_of, wait
     state_updater = state_updater_of(jobs, lambda partitions: dict.fromkeys(partitions, next(ends, 20)))
     state_updater.assign([RestoreWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
     wait_until(lambda: len(jobs.orders) == 3, "it is not tried again")
-    # Nobody's opening: what comes late for the former owner is refused.
-    assert [(order.undo, order.opening) for (order,) in jobs.orders] == [(True, 0), (False, None), (True, 0)]
+    # Nobody's task epoch: what comes late for the former owner is refused.
+    assert [(order.take_over, order.task_epoch) for (order,) in jobs.orders] == [(True, 0), (False, 0), (True, 0)]
 
 
 def test_letting_go_waits_for_the_slice_under_way_and_for_no_other(state_updater_of, wait_until):
@@ -376,7 +376,7 @@ def test_a_slice_that_took_long_is_measured_by_the_ends_after_it(state_updater_o
     jobs.may_end = threading.Semaphore(0)
     ends = {CHANGELOG: 10}
     state_updater = state_updater_of(jobs, lambda _: dict(ends), stale_seconds=stale)
-    state_updater.assign([dataclasses.replace(restore(), opening=None, ends=None)])
+    state_updater.assign([dataclasses.replace(restore(), task_epoch=None, ends=None)])
     assert jobs.slice_began.acquire(timeout=60)
     ends[CHANGELOG] = 5000
     jobs.may_end.release()
@@ -399,7 +399,7 @@ def test_the_look_after_a_long_slice_holds_nobody_up(state_updater_of, wait_unti
         raise WakeupException("we stop")
 
     state_updater = state_updater_of(jobs, list_ends, stale_seconds=-1.0, interrupt=interrupted.set)
-    state_updater.assign([dataclasses.replace(restore(), opening=None, ends=None)])
+    state_updater.assign([dataclasses.replace(restore(), task_epoch=None, ends=None)])
     jobs.may_end.release()
     assert asked.acquire(timeout=60)
     state_updater.release([TASK])
@@ -416,7 +416,7 @@ def test_ends_that_cannot_be_listed_again_cost_no_slice(state_updater_of, wait_u
         return dict.fromkeys(partitions, 10)
 
     state_updater = state_updater_of(jobs, list_ends, stale_seconds=-1.0)
-    state_updater.assign([dataclasses.replace(restore(), opening=None, ends=None)])
+    state_updater.assign([dataclasses.replace(restore(), task_epoch=None, ends=None)])
     wait_until(lambda: state_updater.copies()[TASK].offsets, "what the slice did is lost")
 
 
@@ -451,7 +451,7 @@ class Narrow(Jobs):
                 0,
                 {store.changelog: self.at[order.task] for store in order.stores},
                 records=int(order.task == first),
-                opening=order.opening,
+                task_epoch=order.task_epoch,
                 error=DisconnectException("no answer") if order.task == first == self.away else None,
             )
             for order in orders
@@ -518,7 +518,7 @@ def test_a_standby_keeps_off_what_another_thread_of_the_process_opens(state_upda
     state_updater = state_updater_of(
         jobs, lambda partitions: dict.fromkeys(partitions, next(ends)), active_elsewhere=lambda: set(theirs)
     )
-    standby = dataclasses.replace(restore(), opening=None, ends=None)
+    standby = dataclasses.replace(restore(), task_epoch=None, ends=None)
     other = dataclasses.replace(standby, task=OTHER, changelogs={"counts": TopicPartition("c", 1)})
     state_updater.assign([standby, other])
     wait_until(lambda: len(jobs.orders) > 10, "the other copy is not kept up")
@@ -529,7 +529,7 @@ def test_a_standby_keeps_off_what_another_thread_of_the_process_opens(state_upda
     # Here again, it is taken back.
     wait_until(lambda: TASK in {order.task for order in jobs.orders[-1]}, "the copy is left alone for ever")
     found = [order for orders in jobs.orders[2:] for order in orders if order.task == TASK]
-    assert (found[0].undo, found[0].opening) == (True, 0)
+    assert (found[0].take_over, found[0].task_epoch) == (True, 0)
 
 
 def test_a_task_that_opens_here_is_replayed_whoever_else_has_it(state_updater_of, wait_until):

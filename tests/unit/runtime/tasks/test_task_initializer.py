@@ -145,7 +145,7 @@ def test_a_state_that_has_seen_its_input_needs_no_offset(made, broker, service):
     )
     initializer = made()
     initializer.open([task])
-    initializer.serve([(task, RestoreReport(ONE, {A: 70}, 5, {CHANGELOG: 0}, opening=task.opening))])
+    initializer.serve([(task, RestoreReport(ONE, {A: 70}, 5, {CHANGELOG: 0}, task_epoch=task.task_epoch))])
     assert (task.positions, broker.commits) == ({A: 70}, [])
 
 
@@ -166,7 +166,7 @@ def test_a_task_whose_first_offsets_are_not_in_is_not_served(made, broker, servi
 
 
 def test_first_offsets_that_are_refused_for_good_are_told(made, broker, service):
-    """Opening the task again and again would not change it."""
+    """Initializing the task again and again would not change it."""
     broker.fails["app-0_0"] = AuthorizationException("not authorized for topic 'orders'")
     task = stateless()
     with pytest.raises(AuthorizationException, match="orders"):

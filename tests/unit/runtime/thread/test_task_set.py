@@ -253,7 +253,7 @@ def many(tasks, state_updater):
     tasks._jobs.require_session = tasks._slot.require_in_place = lambda: None
     tasks.follow(active=ids, standby=[])
     state_updater.take_restored = lambda: {
-        task.id: RestoreReport(task.id, {}, 0, {}, opening=task.opening)
+        task.id: RestoreReport(task.id, {}, 0, {}, task_epoch=task.task_epoch)
         for task in tasks.all()
         if task.state is TaskState.RESTORING
     }
@@ -310,7 +310,7 @@ def test_one_by_one_leaves_time_for_the_group(many, monkeypatch):
         bring_up(many)
         counts.append(len(initializer.tried))
     assert len(many.running()) == 4
-    assert max(counts) <= 6, "12 seconds of serving and 12 of opening"
+    assert max(counts) <= 6, "12 seconds of serving and 12 of initializing"
 
 
 def test_nothing_is_done_one_by_one_where_nothing_is_hindered(many):

@@ -83,7 +83,7 @@ def order(tmp_path):
             TaskId(0, number),
             str(tmp_path / f"0_{number}"),
             tuple(StoreRestore(store, TopicPartition(store, number), 10) for store in stores),
-            **{"undo": True, "opening": 7, "owner": 7, **settings},
+            **{"take_over": True, "task_epoch": 7, **settings},
         )
 
     return make
@@ -103,7 +103,7 @@ def test_what_is_left_of_the_time_is_the_next_tasks(run, order, fetcher):
     assert fetcher.pieces == [("counts", 1)] * 4
     fetcher.pieces.clear()
     short = order(3, stores=())
-    run(short, RestoreCommand(TaskId(0, 0), short.directory, (StoreRestore("counts", few, 1),), owner=7), order(4))
+    run(short, RestoreCommand(TaskId(0, 0), short.directory, (StoreRestore("counts", few, 1),), task_epoch=7), order(4))
     assert fetcher.pieces == [("counts", 0), *[("counts", 4)] * 3]
 
 
@@ -119,7 +119,7 @@ def test_every_task_is_opened_and_closed_whether_there_is_time_or_not(run, order
     assert fetcher.pieces == [("counts", 0)]
     for number in range(3):
         store = connections.store(order(number).directory, map_limit=1 << 24)
-        assert store.header.epoch == 7
+        assert store.header.task_epoch == 7
         assert store.header.application == APPLICATION
         assert store.header.clean == (number == 2)
 

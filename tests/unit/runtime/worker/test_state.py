@@ -57,7 +57,7 @@ def counted(tmp_path, monkeypatch):
             task=TaskId(0, 0),
             batch=len(batches),
             committed=len(batches) - 1,
-            owner=0,
+            task_epoch=0,
             directory=str(tmp_path / "0_0"),
             transaction=ProducerIdentity("app-0_0", 1, 0),
             ranges={ORDERS: span},
