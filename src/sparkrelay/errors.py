@@ -23,7 +23,6 @@
     │       └── RecordDeserializationException      a record of a consumer (.topic, .partition, .offset, .column)
     ├── StreamsException                    a running instance
     │   ├── TaskAssignmentException             an assignment cannot be computed or followed
-    │   ├── TaskMigratedException               the task belongs to somebody else now
     │   ├── ApplicationShutdownException        an instance asked the whole application to end
     │   ├── UnsupportedOperationException       asked for what was not computed, such as lags (KIP-924)
     │   └── IncompatibleTopologyException       two instances of one application differ
@@ -35,6 +34,7 @@
     ├── WakeupException                     wakeup() was called on the consumer
     ├── ConcurrentModificationError         two threads use one consumer
     ├── AccessKeyError                      a thread access key was misused (KIP-944)
+    ├── IllegalTransitionException          an event came that its state machine does not allow: a fault of SparkRelay
     ├── JavaException                       Java is missing or too old
     └── DevKafkaException                   the development broker cannot start or stop
 
@@ -55,6 +55,7 @@ __all__ = [
     "CorruptRecordException",
     "DevKafkaException",
     "DisconnectException",
+    "IllegalTransitionException",
     "IncompatibleTopologyException",
     "JavaException",
     "KafkaException",
@@ -74,7 +75,6 @@ __all__ = [
     "StoreOutOfStepException",
     "StreamsException",
     "TaskAssignmentException",
-    "TaskMigratedException",
     "TimeoutException",
     "TopologyException",
     "UnknownTopicException",
@@ -275,10 +275,6 @@ class TaskAssignmentException(StreamsException):
     """An assignment cannot be computed or followed. See KIP-924."""
 
 
-class TaskMigratedException(StreamsException):
-    """The task belongs to another owner now."""
-
-
 class UnsupportedOperationException(StreamsException):
     """Something was asked for that was not computed; the message says how to ask for it. See KIP-924."""
 
@@ -321,6 +317,10 @@ class ConcurrentModificationError(SparkRelayError, RuntimeError):
 
 class AccessKeyError(SparkRelayError, RuntimeError):
     """A thread access key was misused. See KIP-944."""
+
+
+class IllegalTransitionException(SparkRelayError):
+    """An event came that its state machine does not allow: a fault of SparkRelay. The message says what came before."""
 
 
 class JavaException(SparkRelayError):

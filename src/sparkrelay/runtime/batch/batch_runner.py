@@ -25,9 +25,9 @@ from sparkrelay.errors import (
     StreamsException,
 )
 from sparkrelay.runtime.contract import fault_points
-from sparkrelay.runtime.contract.commands import BatchCommand, TaskCommand
+from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.spark.jobs import JobCancelled, JobFailed, TaskFailed
-from sparkrelay.runtime.tasks.task import name_tasks, share_out
+from sparkrelay.runtime.tasks.ranges import name_tasks, share_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -133,11 +133,7 @@ class BatchRunner:
         outcome = BatchOutcome()
         started = time.perf_counter()
         for task, ranges in work.values():
-            if task.unfinished is None:
-                task.batch += 1
-                task.tries = 0
-            task.unfinished = ranges
-            task.tries += 1
+            task.batch_begun(ranges)
         fault_points.reach("driver-before-job")
         failed: Exception | None = None
         broken: dict[TaskId, Exception] = {}
@@ -171,7 +167,7 @@ class BatchRunner:
         inputs = {id_: {partition.topic for partition in ranges} for id_, (_, ranges) in work.items()}
         topics = set().union(*inputs.values())
         for wave in plans.waves({id_.subtopology for id_ in work}, topics):
-            slots = tuple(tuple(_order(*work[id_], sequences[id_]) for id_ in share) for share in shares)
+            slots = tuple(tuple(work[id_][0].command(sequences[id_]) for id_ in share) for share in shares)
             order = BatchCommand(slots, partitions)
             description = f"batch {self._number} of {name_tasks(work)}"
             reports = self._jobs.run_batch(wave.frame, order, description=description)
@@ -187,23 +183,17 @@ class BatchRunner:
         started = time.perf_counter()
         offsets: dict[ProducerIdentity, dict[TopicPartition, int]] = {}
         for task, ranges in work.values():
-            assert task.identity is not None, f"task {task.id} runs without a transaction"
-            offsets[task.identity] = {partition: end for partition, (_, end) in ranges.items()}
+            assert task.producer is not None, f"task {task.id} runs without a transaction"
+            offsets[task.producer] = {partition: end for partition, (_, end) in ranges.items()}
         answers = self._transactions.commit(offsets, self._group_id)
-        for id_, (task, ranges) in work.items():
-            assert task.identity is not None
-            answer = answers[task.identity.transactional_id]
+        for id_, (task, _) in work.items():
+            assert task.producer is not None
+            answer = answers[task.producer.transactional_id]
             if isinstance(answer, Exception):
                 # Whether it was committed is unknown: initializing the task again finds out from its marker.
                 outcome.reopen[id_] = answer
                 continue
-            task.identity = answer
-            task.positions.update({partition: end for partition, (_, end) in ranges.items()})
-            task.committed = task.batch
-            # Nobody has opened the task between the look and this commit, so all that was there is ours.
-            task.changelog_next |= task.changelog_listed
-            task.unfinished = None
-            task.failures = 0
+            task.batch_committed(answer)
             outcome.committed.append(id_)
         outcome.seconds["commit"] = time.perf_counter() - started
 
@@ -215,8 +205,8 @@ class BatchRunner:
         broken: Mapping[TaskId, Exception],
     ) -> None:
         """Abort every transaction of the batch, then decide for each task: open again, run again, or give up."""
-        identities = [task.identity for task, _ in work.values() if task.identity is not None]
-        answers = self._transactions.abort(identities, self._group_id)
+        producers = [task.producer for task, _ in work.values() if task.producer is not None]
+        answers = self._transactions.abort(producers, self._group_id)
         # Fenced is no failure of the instance: it slept, say, and others have its tasks. What comes next tells.
         mends = failed is None or isinstance(failed, ProducerFencedException) or _worth_another_try(failed)
         bystander = AnotherTaskFailed("another task of the batch failed")
@@ -228,17 +218,16 @@ class BatchRunner:
             failed, mends = bystander, True
         fatal = None if mends else failed
         for id_, (task, _) in work.items():
-            assert task.identity is not None
-            answer = answers[task.identity.transactional_id]
+            assert task.producer is not None
+            answer = answers[task.producer.transactional_id]
             reason = broken.get(id_) or failed or bystander
             if isinstance(answer, Exception):
                 outcome.reopen[id_] = answer
                 continue
-            task.identity = answer
+            task.batch_aborted(answer)
             if isinstance(reason, StoreCorruptedException):
-                if task.wiped_after == task.committed:
+                if not task.copy_corrupt():
                     fatal = _rebuilt_in_vain(task, reason)
-                task.wipe, task.wiped_after = True, task.committed
                 outcome.reopen[id_] = reason
             elif isinstance(reason, StoreFullException):
                 fatal = reason
@@ -246,14 +235,12 @@ class BatchRunner:
                 outcome.reopen[id_] = reason
             elif reason is bystander or isinstance(reason, JobCancelled) or _passes(reason):
                 outcome.again[id_] = reason
+            elif task.failed() > self._retries or not _worth_another_try(reason):
+                fatal = reason
+            elif isinstance(reason, StateStoreException):
+                outcome.reopen[id_] = reason
             else:
-                task.failures += 1
-                if not _worth_another_try(reason) or task.failures > self._retries:
-                    fatal = reason
-                elif isinstance(reason, StateStoreException):
-                    outcome.reopen[id_] = reason
-                else:
-                    outcome.again[id_] = reason
+                outcome.again[id_] = reason
         if fatal is not None:
             raise fatal
         for reason in dict.fromkeys(outcome.again.values()):
@@ -276,8 +263,8 @@ def _rebuilt_in_vain(task: Task, reason: StoreCorruptedException) -> StreamsExce
     topics = ", ".join(sorted(partition.topic for partition in task.changelogs.values()))
     return StreamsException(
         f"task {task.id}: its state was rebuilt from {topics} and still cannot be used by the batch after "
-        f"{task.committed}, so building it once more cannot help: {reason}. If a newer release of SparkRelay wrote the "
-        "changelog, install that one on this instance; otherwise start the application over: sparkrelay reset"
+        f"{task.position.committed}, so building it once more cannot help: {reason}. If a newer release of SparkRelay "
+        "wrote the changelog, install that one on this instance; otherwise start the application over: sparkrelay reset"
     )
 
 
@@ -288,21 +275,3 @@ def _passes(error: Exception) -> bool:
 
 def _worth_another_try(error: Exception) -> bool:
     return _passes(error) or isinstance(error, JobFailed | StateStoreException)
-
-
-def _order(task: Task, ranges: Ranges, sequences: Mapping[TopicPartition, int]) -> TaskCommand:
-    assert task.identity is not None
-    return TaskCommand(
-        task=task.id,
-        batch=task.batch,
-        committed=task.committed,
-        task_epoch=task.task_epoch,
-        directory=task.directory,
-        transaction=task.identity,
-        ranges=ranges,
-        positions={partition: at for partition, at in task.positions.items() if partition.topic in task.state_topics},
-        changelog_next=dict(task.changelog_next),
-        sequences=dict(sequences),
-        skipped=dict(task.skipped),
-        tries=task.tries,
-    )

@@ -21,7 +21,7 @@ from sparkrelay.errors import (
     WakeupException,
 )
 from sparkrelay.runtime.batch.batch_limit import BatchLimit
-from sparkrelay.runtime.tasks.task import plan_ranges, require_inputs
+from sparkrelay.runtime.tasks.ranges import plan_ranges, require_inputs
 from sparkrelay.runtime.topics.retention import RetentionWatch
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class BatchThread:
     def _choose(self, tasks: list[Task]) -> dict[TaskId, tuple[Task, Ranges]]:
         """Decide each task's ranges: an unfinished batch runs again as it was, else what is new."""
         # As of now: a task that leaves meanwhile may be opened again, further on than the ends that are listed here.
-        positions = {task.id: task.positions for task in tasks}
+        positions = {task.id: task.position.offsets for task in tasks}
         wanted: list[TopicPartition] = []
         for task in tasks:
             wanted += task.inputs
@@ -231,9 +231,8 @@ class BatchThread:
         require_inputs(positions, ends)
         work: dict[TaskId, tuple[Task, Ranges]] = {}
         for task in tasks:
-            # Where the copy stands if nobody else has written since we opened the task; a commit proves it.
-            task.changelog_listed = {p: ends[p] for p in task.changelogs.values()}
-            ranges = task.unfinished or plan_ranges(positions[task.id], ends, self._limit.records)
+            task.ends_listed(ends)
+            ranges = task.attempt.ranges or plan_ranges(positions[task.id], ends, self._limit.records)
             if ranges:
                 work[task.id] = task, ranges
         self._progress.lags(tasks, ends)
@@ -265,4 +264,4 @@ class BatchThread:
 
 def _tries(tasks: list[Task]) -> int:
     """Return how often the batch that is to run again was tried."""
-    return max((task.tries for task in tasks if task.unfinished), default=0)
+    return max((task.attempt.tries for task in tasks if task.attempt.ranges), default=0)

@@ -54,7 +54,7 @@ class ThreadProgress:
     def lags(self, tasks: Sequence[Task], ends: Mapping[TopicPartition, int]) -> None:
         """Note how far the running tasks are behind."""
         self.hindered = None
-        positions = {partition: offset for task in tasks for partition, offset in dict(task.positions).items()}
+        positions = {partition: offset for task in tasks for partition, offset in dict(task.position.offsets).items()}
         self.ends = {partition: ends[partition] for partition in positions if partition in ends}
         self.lags_now = {str(p): max(0, ends.get(p, 0) - offset) for p, offset in positions.items()}
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.observe.snapshot import TaskMetadata, ThreadMetadata
 from sparkrelay.runtime.contract.client_settings import admin_settings, consumer_settings
-from sparkrelay.runtime.tasks.task import TaskState, behind
+from sparkrelay.runtime.tasks.ranges import behind
+from sparkrelay.runtime.tasks.task_state import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -64,7 +65,7 @@ def describe_tasks(
 
 
 def _running(task: Task, ends: Mapping[TopicPartition, int]) -> TaskMetadata:
-    committed = dict(task.positions)
+    committed = dict(task.position.offsets)
     known = {partition: max(ends[partition], committed[partition]) for partition in committed if partition in ends}
     lag = sum(end - committed[partition] for partition, end in known.items())
     return TaskMetadata(
@@ -74,7 +75,7 @@ def _running(task: Task, ends: Mapping[TopicPartition, int]) -> TaskMetadata:
         committed_offsets=MappingProxyType(committed),
         end_offsets=MappingProxyType(known),
         lag=lag if len(known) == len(committed) else None,
-        changelog_offsets=MappingProxyType(dict(task.changelog_next)),
+        changelog_offsets=MappingProxyType(dict(task.copy.offsets)),
         changelog_end_offsets=MappingProxyType({}),
         changelog_lag=0,
         replay_began=None,
@@ -83,11 +84,11 @@ def _running(task: Task, ends: Mapping[TopicPartition, int]) -> TaskMetadata:
 
 def _replayed(task: Task, state: TaskState, copy: RestoreProgress | None) -> TaskMetadata:
     if copy is not None and state is not TaskState.CREATED:
-        offsets = dict(copy.offsets or task.changelog_next)
+        offsets = dict(copy.offsets or task.copy.offsets)
         ends, lag = dict(copy.ends), copy.lag
         began = dt.datetime.fromtimestamp(copy.began_at, dt.UTC)
     else:
-        offsets, ends, began = dict(task.changelog_next), dict(task.changelog_end), None
+        offsets, ends, began = dict(task.copy.offsets), dict(task.copy.ends), None
         lag = behind(offsets, ends) if ends else None
         if not task.stateful:
             lag = 0

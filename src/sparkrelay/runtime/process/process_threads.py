@@ -25,8 +25,8 @@ from sparkrelay.runtime.slot.executor_cleaner import ExecutorCleaner
 from sparkrelay.runtime.spark.jobs import Jobs
 from sparkrelay.runtime.tasks.in_service import InService
 from sparkrelay.runtime.tasks.state_updater import StateUpdater
-from sparkrelay.runtime.tasks.task import TaskState
 from sparkrelay.runtime.tasks.task_initializer import longest_initialization
+from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.thread.membership import StreamsMembership
 from sparkrelay.runtime.thread.stream_thread import StreamThread
 from sparkrelay.runtime.thread.task_set import TaskSet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparkrelay.runtime.tasks.task import behind, name_tasks
+from sparkrelay.runtime.tasks.ranges import behind, name_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

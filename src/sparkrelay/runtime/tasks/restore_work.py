@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.errors import StreamsException
 from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreSlice, StoreRestore
+from sparkrelay.runtime.tasks.ranges import share_out
 from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
-from sparkrelay.runtime.tasks.task import share_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -1,84 +1,144 @@
-"""A task as its driver sees it: what it reads, who owns it, and where it stands. No I/O here."""
+"""A task as its driver sees it: what it reads, who owns it, and where it stands. Events go in, commands come out.
+
+``task_state`` draws which event may come when. No I/O here.
+"""
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sparkrelay.errors import StreamsException
+from sparkrelay.runtime.contract.commands import RestoreCommand, TaskCommand
+from sparkrelay.runtime.tasks.ranges import behind
+from sparkrelay.runtime.tasks.restore_work import RestoreWork
+from sparkrelay.runtime.tasks.task_state import FOLLOWING, TRANSITIONS, TaskEvent, TaskState
+from sparkrelay.state_machine import StateMachine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["Task", "TaskState", "behind", "name_tasks", "plan_ranges", "require_inputs", "share_out"]
+__all__ = ["BatchAttempt", "LocalCopy", "Position", "Task"]
 
-
-class TaskState(enum.Enum):
-    """Where a task stands on its stream thread.
-
-    CREATED -> (transaction opened, ends listed) RESTORING -> RUNNING; STANDBY beside them. A task whose
-    outcome is unknown, or whose store lost step, goes back to CREATED and is opened again.
-    """
-
-    CREATED = "created"
-    RESTORING = "restoring"
-    RUNNING = "running"
-    STANDBY = "standby"
+Ranges = dict["TopicPartition", tuple[int, int]]
 
 
 @dataclass(slots=True)
+class Position:
+    """How far a task has come.
+
+    Attributes:
+        offsets: input partition -> next offset.
+        skipped: input partition -> offset that the state has seen, where the records behind it are gone.
+        batch: number of the last batch that was tried.
+        committed: number of the last batch known as committed.
+    """
+
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    skipped: dict[TopicPartition, int] = field(default_factory=dict)
+    batch: int = 0
+    committed: int = 0
+
+
+@dataclass(slots=True)
+class BatchAttempt:
+    """The batch that is under way, or must run again.
+
+    Attributes:
+        ranges: what it must take again exactly so, or None.
+        tries: times it was tried, which says how long to wait before the next try.
+        failures: times in a row that a batch failed by something of the task's own that does not pass of itself; kept
+            while the task is initialized again, ended by a commit.
+    """
+
+    ranges: Ranges | None = None
+    tries: int = 0
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class LocalCopy:
+    """What this process has of the task's state.
+
+    Attributes:
+        offsets: changelog partition -> offset where a restore would go on. What others wrote never counts: a fenced
+            owner that took its copy to have it would lose it.
+        listed: the changelogs' ends when the batch under way was chosen.
+        ends: changelog partition -> where the restore must get to.
+        wipe: True if it cannot be trusted and is rebuilt.
+        wiped_after: the batch that was the last committed one when it was last found unusable, or None.
+    """
+
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    listed: dict[TopicPartition, int] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    wipe: bool = False
+    wiped_after: int | None = None
+
+
 class Task:
     """One task of a stream thread. That thread's, and the batch thread's while a micro-batch of it is under way.
 
-    Attributes:
+    Args:
+        id: its name.
         inputs: input partitions, sorted.
         changelogs: store -> changelog partition.
-        state_topics: input topics of which the state itself says how far it has seen.
         directory: state directory, or None for a stateless task.
-        identity: the open transaction's producer, None unless RUNNING or RESTORING.
+        state_topics: input topics of which the state itself says how far it has seen.
+
+    Attributes:
+        producer: that of the open transaction; None before the first one and for a standby.
         task_epoch: number of this owner of the task; the store refuses batches of any other.
-        positions: input partition -> next offset.
-        batch: number of the last batch that was tried.
-        committed: number of the last batch known as committed.
-        changelog_next: changelog partition -> offset where a replay would go on. What others wrote never counts: a
-            fenced owner that took its copy to have it would lose it.
-        changelog_listed: the changelogs' ends when the batch under way was chosen.
-        changelog_end: changelog partition -> where the restore must get to.
-        skipped: input partition -> offset that the state has seen, where the records behind it are gone.
-        unfinished: ranges of a batch that must run again exactly so, or None.
-        tries: times the unfinished batch was tried, which says how long to wait before the next try.
-        failures: times in a row that a batch failed by something of the task's own that does not pass of itself; kept
-            while the task is opened again, ended by a commit.
-        hindered: times in a row that the broker's silence kept it from being opened or served.
-        wipe: True if the local copy cannot be trusted and is rebuilt.
-        wiped_after: the batch that was the last committed one when the copy was last found unusable, or None.
+        hindered: times in a row that the broker's silence kept it from being initialized or served.
     """
 
-    id: TaskId
-    inputs: tuple[TopicPartition, ...]
-    changelogs: Mapping[str, TopicPartition]
-    directory: str | None
-    state_topics: frozenset[str] = frozenset()
-    state: TaskState = TaskState.CREATED
-    identity: ProducerIdentity | None = None
-    task_epoch: int = 0
-    positions: dict[TopicPartition, int] = field(default_factory=dict)
-    batch: int = 0
-    committed: int = 0
-    changelog_next: dict[TopicPartition, int] = field(default_factory=dict)
-    changelog_listed: dict[TopicPartition, int] = field(default_factory=dict)
-    changelog_end: dict[TopicPartition, int] = field(default_factory=dict)
-    skipped: dict[TopicPartition, int] = field(default_factory=dict)
-    unfinished: dict[TopicPartition, tuple[int, int]] | None = None
-    tries: int = 0
-    failures: int = 0
-    hindered: int = 0
-    wipe: bool = False
-    wiped_after: int | None = None
+    __slots__ = (
+        "_machine",
+        "attempt",
+        "changelogs",
+        "copy",
+        "directory",
+        "hindered",
+        "id",
+        "inputs",
+        "position",
+        "producer",
+        "state_topics",
+        "task_epoch",
+    )
+
+    def __init__(
+        self,
+        id: TaskId,  # noqa: A002 - its name everywhere
+        inputs: tuple[TopicPartition, ...],
+        changelogs: Mapping[str, TopicPartition],
+        directory: str | None,
+        state_topics: frozenset[str] = frozenset(),
+    ) -> None:
+        self.id = id
+        self.inputs = inputs
+        self.changelogs = changelogs
+        self.directory = directory
+        self.state_topics = state_topics
+        self.position = Position()
+        self.attempt = BatchAttempt()
+        self.copy = LocalCopy()
+        self.producer: ProducerIdentity | None = None
+        self.task_epoch = 0
+        self.hindered = 0
+        self._machine = StateMachine(f"task {id}", TaskState.CREATED, FOLLOWING)
+
+    @property
+    def state(self) -> TaskState:
+        """Where it stands. Any thread may ask."""
+        return self._machine.state
+
+    @property
+    def history(self) -> tuple[str, ...]:
+        """Its last 20 events, oldest first."""
+        return self._machine.history
 
     @property
     def stateful(self) -> bool:
@@ -92,72 +152,199 @@ class Task:
 
     @property
     def lag(self) -> int:
-        """Changelog offsets still to replay, as far as the ends are known."""
-        return behind(self.changelog_next, self.changelog_end)
+        """Changelog offsets still to restore, as far as the ends are known."""
+        return behind(self.copy.offsets, self.copy.ends)
 
     @property
     def offset_sum(self) -> int:
-        """Changelog offsets replayed or written so far, as a subscription reports them."""
-        return sum(self.changelog_next.get(partition, 0) for partition in self.changelogs.values())
+        """Changelog offsets restored or written so far, as a subscription reports them."""
+        return sum(self.copy.offsets.get(partition, 0) for partition in self.changelogs.values())
 
+    # -- events of the group: the stream thread's --------------------------------------------------------------------
 
-def behind(offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
-    """Return how many offsets lie between where something stands and the ends, as far as these are known."""
-    return sum(max(0, end - offsets.get(partition, 0)) for partition, end in ends.items())
+    def assigned_standby(self) -> RestoreWork | None:
+        """Follow the changelog from now on; a task that ran here gives its transaction up."""
+        self._on(TaskEvent.ASSIGNED_STANDBY)
+        self.producer, self.attempt, self.hindered = None, BatchAttempt(), 0
+        self.copy.ends, self.copy.wiped_after = {}, None
+        if self.directory is None:
+            return None
+        return RestoreWork(task=self.id, directory=self.directory, changelogs=self.changelogs, wipe=self.copy.wipe)
 
+    def assigned_active(self) -> None:
+        """Become the one that runs the task, with the copy that it has."""
+        self._on(TaskEvent.ASSIGNED_ACTIVE)
+        self.copy.ends = {}
 
-def require_inputs(
-    positions: Mapping[TaskId, Mapping[TopicPartition, int]], ends: Mapping[TopicPartition, int]
-) -> None:
-    """Make sure that no input ends before the place where its task stands.
+    def withdrawn(self) -> None:
+        """Belong to this thread no more."""
+        self._on(TaskEvent.WITHDRAWN)
 
-    Raises:
-        StreamsException: one does. Going on would skip whatever comes first in the new log.
-    """
-    for id_, stands_at in positions.items():
-        for partition, offset in stands_at.items():
-            if ends.get(partition, offset) < offset:
-                raise StreamsException(
-                    f"task {id_} stands at offset {offset} of {partition}, but the log ends at {ends[partition]}: "
-                    "the topic was deleted and created again, or lost records. Start over with sparkrelay reset, or, "
-                    "for a pipeline without state, set the group's offsets to what is there"
-                )
+    # -- events on the way into service: the stream thread's ----------------------------------------------------------
 
+    def initialized(
+        self,
+        producer: ProducerIdentity,
+        ends: Mapping[TopicPartition, int],
+        committed: Mapping[TopicPartition, int],
+    ) -> RestoreWork | None:
+        """Take the transaction that was opened; return what is to be restored, None for a stateless task.
 
-def plan_ranges(
-    positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int
-) -> dict[TopicPartition, tuple[int, int]]:
-    """Choose offsets ``[from, to)`` for one task, at most ``limit`` in all, fairly between its partitions.
+        Args:
+            producer: of the transaction.
+            ends: the changelogs' ends, listed after it was opened.
+            committed: the group's offsets, if the task has stores without changelog.
+        """
+        self._on(TaskEvent.INITIALIZED)
+        self.producer = producer
+        # A pair of producer id and epoch is given out once, so it numbers the owners of a task; 0 is nobody's.
+        self.task_epoch = (producer.producer_id << 16 | producer.epoch) + 1
+        self.attempt.ranges = None
+        if self.directory is None:
+            return None
+        self.copy.ends = {partition: ends[partition] for partition in self.changelogs.values()}
+        return RestoreWork(
+            task=self.id,
+            directory=self.directory,
+            changelogs=self.changelogs,
+            task_epoch=self.task_epoch,
+            ends=dict(self.copy.ends),
+            committed={p: committed.get(p) for p in self.inputs if p.topic in self.state_topics}
+            if self.unlogged
+            else None,
+            wipe=self.copy.wipe,
+        )
 
-    Each partition may take an equal share; what one leaves over goes to the others, smallest backlog first.
-    """
-    backlog = {p: (start, ends[p]) for p, start in positions.items() if ends.get(p, 0) > start}
-    ranges: dict[TopicPartition, tuple[int, int]] = {}
-    left = limit
-    for index, (partition, (start, end)) in enumerate(
-        sorted(backlog.items(), key=lambda item: item[1][1] - item[1][0])
-    ):
-        share = max(1, left // (len(backlog) - index)) if left > 0 else 0
-        if share == 0:
-            break
-        stop = min(end, start + share)
-        ranges[partition] = (start, stop)
-        left -= stop - start
-    return ranges
+    def restore_begun(self) -> None:
+        """Take it that the restore has what it needs: a copy that was to be rebuilt will be."""
+        self.copy.wipe = False
 
+    def restore_progressed(
+        self, offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        """Note how far the copy is; ``ends`` are those that a standby follows."""
+        self.copy.offsets = dict(offsets)
+        if ends is not None:
+            self.copy.ends = dict(ends)
+            self.copy.wipe = False
 
-def name_tasks(tasks: Iterable[TaskId]) -> str:
-    """Return tasks as one short text: ``1_0``, or ``4 tasks, 1_0..1_3``."""
-    ids = sorted(tasks)
-    return str(ids[0]) if len(ids) == 1 else f"{len(ids)} tasks, {ids[0]}..{ids[-1]}"
+    def positioned(
+        self, offsets: Mapping[TopicPartition, int], skipped: Mapping[TopicPartition, int], batch: int | None
+    ) -> None:
+        """Begin at those offsets; ``batch`` is the last one that the store knows as committed, if there is a store."""
+        self.position.offsets, self.position.skipped = dict(offsets), dict(skipped)
+        # What the store knows: batches of ours that came to nothing must not count as committed.
+        self.position.batch = max(self.position.batch, batch or 0)
+        self.position.committed = self.position.batch if batch is None else batch
 
+    def restored(self) -> None:
+        """Be in service."""
+        self._on(TaskEvent.RESTORED)
 
-def share_out(weights: Mapping[TaskId, int], slots: int) -> list[list[TaskId]]:
-    """Spread tasks over slots so that the heaviest slot is light: largest first, to the least loaded slot."""
-    shares: list[list[TaskId]] = [[] for _ in range(slots)]
-    loads = [0] * slots
-    for task, weight in sorted(weights.items(), key=lambda item: (-item[1], item[0])):
-        slot = loads.index(min(loads))
-        shares[slot].append(task)
-        loads[slot] += weight
-    return shares
+    def hindered_by_silence(self) -> None:
+        """Be initialized once more, as the broker did not answer before the task was in service."""
+        self._on(TaskEvent.HINDERED)
+
+    def fell_out(self) -> None:
+        """Be initialized once more: it was fenced, the outcome of a batch is unknown, or its store lost step."""
+        self._on(TaskEvent.FELL_OUT)
+        self.attempt.ranges = None
+        if self.copy.wipe:
+            self.copy.offsets = {}
+
+    # -- events of a micro-batch: the batch thread's -------------------------------------------------------------------
+
+    def ends_listed(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Note the changelogs' ends: where the copy stands if nobody else has written since; a commit proves it."""
+        self.copy.listed = {partition: ends[partition] for partition in self.changelogs.values()}
+
+    def batch_begun(self, ranges: Ranges) -> None:
+        """Begin a batch of those ranges, or try the unfinished one again."""
+        self._on(TaskEvent.BATCH_BEGUN)
+        if self.attempt.ranges is None:
+            self.position.batch += 1
+            self.attempt.tries = 0
+        self.attempt.ranges = ranges
+        self.attempt.tries += 1
+
+    def command(self, sequences: Mapping[TopicPartition, int]) -> TaskCommand:
+        """Return what a wave of the batch is to do; ``sequences`` are where its producer goes on."""
+        assert self.producer is not None, f"task {self.id} runs without a transaction"
+        assert self.attempt.ranges is not None, f"task {self.id} has no batch under way"
+        seen = {p: offset for p, offset in self.position.offsets.items() if p.topic in self.state_topics}
+        return TaskCommand(
+            task=self.id,
+            batch=self.position.batch,
+            committed=self.position.committed,
+            task_epoch=self.task_epoch,
+            directory=self.directory,
+            transaction=self.producer,
+            ranges=self.attempt.ranges,
+            positions=seen,
+            changelog_next=dict(self.copy.offsets),
+            sequences=dict(sequences),
+            skipped=dict(self.position.skipped),
+            tries=self.attempt.tries,
+        )
+
+    def batch_committed(self, producer: ProducerIdentity) -> None:
+        """Take it that everything that the batch wrote is in."""
+        self._on(TaskEvent.BATCH_COMMITTED)
+        assert self.attempt.ranges is not None, f"task {self.id} has no batch under way"
+        self.producer = producer
+        self.position.offsets.update({partition: end for partition, (_, end) in self.attempt.ranges.items()})
+        self.position.committed = self.position.batch
+        # Nobody has opened the task between the look and this commit, so all that was there is ours.
+        self.copy.offsets |= self.copy.listed
+        self.attempt.ranges = None
+        self.attempt.failures = 0
+
+    def batch_aborted(self, producer: ProducerIdentity) -> None:
+        """Take it that nothing that the batch wrote counts."""
+        self._on(TaskEvent.BATCH_ABORTED)
+        self.producer = producer
+
+    def failed(self) -> int:
+        """Count a failure of the task's own that does not pass of itself; return how many there were in a row."""
+        self.attempt.failures += 1
+        return self.attempt.failures
+
+    def copy_corrupt(self) -> bool:
+        """Have the copy rebuilt; return False if it was already, for the same batch: that cannot help."""
+        helps = self.copy.wiped_after != self.position.committed
+        self.copy.wipe, self.copy.wiped_after = True, self.position.committed
+        return helps
+
+    def copy_lost(self) -> None:
+        """Count on nothing of the copy any more."""
+        self.copy.offsets = {}
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def close_command(self, *, close: bool = True) -> RestoreCommand | None:
+        """Return what drops the journals of committed batches, and syncs or closes the stores; None without any."""
+        running = self.state is TaskState.RUNNING
+        if self.directory is None or not (running or close):
+            return None
+        return RestoreCommand(
+            task=self.id,
+            directory=self.directory,
+            settle=self.position.committed if running else None,
+            changelog_next=dict(self.copy.offsets) if running else {},
+            task_epoch=self.task_epoch,
+            close=close,
+        )
+
+    def _on(self, event: TaskEvent) -> None:
+        """Take an event.
+
+        Raises:
+            IllegalTransitionException: it cannot come now.
+        """
+        sources, target = TRANSITIONS[event]
+        if self.state not in sources:
+            raise self._machine.refusal(event.name)
+        if target is None:
+            self._machine.note(event.name)
+        else:
+            self._machine.move(target, event.name)

@@ -18,8 +18,7 @@ from sparkrelay.errors import (
     UnknownTopicException,
 )
 from sparkrelay.runtime.contract import fault_points
-from sparkrelay.runtime.tasks.restore_work import RestoreWork
-from sparkrelay.runtime.tasks.task import TaskState
+from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.topics.changes import other_inputs
 from sparkrelay.types import TopicPartition
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.contract.commands import RestoreReport
     from sparkrelay.runtime.tasks.in_service import InService
+    from sparkrelay.runtime.tasks.restore_work import RestoreWork
     from sparkrelay.runtime.tasks.state_updater import StateUpdater
     from sparkrelay.runtime.tasks.task import Task
     from sparkrelay.runtime.topics.layout import TaskLayout
@@ -101,7 +101,7 @@ class TaskInitializer:
             raise
         self._state_updater.assign(works)
         for task in tasks:
-            task.wipe = False
+            task.restore_begun()
 
     def serve(self, ready: Sequence[tuple[Task, RestoreReport | None]]) -> None:
         """Decide where tasks start and take them into service; a request asks for all of them at once."""
@@ -114,33 +114,35 @@ class TaskInitializer:
             for partition, offset in report.positions.items()
             if partition in task.inputs and partition.topic in task.state_topics
         }
-        known = {partition: offset for task, _ in ready for partition, offset in task.positions.items()}
+        known = {partition: offset for task, _ in ready for partition, offset in task.position.offsets.items()}
         tasks = [task for task, _ in ready]
         first = self._first_offsets([p for p in inputs if p not in committed and p not in seen], known)
         moved = self._moved_by_hand(committed, seen)
         positions = {**first, **committed, **seen, **moved}
         for task, report in ready:
-            task.skipped = {partition: seen[partition] for partition in task.inputs if partition in moved}
-            if report is not None:
-                if change := other_inputs(task.id, report.positions, task.inputs, task.state_topics):
-                    log.warning("%s", change)
-                task.batch = max(task.batch, report.batch)
-            # What the store knows: batches of ours that came to nothing must not count as committed.
-            task.committed = task.batch if report is None else report.batch
-            task.positions = {partition: positions[partition] for partition in task.inputs}
+            if report is not None and (
+                change := other_inputs(task.id, report.positions, task.inputs, task.state_topics)
+            ):
+                log.warning("%s", change)
+            task.positioned(
+                {partition: positions[partition] for partition in task.inputs},
+                skipped={partition: seen[partition] for partition in task.inputs if partition in moved},
+                batch=None if report is None else report.batch,
+            )
         fallen_out = self._commit_first(tasks, {p: o for p, o in first.items() if self._latest(p)})
         self._in_service.fall_out(fallen_out)
         served = [task for task in tasks if task.id not in fallen_out]
         for task in served:
-            task.state = TaskState.RUNNING
-            log.debug("task %s is in service at %s", task.id, ", ".join(f"{p}@{o}" for p, o in task.positions.items()))
+            task.restored()
+            at = ", ".join(f"{partition}@{offset}" for partition, offset in task.position.offsets.items())
+            log.debug("task %s is in service at %s", task.id, at)
         self._in_service.put(served)
 
     def start_over(self, tasks: list[Task]) -> None:
         """Open those tasks anew that the broker's silence kept from service."""
         for task in tasks:
             if task.state is TaskState.RESTORING:
-                task.state = TaskState.CREATED
+                task.hindered_by_silence()
 
     def _restores(
         self,
@@ -153,29 +155,11 @@ class TaskInitializer:
         works = []
         ready: list[tuple[Task, RestoreReport | None]] = []
         for name, task in names.items():
-            identity = identities[name]
-            task.identity = identity
-            # A pair of producer id and epoch is given out once, so it numbers the owners of a task; 0 is nobody's.
-            task.task_epoch = (identity.producer_id << 16 | identity.epoch) + 1
-            task.unfinished = None
-            task.state = TaskState.RESTORING
-            if task.directory is None:
+            work = task.initialized(identities[name], ends, committed)
+            if work is None:
                 ready.append((task, None))
             else:
-                task.changelog_end = {p: ends[p] for p in task.changelogs.values()}
-                works.append(
-                    RestoreWork(
-                        task=task.id,
-                        directory=task.directory,
-                        changelogs=task.changelogs,
-                        task_epoch=task.task_epoch,
-                        ends=dict(task.changelog_end),
-                        committed={p: committed.get(p) for p in task.inputs if p.topic in task.state_topics}
-                        if task.unlogged
-                        else None,
-                        wipe=task.wipe,
-                    )
-                )
+                works.append(work)
         if ready:
             self.serve(ready)
         return works
@@ -263,14 +247,14 @@ class TaskInitializer:
         offsets: dict[ProducerIdentity, dict[TopicPartition, int]] = {}
         for task in tasks:
             if mine := {partition: ends[partition] for partition in task.inputs if partition in ends}:
-                assert task.identity is not None, f"task {task.id} is served without a transaction"
-                offsets[task.identity] = mine
+                assert task.producer is not None, f"task {task.id} is served without a transaction"
+                offsets[task.producer] = mine
         if not offsets:
             return {}
         answers = self._transactions.commit(offsets, self._config.application_id)
         fallen_out: dict[TaskId, tuple[Task, Exception]] = {}
         for task in tasks:
-            answer = answers.get(self._transactional_id(task.id), task.identity)
+            answer = answers.get(self._transactional_id(task.id), task.producer)
             if isinstance(answer, ProducerFencedException | CommitFailedException) or (
                 isinstance(answer, KafkaException) and answer.retriable
             ):
@@ -278,7 +262,7 @@ class TaskInitializer:
             elif isinstance(answer, Exception):
                 raise answer
             else:
-                task.identity = answer
+                task.producer = answer
         return fallen_out
 
     def _transactional_id(self, id_: TaskId) -> str:

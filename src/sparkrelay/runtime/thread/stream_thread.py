@@ -283,7 +283,7 @@ class StreamThread:
                 {
                     partition: offset
                     for task in self.tasks.running()
-                    for partition, offset in task.positions.items()
+                    for partition, offset in task.position.offsets.items()
                     if partition.topic in self.tasks.internal_topics and offset > 0
                 }
             )

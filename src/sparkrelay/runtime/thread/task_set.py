@@ -11,13 +11,14 @@ from sparkrelay.protocol import LATEST_OFFSET
 from sparkrelay.runtime.contract.commands import RestoreCommand
 from sparkrelay.runtime.spark.cancelling import cancel_until, cancelled_when
 from sparkrelay.runtime.spark.jobs import JobFailed
-from sparkrelay.runtime.tasks.restore_work import RestoreWork, slice_of
-from sparkrelay.runtime.tasks.task import Task, TaskState
+from sparkrelay.runtime.tasks.restore_work import slice_of
+from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.tasks.task_initializer import TaskInitializer, longest_initialization
+from sparkrelay.runtime.tasks.task_state import TaskState
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
     from sparkrelay.client.transactions import TransactionCoordinator
     from sparkrelay.config import StreamsConfig
@@ -42,7 +43,6 @@ _WAITED_FOR_CANCELLED = 0.25
 #: The longest that closing stores may take, also as a share of it: they may wait for a core behind others' batches.
 _LONGEST_LEAVE_SECONDS = 10.0
 _SHARE_FOR_LEAVING = 0.1
-_NO_OFFSETS: Mapping[TopicPartition, int] = {}
 
 
 class TaskSet:
@@ -104,10 +104,14 @@ class TaskSet:
         batches.stop()
         if clean:
             self._settle(tasks)
+        for task in tasks:
+            task.withdrawn()
 
     def drop(self) -> None:
         """Have no tasks any more, without closing their stores: the executor that they lived on is gone."""
         self._in_service.withdraw(self._tasks, timeout=0.0)
+        for task in self._tasks.values():
+            task.withdrawn()
         self._tasks = {}
 
     # -- what the group says ----------------------------------------------------------------------------------------
@@ -152,6 +156,7 @@ class TaskSet:
         # Nobody waits for their batch, which is refused if they have a new owner, unless they come back here.
         self._in_service.withdraw([task.id for task in lost], timeout=0.0)
         for task in lost:
+            task.withdrawn()
             del self._tasks[task.id]
             self._leave_behind(task)
 
@@ -206,7 +211,7 @@ class TaskSet:
         }
         for task, report in restored.values():
             # The replayer tells no more of it, and the subscription must, also if the task cannot be served yet.
-            task.changelog_next = dict(report.changelog_next)
+            task.restore_progressed(report.changelog_next)
         # First those that need nothing more: what keeps others from being opened must not keep them from service.
         try:
             self._in_turn(
@@ -242,15 +247,13 @@ class TaskSet:
 
     def reopen(self, task: Task, reason: Exception) -> None:
         """Open a task again that fell out of service: its outcome is unknown, its store lost step, or it was fenced."""
-        if task.wipe:
+        if task.copy.wipe:
             how = "begins empty, having no changelog" if task.unlogged else "is rebuilt from the changelog"
             log.error("task %s: its local state cannot be used and %s: %s", task.id, how, reason)
-            task.changelog_next = {}
             self._leftovers.pop(task.id, None)
         else:
             log.warning("task %s is opened again: %s", task.id, reason)
-        task.state = TaskState.CREATED
-        task.unfinished = None
+        task.fell_out()
 
     def running(self) -> list[Task]:
         """Return the tasks in service."""
@@ -274,7 +277,7 @@ class TaskSet:
         """Return each standby's lag in changelog offsets, where it is known."""
         self._note_restore_progress()
         return {
-            id_: task.lag for id_, task in self._tasks.items() if task.state is TaskState.STANDBY and task.changelog_end
+            id_: task.lag for id_, task in self._tasks.items() if task.state is TaskState.STANDBY and task.copy.ends
         }
 
     # -- inside -----------------------------------------------------------------------------------------------------
@@ -298,29 +301,17 @@ class TaskSet:
         if task is None:
             self._new(id_)
         elif task.state is TaskState.STANDBY:
-            task.state = TaskState.CREATED
-            task.changelog_end = {}
+            task.assigned_active()
 
     def _stand_by(self, tasks: list[Task]) -> None:
-        self._state_updater.assign(
-            [
-                RestoreWork(task=task.id, directory=task.directory, changelogs=task.changelogs, wipe=task.wipe)
-                for task in tasks
-                if task.directory is not None
-            ]
-        )
-        for task in tasks:
-            task.state = TaskState.STANDBY
-            task.changelog_end = {}
+        works = [task.assigned_standby() for task in tasks]
+        self._state_updater.assign([work for work in works if work is not None])
 
     def _demote(self, tasks: list[Task]) -> None:
         ids = [task.id for task in tasks]
         self._wait_for_batches(ids)
         self._state_updater.release(ids)
         self._settle([task for task in tasks if task.state is TaskState.RUNNING], close=False)
-        for task in tasks:
-            task.identity, task.unfinished, task.wiped_after = None, None, None
-            task.failures = task.hindered = 0
         self._stand_by(tasks)
 
     def _let_go(self, tasks: list[Task]) -> None:
@@ -332,6 +323,7 @@ class TaskSet:
         self._state_updater.release(ids)
         self._settle(tasks)
         for task in tasks:
+            task.withdrawn()
             self._tasks.pop(task.id, None)
             self._leave_behind(task)
 
@@ -383,18 +375,7 @@ class TaskSet:
 
     def _settle(self, tasks: list[Task], *, close: bool = True) -> None:
         """Drop the journals of committed batches and sync, so that the copy can be taken up where it stands."""
-        orders = [
-            RestoreCommand(
-                task=task.id,
-                directory=task.directory,
-                settle=task.committed if task.state is TaskState.RUNNING else None,
-                changelog_next=dict(task.changelog_next) if task.state is TaskState.RUNNING else _NO_OFFSETS,
-                task_epoch=task.task_epoch,
-                close=close,
-            )
-            for task in tasks
-            if task.directory is not None and (task.state is TaskState.RUNNING or close)
-        ]
+        orders = [command for task in tasks if (command := task.close_command(close=close)) is not None]
         if not orders:
             return
         try:
@@ -413,7 +394,7 @@ class TaskSet:
                 log.warning("task %s: its store could not be closed cleanly: %s", report.task, report.error)
             if isinstance(report.error, StoreCorruptedException):
                 # It will be built anew: the group must not count on it.
-                by_id[report.task].changelog_next = {}
+                by_id[report.task].copy_lost()
                 self._leftovers.pop(report.task, None)
 
     def _inspect_local_state(self, ids: Collection[TaskId]) -> dict[TaskId, int]:
@@ -451,9 +432,6 @@ class TaskSet:
             task = self._tasks.get(id_)
             if task is None or copy.offsets is None or task.state not in {TaskState.STANDBY, TaskState.RESTORING}:
                 continue
-            task.changelog_next = dict(copy.offsets)
+            task.restore_progressed(copy.offsets, copy.ends if task.state is TaskState.STANDBY else None)
             # From here on that is what it has, and be it nothing.
             self._leftovers.pop(id_, None)
-            if task.state is TaskState.STANDBY:
-                task.changelog_end = dict(copy.ends)
-                task.wipe = False

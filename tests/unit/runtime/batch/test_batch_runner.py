@@ -1,6 +1,7 @@
 """What a micro-batch makes of failures, without Spark and without a broker."""
 
 import pytest
+from tests.doubles.tasks import serve, task_in
 
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.errors import (
@@ -20,7 +21,7 @@ from sparkrelay.runtime.batch.batch_runner import BatchRunner
 from sparkrelay.runtime.compile.prepared_legs import Wave
 from sparkrelay.runtime.contract.commands import LegReport
 from sparkrelay.runtime.spark.jobs import JobCancelled, JobFailed, TaskFailed
-from sparkrelay.runtime.tasks.task import Task, TaskState
+from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.types import TaskId, TopicPartition
 
 ONE, OTHER = TaskId(0, 0), TaskId(0, 1)
@@ -85,11 +86,15 @@ def tasks():
     work = {}
     for id_ in (ONE, OTHER):
         partition = TopicPartition("orders", id_.partition)
-        task = Task(id=id_, inputs=(partition,), changelogs={}, directory=None, state=TaskState.RUNNING)
-        task.identity = ProducerIdentity(f"app-{id_}", 1, 0)
-        task.positions = {partition: 5}
+        task = task_in(TaskState.RUNNING, id_, (partition,), positions={partition: 5})
         work[id_] = task, {partition: (5, 9)}
     return work
+
+
+def initialize_again(task):
+    """Have a task that fell out of service in service again, where it was."""
+    task.fell_out()
+    serve(task)
 
 
 def run(jobs, transactions=None, work=None, retries=2):
@@ -135,14 +140,14 @@ def test_a_batch_is_sent_with_the_positions_that_the_state_sees():
     task, ranges = work[ONE]
     unseen = TopicPartition("returns", 0)
     task.inputs += (unseen,)
-    task.positions[unseen] = 7
+    task.position.offsets[unseen] = 7
     ranges[unseen] = 7, 8
     task.state_topics = frozenset({"orders"})
     run(jobs, work=work)
     order = next(order for slot in jobs.order.slots for order in slot if order.task == ONE)
     assert order.positions == {TopicPartition("orders", 0): 5}
     assert order.positions_after == {TopicPartition("orders", 0): 9}
-    assert task.positions[unseen] == 8
+    assert task.position.offsets[unseen] == 8
 
 
 def test_a_batch_that_works_moves_positions_and_epochs():
@@ -151,8 +156,9 @@ def test_a_batch_that_works_moves_positions_and_epochs():
     assert outcome.committed == [ONE, OTHER]
     assert transactions.committed == ["app-0_0", "app-0_1"]
     for task, _ in work.values():
-        assert list(task.positions.values()) == [9]
-        assert (task.batch, task.committed, task.unfinished, task.identity.epoch) == (1, 1, None, 1)
+        assert list(task.position.offsets.values()) == [9]
+        position = task.position
+        assert (position.batch, position.committed, task.attempt.ranges, task.producer.epoch) == (1, 1, None, 1)
 
 
 @pytest.mark.parametrize("error", [JobFailed("a worker died"), DisconnectException("gone")])
@@ -163,9 +169,9 @@ def test_a_passing_failure_runs_again_with_the_same_ranges(error, how):
     assert (set(outcome.again), outcome.committed, outcome.reopen) == ({ONE, OTHER}, [], {})
     assert transactions.aborted == ["app-0_0", "app-0_1"]
     task, ranges = work[ONE]
-    assert (task.unfinished, task.batch, task.identity.epoch) == (ranges, 1, 1)
+    assert (task.attempt.ranges, task.position.batch, task.producer.epoch) == (ranges, 1, 1)
     run(Jobs(), work=work)
-    assert (task.batch, task.committed, task.unfinished) == (1, 1, None)
+    assert (task.position.batch, task.position.committed, task.attempt.ranges) == (1, 1, None)
 
 
 def test_a_failure_that_tasks_share_is_told_once(caplog):
@@ -198,7 +204,7 @@ def test_an_unknown_outcome_opens_the_task_again(error):
     work = tasks()
     outcome, _ = run(Jobs(), Transactions(error), work)
     assert (outcome.committed, set(outcome.reopen)) == ([OTHER], {ONE})
-    assert list(work[ONE][0].positions.values()) == [5]
+    assert list(work[ONE][0].position.offsets.values()) == [5]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +216,7 @@ def test_a_store_that_cannot_be_used_as_it_is(error, wiped, raised):
     outcome, _ = run(Jobs(raised=TaskFailed(ONE, error)) if raised else Jobs(reported=error), work=work)
     assert set(outcome.reopen) == {ONE}
     assert set(outcome.again) == {OTHER}
-    assert (work[ONE][0].wipe, work[OTHER][0].wipe) == (wiped, False)
+    assert (work[ONE][0].copy.wipe, work[OTHER][0].copy.wipe) == (wiped, False)
 
 
 def test_a_store_that_was_rebuilt_in_vain_ends_the_instance():
@@ -219,7 +225,7 @@ def test_a_store_that_was_rebuilt_in_vain_ends_the_instance():
     task.changelogs = {"counts": TopicPartition("app-counts-changelog", 0)}
     run(jobs, work=work)
     # It was opened again: the same batch meets the same values.
-    task.wipe, task.unfinished = False, None
+    initialize_again(task)
     with pytest.raises(
         StreamsException, match=r"task 0_0: .*rebuilt from app-counts-changelog.* version 3.*newer release"
     ):
@@ -232,7 +238,7 @@ def test_a_store_that_is_damaged_again_later_is_rebuilt_again():
         outcome, _ = run(damaged, work=work)
         assert set(outcome.reopen) == {ONE}
         for task, _ in work.values():
-            task.wipe, task.unfinished = False, None
+            initialize_again(task)
         run(Jobs(), work=work)
 
 
@@ -260,7 +266,7 @@ def test_what_the_broker_is_to_blame_for_is_waited_out(how):
     for number in range(1, 6):
         outcome, _ = run(jobs, work=work)
         assert set(outcome.again) == {ONE, OTHER}
-        assert work[ONE][0].tries == work[OTHER][0].tries == number
+        assert work[ONE][0].attempt.tries == work[OTHER][0].attempt.tries == number
 
 
 @pytest.mark.parametrize("how", ["raised", "reported"])
@@ -281,7 +287,7 @@ def test_a_batch_that_was_cancelled_for_those_who_leave_uses_up_no_try():
     for _ in range(5):
         outcome, _ = run(Jobs(raised=JobCancelled("cancelled")), work=work)
         assert set(outcome.again) == {ONE, OTHER}
-    assert [task.failures for task, _ in work.values()] == [0, 0]
+    assert [task.attempt.failures for task, _ in work.values()] == [0, 0]
 
 
 def test_a_commit_gives_all_tries_back():
@@ -299,7 +305,7 @@ def test_what_a_store_refuses_again_and_again_ends_the_instance():
         outcome, _ = run(jobs, work=work)
         assert (set(outcome.reopen), set(outcome.again)) == ({ONE}, {OTHER})
         # It was opened again: nothing is unfinished, but what happened is not forgotten.
-        task.unfinished = None
+        initialize_again(task)
     with pytest.raises(StateStoreException, match="comes twice"):
         run(jobs, work=work)
 
@@ -310,17 +316,19 @@ def test_who_has_lost_step_opens_its_task_however_often_it_takes(error):
     for _ in range(5):
         outcome, _ = run(Jobs(reported=error), work=work)
         assert (set(outcome.reopen), set(outcome.again)) == ({ONE}, {OTHER})
-        work[ONE][0].unfinished = None
+        initialize_again(work[ONE][0])
 
 
 @pytest.mark.parametrize("outcome", [None, ProducerFencedException("another owner"), TimeoutException("no answer")])
 def test_the_ends_of_a_look_count_once_a_commit_has_proved_that_they_are_ours(outcome):
     work, changelog = tasks(), TopicPartition("app-counts-changelog", 0)
     task, _ = work[ONE]
-    task.changelog_next, task.changelog_listed = {changelog: 7}, {changelog: 90}
+    task.changelogs = {"counts": changelog}
+    task.restore_progressed({changelog: 7})
+    task.ends_listed({changelog: 90})
     run(Jobs(), Transactions(outcome), work)
     # Who was fenced has seen its successor's records at that end, and its copy has none of them.
-    assert task.changelog_next == {changelog: 90 if outcome is None else 7}
+    assert task.copy.offsets == {changelog: 90 if outcome is None else 7}
 
 
 def test_nothing_is_committed_while_a_report_is_missing():
@@ -329,7 +337,7 @@ def test_nothing_is_committed_while_a_report_is_missing():
     outcome, transactions = run(jobs, work=work)
     assert (outcome.committed, set(outcome.again)) == ([], {ONE, OTHER})
     assert transactions.committed == []
-    assert list(work[OTHER][0].positions.values()) == [5]
+    assert list(work[OTHER][0].position.offsets.values()) == [5]
     run(jobs, work=work)
     with pytest.raises(JobFailed, match="without a report from leg leg of task 0_1"):
         run(jobs, work=work)

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from tests.doubles.tasks import task_in
 
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import (
@@ -20,7 +21,7 @@ from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.contract.commands import LegReport
 from sparkrelay.runtime.spark.jobs import JobFailed
 from sparkrelay.runtime.tasks.in_service import InService
-from sparkrelay.runtime.tasks.task import Task, TaskState
+from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.types import TaskId, TopicPartition
 
 ONE, OTHER = TaskId(0, 0), TaskId(0, 1)
@@ -92,18 +93,15 @@ class Batches:
             raise planned
         outcome = planned or BatchOutcome()
         for id_, (task, ranges) in work.items():
-            task.unfinished, task.tries = ranges, task.tries + 1
+            task.batch_begun(ranges)
             if id_ not in outcome.again and id_ not in outcome.reopen:
-                task.positions.update({partition: end for partition, (_, end) in ranges.items()})
-                task.unfinished, task.tries = None, 0
+                task.batch_committed(task.producer)
         return outcome
 
 
 def made_task(id_):
     partition = TopicPartition("orders", id_.partition)
-    task = Task(id=id_, inputs=(partition,), changelogs={}, directory=None, state=TaskState.RUNNING)
-    task.positions = {partition: 0}
-    return task
+    return task_in(TaskState.RUNNING, id_, (partition,), positions={partition: 0})
 
 
 class Clock:
@@ -206,7 +204,7 @@ def test_a_task_without_input_leaves_while_a_batch_runs(bench, wait_until):
     assert bench.service.withdraw([ONE], timeout=0) == {ONE}
     bench.batches.gate.set()
     assert bench.service.withdraw([ONE], timeout=60) == frozenset()
-    assert bench.tasks[ONE].positions == {TopicPartition("orders", 0): 5}, "its batch was finished"
+    assert bench.tasks[ONE].position.offsets == {TopicPartition("orders", 0): 5}, "its batch was finished"
 
 
 def test_a_task_that_leaves_during_a_look_and_comes_back_further_on_is_looked_at_anew(bench, wait_until):
@@ -216,7 +214,7 @@ def test_a_task_that_leaves_during_a_look_and_comes_back_further_on_is_looked_at
     bench.start()
     assert bench.topics.asked.acquire(timeout=60)
     assert bench.service.withdraw([ONE, OTHER], timeout=0) == frozenset()
-    bench.tasks[ONE].positions = {TopicPartition("orders", 0): 70}
+    bench.tasks[ONE].position.offsets = {TopicPartition("orders", 0): 70}
     bench.service.put(bench.tasks.values())
     bench.write(ONE, 75)
     bench.topics.slow.set()
@@ -291,11 +289,11 @@ def test_a_topic_that_stays_away_ends_it(bench, wait_until):
 
 def test_a_broker_that_comes_back_may_not_know_its_topics_for_a_moment(bench, wait_until):
     """However long it was away: the tries that took do not count."""
-    bench.tasks[ONE].tries = 9
+    bench.tasks[ONE].attempt.tries = 9
     bench.batches.outcomes = [BatchOutcome(again={ONE: DisconnectException("gone")})]
     bench.topics.sinks = UnknownTopicException("out is gone")
     bench.write(ONE, 5)
-    bench.tasks[ONE].unfinished = {TopicPartition("orders", 0): (0, 5)}
+    bench.tasks[ONE].attempt.ranges = {TopicPartition("orders", 0): (0, 5)}
     bench.start()
     wait_until(lambda: len(bench.batches.ran) >= 2 or bench.failure(), "it does not go on")
     assert bench.failure() is None
@@ -349,7 +347,7 @@ def test_stopping_finishes_the_batch(bench, wait_until):
     bench.thread.ask_to_end()
     bench.batches.gate.set()
     bench.thread.stop()
-    assert bench.tasks[ONE].positions == {TopicPartition("orders", 0): 5}
+    assert bench.tasks[ONE].position.offsets == {TopicPartition("orders", 0): 5}
     assert bench.failure() is None
 
 
@@ -365,12 +363,13 @@ def test_stopping_breaks_off_a_look_at_a_silent_broker(bench):
 def test_a_look_alone_moves_no_copy_on(bench, wait_until):
     changelog = TopicPartition("app-counts-changelog", 0)
     task = bench.tasks[ONE]
-    task.changelogs, task.changelog_next = {"counts": changelog}, {changelog: 7}
+    task.changelogs = {"counts": changelog}
+    task.restore_progressed({changelog: 7})
     bench.topics.ends[changelog] = 90
     bench.start()
-    wait_until(lambda: task.changelog_listed, "nobody looked")
-    assert task.changelog_listed == {changelog: 90}
-    assert task.changelog_next == {changelog: 7}
+    wait_until(lambda: task.copy.listed, "nobody looked")
+    assert task.copy.listed == {changelog: 90}
+    assert task.copy.offsets == {changelog: 7}
 
 
 def test_what_fell_out_is_handed_back_though_the_topics_cannot_be_looked_at(bench, wait_until):

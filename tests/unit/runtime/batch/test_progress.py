@@ -2,11 +2,13 @@
 
 import json
 
+from tests.doubles.tasks import task_in
+
 from sparkrelay.runtime.batch.batch_runner import BatchOutcome
 from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.contract.commands import LegReport
 from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
-from sparkrelay.runtime.tasks.task import Task, TaskState
+from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.types import TaskId, TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -26,7 +28,7 @@ class Clock:
 
 
 def task(number, partition, **more):
-    return Task(TaskId(0, number), (partition,), {"counts": CHANGELOG}, "/nowhere", state=TaskState.RUNNING, **more)
+    return task_in(TaskState.RUNNING, TaskId(0, number), (partition,), {"counts": CHANGELOG}, "/nowhere", **more)
 
 
 def copy(number=0, *, restoring=True, at=40, end=100, first_lag=80):

@@ -3,10 +3,11 @@
 import datetime as dt
 
 import pytest
+from tests.doubles.tasks import task_in
 
 from sparkrelay.runtime.instance.metadata import describe_tasks
 from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
-from sparkrelay.runtime.tasks.task import Task, TaskState
+from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.types import TaskId, TopicPartition
 
 INPUTS = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -15,7 +16,7 @@ CHANGELOG = TopicPartition("app-counts-changelog", 0)
 
 def task(state, number=0, *, stateful=True, **more):
     changelogs = {"counts": CHANGELOG} if stateful else {}
-    return Task(TaskId(0, number), INPUTS, changelogs, "/nowhere" if stateful else None, state=state, **more)
+    return task_in(state, TaskId(0, number), INPUTS, changelogs, "/nowhere" if stateful else None, **more)
 
 
 def described(one, *, ends=None, copy=None):
@@ -32,14 +33,14 @@ def copy(*, at=40, restoring=True):
 
 
 def test_a_running_task_has_offsets_ends_and_the_lag_between():
-    one = task(TaskState.RUNNING, positions={INPUTS[0]: 10, INPUTS[1]: 20}, changelog_next={CHANGELOG: 7})
+    one = task(TaskState.RUNNING, positions={INPUTS[0]: 10, INPUTS[1]: 20}, copied={CHANGELOG: 7})
     found = described(one, ends={INPUTS[0]: 15, INPUTS[1]: 20, TopicPartition("other", 0): 99})
     assert (found.task_id, found.state, found.topic_partitions) == ("0_0", "running", frozenset(INPUTS))
     assert found.committed_offsets == {INPUTS[0]: 10, INPUTS[1]: 20}
     assert found.end_offsets == {INPUTS[0]: 15, INPUTS[1]: 20}
     assert (found.lag, found.changelog_lag, found.replay_began) == (5, 0, None)
     assert found.changelog_offsets == {CHANGELOG: 7}
-    one.positions[INPUTS[0]] = 15
+    one.position.offsets[INPUTS[0]] = 15
     assert found.committed_offsets[INPUTS[0]] == 10
     with pytest.raises(TypeError):
         found.committed_offsets[INPUTS[0]] = 1
@@ -54,7 +55,7 @@ def test_ends_are_as_old_as_the_last_look_and_never_behind_the_task():
 
 @pytest.mark.parametrize("state", [TaskState.RESTORING, TaskState.STANDBY])
 def test_a_copy_has_its_lag_and_when_it_began(state):
-    found = described(task(state, changelog_next={CHANGELOG: 3}), copy=copy(restoring=state is TaskState.RESTORING))
+    found = described(task(state, copied={CHANGELOG: 3}), copy=copy(restoring=state is TaskState.RESTORING))
     assert found.changelog_offsets == {CHANGELOG: 40}
     assert found.changelog_end_offsets == {CHANGELOG: 100}
     assert (found.lag, found.changelog_lag) == (60, 60)
@@ -70,7 +71,7 @@ def test_a_lag_that_is_not_known_is_none():
 
 
 def test_a_restored_task_that_is_not_in_service_yet():
-    one = task(TaskState.RESTORING, changelog_next={CHANGELOG: 100}, changelog_end={CHANGELOG: 100})
+    one = task(TaskState.RESTORING, copied={CHANGELOG: 100}, ends={CHANGELOG: 100})
     assert described(one).changelog_lag == 0
 
 

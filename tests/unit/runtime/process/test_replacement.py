@@ -10,7 +10,7 @@ from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import TimeoutException, UnsupportedVersionException, WakeupException
 from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.process.process_threads import ProcessThreads
-from sparkrelay.runtime.tasks.task import TaskState
+from sparkrelay.runtime.tasks.task_state import TaskState
 
 
 class Process(ProcessThreads):

@@ -11,8 +11,9 @@ from sparkrelay.errors import AuthorizationException, ProducerFencedException, T
 from sparkrelay.runtime.contract.commands import RestoreReport
 from sparkrelay.runtime.tasks import task_initializer as module
 from sparkrelay.runtime.tasks.in_service import InService
-from sparkrelay.runtime.tasks.task import Task, TaskState
+from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.tasks.task_initializer import TaskInitializer
+from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.topics.layout import TaskLayout
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -107,12 +108,12 @@ def test_where_the_log_ends_is_committed_before_a_task_is_in_service(made, broke
     made().open([task])
     assert broker.group == {A: 100}
     assert broker.commits == [("app-0_0", 10, {A: 100})]
-    assert (task.positions, task.state, task.identity.epoch) == ({A: 100}, TaskState.RUNNING, 11)
+    assert (task.position.offsets, task.state, task.producer.epoch) == ({A: 100}, TaskState.RUNNING, 11)
     assert service.look() == [task]
     broker.end = 150
     elsewhere = stateless()
     made().open([elsewhere])
-    assert elsewhere.positions == {A: 100}
+    assert elsewhere.position.offsets == {A: 100}
     assert len(broker.commits) == 1, "once in the life of a group"
 
 
@@ -120,14 +121,14 @@ def test_only_partitions_without_an_offset_are_committed(made, broker):
     broker.group = {A: 40}
     task = stateless(ONE, A, B, INTERNAL)
     made().open([task])
-    assert task.positions == {A: 40, B: 100, INTERNAL: 3}
+    assert task.position.offsets == {A: 40, B: 100, INTERNAL: 3}
     assert broker.commits == [("app-0_0", 10, {B: 100})], "what our own legs write starts where it begins"
 
 
 def test_nothing_is_committed_where_tasks_start_at_the_beginning(made, broker):
     task = stateless()
     made("earliest").open([task])
-    assert (task.positions, task.identity.epoch, broker.commits) == ({A: 3}, 10, [])
+    assert (task.position.offsets, task.producer.epoch, broker.commits) == ({A: 3}, 10, [])
 
 
 def test_partitions_that_were_added_meanwhile_are_read_from_their_beginning(made, broker, service):
@@ -135,7 +136,7 @@ def test_partitions_that_were_added_meanwhile_are_read_from_their_beginning(made
     initializer, task = made(), stateless(ONE, A, B)
     initializer.see(TaskLayout({}, {}, {}, {"orders": 2}))
     initializer.open([task])
-    assert task.positions == {A: 100, B: 3}
+    assert task.position.offsets == {A: 100, B: 3}
     assert [positions for *_, positions in broker.commits] == [{A: 100, B: 3}], "the next owner would not know"
 
 
@@ -146,7 +147,7 @@ def test_a_state_that_has_seen_its_input_needs_no_offset(made, broker, service):
     initializer = made()
     initializer.open([task])
     initializer.serve([(task, RestoreReport(ONE, {A: 70}, 5, {CHANGELOG: 0}, task_epoch=task.task_epoch))])
-    assert (task.positions, broker.commits) == ({A: 70}, [])
+    assert (task.position.offsets, broker.commits) == ({A: 70}, [])
 
 
 @pytest.mark.parametrize("reason", [ProducerFencedException("another owner"), TimeoutException("no answer")])
@@ -160,8 +161,9 @@ def test_a_task_whose_first_offsets_are_not_in_is_not_served(made, broker, servi
     assert one.state is not TaskState.RUNNING
     # Opened again while the log has grown: it still begins where it did, unless another owner began elsewhere.
     broker.end = 150
+    one.fell_out()
     initializer.open([one])
-    assert one.positions == {A: 100}
+    assert one.position.offsets == {A: 100}
     assert broker.group == {A: 100, B: 100}
 
 
@@ -180,8 +182,9 @@ def test_who_was_fenced_begins_where_the_next_owner_began(made, broker):
     task, initializer = stateless(), made()
     initializer.open([task])
     broker.group = {A: 120}
+    task.fell_out()
     initializer.open([task])
-    assert task.positions == {A: 120}
+    assert task.position.offsets == {A: 120}
 
 
 def test_a_task_that_has_left_meanwhile_is_not_opened_again(made, broker, service):
@@ -203,6 +206,7 @@ def test_a_topic_that_a_broker_does_not_know_is_waited_for_but_not_for_ever(made
     if meanwhile == "there":
         broker.missing = set()
         initializer.open([task])
+        task.fell_out()
         broker.missing = gone
     clock.now = 9000.0 if meanwhile == "not asked for" else 1070.0
     with pytest.raises(UnknownTopicException if meanwhile == "missing" else TimeoutException, match="did not exist"):

@@ -6,6 +6,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from tests.doubles.tasks import initialize, serve
 
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import StoreCorruptedException, StoreOutOfStepException, TimeoutException
@@ -15,7 +16,7 @@ from sparkrelay.runtime.slot.cleaner import Cleaner
 from sparkrelay.runtime.spark.jobs import JobFailed
 from sparkrelay.runtime.tasks.in_service import InService
 from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
-from sparkrelay.runtime.tasks.task import TaskState
+from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.thread import task_set as module
 from sparkrelay.runtime.thread.task_set import TaskSet
 from sparkrelay.runtime.topics.layout import TaskLayout, TaskShape
@@ -150,8 +151,9 @@ def test_a_copy_that_was_set_aside_is_not_counted_on(tasks, state_updater, then)
 def test_a_running_task_whose_copy_is_set_aside_has_nothing(tasks):
     tasks.follow(active=[TASK], standby=[])
     (task,) = tasks.all()
-    task.state, task.changelog_next = TaskState.RUNNING, {CHANGELOG: 480}
-    task.wipe = True
+    serve(task)
+    task.restore_progressed({CHANGELOG: 480})
+    task.copy_corrupt()
     tasks.reopen(task, StoreCorruptedException("a page is torn"))
     assert tasks.offset_sums() == {TASK: 0}
 
@@ -159,7 +161,7 @@ def test_a_running_task_whose_copy_is_set_aside_has_nothing(tasks):
 def test_a_running_task_has_everything(tasks):
     tasks.follow(active=[TASK], standby=[])
     (task,) = tasks.all()
-    task.state = TaskState.RUNNING
+    serve(task)
     assert tasks.offset_sums() == {TASK: LATEST_OFFSET}
 
 
@@ -191,7 +193,8 @@ def test_what_a_store_could_not_be_closed_for_is_said_and_a_damaged_one_is_not_c
 ):
     tasks.follow(active=[TASK], standby=[])
     (task,) = tasks.all()
-    task.state, task.changelog_next = TaskState.RUNNING, {CHANGELOG: 480}
+    serve(task)
+    task.restore_progressed({CHANGELOG: 480})
     jobs.unclosed = error
     tasks.follow(active=[], standby=[TASK] if then == "standby" else [])
     assert {id_: total for id_, total in tasks.offset_sums().items() if total} == told
@@ -201,15 +204,16 @@ def test_what_a_store_could_not_be_closed_for_is_said_and_a_damaged_one_is_not_c
 def test_a_copy_that_is_to_be_rebuilt_is_so_as_a_standby_too(tasks, state_updater):
     tasks.follow(active=[TASK], standby=[])
     (task,) = tasks.all()
-    task.wipe = True
+    serve(task)
+    task.copy_corrupt()
     tasks.reopen(task, StoreCorruptedException("a page is torn"))
     tasks.follow(active=[], standby=[TASK])
     assert [(work.task, work.wipe) for work in state_updater.works] == [(TASK, True)]
     tasks.offset_sums()
-    assert task.wipe, "if it becomes a task again before that was done"
+    assert task.copy.wipe, "if it becomes a task again before that was done"
     state_updater.standing = {TASK: RestoreProgress(TASK, False, 0.0, {}, {CHANGELOG: 500}, None)}
     tasks.offset_sums()
-    assert not task.wipe
+    assert not task.copy.wipe
 
 
 class TaskInitializer:
@@ -224,17 +228,17 @@ class TaskInitializer:
     def open(self, tasks):
         self._do("open", tasks)
         for task in tasks:
-            task.state = TaskState.RESTORING
+            initialize(task)
 
     def serve(self, ready):
         self._do("serve", [task for task, _ in ready])
         for task, _ in ready:
-            task.state = TaskState.RUNNING
+            task.restored()
 
     def start_over(self, tasks):
         for task in tasks:
             if task.state is TaskState.RESTORING:
-                task.state = TaskState.CREATED
+                task.hindered_by_silence()
 
     def _do(self, what, tasks):
         ids = [task.id for task in tasks]
@@ -322,7 +326,7 @@ def test_nothing_is_done_one_by_one_where_nothing_is_hindered(many):
 def test_what_is_restored_is_served_before_others_are_opened(many):
     bring_up(many)
     late = many.all()[3]
-    late.state = TaskState.CREATED
+    late.fell_out()
     many._initializer.without_leader["open"] = {late.id}
     assert bring_up(many) == [0, 1, 2]
 

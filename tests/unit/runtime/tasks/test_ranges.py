@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sparkrelay.errors import StreamsException
-from sparkrelay.runtime.tasks.task import plan_ranges, require_inputs, share_out
+from sparkrelay.runtime.tasks.ranges import plan_ranges, require_inputs, share_out
 from sparkrelay.types import TaskId, TopicPartition
 
 PARTITIONS = [TopicPartition("in", n) for n in range(5)]

@@ -1,0 +1,76 @@
+"""How much input tasks take, how far behind they are, and how work is spread over Spark's partitions. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkrelay.errors import StreamsException
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = ["behind", "name_tasks", "plan_ranges", "require_inputs", "share_out"]
+
+
+def behind(offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
+    """Return how many offsets lie between where something stands and the ends, as far as these are known."""
+    return sum(max(0, end - offsets.get(partition, 0)) for partition, end in ends.items())
+
+
+def require_inputs(
+    positions: Mapping[TaskId, Mapping[TopicPartition, int]], ends: Mapping[TopicPartition, int]
+) -> None:
+    """Make sure that no input ends before the place where its task stands.
+
+    Raises:
+        StreamsException: one does. Going on would skip whatever comes first in the new log.
+    """
+    for id_, stands_at in positions.items():
+        for partition, offset in stands_at.items():
+            if ends.get(partition, offset) < offset:
+                raise StreamsException(
+                    f"task {id_} stands at offset {offset} of {partition}, but the log ends at {ends[partition]}: "
+                    "the topic was deleted and created again, or lost records. Start over with sparkrelay reset, or, "
+                    "for a pipeline without state, set the group's offsets to what is there"
+                )
+
+
+def plan_ranges(
+    positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Choose offsets ``[from, to)`` for one task, at most ``limit`` in all, fairly between its partitions.
+
+    Each partition may take an equal share; what one leaves over goes to the others, smallest backlog first.
+    """
+    backlog = {p: (start, ends[p]) for p, start in positions.items() if ends.get(p, 0) > start}
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    left = limit
+    for index, (partition, (start, end)) in enumerate(
+        sorted(backlog.items(), key=lambda item: item[1][1] - item[1][0])
+    ):
+        share = max(1, left // (len(backlog) - index)) if left > 0 else 0
+        if share == 0:
+            break
+        stop = min(end, start + share)
+        ranges[partition] = (start, stop)
+        left -= stop - start
+    return ranges
+
+
+def name_tasks(tasks: Iterable[TaskId]) -> str:
+    """Return tasks as one short text: ``1_0``, or ``4 tasks, 1_0..1_3``."""
+    ids = sorted(tasks)
+    return str(ids[0]) if len(ids) == 1 else f"{len(ids)} tasks, {ids[0]}..{ids[-1]}"
+
+
+def share_out(weights: Mapping[TaskId, int], slots: int) -> list[list[TaskId]]:
+    """Spread tasks over slots so that the heaviest slot is light: largest first, to the least loaded slot."""
+    shares: list[list[TaskId]] = [[] for _ in range(slots)]
+    loads = [0] * slots
+    for task, weight in sorted(weights.items(), key=lambda item: (-item[1], item[0])):
+        slot = loads.index(min(loads))
+        shares[slot].append(task)
+        loads[slot] += weight
+    return shares
