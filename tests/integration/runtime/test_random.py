@@ -39,7 +39,7 @@ def test_random_pipelines_end_with_what_spark_computes(
         except TopologyException as refusal:
             refused[pipeline.name] = str(refusal)
     running = [pipeline for pipeline in this.pipelines if pipeline.name not in refused]
-    print(f"\n{seed}: {len(running)} pipelines run, {len(refused)} are refused; key {this.key_type}, {this.schema}")
+    print(f"\n{seed}: {len(running)} pipelines run, {len(refused)} are refused;", this.rows)
     for pipeline in this.pipelines:
         print(f"  {pipeline.name}:", " | ".join(pipeline.history), refused.get(pipeline.name, ""))
     assert len(running) > len(refused), f"{seed}: {refused}"
@@ -55,7 +55,7 @@ def test_random_pipelines_end_with_what_spark_computes(
         return {name: lines for name, lines in found.items() if lines}
 
     def run(records, batch, *, to_the_end):
-        produce(source, [this.message(record) for record in records])
+        produce(source, [this.rows.message(record) for record in records])
         streams = instance(this.builder(source, sinks), {"max.batch.records": batch})
         streams.start()
         with contextlib.suppress(AssertionError):  # what is asserted at the end says more
