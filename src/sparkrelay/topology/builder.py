@@ -57,7 +57,8 @@ class StreamsBuilder:
                 repartition topic.
             value: format of the message value, such as ``Json("user string, amount double")``.
             timestamp: decoded column that gives the event time: a timestamp, a date, or a bigint of milliseconds since
-                1970. By default, and where it is null, the record's own timestamp.
+                1970. By default, and where it is null, the record's own timestamp. A record with a time before 1970
+                does not decode: Kafka has no such timestamps.
             name: the stream's name, which the names of its stores begin with; by default its topics.
 
         Raises:

@@ -121,14 +121,34 @@ def test_what_can_be_an_event_time(instance, make_topic, produce, consumed, wait
     assert times == [[expected] for *_, expected in kinds]
 
 
-def test_rows_that_their_topic_will_delete_are_warned_of(instance, make_topic, produce, wait_until, caplog):
-    source, sink = make_topic("in"), make_topic("out", config={"retention.ms": "604800000"})
-    produce(source, [{"key": "k", "value": {"n": 1}, "timestamp": 77}])
+def test_rows_that_their_topic_will_delete_are_warned_of(instance, make_topic, produce, consumed, wait_until, caplog):
+    # Without a timestamp, which is -1, a record is kept as long as if it were of now.
+    builder, sinks = StreamsBuilder(), {}
+    for timestamp in (77, -1):
+        source, sinks[timestamp] = make_topic("in"), make_topic("out", config={"retention.ms": "604800000"})
+        produce(source, [{"key": "k", "value": {"n": 1}, "timestamp": timestamp}])
+        builder.stream(source, value=Json("n int")).to(sinks[timestamp], value=Json())
+    streams = instance(builder)
+    streams.start()
+    warning = "topic {!r} deletes records 7 days, 0:00:00 after their timestamps"
+    wait_until(lambda: warning.format(sinks[77]) in caplog.text, "nobody warns")
+    wait_until(lambda: consumed(sinks[-1]), "a row is missing")
+    assert streams.stop(120)
+    assert f"topic {sinks[-1]!r} deletes" not in caplog.text
+
+
+def test_rows_of_before_1970_do_not_reach_a_topic(instance, make_topic, produce, consumed, wait_until):
+    """A broker with a compression of its own refuses them, and compacts no more."""
+    source, sink = make_topic("in"), make_topic("out", config={"compression.type": "gzip"})
+    times = ["1969-12-31T23:59:59.999Z", "1950-01-01T00:00:00Z", "1970-01-01T00:00:00Z"]
+    produce(source, [{"key": "k", "value": {"at": time}, "timestamp": 77} for time in times])
     builder = StreamsBuilder()
-    builder.stream(source, value=Json("n int")).to(sink, value=Json())
-    instance(builder).start()
-    warning = f"topic {sink!r} deletes records 7 days, 0:00:00 after their timestamps"
-    wait_until(lambda: warning in caplog.text, "nobody warns")
+    builder.stream(source, value=Json("at timestamp"), timestamp="at").select("at").to(sink, value=Json())
+    streams = instance(builder, {"deserialization.exception.handler": "log-and-continue"})
+    streams.start()
+    wait_until(lambda: consumed(sink) or streams.exception(), "a row is missing")
+    assert streams.exception() is None
+    assert [message.timestamp()[1] for message in consumed(sink, full=True)] == [0]
 
 
 def test_groups_by_what_is_offered_instead_of_arrays_and_maps(instance, make_topic, produce, wait_for_table):

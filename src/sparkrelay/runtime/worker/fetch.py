@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException, SparkRelayError
+from sparkrelay.records.encode import NO_TIMESTAMP
 from sparkrelay.records.formats import Integer, Json, Long, OneColumn, Raw, String
-from sparkrelay.records.typed import json_to_columns, plain_to_column
+from sparkrelay.records.typed import BadRecord, json_to_columns, plain_to_column
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
@@ -21,7 +22,6 @@ from sparkrelay.runtime.worker.encoding import unpack_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from sparkrelay.records.typed import BadRecord
     from sparkrelay.runtime.contract.specs import FetchSpec
     from sparkrelay.types import TopicPartition
 
@@ -82,6 +82,8 @@ def _rows(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch) -> pa
     if spec.skip_tombstones and raw.column("value").null_count:
         raw = raw.filter(pc.is_valid(raw.column("value")))
     columns, bad = _decoded(spec, raw)
+    if not spec.internal:
+        bad = _with_times_before_1970(spec, raw, columns, bad)
     if spec.internal and spec.skip_tombstones and columns[hidden_columns.TOMBSTONE].true_count:
         keep = pc.invert(columns[hidden_columns.TOMBSTONE])
         raw = raw.filter(keep)
@@ -116,6 +118,34 @@ def _decoded(spec: FetchSpec, raw: pa.RecordBatch) -> tuple[dict[str, pa.Array],
         columns[spec.key.column_name("key")] = column
         bad = sorted([*bad, *bad_keys], key=lambda record: record.index)
     return columns, bad
+
+
+def _with_times_before_1970(
+    spec: FetchSpec, raw: pa.RecordBatch, columns: Mapping[str, pa.Array], bad: list[BadRecord]
+) -> list[BadRecord]:
+    """Return the bad records with those whose time is before 1970, which no record's timestamp can say.
+
+    Brokers take some of them, as producers of other clients have them; but -1 means that there is none, a topic with a
+    compression of its own refuses the batch, and a compacted one is cleaned no more.
+    """
+    own = raw.column("timestamp").view(pa.int64())
+    early, millis, meant = pc.less(own, NO_TIMESTAMP), own, None
+    if spec.event_time:
+        # In its own unit: milliseconds are cut off, and less than one before 1970 would be 0.
+        meant = columns[spec.event_time]
+        days = pa.types.is_date32(meant.type)
+        early = pc.coalesce(pc.less(meant.view(pa.int32() if days else pa.int64()), 0), early)
+        millis = pc.coalesce(meant.cast(pa.timestamp("ms", "UTC"), safe=False).view(pa.int64()), own)
+    if not early.true_count:
+        return bad
+    known = {record.index for record in bad}
+    found = []
+    for index in np.flatnonzero(early.to_numpy(zero_copy_only=False)).tolist():
+        what = "timestamp" if meant is None or not meant[index].is_valid else f"event time {spec.event_time!r}"
+        reason = f"its {what}, {np.datetime64(millis[index].as_py(), 'ms')}, is before 1970, which Kafka does not know"
+        if index not in known:
+            found.append(BadRecord(index, reason))
+    return sorted([*bad, *found], key=lambda record: record.index)
 
 
 def _project(

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SparkRelayError
-from sparkrelay.records.encode import ProducerState, encode as encode_records, next_sequence
+from sparkrelay.records.encode import NO_TIMESTAMP, ProducerState, encode as encode_records, next_sequence
 from sparkrelay.records.partition import murmur2_partitions, split_by_partition
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.commands import BatchCommand, LegReport, TaskCommand
@@ -207,8 +207,10 @@ def _send_rows(transaction: _Transaction, spec: PublishSpec, order: TaskCommand,
     keys, values = sink_keys(spec, rows), sink_values(spec, rows)
     timestamps = rows.column(hidden_columns.TIMESTAMP)
     if spec.value is not None:
-        oldest = pc.min(timestamps).as_py()
-        transaction.oldest[spec.topic] = min(oldest, transaction.oldest.get(spec.topic, oldest))
+        # Without a timestamp, a record is as old as its segment's file.
+        oldest = pc.min(timestamps.filter(pc.not_equal(timestamps, NO_TIMESTAMP))).as_py()
+        if oldest is not None:
+            transaction.oldest[spec.topic] = min(oldest, transaction.oldest.get(spec.topic, oldest))
     headers = rows.column("headers") if spec.headers else None
     count = current_command(BatchCommand).partitions[spec.topic]
     targets = murmur2_partitions(keys, count)

@@ -1,0 +1,93 @@
+"""Rows of raw records: which timestamp each of them carries, and which record is none."""
+
+import json
+import logging
+
+import pyarrow as pa
+import pytest
+
+from sparkrelay.errors import SerializationException
+from sparkrelay.records.columns import KAFKA_SCHEMA
+from sparkrelay.records.formats import Json
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.specs import FetchSpec
+from sparkrelay.runtime.worker.fetch import _rows
+from sparkrelay.types import TopicPartition
+
+KINDS = {
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "date": pa.date32(),
+    "bigint": pa.int64(),
+}
+
+
+def spec(kind=None, *, skip=True):
+    fields = [pa.field("n", pa.int32())]
+    if kind is not None:
+        fields.append(pa.field("at", KINDS[kind]))
+    hidden = [pa.field(hidden_columns.PARTITION, pa.int32()), pa.field(hidden_columns.TIMESTAMP, pa.int64())]
+    return FetchSpec(
+        leg="leg",
+        subtopology=0,
+        topics=("in",),
+        slots=1,
+        client={},
+        key=None,
+        value=Json("n int"),
+        internal=False,
+        value_schema=pa.schema(fields),
+        output=pa.schema([fields[0], *hidden]),
+        event_time=None if kind is None else "at",
+        skip_tombstones=False,
+        skip_bad_records=skip,
+        failure_key=b"",
+    )
+
+
+def timestamps(spec, records):
+    """Return the timestamps of the rows of (event time, record's own timestamp)."""
+    values = [None if at == "tombstone" else json.dumps({"n": 1, "at": at}).encode() for at, _ in records]
+    raw = pa.record_batch(
+        {
+            "offset": pa.array(range(100, 100 + len(records)), pa.int64()),
+            "timestamp": pa.array([own for _, own in records], pa.int64()).cast(KAFKA_SCHEMA.field("timestamp").type),
+            "value": pa.array(values, pa.binary()),
+        }
+    )
+    return _rows(spec, TopicPartition("in", 2), raw).column(hidden_columns.TIMESTAMP).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "epoch", "before"),
+    [
+        ("timestamp", "1970-01-01T00:00:00Z", ["1969-12-31T23:59:59.999999Z", "1969-12-31T23:59:59.999Z"]),
+        ("timestamp", "1970-01-01T01:00:00+01:00", ["1970-01-01T00:59:59+01:00", "0001-01-01T00:00:00Z"]),
+        ("timestamp_ntz", "1970-01-01T00:00:00", ["1969-12-31T23:59:59.999999", "0001-01-01"]),
+        ("date", "1970-01-01", ["1969-12-31", "0001-01-01"]),
+        ("bigint", 0, [-1, -5000, -(2**63)]),
+    ],
+)
+def test_a_time_before_1970_is_no_timestamp_of_a_record(kind, epoch, before):
+    """Kafka has none: -1 stands for no timestamp, and with less, the broker compacts the partition no more."""
+    rows = [(epoch, 77), *((at, 77) for at in before), (None, 78), ("tombstone", 79), ("soon", 80)]
+    assert timestamps(spec(kind), rows) == [0, 78, 79]
+
+
+def test_records_that_have_no_timestamp_are_passed_on_without():
+    assert timestamps(spec(), [(None, -1), (None, 0), ("tombstone", -1)]) == [-1, 0, -1]
+    assert timestamps(spec("bigint"), [(None, -1), (5, -1), ("tombstone", -1)]) == [-1, 5, -1]
+
+
+def test_what_an_older_producer_wrote_before_1970():
+    assert timestamps(spec(), [(None, -2), (None, 5)]) == [5]
+    assert timestamps(spec("bigint"), [(None, -5000), (5, -5000), ("tombstone", -5000)]) == [5]
+
+
+def test_the_error_says_which_time(caplog):
+    words = r"record in-2 at offset 101 .*its event time 'at', 1969-12-31T23:59:55.000, is before 1970"
+    with pytest.raises(SerializationException, match=words):
+        timestamps(spec("timestamp", skip=False), [(None, 5), ("1969-12-31T23:59:55Z", 5)])
+    with caplog.at_level(logging.WARNING):
+        timestamps(spec(), [(None, -5000)])
+    assert "record in-2 at offset 100 does not decode: its timestamp, 1969-12-31T23:59:55.000," in caplog.text
