@@ -9,10 +9,19 @@ from typing import Any
 
 import pandas as pd  # noqa: TC002 - PySpark reads the hints
 from pyspark.sql import functions as F
-from tests.integration.runtime.random_rows import AVERAGED, KEYS, NESTED, SUMMED, TYPES, Rows
+from tests.integration.runtime.random_rows import AVERAGED, EVENT, KEYS, NESTED, SUMMED, TIME, Rows
 
 from sparkrelay import Json, StreamsBuilder
 
+ZONES = ("UTC", "UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu")
+#: What depends on the session's zone, by the type that comes out.
+_ZONED = {
+    "int": ("hour({})", "dayofyear({})"),
+    "date": ("to_date({})",),
+    "timestamp": ("date_trunc('hour', {})", "date_trunc('DAY', {})", "cast({} as timestamp)"),
+    "timestamp_ntz": ("cast({} as timestamp_ntz)", "cast({} as timestamp) + interval 1 day"),
+    "string": ("cast(cast({} as timestamp) as string)",),
+}
 _EXACTLY = {"timestamp": F.unix_micros, "timestamp_ntz": lambda name: F.col(name).cast("string")}
 
 
@@ -22,24 +31,31 @@ class Pipeline:
 
     name: str
     steps: list[Any] = field(default_factory=list)
+    kept: list[str] | None = None
     moved: tuple[str, int] | None = None
     group: list[Any] | None = None
     not_null: Any = None
     aggregates: list[Any] = field(default_factory=list)
+    columns: list[Any] | None = None
     after: list[Any] = field(default_factory=list)
     tolerance: dict[str, float] = field(default_factory=dict)
     history: list[str] = field(default_factory=list)
 
     def on(self, rows: Any, *, stream: bool) -> Any:
-        """Apply it to a stream or to a DataFrame."""
+        """Apply it to a stream or to a DataFrame, which has a column for the timestamps of records."""
+        hidden = () if stream else (TIME,)
         for step in self.steps:
             rows = step(rows)
+        if self.kept is not None:
+            rows = rows.select(*self.kept, *hidden)
         if stream and self.moved is not None:
             rows = rows.repartition(self.moved[0], partitions=self.moved[1])
         if self.group is not None:
             if not stream and self.not_null is not None:
                 rows = rows.where(self.not_null)
-            rows = rows.groupBy(*self.group).agg(*self.aggregates)
+            rows = rows.groupBy(*self.group).agg(*self.aggregates, *(F.max(name).alias(name) for name in hidden))
+        if self.columns is not None:
+            rows = rows.select(*self.columns, *hidden)
         for step in self.after:
             rows = step(rows)
         return rows
@@ -51,6 +67,8 @@ class Round:
     def __init__(self, seed: int | str, pipelines: int = 6, rows: int = 150) -> None:
         self.random = r = random.Random(seed)
         self.rows = Rows(r, rows)
+        #: The session's zone.
+        self.zone = r.choice(ZONES)
         self.pipelines = [self._pipeline(f"p{number}") for number in range(pipelines)]
         cuts = [0, *sorted(r.sample(range(1, rows), 2)), rows]
         #: What is written before each start of an instance, and the largest batches that it makes.
@@ -64,22 +82,36 @@ class Round:
         for pipeline in self.pipelines:
             if pipeline.name in sinks:
                 stream = builder.stream(
-                    source, key=KEYS[self.rows.key_type]("k"), value=Json(self.rows.schema), name=pipeline.name
+                    source,
+                    key=KEYS[self.rows.key_type]("k"),
+                    value=Json(self.rows.schema),
+                    timestamp=None if self.rows.event is None else EVENT,
+                    name=pipeline.name,
                 )
                 pipeline.on(stream, stream=True).to(sinks[pipeline.name], value=Json())
         return builder
 
-    def expected(self, spark: Any, pipeline: Pipeline) -> tuple[list[str], int]:
-        """Return the rows of a pipeline, as Spark computes and writes them, and how many tombstones pass it."""
-        alive = self.rows.frame(spark, [record for record in self.rows.records if record.value is not None])
-        dead = self.rows.frame(spark, [record for record in self.rows.records if record.value is None])
-        tombstones = 0 if pipeline.group is not None else pipeline.on(dead, stream=False).count()
-        return self.shown(pipeline.on(alive, stream=False)), tombstones
+    @property
+    def config(self) -> dict[str, Any]:
+        """Return settings of the instance."""
+        return {"deserialization.exception.handler": "fail" if self.rows.all_decode else "log-and-continue"}
+
+    def expected(self, spark: Any, pipeline: Pipeline) -> tuple[list[str], list[int]]:
+        """Return a pipeline's rows, as Spark computes and writes them, and the times of the tombstones that pass it."""
+        dead = []
+        if pipeline.group is None:
+            dead = pipeline.on(self.rows.frame(spark, tombstones=True), stream=False).select(TIME).collect()
+        alive = pipeline.on(self.rows.frame(spark, tombstones=False), stream=False)
+        return self.shown(alive), [row[0] for row in dead]
 
     @staticmethod
     def shown(frame: Any) -> list[str]:
         """Return rows as Spark writes them in JSON."""
-        options = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSS"}
+        options = {
+            "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
+            "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSS",
+            "timeZone": "UTC",
+        }
         whole = F.struct(*(F.col(f"`{name}`") for name in frame.columns))
         return [row[0] for row in frame.select(F.to_json(whole, options)).collect()]
 
@@ -87,7 +119,7 @@ class Round:
 
     def _pipeline(self, name: str) -> Pipeline:
         r, p = self.random, Pipeline(name)
-        here = {"k": self.rows.key_type, **{column: TYPES[column] for column in self.rows.columns}}
+        here = {"k": self.rows.key_type, **{column: self.rows.types[column] for column in self.rows.columns}}
         for _ in range(r.randrange(4)):
             self._step(p, here)
         if r.random() < 0.25:
@@ -105,7 +137,7 @@ class Round:
         plain = [name for name in here if name not in NESTED]
         column = r.choice(plain)
         kind = here[column]
-        match r.randrange(8):
+        match r.randrange(10):
             case 0:
                 condition = r.choice([f"{column} is not null", f"{column} is null or k is not null", "u != 'x'"])
                 self._say(p, f"where({condition})", lambda rows: rows.where(condition))
@@ -134,8 +166,15 @@ class Round:
                 self._say(p, f"drop{gone}", lambda rows: rows.drop(*gone))
                 for name in gone:
                     del here[name]
+            case _:
+                timed = [name for name in plain if here[name] in {"timestamp", "timestamp_ntz", "date"}]
+                if timed:
+                    made_kind = r.choice(list(_ZONED))
+                    text = r.choice(_ZONED[made_kind]).format(r.choice(timed))
+                    self._say(p, f"withColumn({text})", lambda rows: rows.withColumn("c6", F.expr(text)))
+                    here["c6"] = made_kind
         # A second step of one name would make a column twice.
-        made_twice = [name for name in ("c1", "c2", "c3", "c4", "c5") if name in here]
+        made_twice = [name for name in ("c1", "c2", "c3", "c4", "c5", "c6") if name in here]
         for name in made_twice:
             other = f"{name}{len(p.steps)}"
             if other not in here:
@@ -150,8 +189,7 @@ class Round:
             p.moved = "k", r.choice([1, 3])
             p.history.append(f"repartition{p.moved}")
         columns = self._exact(kept, here)
-        p.steps.append(lambda rows: rows.select(*kept))
-        p.after.append(lambda rows: rows.select(*columns))
+        p.kept, p.columns = kept, columns
         p.history.append(f"select{kept}")
 
     def _exact(self, names: list[str], here: dict[str, str]) -> list[Any]:

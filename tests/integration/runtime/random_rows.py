@@ -46,6 +46,10 @@ TYPES = {
 NESTED = ("p", "w", "tags", "props", "deep")
 SUMMED = ("t", "h", "i", "m", "x")
 AVERAGED = (*SUMMED, "l")
+#: The column of event times, in the past and now and then before 1970, in those rounds that have it.
+EVENT = "e"
+#: Where a DataFrame has what is a record's timestamp in a stream.
+TIME = "_time"
 KEYS = {"string": String, "binary": Raw, "int": Integer, "bigint": Long}
 
 _TEXTS = (
@@ -67,6 +71,9 @@ _TEXTS = (
     "é",
 )
 _DOUBLES = (0.0, -0.0, math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308, -1e-9, 0.1, 1e22, 123456789.125)
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC).replace(tzinfo=None)
+#: Where clocks were put forward or back: Berlin, New York, and once Kathmandu.
+_CLOCK_CHANGES = (1_698_541_200, 1_711_846_800, 1_699_164_000, 1_710_054_000, 504_901_800)
 _TIMES = (-62135596800, -2208988801, -86400, -1, 0, 1, 951782400, 1_700_000_000, 4102444800, 253402300799)
 
 
@@ -76,14 +83,43 @@ def _int(r: random.Random, bits: int) -> int:
 
 
 def _seconds(r: random.Random) -> int:
-    return r.choice([r.choice(_TIMES), 1_700_000_000 + r.randrange(7200), 1_700_000_000 + r.randrange(7200)])
+    recent = 1_700_000_000 + r.randrange(7200)
+    return r.choice([r.choice(_TIMES), recent, recent, r.choice(_CLOCK_CHANGES) + r.randrange(-7200, 7200)])
 
 
 def _moment(r: random.Random) -> str:
     """Return a time as one of the texts that ISO-8601 allows, without its zone."""
-    at = dt.datetime.fromtimestamp(0, dt.UTC).replace(tzinfo=None) + dt.timedelta(seconds=_seconds(r))
+    at = _EPOCH + dt.timedelta(seconds=_seconds(r))
     text = at.isoformat(sep=r.choice("T "))
     return text + r.choice(["", "", ".5", ".123", ".123456", ".000001"])
+
+
+def _event_time(r: random.Random, kind: str) -> tuple[Any, int | None]:
+    """Return what stands in JSON for an event time, and its milliseconds since 1970; None if it does not decode.
+
+    None is in the future, which brokers refuse.
+    """
+    if r.random() < 0.03:
+        return "soon", None
+    before = r.choice([-1, -86400, -9_999_999_999])
+    seconds = before if r.random() < 0.1 else r.choice([0, 951782400, _seconds(r) % 1_750_000_000])
+    at = _EPOCH + dt.timedelta(seconds=seconds, microseconds=r.choice([0, 0, 1, 500_000, 999_999]))
+    zone = ""
+    match kind:
+        case "date":
+            at = at.replace(hour=0, minute=0, second=0, microsecond=0)
+        case "timestamp":
+            zone, ahead = r.choice([("", 0), ("Z", 0), ("+01:00", 60), ("-0930", -570), ("+05", 300)])
+    micros = (at - _EPOCH) // dt.timedelta(microseconds=1)
+    ms = micros // 1000 if micros >= 0 else None
+    match kind:
+        case "bigint":
+            return micros // 1000, ms
+        case "date":
+            return at.date().isoformat(), ms
+        case "timestamp":
+            at += dt.timedelta(minutes=ahead)
+    return at.isoformat(sep=r.choice("T ")) + zone, ms
 
 
 def _float(r: random.Random) -> Any:
@@ -183,9 +219,12 @@ def _text(value: Any, r: random.Random) -> str:
 
 @dataclass(frozen=True)
 class Record:
+    """A record; `time` is the timestamp of what becomes of it, None if it does not decode."""
+
     key: Any
     value: str | None
     timestamp: int
+    time: int | None
 
 
 class Rows:
@@ -194,13 +233,23 @@ class Rows:
     def __init__(self, r: random.Random, count: int) -> None:
         self.random = r
         self.key_type = r.choice(list(KEYS))
+        #: Type of the column that has the event times, if one has.
+        self.event = r.choice([None, None, "timestamp", "timestamp_ntz", "date", "bigint"])
+        #: How many records have no timestamp, or one that there cannot be.
+        self.untimed = r.choice([0, 0, 0.3])
+        self.types = TYPES if self.event is None else {**TYPES, EVENT: self.event}
         plain = [name for name in TYPES if name not in NESTED]
-        self.columns = sorted({*r.sample(plain, 8), *r.sample(NESTED, 2), "u"})
-        self.schema = ", ".join(f"{name} {TYPES[name]}" for name in self.columns)
+        self.columns = sorted({*r.sample(plain, 8), *r.sample(NESTED, 2), "u", *self.types.keys() - TYPES.keys()})
+        self.schema = ", ".join(f"{name} {self.types[name]}" for name in self.columns)
         self.records = [self._record() for _ in range(count)]
 
     def __str__(self) -> str:
-        return f"key {self.key_type}, {self.schema}"
+        return f"key {self.key_type}, event time {self.event}, untimed {self.untimed}, {self.schema}"
+
+    @property
+    def all_decode(self) -> bool:
+        """True if it is an error that one does not."""
+        return self.event is None and not self.untimed
 
     def _record(self) -> Record:
         r = self.random
@@ -213,10 +262,20 @@ class Rows:
                     key = r.choice([b"", b"\x00", b"\xff", b"ab"])
                 case kind:
                     key = _int(r, 32 if kind == "int" else 64)
-        value = None
-        if r.random() > 0.08:
-            value = _text(_object(r, {name: (lambda n=name: _value(r, n)) for name in self.columns}), r)
-        return Record(key, value, 1_700_000_000_000 + r.randrange(10**7))
+        timestamp = 1_700_000_000_000 + r.randrange(10**7)
+        if r.random() < self.untimed:
+            timestamp = r.choice([-1, -1, -1, -5000])
+        time = timestamp if timestamp >= -1 else None
+        if r.random() < 0.08:
+            return Record(key, None, timestamp, time)
+        makers = {name: (lambda n=name: _value(r, n)) for name in self.columns if name != EVENT}
+        if self.event is not None:
+            written, event_time = _event_time(r, self.event)
+            makers[EVENT] = lambda: written
+        fields = _object(r, makers)
+        if fields.get(EVENT) is not None:
+            time = event_time
+        return Record(key, _text(fields, r), timestamp, time)
 
     def message(self, record: Record) -> dict[str, Any]:
         """Return a record as it is produced."""
@@ -225,9 +284,14 @@ class Rows:
             key = key.to_bytes(4 if self.key_type == "int" else 8, "big", signed=True)
         return {"key": key, "value": record.value, "timestamp": record.timestamp}
 
-    def frame(self, spark: Any, records: list[Record]) -> Any:
-        """Return records as a DataFrame, read by Spark's own `from_json`."""
-        rows = [(bytearray(x.key) if isinstance(x.key, bytes) else x.key, x.value) for x in records]
-        frame = spark.createDataFrame(rows, f"k {self.key_type}, value string")
-        parsed = F.from_json("value", self.schema, {"mode": "FAILFAST"})
-        return frame.select("k", parsed.alias("v")).select("k", "v.*")
+    def frame(self, spark: Any, *, tombstones: bool) -> Any:
+        """Return the tombstones or the other records that decode, as a DataFrame that Spark's `from_json` reads."""
+        rows = [
+            (bytearray(x.key) if isinstance(x.key, bytes) else x.key, x.value, x.time)
+            for x in self.records
+            if x.time is not None and tombstones == (x.value is None)
+        ]
+        frame = spark.createDataFrame(rows, f"k {self.key_type}, value string, {TIME} bigint")
+        # Whatever the session's zone is: times without one are in UTC.
+        parsed = F.from_json("value", self.schema, {"mode": "FAILFAST", "timeZone": "UTC"})
+        return frame.select("k", parsed.alias("v"), TIME).select("k", "v.*", TIME)

@@ -16,6 +16,7 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import functions as F
 from tests.integration.runtime.random_pipelines import Round
+from tests.integration.runtime.random_rows import TIME
 
 from sparkrelay.errors import TopologyException
 
@@ -25,6 +26,61 @@ SEED = os.environ.get("SPARKRELAY_RANDOM_SEED", str(random.SystemRandom().randra
 ROUNDS = int(os.environ.get("SPARKRELAY_RANDOM_ROUNDS", "2"))
 
 
+@contextlib.contextmanager
+def session_zone(spark, zone):
+    """Put the session, which is every test's, on a zone for a while."""
+    name = "spark.sql.session.timeZone"
+    before = spark.conf.get(name)
+    spark.conf.set(name, zone)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
+
+
+class Comparison:
+    """What the topics of a round are to hold in the end, and where they differ from it."""
+
+    def __init__(self, seed, this, spark, instance, make_topic, consumed):
+        self.seed = seed
+        self.this = this
+        self._consumed = consumed
+        refused = {}
+        for pipeline in this.pipelines:
+            try:
+                instance(this.builder("in", {pipeline.name: "out"}))
+            except TopologyException as refusal:
+                refused[pipeline.name] = str(refusal)
+        self._running = [pipeline for pipeline in this.pipelines if pipeline.name not in refused]
+        print(f"\n{seed}: {len(self._running)} pipelines run, {len(refused)} are refused; {this.zone}, {this.rows}")
+        for pipeline in this.pipelines:
+            print(f"  {pipeline.name}:", " | ".join(pipeline.history), refused.get(pipeline.name, ""))
+        assert len(self._running) > len(refused), f"{seed}: {refused}"
+        self._expected = {pipeline.name: this.expected(spark, pipeline) for pipeline in self._running}
+        self.source = make_topic("in", 3)
+        self.sinks = {pipeline.name: make_topic(pipeline.name, 2) for pipeline in self._running}
+
+    def differences(self):
+        found = {
+            pipeline.name: _differences(
+                pipeline, self._consumed(self.sinks[pipeline.name], full=True), *self._expected[pipeline.name]
+            )
+            for pipeline in self._running
+        }
+        return {name: lines for name, lines in found.items() if lines}
+
+    def begun(self):
+        return any(self._consumed(sink) for sink in self.sinks.values())
+
+    def run(self, streams, wait_until, *, until):
+        """Run an instance until something is so, and stop it."""
+        streams.start()
+        with contextlib.suppress(AssertionError):  # what is asserted at the end says more
+            wait_until(lambda: streams.exception() or until(), "", 240)
+        assert streams.exception() is None, f"{self.seed}: {streams.exception()!r}"
+        assert streams.stop(120), self.seed
+
+
 # The seed is no parameter: the processes of pytest-xdist must agree on the names of tests.
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_random_pipelines_end_with_what_spark_computes(
@@ -32,59 +88,28 @@ def test_random_pipelines_end_with_what_spark_computes(
 ):
     seed = f"SPARKRELAY_RANDOM_SEED={SEED}, round {number}"
     this = Round(f"{SEED}.{number}")
-    refused = {}
-    for pipeline in this.pipelines:
-        try:
-            instance(this.builder("in", {pipeline.name: "out"}))
-        except TopologyException as refusal:
-            refused[pipeline.name] = str(refusal)
-    running = [pipeline for pipeline in this.pipelines if pipeline.name not in refused]
-    print(f"\n{seed}: {len(running)} pipelines run, {len(refused)} are refused;", this.rows)
-    for pipeline in this.pipelines:
-        print(f"  {pipeline.name}:", " | ".join(pipeline.history), refused.get(pipeline.name, ""))
-    assert len(running) > len(refused), f"{seed}: {refused}"
-
-    expected = {pipeline.name: this.expected(spark, pipeline) for pipeline in running}
-    source, sinks = make_topic("in", 3), {pipeline.name: make_topic(pipeline.name, 2) for pipeline in running}
-
-    def differences():
-        found = {
-            pipeline.name: _differences(pipeline, consumed(sinks[pipeline.name]), *expected[pipeline.name])
-            for pipeline in running
-        }
-        return {name: lines for name, lines in found.items() if lines}
-
-    def run(records, batch, *, to_the_end):
-        produce(source, [this.rows.message(record) for record in records])
-        streams = instance(this.builder(source, sinks), {"max.batch.records": batch})
-        streams.start()
-        with contextlib.suppress(AssertionError):  # what is asserted at the end says more
-            wait_until(
-                lambda: (
-                    streams.exception()
-                    or (not differences() if to_the_end else any(consumed(sink) for sink in sinks.values()))
-                ),
-                "",
-                240,
+    with session_zone(spark, this.zone):
+        compared = Comparison(seed, this, spark, instance, make_topic, consumed)
+        for target, (records, batch) in enumerate(this.parts):
+            if target == this.state_lost_at:
+                shutil.rmtree(tmp_path / "state")
+            produce(compared.source, [this.rows.message(record) for record in records])
+            streams = instance(
+                this.builder(compared.source, compared.sinks), {**this.config, "max.batch.records": batch}
             )
-        assert streams.exception() is None, f"{seed}: {streams.exception()!r}"
-        assert streams.stop(120)
-
-    for target, (records, batch) in enumerate(this.parts):
-        if target == this.state_lost_at:
-            shutil.rmtree(tmp_path / "state")
-        run(records, batch, to_the_end=target == len(this.parts) - 1)
-    # Once more: what came after it was right, until it stopped, must not have made it wrong.
-    assert differences() == {}, seed
+            last = target == len(this.parts) - 1
+            compared.run(streams, wait_until, until=(lambda: not compared.differences()) if last else compared.begun)
+        # Once more: what came after it was right, until it stopped, must not have made it wrong.
+        assert compared.differences() == {}, seed
 
 
 def _differences(pipeline, found, rows, tombstones):
     """Say where a topic is not what Spark has computed."""
     if pipeline.group is None:
-        ours = Counter("tombstone" if value is None else _text(_read(value)) for _, _, _, value in found)
-        theirs = Counter(map(_text, map(_read, rows))) + Counter(["tombstone"] * tombstones)
+        ours = Counter(_text(_of_record(message)) for message in found)
+        theirs = Counter(map(_text, map(_read, rows))) + Counter(_text({TIME: time}) for time in tombstones)
         return _missing(ours, theirs)
-    last = {key: _read(value) for _, _, key, value in found}
+    last = {message.key(): _of_record(message) for message in found}
     ours, theirs = _by_group(last.values()), _by_group(map(_read, rows))
     lines = _missing(Counter(ours.keys()), Counter(theirs.keys()))
     if len(ours) != len(last):
@@ -99,6 +124,12 @@ def _differences(pipeline, found, rows, tombstones):
 
 def _read(value):
     return json.loads(value, parse_float=Decimal)
+
+
+def _of_record(message):
+    """Return what a record says, with its timestamp; a tombstone says nothing else."""
+    fields = {} if message.value() is None else _read(message.value())
+    return {**fields, TIME: message.timestamp()[1]}
 
 
 def _missing(ours, theirs):
@@ -117,7 +148,7 @@ def _by_group(rows):
 
 
 def _is_result(name):
-    return name[0] == "a" and name[1:].isdecimal()
+    return name == TIME or (name[0] == "a" and name[1:].isdecimal())
 
 
 def _text(value):
