@@ -76,6 +76,10 @@ class Round:
         #: The start at which the local state is gone; none if there is no such start.
         self.state_lost_at = r.choice([1, 2, 3])
 
+    def __str__(self) -> str:
+        lines = [f"  {pipeline.name}: {' | '.join(pipeline.history)}" for pipeline in self.pipelines]
+        return "\n".join([f"{self.zone}, {self.rows}", *lines])
+
     def builder(self, source: str, sinks: dict[str, str]) -> StreamsBuilder:
         """Return the topology, as far as it is not refused."""
         builder = StreamsBuilder()

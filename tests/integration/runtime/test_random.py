@@ -10,11 +10,15 @@ import math
 import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
 from collections import Counter
 from decimal import Decimal
 
 import pytest
 from pyspark.sql import functions as F
+from tests.chaos.instances import signal_session
 from tests.integration.runtime.random_pipelines import Round
 from tests.integration.runtime.random_rows import TIME
 
@@ -23,6 +27,15 @@ from sparkrelay.errors import TopologyException
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 SEED = os.environ.get("SPARKRELAY_RANDOM_SEED", str(random.SystemRandom().randrange(10**9)))
+#: Where the killed instance dies: points that every micro-batch passes.
+_POINTS = (
+    "driver-before-job",
+    "fetch-first-rows",
+    "publish-before-flush",
+    "publish-after-flush",
+    "driver-before-commit",
+    "driver-after-commit",
+)
 ROUNDS = int(os.environ.get("SPARKRELAY_RANDOM_ROUNDS", "2"))
 
 
@@ -52,9 +65,7 @@ class Comparison:
             except TopologyException as refusal:
                 refused[pipeline.name] = str(refusal)
         self._running = [pipeline for pipeline in this.pipelines if pipeline.name not in refused]
-        print(f"\n{seed}: {len(self._running)} pipelines run, {len(refused)} are refused; {this.zone}, {this.rows}")
-        for pipeline in this.pipelines:
-            print(f"  {pipeline.name}:", " | ".join(pipeline.history), refused.get(pipeline.name, ""))
+        print(f"\n{seed}: {len(self._running)} pipelines run, refused are {refused}; {this}")
         assert len(self._running) > len(refused), f"{seed}: {refused}"
         self._expected = {pipeline.name: this.expected(spark, pipeline) for pipeline in self._running}
         self.source = make_topic("in", 3)
@@ -101,6 +112,74 @@ def test_random_pipelines_end_with_what_spark_computes(
             compared.run(streams, wait_until, until=(lambda: not compared.differences()) if last else compared.begun)
         # Once more: what came after it was right, until it stopped, must not have made it wrong.
         assert compared.differences() == {}, seed
+
+
+@pytest.mark.chaos
+def test_random_pipelines_end_with_the_same_after_a_kill(
+    spark, kafka, instance, application_id, make_topic, produce, consumed, wait_until, tmp_path, project_root
+):
+    """An instance dies in a micro-batch, and another takes over, beside the state that it left or without it."""
+    seed = f"SPARKRELAY_RANDOM_SEED={SEED}, the round of the kill"
+    this = Round(f"{SEED}.kill", 4)
+    point, count = this.random.choice(_POINTS), this.random.randrange(1, 5)
+    config = {**this.config, "application.id": application_id, "bootstrap.servers": kafka.bootstrap_servers}
+    with session_zone(spark, this.zone):
+        compared = Comparison(seed, this, spark, instance, make_topic, consumed)
+        messages = [this.rows.message(record) for record in this.rows.records]
+        produce(compared.source, messages[:75])
+        settings = {
+            "seed": f"{SEED}.kill",
+            "pipelines": len(this.pipelines),
+            "round": str(this),
+            "zone": this.zone,
+            "source": compared.source,
+            "sinks": compared.sinks,
+            "config": {
+                **config,
+                "state.dir": str(tmp_path / "state"),
+                "session.timeout.ms": 6000,
+                "max.batch.records": 5,
+            },
+        }
+        with _process(settings, tmp_path, project_root) as (child, tail):
+            wait_until(lambda: compared.begun() or child.poll() is not None, f"{seed}: it writes nothing", 240)
+            assert child.poll() is None, f"{seed}: {tail()}"
+            (tmp_path / "faults").write_text(f"random {point} {count} instance")
+            # At least five batches more.
+            produce(compared.source, messages[75:])
+            wait_until(lambda: child.poll() is not None, f"{seed}: it does not come to {point} {count}", 240)
+            assert child.returncode == -signal.SIGKILL, f"{seed}: {tail()}"
+        successor = instance(
+            this.builder(compared.source, compared.sinks),
+            {**config, "state.dir": str(tmp_path / this.random.choice(["state", "other"]))},
+        )
+        compared.run(successor, wait_until, until=lambda: not compared.differences())
+        assert compared.differences() == {}, f"{seed}, killed at {point} {count}"
+
+
+@contextlib.contextmanager
+def _process(settings, folder, root):
+    """Run an instance as a process; give it and what shows the end of its log."""
+    log = folder / "child.log"
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tests.integration.runtime.random_child", json.dumps(settings)],
+            cwd=root,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
+                "SPARKRELAY_FAULTS": str(folder / "faults"),
+            },
+        )
+    try:
+        yield child, lambda: "\n".join(log.read_text(errors="replace").splitlines()[-60:])
+    finally:
+        signal_session(child.pid, signal.SIGKILL)
+        child.wait(60)
 
 
 def _differences(pipeline, found, rows, tombstones):
