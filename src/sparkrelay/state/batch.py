@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["Applied", "BatchStamp", "MergeResult"]
+__all__ = ["SPREAD_BY", "Applied", "BatchStamp", "MergeResult"]
+
+#: In the words for what a store holds, last: what decides in which partition its rows are. It was once left out.
+SPREAD_BY: Final = ", spread by "
 
 
 @dataclass(frozen=True, slots=True)

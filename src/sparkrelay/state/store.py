@@ -28,7 +28,7 @@ from sparkrelay.errors import (
 )
 from sparkrelay.own_files import make_directory
 from sparkrelay.state import cleanliness, journal, rows, scan
-from sparkrelay.state.batch import Applied, BatchStamp, MergeResult
+from sparkrelay.state.batch import SPREAD_BY, Applied, BatchStamp, MergeResult
 from sparkrelay.state.environment import DATA_FILE, Environment
 from sparkrelay.state.file_lock import FileLock
 from sparkrelay.state.header import JournalEntry, TaskHeader
@@ -50,6 +50,8 @@ _META: Final = "#meta"
 _JOURNAL: Final = "#journal"
 _STORE_PREFIX: Final = "s:"
 _HEADER: Final = b"header"
+#: Beside the ids of changelog topics in the header: how many tasks stores without changelog are spread over.
+_WIDTH: Final = "number of tasks"
 _CLEANLINESS_LOCK: Final = "boot.lock"
 _CLEANLINESS_SECONDS: Final = 60.0
 _DEFAULT_LIMIT: Final = 64 << 30
@@ -311,15 +313,17 @@ class TaskStore:
 
         self._change(change)
 
-    def claim(self, application: str, topics: Mapping[str, str] | None = None) -> None:
+    def claim(self, application: str, topics: Mapping[str, str] | None = None, width: int | None = None) -> None:
         """Make sure that the state is this application's, and of its changelogs as they are.
 
         Args:
             application: the application.id.
             topics: changelog topic -> its id, as far as known.
+            width: for stores without changelog, the number of tasks that they are spread over.
 
         Raises:
             StoreCorruptedException: it was copied from another one: its positions and values mean nothing here.
+            IncompatibleTopologyException: the number of tasks is another one.
             StateStoreException: a changelog was made anew. Whether the state or the new topic is right, nobody knows
                 here: after a reset it is the topic, after an accident the state.
         """
@@ -338,7 +342,17 @@ class TaskStore:
                         f"was started over, remove {self.path} and start again; otherwise start it over: sparkrelay "
                         f"reset --application-id {application} ..."
                     )
-            return replace(header, application=application, topics={**header.topics, **(topics or {})}), None
+            made_with = dict(topics or {})
+            if width is not None:
+                known = header.topics.get(_WIDTH, str(width))
+                if known != str(width):
+                    raise IncompatibleTopologyException(
+                        f"task {self.path.name}: the stores without changelog in {self.path} are spread over {known} "
+                        f"tasks, and the source topic asks for {width} by now: keys would move to other tasks than "
+                        f"their state. Start the application over: sparkrelay reset --application-id {application} ..."
+                    )
+                made_with[_WIDTH] = known
+            return replace(header, application=application, topics={**header.topics, **made_with}), None
 
         self._change(change)
 
@@ -534,7 +548,7 @@ class TaskStore:
     def _check_contents(self, header: TaskHeader, store: str, batch: BatchStamp) -> None:
         beside = {entry.store: entry.contents for entry in header.journals}
         held = {**header.contents, **beside}.get(store, batch.contents)
-        if held != batch.contents:
+        if held not in {batch.contents, batch.contents.rpartition(SPREAD_BY)[0]}:
             raise IncompatibleTopologyException(
                 f"store {store!r} holds {held}, but the pipeline now wants {batch.contents}: one cannot be read as the "
                 'other. Give the aggregation a new name (agg(..., name="...")), which starts it anew from here on, or '

@@ -1,12 +1,13 @@
 """Pipelines that are not what they were when the state was made: refused by name, never read as something else."""
 
+import json
 import shutil
 
 import pytest
 from pyspark.sql import functions as F
 
 from sparkrelay import Json, StreamsBuilder, String
-from sparkrelay.errors import IncompatibleTopologyException
+from sparkrelay.errors import IncompatibleTopologyException, SerializationException
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -53,7 +54,7 @@ def test_another_aggregate_over_the_same_store_is_refused(
     wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
     with pytest.raises(
         IncompatibleTopologyException,
-        match=r"holds sum\(n\) of int, sum\(m\) of int by user string, but the pipeline now wants .* by user string",
+        match=r"holds sum\(n\) of int, sum\(m\) of int by user string, spread by the message key, but .* by user",
     ):
         streams.awaitTermination(10)
 
@@ -76,6 +77,16 @@ KEYS = {
         lambda s: s.withColumn("k", F.lower("shop")).groupBy("k"),
         r"by k string = lower\(shop\)",
     ),
+    "spread by fewer columns": (
+        lambda s: s.repartition("shop", name="r").groupBy("shop", "n"),
+        lambda s: s.repartition("shop", "n", name="r").groupBy("shop", "n"),
+        "by shop string, n int, spread by shop, n",
+    ),
+    "spread by the producer": (
+        lambda s: s.groupBy("user"),
+        lambda s: s.repartition("user", name="r").groupBy("user"),
+        "by user string, spread by user",
+    ),
 }
 
 
@@ -90,6 +101,75 @@ def test_another_key_under_the_same_name_is_refused(key, topics, instance, produ
     streams.start()
     produce(topics[0], [("a", {"n": 1, "shop": "s", "at": "2013-01-01T00:40:00Z"})])
     fails_with(streams, IncompatibleTopologyException, f"but the pipeline now wants .*{words}")
+
+
+def test_another_time_zone_makes_another_key(topics, instance, produce, wait_until, consumed, fails_with, spark):
+    """The date of a time is another one elsewhere: half a group's rows would be in the wrong one."""
+    record = ("a", {"n": 1, "shop": "s", "at": "2013-01-01T02:00:00Z"})
+    pipeline = by_shop(topics, lambda s: s.groupBy("shop", F.to_date("at").alias("day")))
+    before = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        produce(topics[0], [record])
+        with instance(pipeline) as streams:
+            streams.start()
+            wait_until(lambda: consumed(topics[1]) or streams.exception(), "nothing came")
+        spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+        streams = instance(pipeline)
+        streams.start()
+        produce(topics[0], [record])
+        fails_with(streams, IncompatibleTopologyException, "holds .* in UTC.* wants .* in America/New_York")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+@pytest.mark.parametrize("columns", ["the same", "another one"])
+def test_rows_that_a_former_pipeline_left_between_two_of_its_parts(
+    columns, topics, make_topic, instance, produce, fails_with, wait_until, consumed
+):
+    """It died behind a repartition topic. What is in there has the columns that it read."""
+
+    def pipeline(*selected, behind):
+        builder = StreamsBuilder()
+        stream = builder.stream(topics[0], value=Json("shop string, a string, b string"))
+        rows = stream.select("shop", *selected).repartition("shop", name="r")
+        behind(rows).to(topics[1], key=String("shop"), value=Json())
+        return builder
+
+    produce(topics[0], [("k", {"shop": "s", "a": "A", "b": "B"})])
+    failing = pipeline("a", "b", behind=lambda rows: rows.selectExpr("shop", "raise_error(a || b) as who"))
+    streams = instance(failing, {"max.batch.retries": 0})
+    streams.start()
+    wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
+    if columns == "another one":
+        streams = instance(pipeline("a", "b", behind=lambda rows: rows.selectExpr("shop", "b as who")))
+        streams.start()
+        words = r"-r-repartition-0 at offset 0 was written by an earlier pipeline.*\(b string, shop string\).* reset"
+        fails_with(streams, SerializationException, words)
+    else:
+        with instance(pipeline("b", "a", behind=lambda rows: rows.selectExpr("shop", "b || a as who"))) as streams:
+            streams.start()
+            wait_until(lambda: consumed(topics[1]) or streams.exception(), "nothing came")
+            assert json.loads(consumed(topics[1])[0][3]) == {"shop": "s", "who": "BA"}
+
+
+def test_a_pipeline_that_is_mended_gets_past_text_that_is_not_utf_8(
+    topics, instance, produce, fails_with, table, wait_for_table
+):
+    def pipeline(*, mended):
+        builder = StreamsBuilder()
+        stream = builder.stream(topics[0]).select(F.col("value").cast("string").alias("v"))
+        rows = stream.where("is_valid_utf8(v)") if mended else stream
+        rows.groupBy("v").count(name="texts").to(topics[1], key=String("v"), value=Json())
+        return builder
+
+    produce(topics[0], [("a", b"fine"), ("a", b"\xff\xfe"), ("a", b"good")])
+    streams = instance(pipeline(mended=False), {"max.batch.retries": 0})
+    streams.start()
+    fails_with(streams, SerializationException, "column 'v' holds text that is not UTF-8")
+    with instance(pipeline(mended=True)) as streams:
+        streams.start()
+        wait_for_table(topics[1], {b"fine": {"v": "fine", "count": 1}, b"good": {"v": "good", "count": 1}}, streams)
 
 
 def test_another_alias_and_another_filter_are_no_other_aggregate(ran_before, topics, instance, produce, wait_for_table):

@@ -245,6 +245,26 @@ def test_what_a_store_holds_is_undone_with_its_first_batch(driver):
         driver.apply({b"a": b"1"}, contents="sum(a)")
 
 
+def test_what_a_store_holds_by_the_words_of_earlier_releases(driver):
+    """They did not say by what its rows are spread."""
+    driver.apply({b"a": b"1"}, contents="sum(a)")
+    driver.store.commit_known(1, {})
+    driver.apply({b"a": b"2"}, contents="sum(a), spread by k")
+    driver.store.commit_known(2, {})
+    assert driver.store.header.contents == {"s": "sum(a), spread by k"}
+    for other in ("sum(a), spread by the message key", "sum(a)", "sum(b), spread by k"):
+        with pytest.raises(IncompatibleTopologyException, match=r"holds sum\(a\), spread by k, but"):
+            driver.apply({b"a": b"3"}, contents=other)
+
+
+def test_stores_without_changelog_know_over_how_many_tasks_they_are_spread(store):
+    store.claim("app", width=2)
+    store.claim("app", width=2)
+    store.claim("app")
+    with pytest.raises(IncompatibleTopologyException, match="spread over 2 tasks, .* asks for 4 by now"):
+        store.claim("app", width=4)
+
+
 # -- scanning ---------------------------------------------------------------------------------------------------------
 
 EDGES = st.sampled_from([b"", b"\x00", b"a", b"a" * 478, b"a" * 479, b"a" * 480, b"a" * 510, b"a" * 511, b"a" * 512])

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["computed_from"]
 
 _WINDOW: Final = "spark.timeWindow"
+_ZONED: Final = "org.apache.spark.sql.catalyst.expressions.TimeZoneAwareExpression"
 #: Any time will do, in microseconds since 1970; py4j makes a long of what has more than 32 bits.
 _SOME_TIME: Final = 10**15
 
@@ -82,7 +83,7 @@ def _text(attribute: Any, given: Mapping[int, str], made: _Made) -> str:
             continue
         text = given.get(number, name)
         if number not in given and number in made:
-            text = _sql(made[number])
+            text = _sql(made[number]) + _zone(made[number])
             todo += [read for expression in made[number] for read in items(expression.references().toSeq())]
         parts[number] = f"{name} = {text}" if parts else text
     first, *others = parts.values()
@@ -108,6 +109,17 @@ def _sql(expressions: list[Any]) -> str:
     every = f" every {dt.timedelta(microseconds=slide)}" if slide != length else ""
     offset = f" from {dt.timedelta(microseconds=start % slide)}" if start % slide else ""
     return f"window({time.child().sql()}, {dt.timedelta(microseconds=length)}{every}{offset})"
+
+
+def _zone(expressions: list[Any]) -> str:
+    """Name the session's time zone if what the expressions compute depends on it, such as the date of a time."""
+    zoned = jvm().java.lang.Class.forName(_ZONED)
+    needs_zone = getattr(getattr(jvm().org.apache.spark.sql.catalyst.expressions, "Cast$"), "MODULE$").needsTimeZone
+    for node in (node for one in expressions for node in nodes(one) if zoned.isInstance(node)):
+        # Every cast has a zone, whether its types need one or not.
+        if kind(node) != "Cast" or needs_zone(node.child().dataType(), node.dataType()):
+            return f" in {node.timeZoneId().get()}" if node.timeZoneId().isDefined() else ""
+    return ""
 
 
 def _time_of_window(struct: Any) -> Any | None:

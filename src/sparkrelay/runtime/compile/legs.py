@@ -43,6 +43,7 @@ from sparkrelay.runtime.compile.schemas import (
     check_packable,
     format_fields,
     hidden_fields,
+    layout_number,
     plan_sink,
 )
 from sparkrelay.runtime.contract import hidden_columns
@@ -53,6 +54,7 @@ from sparkrelay.runtime.worker.context import no_rows, under_names
 from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
 from sparkrelay.state.aggregate import AggregateSpec
+from sparkrelay.state.batch import SPREAD_BY
 from sparkrelay.topology import RowCount
 from sparkrelay.topology.columns import quoted
 
@@ -210,7 +212,8 @@ class LegCompiler:
                 if reader.source.internal and topic in reader.source.topics:
                     needed |= self._wanted(reader, self._source_schema(reader))
             kept = [field for field in everything if field.name in needed] or everything.fields[:1]
-            self._shipped[topic] = StructType(kept)
+            # By name, so that rows of an earlier pipeline can be read though its columns came in another order.
+            self._shipped[topic] = StructType(sorted(kept, key=lambda field: field.name))
         return self._shipped[topic]
 
     # -- source ---------------------------------------------------------------------------------------------------
@@ -255,6 +258,7 @@ class LegCompiler:
             value=source.value,
             internal=source.internal,
             value_schema=value_schema,
+            layout=layout_number(self._shipped[source.topics[0]]) if source.internal else 0,
             output=arrow_schema(schema),
             event_time=source.timestamp,
             skip_tombstones=leg.aggregation is not None,
@@ -372,7 +376,7 @@ class LegCompiler:
             # Neither can go on with what the other wrote: not all of it is in the changelog.
             contents=_brief(
                 f"{', '.join(held.values())} by {', '.join(_key(f, computed) for f in keys)}"
-                f"{'' if aggregation.logged else ', without changelog'}"
+                f"{'' if aggregation.logged else ', without changelog'}{self._spread(leg)}"
             ),
             compression=self._compression,
             flush_seconds=self._flush_seconds,
@@ -380,6 +384,18 @@ class LegCompiler:
             failure_key=self._target.failure_key,
         )
         return spec, results, {**held, **computed}
+
+    def _spread(self, leg: Leg) -> str:
+        """Say what decides in which partition a store's rows are: by another one, a group's rows go to another task.
+
+        A topic that users write is spread by the message key, in whatever way their producers have.
+        """
+        if not leg.source.internal:
+            return f"{SPREAD_BY}the message key"
+        writers = (writer.sink for writer in self._legs if writer.sink is not None and writer.sink.internal)
+        key = next(sink.key for sink in writers if sink.topic in leg.source.topics)
+        assert isinstance(key, tuple), "a repartition topic is written by columns"
+        return f"{SPREAD_BY}{', '.join(key)}"
 
     # -- sink -----------------------------------------------------------------------------------------------------
 
@@ -404,6 +420,7 @@ class LegCompiler:
             columns=tuple(output.names if sink is not None and sink.internal else plan.columns.names),
             key_columns=plan.key,
             value=None if sink is not None and sink.internal else plan.format,
+            layout=layout_number(output) if sink is not None and sink.internal else 0,
             headers=plan.headers,
             compression=self._compression,
             flush_seconds=self._flush_seconds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -55,6 +56,7 @@ __all__ = [
     "check_packable",
     "format_fields",
     "hidden_fields",
+    "layout_number",
     "plan_sink",
 ]
 
@@ -89,6 +91,16 @@ def hidden_fields(names: tuple[str, ...]) -> list[StructField]:
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return a schema as Spark ships it to Python workers."""
     return to_arrow_schema(schema, timezone="UTC")
+
+
+def layout_number(schema: StructType) -> int:
+    """Return a number (32 bits) for the columns of packed rows: another one for other names, types or another order.
+
+    Rows of an earlier pipeline may still be in a repartition topic when a changed one starts. Read by position, one
+    column would be taken for another.
+    """
+    text = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big", signed=True)
 
 
 _SPARK_TYPES: Mapping[type[OneColumn], DataType] = {

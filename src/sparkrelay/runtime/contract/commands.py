@@ -148,6 +148,7 @@ class RestoreCommand:
         committed: of a task whose stores have no changelog: the group's offset, or None, of each partition that they
             are made of. That decides about a batch whose outcome is not known here; stores that stand elsewhere are
             emptied. Else None.
+        width: of the same, the number of tasks that its stores are spread over. Else None.
     """
 
     task: TaskId
@@ -162,6 +163,7 @@ class RestoreCommand:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     changelogs: Mapping[str, TopicPartition] = field(default_factory=dict)
     committed: Mapping[TopicPartition, int | None] | None = None
+    width: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

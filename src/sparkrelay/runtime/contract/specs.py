@@ -29,6 +29,7 @@ class FetchSpec:
         key: format of the message key, or None.
         value: format of the value, or None; internal topics carry typed rows (``internal``).
         value_schema: Arrow schema of the decoded value (typed sources).
+        layout: of an internal topic: the number of the layout that its rows must have.
         output: Arrow schema of the rows that leave the step: only the wanted columns, then the hidden ones.
         event_time: column whose value replaces the record's timestamp, or None.
         skip_tombstones: True where null values end here, as in front of an aggregation.
@@ -50,6 +51,7 @@ class FetchSpec:
     skip_tombstones: bool
     skip_bad_records: bool
     failure_key: bytes = field(repr=False)
+    layout: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class PublishSpec:
         columns: names of the columns that the value is made of, in order.
         key_columns: columns that make the key; empty: the key that travels with the rows.
         value: format of the value; None for a repartition topic, which carries whole rows.
+        layout: of a repartition topic: the number of its rows' layout.
         headers: True to write the column ``headers`` as the records' headers.
         flush_seconds: how long the broker may take to acknowledge what is written.
         failure_key: what signs an error that travels through Spark's text (``failure_marks``).
@@ -112,3 +115,4 @@ class PublishSpec:
     compression: str
     flush_seconds: float
     failure_key: bytes = field(repr=False)
+    layout: int = 0

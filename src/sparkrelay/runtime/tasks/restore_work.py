@@ -32,6 +32,7 @@ class RestoreWork:
         changelog_next: changelog partition -> where the replay goes on; None until the store was opened.
         committed: of a task whose stores have no changelog: the group's offset of each partition that they are made of,
             None where there is none. Else None.
+        width: of the same, how many tasks its subtopology has. Else None.
         opened: True once the store was taken over for ``task_epoch``.
         began_at: when the work was given, in seconds since the epoch.
         first_lag: offsets that were to replay when the store was opened.
@@ -45,6 +46,7 @@ class RestoreWork:
     task_epoch: int | None = None
     ends: Ends | None = None
     committed: Mapping[TopicPartition, int | None] | None = None
+    width: int | None = None
     wipe: bool = False
     opened: bool = False
     changelog_next: Ends | None = None

@@ -293,6 +293,7 @@ class StateUpdater:
                     topic_ids=work.ids_to_check(ids),
                     changelogs={} if work.opened else work.changelogs,
                     committed=None if work.opened else work.committed,
+                    width=None if work.opened else work.width,
                 )
                 known = work.changelog_next or {}
                 weights[work.task] = 1 + sum(store.end - known.get(store.changelog, 0) for store in stores)

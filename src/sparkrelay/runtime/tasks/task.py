@@ -87,6 +87,7 @@ class Task:
         changelogs: store -> changelog partition.
         directory: state directory, or None for a stateless task.
         state_topics: input topics of which the state itself says how far it has seen.
+        width: how many tasks its subtopology has.
 
     Attributes:
         producer: that of the open transaction; None before the first one and for a standby.
@@ -107,6 +108,7 @@ class Task:
         "producer",
         "state_topics",
         "task_epoch",
+        "width",
     )
 
     def __init__(
@@ -116,12 +118,15 @@ class Task:
         changelogs: Mapping[str, TopicPartition],
         directory: str | None,
         state_topics: frozenset[str] = frozenset(),
+        *,
+        width: int = 0,
     ) -> None:
         self.id = id
         self.inputs = inputs
         self.changelogs = changelogs
         self.directory = directory
         self.state_topics = state_topics
+        self.width = width
         self.position = Position()
         self.attempt = BatchAttempt()
         self.copy = LocalCopy()
@@ -212,6 +217,7 @@ class Task:
             committed={p: committed.get(p) for p in self.inputs if p.topic in self.state_topics}
             if self.unlogged
             else None,
+            width=self.width if self.unlogged else None,
             wipe=self.copy.wipe,
         )
 

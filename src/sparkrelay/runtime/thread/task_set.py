@@ -15,6 +15,7 @@ from sparkrelay.runtime.tasks.restore_work import slice_of
 from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.tasks.task_initializer import TaskInitializer, longest_initialization
 from sparkrelay.runtime.tasks.task_state import TaskState
+from sparkrelay.runtime.topics.layout import require_same_width
 
 if TYPE_CHECKING:
     import threading
@@ -292,6 +293,7 @@ class TaskSet:
             changelogs=shape.changelogs,
             directory=directory,
             state_topics=shape.state_topics,
+            width=shape.width,
         )
         self._tasks[id_] = task
         return task
@@ -368,6 +370,8 @@ class TaskSet:
             )
 
     def _see(self, layout: TaskLayout) -> None:
+        if self._layout is not None:
+            require_same_width(self._layout, layout)
         self._layout = layout
         self._initializer.see(layout)
         self._in_service.source_partitions = layout.source_partitions

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import MissingSourceTopicException, StreamsException, UnknownTopicException
+from sparkrelay.protocol import LONG_MAX
 from sparkrelay.types import TaskId, TopicPartition
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class InternalTopic:
     def configs(self) -> dict[str, str]:
         """Topic settings: changelogs are compacted; repartition records never expire by time, they are purged.
 
-        Timestamps are the rows' own, also where the broker's default is the time of writing.
+        Timestamps are the rows' own, also where the broker's default is the time of writing, and however far from now:
+        a row with a time of the year 2999 that got here must not be refused behind the user's back.
         """
         if self.compacted:
             special = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.5"}
@@ -63,7 +65,12 @@ class InternalTopic:
                 "retention.bytes": "-1",
                 "segment.bytes": "52428800",
             }
-        return {**special, "message.timestamp.type": "CreateTime"}
+        return {
+            **special,
+            "message.timestamp.type": "CreateTime",
+            "message.timestamp.before.max.ms": str(LONG_MAX),
+            "message.timestamp.after.max.ms": str(LONG_MAX),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +82,14 @@ class TaskShape:
         changelogs: store -> changelog partition.
         stores: its stores, with a changelog or without.
         state_topics: input topics of legs with a store: of these the state itself says how far it has seen.
+        width: how many tasks its subtopology has.
     """
 
     inputs: tuple[TopicPartition, ...]
     changelogs: Mapping[str, TopicPartition]
     state_topics: frozenset[str] = frozenset()
     stores: tuple[str, ...] = ()
+    width: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +152,7 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
                 },
                 state_topics=state_topics,
                 stores=subtopology.stores,
+                width=width,
             )
     for topic in internal.values():
         found = partitions.get(topic.name)
@@ -156,6 +166,24 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
             )
     read = {topic: partitions[topic] for topic in sorted(topology.source_topics)}
     return TaskLayout(tasks, internal, _sinks(topology, names, partitions, internal), read)
+
+
+def require_same_width(before: TaskLayout, now: TaskLayout) -> None:
+    """Refuse that stores without changelog are spread over another number of tasks: keys would move, and state not.
+
+    Stores with a changelog are refused by its partition count.
+
+    Raises:
+        StreamsException: a source topic got partitions.
+    """
+    for id_, shape in sorted(before.tasks.items()):
+        there = now.tasks.get(id_)
+        if shape.stores and not shape.changelogs and there is not None and there.width != shape.width:
+            raise StreamsException(
+                f"the stores {', '.join(map(repr, shape.stores))}, which have no changelog, are spread over "
+                f"{shape.width} tasks, and by now {', '.join(sorted(shape.state_topics))} asks for {there.width}: keys "
+                "would move to other tasks than their state. Start the application over: sparkrelay reset"
+            )
 
 
 def _check_together(leg: Leg, counts: Mapping[str, int]) -> None:

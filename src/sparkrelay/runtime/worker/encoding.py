@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from sparkrelay.records.formats import Format
     from sparkrelay.runtime.contract.specs import PublishSpec
 
-__all__ = ["pack_rows", "sink_keys", "sink_values", "unpack_rows"]
+__all__ = ["first_of_another_layout", "pack_rows", "sink_keys", "sink_values", "unpack_rows"]
 
+#: First column of a packed row: which columns follow, by a digest of their names and types.
+_LAYOUT = pa.field(f"{hidden_columns.PREFIX}layout", pa.int32())
+#: Bytes of it and of what is in front of it: the tuple's version, the column's tag, 32 bits.
+_BEGINNING = 6
 #: Last column of a packed row: false for a tombstone, whose columns travel all the same.
 _ALIVE = pa.field(f"{hidden_columns.PREFIX}alive", pa.bool_())
 
@@ -26,6 +30,7 @@ _ALIVE = pa.field(f"{hidden_columns.PREFIX}alive", pa.bool_())
 def sink_keys(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
     """Return the message keys: the named columns, else the key that travels with the rows."""
     if spec.key_columns:
+        _require_text(rows.select(list(spec.key_columns)))
         return key_bytes([rows.column(name) for name in spec.key_columns])
     return rows.column(hidden_columns.KEY)
 
@@ -33,25 +38,57 @@ def sink_keys(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
 def sink_values(spec: PublishSpec, rows: pa.RecordBatch) -> pa.Array:
     """Return the message values; a tombstone that came in goes out as one."""
     visible = rows.select(list(spec.columns))
+    _require_text(visible)
     tombstones = rows.column(hidden_columns.TOMBSTONE) if hidden_columns.TOMBSTONE in rows.schema.names else None
     if spec.value is None:
-        return pack_rows(visible, tombstones)
+        return pack_rows(visible, tombstones, spec.layout)
     values = _formatted(spec.value, visible)
     if tombstones is not None and tombstones.true_count:
         values = pc.if_else(tombstones, pa.scalar(None, values.type), values)
     return values
 
 
-def pack_rows(rows: pa.RecordBatch, tombstones: pa.Array | None) -> pa.Array:
-    """Write whole rows as the values of a repartition topic."""
+def pack_rows(rows: pa.RecordBatch, tombstones: pa.Array | None, layout: int) -> pa.Array:
+    """Write whole rows as the values of a repartition topic; each begins with the number of its layout."""
     alive = pa.repeat(pa.scalar(True), rows.num_rows) if tombstones is None else pc.invert(tombstones)
-    return key_bytes([*rows.columns, alive], normal=False)
+    number = pa.repeat(pa.scalar(layout, pa.int32()), rows.num_rows)
+    return key_bytes([number, *rows.columns, alive], normal=False)
+
+
+def first_of_another_layout(values: pa.Array, layout: int) -> int | None:
+    """Return the index of the first packed row that was not written with this layout; None if all were."""
+    fits = pc.fill_null(pc.starts_with(values, pattern=_beginning(layout)), False)
+    return None if fits.false_count == 0 else fits.index(pa.scalar(False)).as_py()
 
 
 def unpack_rows(values: pa.Array, schema: pa.Schema) -> tuple[list[pa.Array], pa.Array]:
     """Read what :func:`pack_rows` wrote from rows of this schema: the columns, and which rows are tombstones."""
-    *columns, alive = key_columns(values, schema.append(_ALIVE))
+    _, *columns, alive = key_columns(values, pa.schema([_LAYOUT, *schema, _ALIVE]))
     return columns, pc.invert(pc.fill_null(alive, False))
+
+
+def _beginning(layout: int) -> bytes:
+    """Return what packed rows of a layout begin with."""
+    row: bytes = key_bytes([pa.array([layout], pa.int32()), pa.array([True])])[0].as_py()
+    return row[:_BEGINNING]
+
+
+def _require_text(rows: pa.RecordBatch) -> None:
+    """Refuse text that is not UTF-8: no reader of the topic could read it, nor could we.
+
+    Spark makes some of what is: ``cast(value as string)`` takes bytes as they are.
+
+    Raises:
+        SerializationException: there is some; names the column.
+    """
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise SerializationException(
+                f"column {name!r} holds text that is not UTF-8 ({error}). Leave such rows out in front of this step by "
+                f'where("is_valid_utf8({name})"), mend them by make_valid_utf8({name}), or keep the column binary'
+            ) from error
 
 
 def _formatted(value: Format, rows: pa.RecordBatch) -> pa.Array:

@@ -17,7 +17,7 @@ from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import drain, leg_tasks, release_unused_memory
-from sparkrelay.runtime.worker.encoding import unpack_rows
+from sparkrelay.runtime.worker.encoding import first_of_another_layout, unpack_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -81,6 +81,8 @@ def _key_wanted(spec: FetchSpec) -> bool:
 def _rows(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch) -> pa.RecordBatch:
     if spec.skip_tombstones and raw.column("value").null_count:
         raw = raw.filter(pc.is_valid(raw.column("value")))
+    if spec.internal:
+        _require_layout(spec, partition, raw)
     columns, bad = _decoded(spec, raw)
     if not spec.internal:
         bad = _with_times_before_1970(spec, raw, columns, bad)
@@ -118,6 +120,24 @@ def _decoded(spec: FetchSpec, raw: pa.RecordBatch) -> tuple[dict[str, pa.Array],
         columns[spec.key.column_name("key")] = column
         bad = sorted([*bad, *bad_keys], key=lambda record: record.index)
     return columns, bad
+
+
+def _require_layout(spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch) -> None:
+    """Refuse rows that a former pipeline left in a repartition topic with other columns than this one reads from it.
+
+    Raises:
+        SerializationException: there is such a row.
+    """
+    index = first_of_another_layout(raw.column("value"), spec.layout)
+    if index is None:
+        return
+    assert spec.value_schema is not None
+    wanted = ", ".join(f"{field.name} {field.type}" for field in spec.value_schema)
+    raise SerializationException(
+        f"the row in {partition.topic}-{partition.partition} at offset {raw.column('offset')[index].as_py()} was "
+        f"written by an earlier pipeline, or release, with other columns than this one reads there ({wanted}). Run the "
+        "earlier one until it has read that topic to its end, then this one; or start over: sparkrelay reset"
+    )
 
 
 def _with_times_before_1970(

@@ -101,7 +101,7 @@ def _advance(spec: RestoreSpec, order: RestoreCommand, budget: _Budget) -> Resto
             log.error("task %s: its unusable state was set aside as %s and is rebuilt", order.task, aside)
     store = connections.store(order.directory, map_limit=spec.map_limit)
     if order.take_over:
-        store.claim(spec.application, order.topic_ids)
+        store.claim(spec.application, order.topic_ids, order.width)
     if order.take_over:
         fault_points.reach("replay-before-undo")
         # Before anything else: what comes late from a former owner is refused from here on. What that left unfinished

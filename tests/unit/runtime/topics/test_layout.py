@@ -2,7 +2,7 @@ import pytest
 
 from sparkrelay.errors import MissingSourceTopicException, StreamsException, UnknownTopicException
 from sparkrelay.records.formats import Json, String
-from sparkrelay.runtime.topics.layout import TopicNames, lay_out
+from sparkrelay.runtime.topics.layout import TopicNames, lay_out, require_same_width
 from sparkrelay.topology import StreamsBuilder
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -94,3 +94,20 @@ def test_topics_of_different_widths_are_not_grouped_as_one_stream():
 def test_rows_keep_their_timestamps_in_internal_topics():
     topics = lay_out(pipeline(), NAMES, {"flights": 2, "carriers": 3, "origins": 1}).internal_topics.values()
     assert {topic.configs["message.timestamp.type"] for topic in topics} == {"CreateTime"}
+    far = {topic.configs["message.timestamp.after.max.ms"] for topic in topics}
+    assert far == {str(2**63 - 1)}, "a row of the year 2999 is the user's, not ours to refuse"
+
+
+def test_stores_without_changelog_stay_spread_over_as_many_tasks():
+    builder = StreamsBuilder()
+    flights = builder.stream("flights", key=String("carrier"), value=Json("carrier string"))
+    flights.groupBy("carrier").count(name="by-carrier", logged=False)
+    narrow, wide = (lay_out(builder.build(), NAMES, {"flights": count}) for count in (1, 3))
+    require_same_width(narrow, narrow)
+    with pytest.raises(
+        StreamsException, match="'by-carrier', which have no changelog, .* 1 tasks, .*flights asks for 3"
+    ):
+        require_same_width(narrow, wide)
+    without = StreamsBuilder()
+    without.stream("flights", key=String("carrier")).to("out")
+    require_same_width(*(lay_out(without.build(), NAMES, {"flights": count, "out": 1}) for count in (1, 3)))
