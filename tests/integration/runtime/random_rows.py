@@ -47,7 +47,7 @@ NESTED = ("p", "w", "tags", "props", "deep")
 SUMMED = ("t", "h", "i", "m", "x")
 AVERAGED = (*SUMMED, "l")
 #: The column of event times, in the past and now and then before 1970, in those rounds that have it.
-EVENT = "e"
+EVENT = "event"
 #: Where a DataFrame has what is a record's timestamp in a stream.
 TIME = "_time"
 KEYS = {"string": String, "binary": Raw, "int": Integer, "bigint": Long}
