@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from sparkrelay.assignment import load_assignor
 from sparkrelay.config import StreamsConfig
-from sparkrelay.errors import TopologyException
+from sparkrelay.errors import TopologyException, WakeupException
 from sparkrelay.observe.snapshot import InstanceSnapshot
 from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.contract.client_settings import check_client_settings
 from sparkrelay.runtime.instance.console import Console
-from sparkrelay.runtime.instance.lifecycle import ALIVE, RUNNING, Life, State
+from sparkrelay.runtime.instance.lifecycle import ALIVE, PENDING_SHUTDOWN, RUNNING, Life, State
 from sparkrelay.runtime.instance.metadata import describe_thread
 from sparkrelay.runtime.instance.plain_errors import plain_errors
+from sparkrelay.runtime.instance.starting import Beginning
 from sparkrelay.runtime.instance.termination import default_sigterm, exit_on_sigterm, on_termination
 from sparkrelay.runtime.process.context import RuntimeContext
 from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesses
@@ -81,6 +82,8 @@ class KafkaStreams:
         self._progress = ProgressLog(self._config.application_id, state=lambda: self._life.state)
         self._endpoint: Endpoint | None = None
         self._stop_asked = False
+        #: The start under way.
+        self._beginning: Beginning | None = None
         self._exception_handler: UncaughtExceptionHandler | None = None
         self._context = RuntimeContext(
             config=self._config,
@@ -113,33 +116,17 @@ class KafkaStreams:
             ConfigException: ``metrics.port`` is in use.
             StreamsException: the instance was started before.
         """
-        self._life.begin()
-        exit_on_sigterm(self.stop)
-        self._console.start(self._description)
-        if not self._context.topology.sink_topics:
-            log.warning(
-                "%s writes to no topic: what it computes stays in its local state. End a stream or table with "
-                '.to("topic")',
-                self._config.application_id,
-            )
+        beginning = Beginning(self._begin, name=f"{self._config.application_id}-start")
         try:
-            self._open_endpoint()
-            self._look_at_broker()
-            self._processes.build()
+            exit_on_sigterm(self.stop)
+            beginning.run()
         except BaseException:
-            self._console.close()
-            self._close_endpoint()
-            self._processes.discard()
-            self._life.not_begun()
-            default_sigterm(self.stop)
+            # By a signal, whose handler may be the program's own; or by the start itself, which has then been undone.
+            if beginning.withdraw():
+                self.stop()
+            elif not self._life.under_way:
+                default_sigterm(self.stop)
             raise
-        if not self._life.begun():
-            # stop() was called meanwhile.
-            self._close_endpoint()
-            self._processes.discard()
-            self._life.end()
-            return
-        self._processes.start()
 
     def stop(self, timeout: float | None = None) -> bool:
         """Finish the current batch, hand the tasks over, leave the group.
@@ -151,8 +138,13 @@ class KafkaStreams:
             True if the instance has ended within the timeout.
         """
         self._stop_asked = True
-        self._life.ask_to_end()
-        self._processes.stop()
+        try:
+            self._life.ask_to_end()
+        finally:
+            # Also where the second Ctrl-C breaks off the telling: whoever works here must hear of it.
+            if (beginning := self._beginning) is not None:
+                beginning.break_off()
+            self._processes.stop()
         ended = self._wait_for_end(timeout)
         if ended:
             self._close_endpoint()
@@ -203,7 +195,8 @@ class KafkaStreams:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # Ctrl-C during a stop breaks it off: who pressed it does not want to wait for it once more.
-        self.stop(0 if kind is KeyboardInterrupt and self._stop_asked else None)
+        broken_off = self._stop_asked or self._beginning is not None
+        self.stop(0 if kind is KeyboardInterrupt and broken_off else None)
 
     # -- what users may ask -----------------------------------------------------------------------------------------
 
@@ -308,6 +301,55 @@ class KafkaStreams:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
+    def _begin(self, beginning: Beginning) -> None:
+        """Start, on a thread where no signal raises anything; where it fails, nothing is left of it."""
+        self._life.begin()
+        self._beginning = self._context.beginning = beginning
+        try:
+            self._prepare(beginning)
+            began = self._life.begun()
+        except BaseException as error:
+            stopped = isinstance(error, WakeupException) and self._life.state == PENDING_SHUTDOWN
+            self._undo_start(self._life.not_begun)
+            if not stopped:
+                raise
+            return
+        finally:
+            self._beginning = self._context.beginning = None
+        if not began:
+            # stop() was called at the last moment.
+            self._undo_start(self._life.end)
+            return
+        try:
+            self._processes.start()
+        except Exception as error:
+            # This computer has no thread left, say. Those that run end in good order, the others at once.
+            self._processes_failed(error)
+            self._processes.give_up_unstarted()
+            self._changed()
+            raise
+
+    def _prepare(self, beginning: Beginning) -> None:
+        self._console.start(self._description)
+        if not self._context.topology.sink_topics:
+            log.warning(
+                "%s writes to no topic: what it computes stays in its local state. End a stream or table with "
+                '.to("topic")',
+                self._config.application_id,
+            )
+        self._open_endpoint()
+        self._look_at_broker(beginning)
+        with beginning.breakable(self._processes.stop):
+            self._processes.build()
+
+    def _undo_start(self, then: Callable[[], None]) -> None:
+        try:
+            self._console.close()
+            self._close_endpoint()
+            self._processes.discard()
+        finally:
+            then()
+
     def _make_processes(self, spark: SparkSession) -> DriverProcess | ExecutorProcesses:
         # Building every leg once makes Catalyst check every column before anything starts.
         target = ExecutorTarget(spark, slots=max(1, spark.sparkContext.defaultParallelism))
@@ -343,13 +385,14 @@ class KafkaStreams:
     def _threads(self) -> list[StreamThread]:
         return [thread for process in self._processes.all for thread in process.threads]
 
-    def _look_at_broker(self) -> None:
+    def _look_at_broker(self, beginning: Beginning) -> None:
         client = self._context.client("admin")
         try:
-            self._context.connect(client, refused_timeout=_REFUSED_SECONDS)
-            topics = self._context.topics(client)
-            topics.check_broker()
-            topics.layout()
+            with beginning.breakable(client.interrupt):
+                self._context.connect(client, refused_timeout=_REFUSED_SECONDS)
+                topics = self._context.topics(client)
+                topics.check_broker()
+                topics.layout()
         finally:
             client.close()
 

@@ -79,6 +79,12 @@ class Life:
         return self.state in _ENDED
 
     @property
+    def under_way(self) -> bool:
+        """True from the beginning of ``start()``, unless it fails, until everything is released."""
+        with self._changed:
+            return self._starting and self._state not in _ENDED
+
+    @property
     def cause(self) -> Exception | None:
         """What ended the instance, if something failed."""
         with self._changed:
@@ -130,9 +136,11 @@ class Life:
                 return
             self._move(PENDING_SHUTDOWN)
             never_started = not self._starting
-        self._tell()
-        if never_started:
-            self.end()
+        try:
+            self._tell()
+        finally:
+            if never_started:
+                self.end()
 
     def fail(self, cause: Exception) -> None:
         """Note what failed; the first cause counts."""
@@ -186,23 +194,35 @@ class Life:
         self._changed.notify_all()
 
     def _tell(self) -> None:
-        """Tell the listener of what is new, unless another thread, or this one further up, is telling already."""
+        """Tell the listener of what is new, unless another thread, or this one further up, is telling already.
+
+        Raises:
+            KeyboardInterrupt, SystemExit: on the main thread, once all is told: a signal may have raised it.
+        """
         with self._changed:
             if self._teller is not None:
                 return
             self._teller = threading.get_ident()
+        interrupt: BaseException | None = None
         while True:
             with self._changed:
                 if not self._untold:
                     self._teller = None
-                    return
+                    break
                 new, old = self._untold[0]
             try:
                 self._on_change(new, old)
                 if self.listener is not None:
                     self.listener(new, old)
-            except BaseException:  # sys.exit() among them: others wait for the telling to end
+            except Exception:
                 log.exception("the state listener failed")
+            except BaseException as error:  # others wait for the telling to end
+                if threading.current_thread() is threading.main_thread():
+                    interrupt = error
+                else:
+                    log.exception("the state listener failed")
             with self._changed:
                 self._untold.popleft()
                 self._changed.notify_all()
+        if interrupt is not None:
+            raise interrupt

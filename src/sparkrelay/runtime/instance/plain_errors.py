@@ -38,5 +38,8 @@ def plain_errors(function: Callable[P, R]) -> Callable[P, R]:
             cause = error.__cause__
             # A user's own error stays: an assignor's, say.
             raise error.with_traceback(None) from None if isinstance(cause, PySparkException | Py4JError) else cause
+        except KeyboardInterrupt as error:
+            # Where we were when Ctrl-C was pressed tells the script's reader nothing.
+            raise error.with_traceback(None) from None
 
     return plain

@@ -39,7 +39,8 @@ def exit_on_sigterm(stop: Callable[[float | None], object]) -> None:
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _exit)
         _exiting = False
-    _stops.append(weakref.WeakMethod(stop))
+    if not any(known() == stop for known in _stops):
+        _stops.append(weakref.WeakMethod(stop))
 
 
 def default_sigterm(stop: Callable[[float | None], object]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sparkrelay.client.admin import Admin
 from sparkrelay.client.config import ClientConfig
@@ -18,6 +19,7 @@ from sparkrelay.runtime.topics.topics import Topics
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from sparkrelay.assignment import TaskAssignor
     from sparkrelay.config import StreamsConfig
@@ -32,6 +34,13 @@ __all__ = ["RuntimeContext"]
 _BROKER_SECONDS: Final = 30.0
 #: Instances of each application that this driver has made so far.
 _runs: Counter[str] = Counter()
+
+
+class Breakable(Protocol):
+    """What can be broken off while it waits."""
+
+    def breakable(self, interrupt: Callable[[], object], /) -> AbstractContextManager[None]:
+        """Have ``interrupt`` called, on any thread, if it is broken off within this block."""
 
 
 class RuntimeContext:
@@ -66,6 +75,8 @@ class RuntimeContext:
         self.show = show
         #: True while no micro-batch is to begin, here or in a process to come.
         self.paused = False
+        #: The instance's start while it is under way: whoever waits meanwhile can be interrupted.
+        self.beginning: Breakable | None = None
 
     def plans(self, target: ExecutorTarget) -> PreparedLegs:
         """Build every leg at a place; Catalyst checks every column.
@@ -91,10 +102,12 @@ class RuntimeContext:
 
         Raises:
             KafkaException: no broker answers, or they refuse us.
-            WakeupException: it was interrupted.
+            WakeupException: it was interrupted, or the start was.
         """
         timeout = min(_BROKER_SECONDS, self.config.default_api_timeout_ms / 1000)
-        client.bootstrap(timeout, refused_timeout=refused_timeout)
+        beginning = self.beginning
+        with contextlib.nullcontext() if beginning is None else beginning.breakable(client.interrupt):
+            client.bootstrap(timeout, refused_timeout=refused_timeout)
 
     def topics(self, client: KafkaClient) -> Topics:
         """Return a view of the topics through a client."""

@@ -209,6 +209,12 @@ class ProcessThreads:
         """Say that the executor is gone: the threads leave the group at once, without touching their stores."""
         self.target.lose()
 
+    def give_up_unstarted(self) -> None:
+        """Release the threads that could not be started."""
+        for thread in self.threads:
+            if not thread.started:
+                _discard(thread)
+
     def discard(self) -> None:
         """Undo what was made and is not going to be started."""
         for thread in self.threads:

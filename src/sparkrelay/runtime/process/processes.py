@@ -131,6 +131,11 @@ class DriverProcess:
                     process.release()
             return ended
 
+    def give_up_unstarted(self) -> None:
+        """Release the threads that :meth:`start` could not start."""
+        for process in self.all:
+            process.give_up_unstarted()
+
     def discard(self) -> None:
         """Undo a build that is not going to be started."""
         process, self._process = self._process, None
@@ -271,6 +276,15 @@ class ExecutorProcesses:
                         self._processes.remove(process)
             with self._lock:
                 return self._watch_ended and not self._processes
+
+    def give_up_unstarted(self) -> None:
+        """Release the threads that :meth:`start` could not start."""
+        for process in self.all:
+            process.give_up_unstarted()
+        if self._watch.ident is None:
+            self._finish_making()
+            with self._lock:
+                self._watch_ended = True
 
     def discard(self) -> None:
         """Undo a build that is not going to be started."""

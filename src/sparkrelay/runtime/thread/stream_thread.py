@@ -111,6 +111,12 @@ class StreamThread:
     def discard(self) -> None:
         """Release what a thread holds that is never going to be started."""
         self._membership.close()
+        self._ended = True
+
+    @property
+    def started(self) -> bool:
+        """True once the thread runs or has run."""
+        return self._thread.ident is not None
 
     @property
     def progress(self) -> ThreadProgress:

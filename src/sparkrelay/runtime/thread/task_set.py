@@ -417,7 +417,9 @@ class TaskSet:
                 reports = self._jobs.replay(round_, description=f"inspecting the local state of {len(orders)} tasks")
         except JobFailed as error:
             # The copies are used all the same once their tasks are ours; the group only does not know of them.
-            log.warning("local copies could not be looked at: %s", error)
+            # Where the thread is to end it was cancelled on purpose.
+            level = logging.DEBUG if self._stopping.is_set() else logging.WARNING
+            log.log(level, "local copies could not be looked at: %s", error)
             return {}
         stock = {}
         for report in reports:

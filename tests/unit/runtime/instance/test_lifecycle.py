@@ -142,9 +142,27 @@ def test_a_listener_that_fails_hinders_nobody(life, caplog, failure):
         raise failure
 
     life.listener = listener
-    life.ask_to_end()
+    thread = threading.Thread(target=life.ask_to_end)
+    thread.start()
+    thread.join()
     assert life.state == "NOT_RUNNING"
     assert "the state listener failed" in caplog.text
+
+
+@pytest.mark.parametrize("failure", [SystemExit, KeyboardInterrupt])
+def test_a_signal_while_the_listener_is_told_ends_the_program_once_all_is_told(life, failure):
+    told = []
+
+    def listener(new, old):
+        told.append(new)
+        if new == "PENDING_SHUTDOWN":
+            raise failure
+
+    life.listener = listener
+    with pytest.raises(failure):
+        life.ask_to_end()
+    assert told == ["PENDING_SHUTDOWN", "NOT_RUNNING"]
+    assert life.wait_for_end(0)
 
 
 CALLS = {
