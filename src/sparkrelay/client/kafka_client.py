@@ -554,6 +554,12 @@ class KafkaClient:
                     f"{where} refused our credentials (security.protocol={self.config.security_protocol}, "
                     f"sasl.mechanism={self.config.sasl_mechanism}, sasl.username={self.config.sasl_username}): {error}"
                 )
+            case kafka.errors.IllegalSaslStateError():
+                protocol = self.config.security_protocol
+                return AuthenticationException(
+                    f"{where} takes no login on this port, but security.protocol={protocol}: set it to "
+                    f"{protocol.removeprefix('SASL_')}, or give the port of a listener with SASL"
+                )
             case kafka.errors.RequestTimedOutError() | kafka.errors.KafkaTimeoutError():
                 return TimeoutException(f"{where} did not answer in time{what}: {error}")
             case _:

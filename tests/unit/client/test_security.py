@@ -147,6 +147,21 @@ def test_refused_credentials_are_an_authentication_error_and_may_be_tried_again(
     assert client.metadata.brokers
 
 
+@pytest.mark.parametrize(("protocol", "meant"), [("SASL_PLAINTEXT", "PLAINTEXT"), ("SASL_SSL", "SSL")])
+def test_a_port_without_login_is_said_to_be_one(tiny_broker, connect, server_tls, protocol, meant):
+    def refuse(api, *_):
+        return struct.pack(">hi", 34, 0) if api == 17 else None
+
+    broker = tiny_broker(refuse, SASL_VERSIONS, tls=server_tls if protocol == "SASL_SSL" else None)
+    client = connect(broker.port, SASL | {"security.protocol": protocol, "ssl.ca.location": PEM})
+    with pytest.raises(AuthenticationException) as caught:
+        client.bootstrap(10)
+    assert str(caught.value) == (
+        f"bootstrap server 127.0.0.1:{broker.port} takes no login on this port, but security.protocol={protocol}: set "
+        f"it to {meant}, or give the port of a listener with SASL"
+    )
+
+
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 def test_a_refusal_is_heard_although_the_broker_hangs_up_at_once(tiny_broker, connect, server_tls, protocol):
     asked, go = threading.Event(), threading.Event()
