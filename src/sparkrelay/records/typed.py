@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from sparkrelay.errors import SerializationException
+from sparkrelay.printable import printable
 from sparkrelay.records.arrow_buffers import BinaryColumn, flatten
 from sparkrelay.records.json.columns import finish_column, parsed_type
 from sparkrelay.records.json.flat import is_flat, read_flat
@@ -47,11 +48,14 @@ class BadRecord:
 
     Attributes:
         index: its row.
-        reason: what is wrong, for people.
+        reason: what is wrong, for people; control characters of the quoted value are escaped.
     """
 
     index: int
     reason: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", printable(self.reason))
 
 
 def json_to_columns(values: pa.Array, schema: pa.Schema) -> tuple[pa.RecordBatch, list[BadRecord]]:

@@ -22,6 +22,7 @@ from typing import Final
 
 from sparkrelay import errors
 from sparkrelay.errors import SparkRelayError, StreamsException
+from sparkrelay.printable import printable
 from sparkrelay.types import TaskId
 
 __all__ = ["MisplacedTask", "WorkerFailure", "find_failure", "new_key", "without_marks"]
@@ -103,4 +104,4 @@ def _signature(payload: str, key: bytes) -> str:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}..."
+    return printable(text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}...")

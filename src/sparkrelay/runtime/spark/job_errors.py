@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException, QueryContextType
 
+from sparkrelay.printable import printable
+
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
@@ -81,7 +83,7 @@ def _call_site(error: PySparkException) -> str:
 
 
 def _one_line(text: str) -> str:
-    line = _SQLSTATE.sub("", " ".join(text.split()))
+    line = printable(_SQLSTATE.sub("", " ".join(text.split())))
     return line if len(line) <= _LONGEST_CAUSE else f"{line[:_LONGEST_CAUSE]}..."
 
 

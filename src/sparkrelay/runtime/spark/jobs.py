@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from sparkrelay.errors import SparkRelayError, StreamsException
+from sparkrelay.printable import printable_lines
 from sparkrelay.runtime.contract.commands import COMMAND_PROPERTY, BatchCommand, decode_bytes, encode
 from sparkrelay.runtime.contract.failure_marks import MisplacedTask, find_failure, without_marks
 from sparkrelay.runtime.spark.cancelling import cancelled_when
@@ -213,7 +214,7 @@ def run_job(
             if isinstance(report, SparkRelayError):
                 raise _meant(report)
         return reports
-    log.debug("%s: %s", description, without_marks(found.text))
+    log.debug("%s: %s", description, printable_lines(without_marks(found.text)))
     # Without Spark's own error as the cause: it says the same in a hundred lines.
     raise _error(found, target.failure_key, description, work)
 
