@@ -74,7 +74,7 @@ def test_the_pipeline_of_the_readme(kafka, kafka_admin, make_topic, consumed, wa
             assert pipeline.poll() is None, log.read_text()
             with running(tmp_path / "reader.py", stdout=subprocess.PIPE) as reader:
                 expected = sorted(line(carrier, day) for carrier in CARRIERS for day in DAYS)
-                # It ends by itself, a minute after the last row.
+                # It ends by itself, five minutes after the last row.
                 assert sorted(reader.stdout.readline().rstrip() for _ in expected) == expected, log.read_text()
             assert line("AA", 1) in (ROOT / "docs" / "how-to.md").read_text().splitlines()
 
