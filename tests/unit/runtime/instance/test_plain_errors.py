@@ -50,3 +50,11 @@ def test_errors_of_others_keep_all_they_have():
     with pytest.raises(ZeroDivisionError) as caught:
         public(ZeroDivisionError())
     assert "public" in {frame.name for frame in traceback.extract_tb(caught.value.__traceback__)}
+
+
+def test_ctrl_c_is_shown_without_what_we_were_doing():
+    with pytest.raises(KeyboardInterrupt) as caught:
+        public(KeyboardInterrupt())
+    shown = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert shown[-1] == "plain"
+    assert "public" not in shown

@@ -64,6 +64,14 @@ class Thread:
         self.told.append("discard")
 
 
+def test_of_threads_that_could_not_be_started_nothing_is_waited_for():
+    process = Process()
+    process.threads = [Thread(), Thread()]
+    process.threads[0].started, process.threads[1].started = True, False
+    process.give_up_unstarted()
+    assert [thread.told for thread in process.threads] == [[], ["discard", "left out of the log"]]
+
+
 class Client:
     """A client of a broker that is silent: it connects for as long as nobody interrupts it."""
 

@@ -1,13 +1,14 @@
 """PySpark's loggers of errors that a sentence of ours replaces, and what executors log."""
 
 import logging
+import re
 import threading
 from types import SimpleNamespace
 
 import pytest
 from pyspark.logger import PySparkLogger
 
-from sparkrelay.runtime.spark.spark_logs import query_errors_unlogged, quiet_executors
+from sparkrelay.runtime.spark.spark_logs import _SILENCED, query_errors_unlogged, quiet_executors
 
 
 class Kept(logging.Handler):
@@ -61,3 +62,16 @@ def test_executors_log_as_the_session_says_or_from_warnings_on(conf, level):
     context = SimpleNamespace(getConf=lambda: conf, _jsc=SimpleNamespace(sc=lambda: java))
     quiet_executors(SimpleNamespace(sparkContext=context))
     assert levels == ([] if level is None else [level])
+
+
+@pytest.mark.parametrize(
+    ("message", "silent"),
+    [
+        ("Failed to update accumulator 0 (org.apache.spark.api.python.PythonAccumulatorV2) for task 0", True),
+        ("Failed to update accumulator 7 (org.apache.spark.util.LongAccumulator) for task 0", False),
+        ("Lost task 0.0 in stage 1.0 (TID 1) (vm executor driver): TaskKilled (cancelled)\n\tat x", True),
+        ("Lost executor 1 on vm: worker lost", False),
+    ],
+)
+def test_what_spark_keeps_to_itself(message, silent):
+    assert bool(re.fullmatch(_SILENCED, message)) is silent

@@ -337,3 +337,9 @@ def test_who_is_told_of_a_coming_rebalance_looks_for_it_once(bench):
     bench.turn()
     bench.turn()
     assert bench.membership.expected == 1
+
+
+def test_a_thread_that_is_never_started_has_ended_once_it_is_discarded(bench):
+    assert not bench.thread.started
+    bench.thread.discard()
+    assert bench.thread.ended

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import logging
 import threading
 from types import SimpleNamespace
 
@@ -165,7 +166,9 @@ def test_a_running_task_has_everything(tasks):
     assert tasks.offset_sums() == {TASK: LATEST_OFFSET}
 
 
-def test_a_look_at_the_copies_that_gets_no_core_ends_with_a_stop(unstarted, jobs, stopping, monkeypatch):
+def test_a_look_at_the_copies_that_gets_no_core_ends_with_a_stop_and_without_a_word(
+    unstarted, jobs, stopping, monkeypatch, caplog
+):
     monkeypatch.setattr("sparkrelay.runtime.spark.cancelling._AGAIN_SECONDS", 0.01)
     jobs.core.clear()
     starting = threading.Thread(target=unstarted.start)
@@ -177,6 +180,13 @@ def test_a_look_at_the_copies_that_gets_no_core_ends_with_a_stop(unstarted, jobs
     assert not starting.is_alive()
     assert jobs.cancelled >= 2
     assert unstarted.offset_sums() == {}
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_copies_that_cannot_be_looked_at_are_said(unstarted, jobs, caplog):
+    jobs.cancelled = 1
+    unstarted.start()
+    assert "local copies could not be looked at: cancelled" in caplog.text
 
 
 def test_a_look_at_the_copies_that_ends_by_itself_is_not_cancelled(tasks, jobs):
