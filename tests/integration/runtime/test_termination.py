@@ -44,7 +44,8 @@ with KafkaStreams(builder.build(), {**config, "bootstrap.servers": brokers}, spa
     streams.start()
     try:
         print("started", flush=True)
-        time.sleep(600)
+        while True:  # a signal that comes right before a sleep does not end it
+            time.sleep(0.05)
     except SystemExit as caught:
         print("the script ended with", caught.code, flush=True)
         raise

@@ -6,7 +6,9 @@ The states are those of Kafka Streams' ``KafkaStreams.State``.
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +42,7 @@ _NEXT: Final[Mapping[State, frozenset[State]]] = {
 }
 #: States in which an instance is part of its group.
 ALIVE: Final = frozenset({REBALANCING, RUNNING})
+_LOOK_SECONDS: Final = 0.5
 _ENDED: Final = frozenset({NOT_RUNNING, ERROR})
 
 
@@ -176,7 +179,10 @@ class Life:
             def ended() -> bool:
                 return self._state in _ENDED and (told_by_us or not self._untold)
 
-            self._changed.wait_for(lambda: ended() or self._unstarted, timeout)
+            deadline = math.inf if timeout is None else time.monotonic() + timeout
+            while not (ended() or self._unstarted) and (left := deadline - time.monotonic()) > 0:
+                # Again and again: a signal that comes right before the main thread falls asleep does not wake it.
+                self._changed.wait(min(left, _LOOK_SECONDS))
             if self._unstarted:
                 raise StreamsException(f"{self._name} is not started, so its end would never come: call start() first")
             return ended()

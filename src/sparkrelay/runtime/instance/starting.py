@@ -8,9 +8,10 @@ the start knows.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import WakeupException
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = ["Beginning"]
+
+_LOOK_SECONDS: Final = 0.1
 
 
 class Beginning:
@@ -49,7 +52,7 @@ class Beginning:
 
         An exception that a signal raises meanwhile must be followed by :meth:`withdraw`.
         """
-        threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        _thread.start_new_thread(self._launch, (self._run, self._name))
         self._wait()
         if self._error is not None:
             raise self._error
@@ -65,7 +68,7 @@ class Beginning:
             # The thread never came to it, and never will.
             return False
         # Beside: an exception from here must not leave the lock taken.
-        threading.Thread(target=self.break_off, name=f"{self._name}-end", daemon=True).start()
+        _thread.start_new_thread(self._launch, (self.break_off, f"{self._name}-end"))
         self._wait()
         return self._error is None
 
@@ -105,17 +108,30 @@ class Beginning:
                 self._interrupts.remove(interrupt)
         self.check()
 
+    def _launch(self, target: Callable[[], None], name: str) -> None:
+        # On a bare thread: ``Thread.start`` waits for the thread, and who is interrupted there may leave it stuck.
+        try:
+            threading.Thread(target=target, name=name, daemon=True).start()
+        except RuntimeError as error:  # this computer has no thread left
+            if self._turn.acquire(blocking=False):
+                self._close(error)
+
+    def _close(self, error: BaseException | None) -> None:
+        self._error = error
+        self._over = True
+        self._end.release()
+
     def _run(self) -> None:
         if not self._turn.acquire(blocking=False):
             return
+        error: BaseException | None = None
         try:
             self._steps(self)
-        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
-            self._error = error
-        finally:
-            self._over = True
-            self._end.release()
+        except BaseException as raised:  # noqa: BLE001 - it is raised where somebody waits
+            error = raised
+        self._close(error)
 
     def _wait(self) -> None:
         while not self._over:
-            self._end.acquire()
+            # Again and again: a signal that comes right before the main thread falls asleep does not wake it.
+            self._end.acquire(timeout=_LOOK_SECONDS)
