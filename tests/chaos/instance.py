@@ -7,7 +7,7 @@ Takes its settings as JSON on the command line, answers on standard output, one 
     tasks           {"active": [...], "standby": [...], "state": "RUNNING"}
     processes       {"<process id>": {"active": [...], "standby": [...]}, ...}
     status          RUNNING, or RUNNING: <what hinders it>
-    wait            ended <state>, once it was told to end by a signal
+    wait            waits, as soon as a signal would end the wait, and ended <state>, once one has
     stop            stopped <state>
 
 Points between the driver's own requests to the broker are added here, from outside of the product's code.
@@ -15,7 +15,10 @@ Points between the driver's own requests to the broker are added here, from outs
 
 import json
 import logging
+import signal
 import sys
+import threading
+import time
 
 from pyspark.sql import functions as F
 
@@ -86,6 +89,7 @@ def main():
             case "status":
                 say(streams.status.replace("\n", " "))
             case "wait":
+                threading.Thread(target=say_that_it_waits, args=(signal.getsignal(signal.SIGTERM),)).start()
                 streams.awaitTermination()
                 say(f"ended {streams.state}")
                 break
@@ -94,6 +98,13 @@ def main():
                 say(f"stopped {streams.state}")
                 break
     spark.stop()
+
+
+def say_that_it_waits(before):
+    """Say so once SIGTERM is handled in another way than before: a signal that came sooner would end the program."""
+    while signal.getsignal(signal.SIGTERM) is before:
+        time.sleep(0.01)
+    say("waits")
 
 
 def tasks_of(thread):

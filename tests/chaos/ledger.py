@@ -9,6 +9,7 @@ from tests.topics import read_to_end
 
 PARTITIONS = 2
 OUTPUTS = ("users", "shops", "marks")
+SILENCE_SECONDS = 30
 
 
 class Ledger:
@@ -19,7 +20,7 @@ class Ledger:
     """
 
     def __init__(self, kafka, make_topic, seed):
-        from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+        from confluent_kafka import OFFSET_BEGINNING, Producer
 
         self.topics = {
             "orders": make_topic("orders", PARTITIONS),
@@ -37,7 +38,15 @@ class Ledger:
         self._servers = kafka.bootstrap_servers
         self._producer = Producer({"bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 1})
         self._names = {name: hint for hint, name in self.topics.items()}
-        self._reader = Consumer(
+        #: The next offset of each partition that is read.
+        self._next = {(self.topics[hint], p): OFFSET_BEGINNING for hint in OUTPUTS for p in (0, 1)}
+        self._read_at = time.monotonic()
+        self._reader = self._make_reader()
+
+    def _make_reader(self):
+        from confluent_kafka import Consumer, TopicPartition
+
+        reader = Consumer(
             {
                 "bootstrap.servers": self._servers,
                 "group.id": "ledger",
@@ -46,9 +55,8 @@ class Ledger:
                 "fetch.wait.max.ms": 20,
             }
         )
-        self._reader.assign(
-            [TopicPartition(self.topics[hint], p, OFFSET_BEGINNING) for hint in OUTPUTS for p in (0, 1)]
-        )
+        reader.assign([TopicPartition(topic, partition, at) for (topic, partition), at in self._next.items()])
+        return reader
 
     def write(self, orders):
         """Produce that many orders and note what they change."""
@@ -75,13 +83,22 @@ class Ledger:
         return sum(len(totals) - 1 - seen.get(user, 0) for user, totals in self._totals["users"].items())
 
     def read(self, seconds=0.05):
-        """Read what is there and check each update against the one before it."""
+        """Read what is there and check each update against the one before it.
+
+        A reader that has seen its broker go may not see all that comes later, and a new one does: so after a while
+        without anything there is a new one, which goes on where the old one was.
+        """
+        if time.monotonic() - self._read_at > SILENCE_SECONDS:
+            self._reader.close()
+            self._reader, self._read_at = self._make_reader(), time.monotonic()
         for message in self._reader.consume(1000, seconds):
             error = message.error()
             # That the broker is away is for the test to know.
             assert error is None or error.name() in {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"}, error
             if error is None:
                 self._check(self._names[message.topic()], message)
+                self._next[message.topic(), message.partition()] = message.offset() + 1
+                self._read_at = time.monotonic()
 
     def read_until(self, condition, complaint, timeout_s=120):
         deadline = time.monotonic() + timeout_s

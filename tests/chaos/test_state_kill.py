@@ -101,7 +101,7 @@ class Counter:
         """Put a step in front of, and behind, everything that a change does."""
         for owner, name in (
             (TaskStore, "_load"),
-            (TaskStore, "_check_epoch"),
+            (TaskStore, "_check_batch"),
             (TaskStore, "_check_journals"),
             (TaskStore, "_take_back"),
             (TaskStore, "_save"),
