@@ -548,7 +548,8 @@ class TaskStore:
     def _check_contents(self, header: TaskHeader, store: str, batch: BatchStamp) -> None:
         beside = {entry.store: entry.contents for entry in header.journals}
         held = {**header.contents, **beside}.get(store, batch.contents)
-        if held not in {batch.contents, batch.contents.rpartition(SPREAD_BY)[0]}:
+        unspread, said, _ = batch.contents.rpartition(SPREAD_BY)
+        if held != batch.contents and not (said and held == unspread):
             raise IncompatibleTopologyException(
                 f"store {store!r} holds {held}, but the pipeline now wants {batch.contents}: one cannot be read as the "
                 'other. Give the aggregation a new name (agg(..., name="...")), which starts it anew from here on, or '

@@ -257,6 +257,13 @@ def test_what_a_store_holds_by_the_words_of_earlier_releases(driver):
             driver.apply({b"a": b"3"}, contents=other)
 
 
+def test_words_that_say_nothing_fit_none(driver):
+    driver.apply({b"a": b"1"}, contents="")
+    driver.store.commit_known(1, {})
+    with pytest.raises(IncompatibleTopologyException, match=r"but the pipeline now wants sum\(a\)"):
+        driver.apply({b"a": b"2"}, contents="sum(a)")
+
+
 def test_stores_without_changelog_know_over_how_many_tasks_they_are_spread(store):
     store.claim("app", width=2)
     store.claim("app", width=2)
