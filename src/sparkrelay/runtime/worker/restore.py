@@ -102,7 +102,6 @@ def _advance(spec: RestoreSpec, order: RestoreCommand, budget: _Budget) -> Resto
     store = connections.store(order.directory, map_limit=spec.map_limit)
     if order.take_over:
         store.claim(spec.application, order.topic_ids, order.width)
-    if order.take_over:
         fault_points.reach("replay-before-undo")
         # Before anything else: what comes late from a former owner is refused from here on. What that left unfinished
         # is taken back; if it was committed after all, replaying its changelog records gives the same values again.

@@ -10,17 +10,6 @@ import pytest
 from sparkrelay.runtime.instance.termination import default_sigterm, exit_on_sigterm, on_termination
 
 
-@pytest.fixture(autouse=True)
-def handlers():
-    """Every test begins and ends with Python's own handlers."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 @pytest.fixture
 def pysparks():
     """A handler that says it is PySpark's, as a SparkContext sets one."""
