@@ -111,7 +111,7 @@ class Group:
 
         Args:
             name: of its log.
-            cores: how many it uses: Spark's slots, or Kafka Streams' threads.
+            cores: how many it uses: Spark's cores, or Kafka Streams' threads.
             executors: it runs on a cluster with so many of one core each, instead.
             folder: whose state it has, if not its own.
             orders: added to its argument.

@@ -80,8 +80,8 @@ def wait_for(look, enough, seconds=90):
     return found
 
 
-def where(target, slots=None):
-    return where_all(target, [target.source(slots)])
+def where(target):
+    return where_all(target, [target.source()])
 
 
 def where_all(target, sources):

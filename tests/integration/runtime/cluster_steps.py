@@ -12,7 +12,7 @@ from sparkrelay.runtime.worker.slot_keeper import ClaimCommand, claim_slot
 
 
 def tell_where(batches):
-    """Yield the executor's id, the slot among three, and the JVM's pid."""
+    """Yield the executor's id, the Spark partition among three, and the JVM's pid."""
     drain(batches)
     current_command(type(None))
     own = own_executor()

@@ -54,7 +54,7 @@ def cluster(kafka, topics, tmp_path_factory, spark_home):
 def test_spark_tells_its_executors(cluster):
     assert cluster["separate"]
     assert [executor["id"] for executor in cluster["executors"]] == ["0", "1"]
-    assert all(executor["slots"] == 1 and ":" not in executor["host"] for executor in cluster["executors"])
+    assert all(executor["spark_partitions"] == 1 and ":" not in executor["host"] for executor in cluster["executors"])
 
 
 def test_a_placed_job_runs_on_its_executor(cluster):
@@ -63,8 +63,8 @@ def test_a_placed_job_runs_on_its_executor(cluster):
     assert first[2] != second[2]
 
 
-def test_a_union_of_placed_sources_repeats_the_slots(cluster):
-    assert [(executor, slot) for executor, slot, _ in cluster["union"]] == [("0", slot) for slot in (0, 1, 2)] * 2
+def test_a_union_of_placed_sources_repeats_the_spark_partitions(cluster):
+    assert [ran[:2] for ran in cluster["union"]] == [["0", number] for number in (0, 1, 2)] * 2
 
 
 def test_each_claim_gets_a_slot_of_its_own_and_a_free_one_keeps_identity_and_state(cluster):

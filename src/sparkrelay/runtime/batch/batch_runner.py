@@ -3,7 +3,7 @@
 The driver is the one committer. Workers produce under lent producer ids; nothing they wrote is visible until the
 driver, having all legs' reports, sends offsets and EndTxn. So a task's state, repartition records, outputs and
 offsets become visible together or not at all. Refused: workers that commit, because a transaction may
-end only once every leg and slot that writes in it has reported, which none of them sees.
+end only once every leg and Spark partition that writes in it has reported, which none of them sees.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class BatchRunner:
         Raises:
             SparkRelayError: it failed, or did not get a core for a while.
         """
-        order = BatchCommand(((),) * self._jobs.slots, {})
+        order = BatchCommand(((),) * self._jobs.spark_partitions, {})
         deadline = time.monotonic() + _LONGEST_PREWARM_SECONDS
 
         def due() -> bool:
@@ -162,13 +162,13 @@ class BatchRunner:
         outcome: BatchOutcome,
     ) -> None:
         weights = {id_: sum(end - start for start, end in ranges.values()) for id_, (_, ranges) in work.items()}
-        shares = share_out(weights, self._jobs.slots)
+        shares = share_out(weights, self._jobs.spark_partitions)
         sequences: dict[TaskId, dict[TopicPartition, int]] = defaultdict(dict)
         inputs = {id_: {partition.topic for partition in ranges} for id_, (_, ranges) in work.items()}
         topics = set().union(*inputs.values())
         for wave in plans.waves({id_.subtopology for id_ in work}, topics):
-            slots = tuple(tuple(work[id_][0].command(sequences[id_]) for id_ in share) for share in shares)
-            order = BatchCommand(slots, partitions)
+            commands = tuple(tuple(work[id_][0].command(sequences[id_]) for id_ in share) for share in shares)
+            order = BatchCommand(commands, partitions)
             description = f"batch {self._number} of {name_tasks(work)}"
             reports = self._jobs.run_batch(wave.frame, order, description=description)
             outcome.reports += reports

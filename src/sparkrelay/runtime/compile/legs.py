@@ -119,7 +119,7 @@ class LegCompiler:
         self._target = target
         self._config = config
         self._legs = tuple(legs)
-        self._slots = target.slots
+        self._spark_partitions = target.spark_partitions
         self._names = names
         self._client = client
         self._compression = compression(config)
@@ -252,7 +252,7 @@ class LegCompiler:
             leg=leg.id,
             subtopology=leg.subtopology,
             topics=topics,
-            slots=self._slots,
+            spark_partitions=self._spark_partitions,
             client=self._client,
             key=source.key,
             value=source.value,
@@ -365,7 +365,7 @@ class LegCompiler:
             leg=leg.id,
             subtopology=leg.subtopology,
             topics=tuple(self._names(topic, leg.source.internal) for topic in leg.source.topics),
-            slots=self._slots,
+            spark_partitions=self._spark_partitions,
             client=self._client,
             store=aggregation.store,
             changelog=self._names.changelog(aggregation.store) if aggregation.logged else None,
@@ -414,7 +414,7 @@ class LegCompiler:
             leg=leg.id,
             subtopology=leg.subtopology,
             topics=tuple(self._names(t, leg.source.internal) for t in leg.source.topics),
-            slots=self._slots,
+            spark_partitions=self._spark_partitions,
             client=self._client,
             topic=topic,
             columns=tuple(output.names if sink is not None and sink.internal else plan.columns.names),

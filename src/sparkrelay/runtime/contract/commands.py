@@ -88,11 +88,11 @@ class BatchCommand:
     """One micro-batch of one stream thread.
 
     Attributes:
-        slots: for each Spark partition ("slot"), the tasks it works on.
+        spark_partitions: for each Spark partition, the tasks it works on.
         partitions: partition count of each topic that is written.
     """
 
-    slots: tuple[tuple[TaskCommand, ...], ...]
+    spark_partitions: tuple[tuple[TaskCommand, ...], ...]
     partitions: Mapping[str, int]
 
 
@@ -171,12 +171,12 @@ class RestoreSlice:
     """One slice of replaying.
 
     Attributes:
-        slots: for each Spark partition ("slot"), the tasks it brings forward, in this order.
-        seconds: how long the records of a slot's tasks may take together. Whom no time is left for has what is to be
-            done beside records done, and reports; the next slice goes on.
+        spark_partitions: for each Spark partition, the tasks it brings forward, in this order.
+        seconds: how long the records of a partition's tasks may take together. The tasks that no time is left for have
+            everything but records done, and report; the next slice goes on.
     """
 
-    slots: tuple[tuple[RestoreCommand, ...], ...]
+    spark_partitions: tuple[tuple[RestoreCommand, ...], ...]
     seconds: float = 0.0
 
 

@@ -24,7 +24,7 @@ class FetchSpec:
         leg: the leg's id.
         subtopology: whose tasks it reads for.
         topics: Kafka's names of the source topics.
-        slots: Spark partitions of the process.
+        spark_partitions: Spark partitions of the process.
         client: settings of the worker's Kafka connection.
         key: format of the message key, or None.
         value: format of the value, or None; internal topics carry typed rows (``internal``).
@@ -40,7 +40,7 @@ class FetchSpec:
     leg: str
     subtopology: int
     topics: tuple[str, ...]
-    slots: int
+    spark_partitions: int
     client: Mapping[str, Any]
     key: Format | None
     value: Format | None
@@ -72,7 +72,7 @@ class StateSpec:
     leg: str
     subtopology: int
     topics: tuple[str, ...]
-    slots: int
+    spark_partitions: int
     client: Mapping[str, Any]
     store: str
     changelog: str | None
@@ -105,7 +105,7 @@ class PublishSpec:
     leg: str
     subtopology: int
     topics: tuple[str, ...]
-    slots: int
+    spark_partitions: int
     client: Mapping[str, Any]
     topic: str | None
     columns: tuple[str, ...]

@@ -352,7 +352,7 @@ class KafkaStreams:
 
     def _make_processes(self, spark: SparkSession) -> DriverProcess | ExecutorProcesses:
         # Building every leg once makes Catalyst check every column before anything starts.
-        target = ExecutorTarget(spark, slots=max(1, spark.sparkContext.defaultParallelism))
+        target = ExecutorTarget(spark, spark_partitions=max(1, spark.sparkContext.defaultParallelism))
         executors = Executors(spark)
         if not executors.separate:
             processes = DriverProcess(self._context, target)

@@ -282,7 +282,7 @@ class ProcessThreads:
         jobs = Jobs(
             self.target,
             replay=RestoreSpec(
-                self.target.slots,
+                self.target.spark_partitions,
                 config.application_id,
                 worker_settings(config, f"{name}-worker", run=shared.run),
                 config.store_max_bytes,

@@ -327,7 +327,7 @@ class ExecutorProcesses:
 
     def _look(self) -> None:
         """Compare the executors with the processes; close what is gone, make what is new."""
-        ExecutorTarget(self._spark, slots=1).require()
+        ExecutorTarget(self._spark, spark_partitions=1).require()
         ids = self._executors.ids()
         known = {target.executor.id for target in self._targets() if target.executor is not None}
         with self._lock:
@@ -383,7 +383,7 @@ class ExecutorProcesses:
             if self._stopping.is_set():
                 return
             self._making[executor.id] = target, thread
-        log.info("%s, %d slots: making a process", executor, executor.slots)
+        log.info("%s, %d Spark partitions: making a process", executor, executor.spark_partitions)
         # Each time: Spark does not tell it those that come later.
         quiet_executors(self._spark)
         thread.start()

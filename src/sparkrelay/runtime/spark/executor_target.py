@@ -49,11 +49,11 @@ class ExecutorLost(StreamsException):
 class ExecutorTarget:
     """One place. Any driver thread may call it; Spark keeps the threads' properties apart."""
 
-    def __init__(self, spark: SparkSession, *, slots: int) -> None:
-        """Take the driver's own JVM, with ``slots`` cores."""
+    def __init__(self, spark: SparkSession, *, spark_partitions: int) -> None:
+        """Take the driver's own JVM, with ``spark_partitions`` cores."""
         self._spark = spark
         self._context = spark.sparkContext
-        self.slots = slots
+        self.spark_partitions = spark_partitions
         #: Signs the errors that the workers of this place send through Spark's text.
         self.failure_key = new_key()
         self.executor: Executor | None = None
@@ -69,7 +69,7 @@ class ExecutorTarget:
     @classmethod
     def on(cls, spark: SparkSession, executor: Executor, executors: Executors) -> ExecutorTarget:
         """Return the place that an executor is; ``executors`` tells whether it lives."""
-        target = cls(spark, slots=executor.slots)
+        target = cls(spark, spark_partitions=executor.spark_partitions)
         target.executor, target._executors = executor, executors
         return target
 
@@ -89,25 +89,25 @@ class ExecutorTarget:
         """The place in words."""
         return "the driver" if self.executor is None else str(self.executor)
 
-    def source(self, slots: int | None = None) -> DataFrame:
-        """Return a DataFrame with one row and one Spark partition for each slot (default: all), placed here."""
-        count = self.slots if slots is None else slots
+    def source(self, spark_partitions: int | None = None) -> DataFrame:
+        """Return a DataFrame with one row for each Spark partition (default: all of them), placed here."""
+        count = self.spark_partitions if spark_partitions is None else spark_partitions
         if self.executor is None:
             return self._spark.range(0, count, 1, count)
         jvm: Any = self._context._jvm
         gateway: Any = self._context._gateway
         convert = jvm.scala.jdk.javaapi.CollectionConverters
         rows = jvm.java.util.ArrayList()
-        for slot in range(count):
+        for number in range(count):
             fields = gateway.new_array(jvm.java.lang.Object, 1)
-            fields[0] = slot
+            fields[0] = number
             locations = jvm.java.util.ArrayList()
             locations.append(self.executor.location)
             row = jvm.org.apache.spark.sql.RowFactory.create(fields)
             rows.append(jvm.scala.Tuple2(row, convert.asScala(locations).toSeq()))
         any_class = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Any()
         rdd = self._context._jsc.sc().makeRDD(convert.asScala(rows).toSeq(), any_class)
-        schema = jvm.org.apache.spark.sql.types.StructType.fromDDL("slot int not null")
+        schema = jvm.org.apache.spark.sql.types.StructType.fromDDL("spark_partition int not null")
         return DataFrame(self._spark._jsparkSession.createDataFrame(rdd.toJavaRDD(), schema), self._spark)
 
     def mark_jobs(self) -> None:

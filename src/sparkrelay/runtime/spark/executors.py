@@ -28,12 +28,12 @@ class Executor:
     Attributes:
         id: Spark's id of it; a replacement has another one.
         host: where it runs, as Spark's scheduler names it.
-        slots: Spark tasks that it runs at a time.
+        spark_partitions: Spark tasks that it runs at a time.
     """
 
     id: str
     host: str
-    slots: int
+    spark_partitions: int
 
     @property
     def location(self) -> str:
@@ -72,8 +72,8 @@ class Executors:
         for index in range(known.size()):
             summary = known.apply(index)
             if summary.id() in ids:
-                slots = max(1, int(summary.totalCores()) // self._task_cpus)
-                found.append(Executor(str(summary.id()), host_of(str(summary.hostPort())), slots))
+                spark_partitions = max(1, int(summary.totalCores()) // self._task_cpus)
+                found.append(Executor(str(summary.id()), host_of(str(summary.hostPort())), spark_partitions))
         return sorted(found, key=lambda executor: executor.id)
 
 

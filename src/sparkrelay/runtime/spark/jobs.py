@@ -82,7 +82,7 @@ class Jobs:
 
     def __init__(self, target: ExecutorTarget, *, replay: RestoreSpec, name: str) -> None:
         self._target = target
-        self.slots = target.slots
+        self.spark_partitions = target.spark_partitions
         self._name = name
         #: How often micro-batches were cancelled.
         self._cancels = 0

@@ -65,12 +65,12 @@ def name_tasks(tasks: Iterable[TaskId]) -> str:
     return str(ids[0]) if len(ids) == 1 else f"{len(ids)} tasks, {ids[0]}..{ids[-1]}"
 
 
-def share_out(weights: Mapping[TaskId, int], slots: int) -> list[list[TaskId]]:
-    """Spread tasks over slots so that the heaviest slot is light: largest first, to the least loaded slot."""
-    shares: list[list[TaskId]] = [[] for _ in range(slots)]
-    loads = [0] * slots
+def share_out(weights: Mapping[TaskId, int], spark_partitions: int) -> list[list[TaskId]]:
+    """Spread tasks over Spark partitions so that the heaviest one is light: largest first, to the least loaded."""
+    shares: list[list[TaskId]] = [[] for _ in range(spark_partitions)]
+    loads = [0] * spark_partitions
     for task, weight in sorted(weights.items(), key=lambda item: (-item[1], item[0])):
-        slot = loads.index(min(loads))
-        shares[slot].append(task)
-        loads[slot] += weight
+        lightest = loads.index(min(loads))
+        shares[lightest].append(task)
+        loads[lightest] += weight
     return shares

@@ -105,14 +105,18 @@ class RestoreWork:
 
 
 def slice_of(
-    orders: Iterable[RestoreCommand], slots: int, weights: Mapping[TaskId, int] | None = None, *, seconds: float = 0.0
+    orders: Iterable[RestoreCommand],
+    spark_partitions: int,
+    weights: Mapping[TaskId, int] | None = None,
+    *,
+    seconds: float = 0.0,
 ) -> RestoreSlice:
-    """Return one job's orders, shared out over its slots by weight, each slot's as they came.
+    """Return one job's orders, shared out over its Spark partitions by weight, each one's as they came.
 
-    Without weights all weigh the same. ``seconds`` is how long the records of a slot's tasks may take.
+    Without weights all weigh the same. ``seconds`` is how long the records of a partition's tasks may take.
     """
     by_task = {order.task: order for order in orders}
-    shares = share_out({task: 1 if weights is None else weights[task] for task in by_task}, slots)
+    shares = share_out({task: 1 if weights is None else weights[task] for task in by_task}, spark_partitions)
     rank = {task: number for number, task in enumerate(by_task)}
     return RestoreSlice(
         tuple(tuple(by_task[task] for task in sorted(share, key=rank.__getitem__)) for share in shares), seconds

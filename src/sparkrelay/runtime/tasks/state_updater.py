@@ -319,7 +319,9 @@ class StateUpdater:
         # A standby may become a task at any moment, and waits for its slice then.
         alone = all(work.ends is not None for work in works) and not self._running()
         seconds = self._restore_seconds if alone else self._slice_seconds
-        round_ = slice_of((orders[work.task] for work in in_turn), self._jobs.slots, weights, seconds=seconds)
+        round_ = slice_of(
+            (orders[work.task] for work in in_turn), self._jobs.spark_partitions, weights, seconds=seconds
+        )
         before = [work.progress(ends) for work in works]
         began = time.monotonic()
         try:

@@ -385,7 +385,9 @@ class TaskSet:
         try:
             longest = min(_LONGEST_LEAVE_SECONDS, self._config.max_poll_interval_ms / 1000 * _SHARE_FOR_LEAVING)
             reports = self._jobs.settle(
-                slice_of(orders, self._jobs.slots), description=f"closing {len(orders)} tasks", seconds=longest
+                slice_of(orders, self._jobs.spark_partitions),
+                description=f"closing {len(orders)} tasks",
+                seconds=longest,
             )
         except SparkRelayError as error:
             # Nothing is lost: whoever opens the copy next undoes and replays a little more.
@@ -413,7 +415,7 @@ class TaskSet:
             # It may wait for a core behind others' jobs. Without one the thread has no business in the group, but it
             # can be stopped.
             with cancelled_when(self._stopping.is_set, self._jobs.cancel_restore):
-                round_ = slice_of(orders, self._jobs.slots)
+                round_ = slice_of(orders, self._jobs.spark_partitions)
                 reports = self._jobs.replay(round_, description=f"inspecting the local state of {len(orders)} tasks")
         except JobFailed as error:
             # The copies are used all the same once their tasks are ours; the group only does not know of them.

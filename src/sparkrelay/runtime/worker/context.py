@@ -1,4 +1,4 @@
-"""What every step of a worker needs: the order of the batch, its slot, and rows that report to the driver."""
+"""What every step of a worker needs: its command, its Spark partition, and rows that report to the driver."""
 
 from __future__ import annotations
 
@@ -89,15 +89,15 @@ def _decoded(text: str) -> object:
     return decode(text)
 
 
-def current_spark_partition(slots: int) -> int:
-    """Return which of its process's slots this Spark partition is; a union of legs repeats them."""
+def current_spark_partition(spark_partitions: int) -> int:
+    """Return which of its process's Spark partitions this one is; a union of legs repeats them."""
     context = TaskContext.get()
     assert context is not None, "worker steps run inside a Spark task"
-    return context.partitionId() % slots
+    return context.partitionId() % spark_partitions
 
 
 def leg_tasks(spec: FetchSpec | StateSpec | PublishSpec) -> list[TaskCommand]:
-    """Return the tasks of this slot that have input for the leg in this batch.
+    """Return the tasks of this Spark partition that have input for the leg in this batch.
 
     Raises:
         WorkerFailure: with :class:`MisplacedTask`.
@@ -108,13 +108,13 @@ def leg_tasks(spec: FetchSpec | StateSpec | PublishSpec) -> list[TaskCommand]:
         raise WorkerFailure(error, spec.failure_key) from None
     return [
         task
-        for task in order.slots[current_spark_partition(spec.slots)]
+        for task in order.spark_partitions[current_spark_partition(spec.spark_partitions)]
         if task.task.subtopology == spec.subtopology and any(p.topic in spec.topics for p in task.ranges)
     ]
 
 
 def report_row(reports: list[Any], padding: bytes = b"") -> pa.RecordBatch:
-    """Return what a job brings back of this slot: one row, since each costs the driver a round trip."""
+    """Return what a job brings back of this Spark partition: one row, since each costs the driver a round trip."""
     return pa.record_batch({"report": pa.array([encode_bytes(reports) + padding], pa.binary())})
 
 

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 class RestoreSpec:
     """What replaying needs for as long as the process lives."""
 
-    slots: int
+    spark_partitions: int
     application: str
     client: Mapping[str, Any]
     map_limit: int
@@ -52,18 +52,21 @@ class RestoreSpec:
 
 @reporting
 def restore_partition(spec: RestoreSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Replay this slot's share of the round; yield one row with all its reports."""
+    """Replay this Spark partition's share of the slice; yield one row with all its reports."""
     drain(batches)
     release_unused_memory()
     connections.close_unused()
     round_ = current_command(RestoreSlice)
     budget = _Budget(round_.seconds)
-    reports = [_replay(spec, order, budget) for order in round_.slots[current_spark_partition(spec.slots)]]
+    reports = [
+        _replay(spec, order, budget)
+        for order in round_.spark_partitions[current_spark_partition(spec.spark_partitions)]
+    ]
     yield report_row(reports)
 
 
 class _Budget:
-    """How long the records of a slot's tasks may take together.
+    """How long the records of a Spark partition's tasks may take together.
 
     It begins with the first of them: however long stores took to open, each slice brings somebody forward.
     """

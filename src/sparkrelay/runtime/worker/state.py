@@ -47,7 +47,7 @@ class TaskOutcome:
 
 
 def apply_leg(spec: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[TaskOutcome]:
-    """Yield one outcome for each task of this slot, also for those whose rows were all filtered away.
+    """Yield one outcome for each task of this Spark partition, also for those whose rows were all filtered away.
 
     Every task's store moves on with every batch, or its position would not match the next one's.
     """

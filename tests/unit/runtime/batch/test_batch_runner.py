@@ -30,7 +30,7 @@ ONE, OTHER = TaskId(0, 0), TaskId(0, 1)
 class Jobs:
     """Raises an error for the whole job, or reports one for the first task."""
 
-    slots = 2
+    spark_partitions = 2
 
     def __init__(self, raised=None, reported=None, silent=None):
         self.raised, self.reported, self.silent = raised, reported, silent
@@ -48,8 +48,8 @@ class Jobs:
         self.order = order
         return [
             LegReport("leg", task.task, task.batch, error=self.reported if task.task == ONE else None)
-            for slot in order.slots
-            for task in slot
+            for share in order.spark_partitions
+            for task in share
             if task.task != self.silent
         ]
 
@@ -104,10 +104,10 @@ def run(jobs, transactions=None, work=None, retries=2):
     ), transactions
 
 
-def test_a_prewarm_has_no_task_in_any_slot():
+def test_a_prewarm_has_no_task_in_any_spark_partition():
     jobs = Jobs()
     BatchRunner(jobs, Transactions(), "app", retries=0).prewarm(PreparedLegs(), over=lambda: False)
-    assert jobs.prewarmed.slots == ((), ())
+    assert jobs.prewarmed.spark_partitions == ((), ())
     assert not jobs.due
 
 
@@ -144,7 +144,7 @@ def test_a_batch_is_sent_with_the_positions_that_the_state_sees():
     ranges[unseen] = 7, 8
     task.state_topics = frozenset({"orders"})
     run(jobs, work=work)
-    order = next(order for slot in jobs.order.slots for order in slot if order.task == ONE)
+    order = next(order for share in jobs.order.spark_partitions for order in share if order.task == ONE)
     assert order.positions == {TopicPartition("orders", 0): 5}
     assert order.positions_after == {TopicPartition("orders", 0): 9}
     assert task.position.offsets[unseen] == 8

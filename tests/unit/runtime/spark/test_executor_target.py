@@ -64,7 +64,7 @@ def test_what_is_closed_with_a_place_is_open_at_the_next_one_of_that_executor(ta
 
 
 def test_the_groups_of_the_driver_are_called_as_they_are(spark):
-    assert ExecutorTarget(spark, slots=2).job_group("batch") == "batch"
+    assert ExecutorTarget(spark, spark_partitions=2).job_group("batch") == "batch"
 
 
 def test_the_jvm_is_not_asked_at_each_turn(target, java, monkeypatch):

@@ -9,14 +9,14 @@ from sparkrelay.runtime.spark.job_errors import read_input, read_job_error
 from sparkrelay.types import TaskId, TopicPartition
 
 
-def order(*slots):
+def order(*shares):
     identity = ProducerIdentity("id", 1, 0, 2, 60_000)
 
     def task(partition):
         ranges = {TopicPartition("orders", partition): (10, 20)}
         return TaskCommand(TaskId(0, partition), 1, 0, 5, None, identity, ranges, {})
 
-    return BatchCommand(tuple(tuple(map(task, partitions)) for partitions in slots), {})
+    return BatchCommand(tuple(tuple(map(task, partitions)) for partitions in shares), {})
 
 
 def test_input_of_failed_partitions_is_named():

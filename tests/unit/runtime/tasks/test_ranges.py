@@ -35,10 +35,10 @@ def test_an_end_before_the_position_is_no_work():
 
 
 @given(st.dictionaries(st.integers(0, 30), st.integers(0, 100), max_size=12), st.integers(1, 4))
-def test_shares_hold_each_task_once_and_are_balanced(weights, slots):
+def test_shares_hold_each_task_once_and_are_balanced(weights, spark_partitions):
     tasks = {TaskId(0, n): weight for n, weight in weights.items()}
-    shares = share_out(tasks, slots)
-    assert len(shares) == slots
+    shares = share_out(tasks, spark_partitions)
+    assert len(shares) == spark_partitions
     assert sorted(task for share in shares for task in share) == sorted(tasks)
     loads = [sum(tasks[task] for task in share) for share in shares]
     assert max(loads) - min(loads) <= max(tasks.values(), default=0)

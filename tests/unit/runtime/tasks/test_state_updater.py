@@ -31,7 +31,7 @@ REPORTED = StoreCorruptedException | StoreOutOfStepException | SerializationExce
 class Jobs:
     """Answers each slice by what the test put in line, or by having replayed everything."""
 
-    slots = 1
+    spark_partitions = 1
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -42,7 +42,7 @@ class Jobs:
         self.cancelled = 0
 
     def replay(self, round_, *, description):
-        (orders,) = round_.slots
+        (orders,) = round_.spark_partitions
         self.orders.append(orders)
         self.seconds.append(round_.seconds)
         self.slice_began.release()
@@ -441,7 +441,7 @@ class Narrow(Jobs):
 
     def replay(self, round_, *, description):
         super().replay(round_, description=description)
-        (orders,) = round_.slots
+        (orders,) = round_.spark_partitions
         first = orders[0].task
         self.at[first] += first != self.away
         return [

@@ -49,7 +49,7 @@ class StateUpdater:
 class Jobs:
     """Doubles a stream thread's jobs: the slot has a copy of the task with 470 changelog offsets."""
 
-    slots = 1
+    spark_partitions = 1
 
     def __init__(self):
         #: What goes wrong with each store that is closed.
@@ -63,10 +63,16 @@ class Jobs:
         assert self.core.wait(60)
         if self.cancelled:
             raise JobFailed("cancelled")
-        return [RestoreReport(order.task, {}, 3, {CHANGELOG: 470}) for slot in round_.slots for order in slot]
+        return [
+            RestoreReport(order.task, {}, 3, {CHANGELOG: 470}) for share in round_.spark_partitions for order in share
+        ]
 
     def settle(self, round_, *, description, seconds):
-        return [RestoreReport(order.task, {}, 0, {}, error=self.unclosed) for slot in round_.slots for order in slot]
+        return [
+            RestoreReport(order.task, {}, 0, {}, error=self.unclosed)
+            for share in round_.spark_partitions
+            for order in share
+        ]
 
     def cancel_restore(self):
         self.cancelled += 1

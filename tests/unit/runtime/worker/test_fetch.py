@@ -31,7 +31,7 @@ def spec(kind=None, *, skip=True):
         leg="leg",
         subtopology=0,
         topics=("in",),
-        slots=1,
+        spark_partitions=1,
         client={},
         key=None,
         value=Json("n int"),

@@ -1,4 +1,4 @@
-"""A slot's share of a slice, with stores and without a broker: what is done in its time, and what anyway."""
+"""A Spark partition's share of a slice, with stores and without a broker: what is done in its time, and what anyway."""
 
 from types import SimpleNamespace
 
@@ -56,10 +56,10 @@ def fetcher(monkeypatch, clock):
 
 @pytest.fixture
 def run(monkeypatch, fetcher):
-    """`run(*orders)`: those orders are one slot's; returns the reports by task."""
+    """`run(*orders)`: those orders are one Spark partition's; returns the reports by task."""
     used = set()
 
-    def run_slot(*orders):
+    def run_orders(*orders):
         used.update(order.directory for order in orders)
         monkeypatch.setattr(restore, "current_command", lambda _: RestoreSlice((orders,), seconds=SECONDS))
         monkeypatch.setattr(restore, "current_spark_partition", lambda _: 0)
@@ -69,7 +69,7 @@ def run(monkeypatch, fetcher):
         assert [report.task for report in reports] == [order.task for order in orders], "each task reports"
         return reports
 
-    yield run_slot
+    yield run_orders
     for directory in used:
         connections.forget_store(directory)
 
@@ -89,7 +89,7 @@ def order(tmp_path):
     return make
 
 
-def test_the_tasks_of_a_slot_share_the_time_of_one_slice(run, order, fetcher):
+def test_the_tasks_of_a_spark_partition_share_the_time_of_one_slice(run, order, fetcher):
     reports = run(*(order(number) for number in range(50)))
     assert fetcher.pieces == [("counts", 0)] * 2
     assert [report.records for report in reports] == [2] + [0] * 49

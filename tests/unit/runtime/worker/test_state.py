@@ -39,7 +39,7 @@ def counted(tmp_path, monkeypatch):
             leg="leg",
             subtopology=0,
             topics=("orders",),
-            slots=1,
+            spark_partitions=1,
             client={},
             store="counts",
             changelog="app-counts-changelog",
