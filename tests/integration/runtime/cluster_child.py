@@ -123,12 +123,12 @@ def cancel_claim(target, state_dir):
     """Cancel a claim between its worker's having the slot and its answer; say what became of the job and the slot."""
     lock = FileLock(Path(state_dir) / "cancelled" / "0" / ".lock")
     frame = target.source(1).mapInArrow(claim_and_wait, REPORT_SCHEMA)
-    order, group = ClaimCommand(state_dir, "cancelled"), target.job_group("cancelled")
+    command, group = ClaimCommand(state_dir, "cancelled"), target.job_group("cancelled")
     failed = []
 
     def claim():
         try:
-            run_job(target, frame, order, pool=BATCH_POOL, group=group, description="cancelled")
+            run_job(target, frame, command, pool=BATCH_POOL, group=group, description="cancelled")
         except JobFailed as error:
             failed.append(str(error))
 
@@ -235,10 +235,10 @@ def decommission(spark, streams, settings):
     (executor,) = executors.describe({max(executors.ids())})
     target, folder, others = ExecutorTarget.on(spark, executor, executors), Path(settings["folder"]), []
     frame = target.source().mapInArrow(hold_core, REPORT_SCHEMA)
-    order, group = ClaimCommand(str(folder), "held"), target.job_group("other")
+    command, group = ClaimCommand(str(folder), "held"), target.job_group("other")
     query = threading.Thread(
         target=lambda: others.append(
-            run_job(target, frame, order, pool=BATCH_POOL, group=group, description="another query")
+            run_job(target, frame, command, pool=BATCH_POOL, group=group, description="another query")
         )
     )
     query.start()

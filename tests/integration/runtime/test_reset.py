@@ -276,16 +276,16 @@ def pretended(client, application_id):
 
 @pytest.mark.parametrize("step", range(1, 6))
 def test_of_two_resets_at_once_the_later_one_does_it_all(step, pretended, client, application_id):
-    order = ResetRequest(application_id=application_id)
+    request = ResetRequest(application_id=application_id)
     steps, told = [], []
 
     def begin_another(done):
         steps.append(done)
         if len(steps) == step:
-            Resetter(client, order).carry_out(told.append)
+            Resetter(client, request).carry_out(told.append)
 
     with pytest.raises(StreamsException, match=f"another sparkrelay reset of application '{application_id}' was begun"):
-        Resetter(client, order).carry_out(begin_another)
+        Resetter(client, request).carry_out(begin_another)
     assert len(steps) == step
     assert len(told) == 6
     assert {name for name in Admin(client).list_topics() if name.startswith(application_id)} == {pretended}
@@ -294,7 +294,7 @@ def test_of_two_resets_at_once_the_later_one_does_it_all(step, pretended, client
 
 def test_a_reset_that_is_overtaken_in_the_middle_of_another_one_leaves_the_marker(pretended, client, application_id):
     """The later one is not through when the earlier one goes on: nobody may start yet."""
-    order = ResetRequest(application_id=application_id)
+    request = ResetRequest(application_id=application_id)
 
     class PausedError(Exception):
         pass
@@ -304,12 +304,12 @@ def test_a_reset_that_is_overtaken_in_the_middle_of_another_one_leaves_the_marke
 
     def begin_another(_):
         with pytest.raises(PausedError):
-            Resetter(client, order).carry_out(pause)
+            Resetter(client, request).carry_out(pause)
 
     with pytest.raises(StreamsException, match="another sparkrelay reset"):
-        Resetter(client, order).carry_out(begin_another)
+        Resetter(client, request).carry_out(begin_another)
     assert f"{application_id}-sparkrelay-reset" in Admin(client).list_topics()
-    Resetter(client, order).carry_out(lambda _: None)
+    Resetter(client, request).carry_out(lambda _: None)
     assert f"{application_id}-sparkrelay-reset" not in Admin(client).list_topics()
 
 
@@ -352,8 +352,8 @@ def test_a_source_that_is_called_like_a_changelog_is_read_anew_and_not_deleted(c
     admin.create_topics({source: TopicSpec(1), own: TopicSpec(1)})
     if not named:
         ApplicationAdmin(client, application_id).set_offsets({TopicPartition(source, 0): 0})
-    order = ResetRequest(application_id=application_id, topics=(source,) if named else None)
-    plan = Resetter(client, order).look()
+    request = ResetRequest(application_id=application_id, topics=(source,) if named else None)
+    plan = Resetter(client, request).look()
     assert plan.internal_topics == (own,)
     assert list(plan.offsets) == [TopicPartition(source, 0)]
     assert not plan.forgotten

@@ -1,4 +1,4 @@
-"""One micro-batch: orders out, one Spark job a wave, reports in, then commit or abort, task by task.
+"""One micro-batch: commands out, one Spark job a wave, reports in, then commit or abort, task by task.
 
 The driver is the one committer. Workers produce under lent producer ids; nothing they wrote is visible until the
 driver, having all legs' reports, sends offsets and EndTxn. So a task's state, repartition records, outputs and
@@ -97,7 +97,7 @@ class BatchRunner:
         Raises:
             SparkRelayError: it failed, or did not get a core for a while.
         """
-        order = BatchCommand(((),) * self._jobs.spark_partitions, {})
+        command = BatchCommand(((),) * self._jobs.spark_partitions, {})
         deadline = time.monotonic() + _LONGEST_PREWARM_SECONDS
 
         def due() -> bool:
@@ -107,7 +107,7 @@ class BatchRunner:
             waves = plans.all_waves()
             for wave in waves:
                 if not due():
-                    self._jobs.prewarm(wave.frame, order, due)
+                    self._jobs.prewarm(wave.frame, command, due)
             return bool(waves)
 
         some = ran()
@@ -168,9 +168,9 @@ class BatchRunner:
         topics = set().union(*inputs.values())
         for wave in plans.waves({id_.subtopology for id_ in work}, topics):
             commands = tuple(tuple(work[id_][0].command(sequences[id_]) for id_ in share) for share in shares)
-            order = BatchCommand(commands, partitions)
+            command = BatchCommand(commands, partitions)
             description = f"batch {self._number} of {name_tasks(work)}"
-            reports = self._jobs.run_batch(wave.frame, order, description=description)
+            reports = self._jobs.run_batch(wave.frame, command, description=description)
             outcome.reports += reports
             for report in reports:
                 sequences[report.task].update(report.next_sequences)

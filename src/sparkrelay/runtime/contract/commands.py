@@ -1,4 +1,4 @@
-"""What travels between driver and workers: orders one way, reports the other.
+"""What travels between driver and workers: commands one way, reports the other.
 
 A prepared DataFrame is run again and again; what changes from one micro-batch to the next - ranges, batch numbers,
 lent producer ids - travels beside it as a job-local property, so that nothing is analysed or planned anew. Reports
@@ -39,8 +39,8 @@ __all__ = [
     "encode_bytes",
 ]
 
-#: Name of the job-local property that carries the order.
-COMMAND_PROPERTY: Final = "sparkrelay.order"
+#: Name of the job-local property that carries the command.
+COMMAND_PROPERTY: Final = "sparkrelay.command"
 #: Name of the job-local property that carries the id of the executor where the job belongs; empty: anywhere.
 EXECUTOR_PROPERTY: Final = "sparkrelay.executor"
 
@@ -201,7 +201,7 @@ class RestoreReport:
     error: Exception | None = None
 
 
-#: Module -> what of it may be made from an order or a report. Only names of values: none of them does anything.
+#: Module -> what of it may be made from a command or a report. Only names of values: none of them does anything.
 _KNOWN: Final = {
     __name__: frozenset(__all__),
     "sparkrelay.types": frozenset({"ProcessId", "TaskId", "TopicPartition"}),
@@ -216,7 +216,7 @@ _KNOWN: Final = {
 
 
 class _Reader(pickle.Unpickler):
-    """Reads orders and reports, and nothing else: bytes that name anything beside their classes are refused.
+    """Reads commands and reports, and nothing else: bytes that name anything beside their classes are refused.
 
     Both ends are ours, within one Spark application. So this holds no door shut that is known to be open; it keeps one
     that somebody opens later from running code.
@@ -224,7 +224,9 @@ class _Reader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if name not in _KNOWN.get(module, ()):
-            raise StreamsException(f"an order or report names {module}.{name}, which is no part of any: it is not ours")
+            raise StreamsException(
+                f"a command or report names {module}.{name}, which is no part of any: it is not ours"
+            )
         return super().find_class(module, name)
 
 
@@ -237,7 +239,7 @@ def decode_bytes(data: bytes) -> Any:
     """Read what :func:`encode_bytes` wrote, whatever stands behind it.
 
     Raises:
-        StreamsException: it holds something that no order or report does.
+        StreamsException: it holds something that no command or report does.
     """
     return _Reader(io.BytesIO(data)).load()
 

@@ -106,20 +106,22 @@ class Resetter:
 
     Args:
         client: must be bootstrapped.
-        order: what is asked for.
+        request: what is asked for.
     """
 
-    def __init__(self, client: KafkaClient, order: ResetRequest, *, timeout: float = _TIMEOUT_S) -> None:
-        self._order = order
-        self._names = TopicNames(order.application_id)
+    def __init__(self, client: KafkaClient, request: ResetRequest, *, timeout: float = _TIMEOUT_S) -> None:
+        self._request = request
+        self._names = TopicNames(request.application_id)
         #: The group's offset of the marker's only partition is the number of the reset that was begun last.
         self._seal = TopicPartition(self._names.reset_marker, 0)
         self._token = secrets.randbelow(1 << 62)
         self._marker_id: dict[str, str] = {}
         self._admin = Admin(client, timeout=timeout)
-        self._application = ApplicationAdmin(client, order.application_id, timeout=timeout)
+        self._application = ApplicationAdmin(client, request.application_id, timeout=timeout)
         self._transactions = TransactionCoordinator(client, timeout=timeout)
-        self._home = None if order.state_dir is None else ApplicationHome.of(order.state_dir, order.application_id)
+        self._home = (
+            None if request.state_dir is None else ApplicationHome.of(request.state_dir, request.application_id)
+        )
 
     def look(self) -> ResetPlan:
         """Return what would be done; changes nothing.
@@ -129,14 +131,14 @@ class Resetter:
             UnknownTopicException: a topic that was named does not exist.
             ConfigException: a topic that was named is of the wrong kind.
         """
-        group = self._admin.describe_group(self._order.application_id)
+        group = self._admin.describe_group(self._request.application_id)
         _check_kind(group)
         topics = self._admin.list_topics()
         known = {at: offset for at, offset in self._application.offsets().items() if at.topic != self._seal.topic}
         internal = self._internal(topics, {at.topic for at in known})
         own = {at for at in known if at.topic in internal or self._is_deleted_repartition(at.topic, topics)}
         sources = self._sources(topics, {at.topic for at in known.keys() - own}, internal)
-        begin = EARLIEST if self._order.to == "earliest" else LATEST
+        begin = EARLIEST if self._request.to == "earliest" else LATEST
         partitions = {
             TopicPartition(topic, number): begin
             for topic, numbers in (self._admin.partitions(sources) if sources else {}).items()
@@ -165,7 +167,7 @@ class Resetter:
             LockException: a process of this host uses the local state.
             ConfigException: it is not clear which topics are the application's own.
         """
-        name = self._order.application_id
+        name = self._request.application_id
         if plan.members:
             raise StreamsException(
                 f"application {name!r} runs: group {name!r} has {len(plan.members)} members: "
@@ -244,7 +246,7 @@ class Resetter:
         Raises:
             StreamsException: another reset has begun, or ended, since this one did; or an instance has joined.
         """
-        name, marker = self._order.application_id, self._seal.topic
+        name, marker = self._request.application_id, self._seal.topic
         same = self._admin.topic_ids([marker]) == self._marker_id
         if not same or self._application.offsets().get(self._seal) != self._token:
             raise StreamsException(
@@ -265,14 +267,14 @@ class Resetter:
 
         It never has any of a changelog. So one with that name and offsets is a source, such as a database's changes.
         """
-        named = self._order.internal_topics
+        named = self._request.internal_topics
         if named is None:
-            sources = {topic for topic in known if topic.endswith("-changelog")}.union(self._order.topics or ())
+            sources = {topic for topic in known if topic.endswith("-changelog")}.union(self._request.topics or ())
             return tuple(sorted(filter(self._names.is_internal, topics - sources)))
         for topic in named:
-            if not topic.startswith(f"{self._order.application_id}-"):
+            if not topic.startswith(f"{self._request.application_id}-"):
                 raise ConfigException(
-                    f"--internal-topics: {topic!r} does not begin with {self._order.application_id + '-'!r}, so it is "
+                    f"--internal-topics: {topic!r} does not begin with {self._names.application_id + '-'!r}, so it is "
                     "not the application's own"
                 )
         # One that is gone was deleted by a reset that was interrupted.
@@ -283,28 +285,28 @@ class Resetter:
         return topic not in topics and self._names.is_internal(topic) and topic.endswith("-repartition")
 
     def _sources(self, topics: frozenset[str], read: set[str], internal: tuple[str, ...]) -> list[str]:
-        if self._order.topics is None:
+        if self._request.topics is None:
             return sorted(read & topics)
-        for topic in self._order.topics:
+        for topic in self._request.topics:
             if topic in internal:
                 raise ConfigException(f"--topics: {topic!r} is an internal topic; it is deleted anyway")
             if topic not in topics:
                 raise UnknownTopicException(f"--topics: topic {topic!r} does not exist")
-        return sorted(set(self._order.topics))
+        return sorted(set(self._request.topics))
 
     def _doubtful(self, internal: tuple[str, ...], known: set[str]) -> dict[str, str]:
         """Return topics whose names also fit another application's; ``known`` are those with offsets of the group."""
-        if self._order.internal_topics is not None or not internal:
+        if self._request.internal_topics is not None or not internal:
             return {}
         made = self._home.changelogs() if self._home is not None else {}
         ids = self._admin.topic_ids(sorted(made.keys() & set(internal)))
         proven = {topic for topic in internal if topic in known or (topic in ids and ids[topic] == made[topic])}
         groups = self._application.other_groups()
-        return doubtful_topics(self._order.application_id, internal, groups=groups, proven=proven)
+        return doubtful_topics(self._request.application_id, internal, groups=groups, proven=proven)
 
     def _is_tasks(self, transactional_id: str) -> bool:
         try:
-            TaskId.parse(transactional_id.removeprefix(f"{self._order.application_id}-"))
+            TaskId.parse(transactional_id.removeprefix(f"{self._request.application_id}-"))
         except ValueError:
             return False
         return True

@@ -46,8 +46,8 @@ class ExecutorCleaner(Cleaner):
 
     def _remove(self, before: float, now: float) -> list[Path]:
         if self._look is None or not self._look.is_alive():
-            order = frozenset(self._seen), before, min(before, now - ABANDONED_SECONDS)
-            self._look = threading.Thread(target=self._clean, args=order, name="sparkrelay-cleaning", daemon=True)
+            arguments = frozenset(self._seen), before, min(before, now - ABANDONED_SECONDS)
+            self._look = threading.Thread(target=self._clean, args=arguments, name="sparkrelay-cleaning", daemon=True)
             self._look.start()
         return []
 

@@ -70,8 +70,8 @@ class ExecutorSlot:
             LockException: all slots are held.
         """
         # A path that means the same on every host and in every working directory. The default is found there.
-        order = ClaimCommand(None if state_dir is None else str(Path(state_dir).absolute()), application_id)
-        (claimed,) = _run(target, claim_slot, order, f"{application_id}: claiming a slot")
+        command = ClaimCommand(None if state_dir is None else str(Path(state_dir).absolute()), application_id)
+        (claimed,) = _run(target, claim_slot, command, f"{application_id}: claiming a slot")
         log.info("%s has slot %s, process %s", target.description, claimed.path, claimed.process_id)
         return cls(target, claimed)
 
@@ -93,7 +93,7 @@ class ExecutorSlot:
         """Nothing can be seen from here; the workers find out."""
 
     def task_ids(self) -> list[TaskId]:
-        """Return the tasks that have local state there, as far as known, in order."""
+        """Return the tasks that have local state there, as far as known, in command."""
         return sorted(task for task in self._used.copy() if self.holds(task))
 
     def remove_obsolete(self, kept: frozenset[TaskId], before: float, abandoned_before: float) -> list[Path]:
@@ -103,10 +103,10 @@ class ExecutorSlot:
             ExecutorLost: the executor is gone.
             SparkRelayError: something cannot be removed.
         """
-        order = CleanCommand(str(self.path), kept, before, abandoned_before)
+        command = CleanCommand(str(self.path), kept, before, abandoned_before)
         what = f"cleaning up {self.path}"
         before_it, self._sure = self._sure, kept
-        paths = [Path(path) for path in _run(self._target, clean_slot, order, what, group=_CLEANING)]
+        paths = [Path(path) for path in _run(self._target, clean_slot, command, what, group=_CLEANING)]
         self._removed -= kept
         self._sure = None if before_it is None else before_it | kept
         for path in paths:
@@ -124,7 +124,7 @@ class ExecutorSlot:
 
     def release(self) -> None:
         """Give the slot back; its state stays. With the executor gone, its keeper does so by itself."""
-        order = ReleaseCommand(self._claimed.keeper, self._claimed.keeper_start)
+        command = ReleaseCommand(self._claimed.keeper, self._claimed.keeper_start)
         deadline = time.monotonic() + _RELEASE_SECONDS
         try:
             # Ours may be closed although the executor lives, where a stop found a process that was being made.
@@ -133,7 +133,7 @@ class ExecutorSlot:
             group = target.job_group(_RELEASING)
             # Nobody else would end it: the watch over the executors does not know this place.
             with cancelled_when(lambda: time.monotonic() >= deadline, lambda: target.cancel(group)):
-                _run(target, release_slot, order, f"releasing slot {self.path}", group=_RELEASING)
+                _run(target, release_slot, command, f"releasing slot {self.path}", group=_RELEASING)
         except Exception as error:  # noqa: BLE001 - with Spark gone it may be anything, and who stops must get to the end
             log.info("slot %s is given back when its executor ends: %s", self.path, error)
 
@@ -144,7 +144,7 @@ class ExecutorSlot:
 def _run(
     target: ExecutorTarget,
     step: Callable[..., Iterator[pa.RecordBatch]],
-    order: object,
+    command: object,
     description: str,
     *,
     group: str = _GROUP,
@@ -152,4 +152,4 @@ def _run(
     """Run a worker step once, in one of the executor's slots."""
     frame = target.source(1).mapInArrow(step, REPORT_SCHEMA)
     text = f"{description} on {target.description}"
-    return run_job(target, frame, order, pool=RESTORE_POOL, group=target.job_group(group), description=text)
+    return run_job(target, frame, command, pool=RESTORE_POOL, group=target.job_group(group), description=text)

@@ -122,9 +122,9 @@ def _failed(task: Any) -> bool:
     return str(task.status()) == "FAILED"
 
 
-def read_input(order: BatchCommand, partitions: tuple[int, ...]) -> str:
+def read_input(command: BatchCommand, partitions: tuple[int, ...]) -> str:
     """Return what the given Spark partitions of a batch read: tasks, topics and offsets."""
-    shares = [order.spark_partitions[partition % len(order.spark_partitions)] for partition in partitions]
+    shares = [command.spark_partitions[partition % len(command.spark_partitions)] for partition in partitions]
     tasks = {task.task: task for share in shares for task in share}
     named = [f"task {id_} ({_ranges(task)})" for id_, task in sorted(tasks.items())[:_MOST_NAMED]]
     return ", ".join(named) + (f" and {len(tasks) - _MOST_NAMED} more" if len(tasks) > _MOST_NAMED else "")

@@ -92,7 +92,7 @@ class Jobs:
         self._leave_group = target.job_group(f"{name}-leave")
         self._replay = target.source().mapInArrow(functools.partial(restore_partition, replay), REPORT_SCHEMA)
 
-    def run_batch(self, legs: DataFrame, order: BatchCommand, *, description: str) -> list[LegReport]:
+    def run_batch(self, legs: DataFrame, command: BatchCommand, *, description: str) -> list[LegReport]:
         """Run one micro-batch: the union of its legs.
 
         Raises:
@@ -104,40 +104,42 @@ class Jobs:
         """
         cancels = self._cancels
         try:
-            return self._collect(legs, order, pool=BATCH_POOL, group=self._batch_group, description=description)
+            return self._collect(legs, command, pool=BATCH_POOL, group=self._batch_group, description=description)
         except JobFailed as error:
             if self._cancels > cancels:
                 raise JobCancelled(str(error)) from error
             raise
 
-    def prewarm(self, legs: DataFrame, order: BatchCommand, due: Callable[[], bool]) -> None:
-        """Run one wave of legs for an order without tasks; raises as :meth:`run_batch` does.
+    def prewarm(self, legs: DataFrame, command: BatchCommand, due: Callable[[], bool]) -> None:
+        """Run one wave of legs for a command without tasks; raises as :meth:`run_batch` does.
 
         Args:
             legs: the wave.
-            order: has no tasks.
+            command: has no tasks.
             due: tells, on another thread, whether it is to end; then it is cancelled, which is a JobFailed.
         """
         group = self._prewarm_group
         with cancelled_when(due, lambda: self._target.cancel(group)):
-            self._collect(legs, order, pool=BATCH_POOL, group=group, description="prewarm, without a task")
+            self._collect(legs, command, pool=BATCH_POOL, group=group, description="prewarm, without a task")
 
-    def replay(self, order: RestoreSlice, *, description: str) -> list[RestoreReport]:
+    def replay(self, command: RestoreSlice, *, description: str) -> list[RestoreReport]:
         """Bring stores forward by one slice; raises as :meth:`run_batch` does."""
-        return self._collect(self._replay, order, pool=RESTORE_POOL, group=self._replay_group, description=description)
+        return self._collect(
+            self._replay, command, pool=RESTORE_POOL, group=self._replay_group, description=description
+        )
 
-    def settle(self, order: RestoreSlice, *, description: str, seconds: float) -> list[RestoreReport]:
+    def settle(self, command: RestoreSlice, *, description: str, seconds: float) -> list[RestoreReport]:
         """Do what stores need as their tasks leave; raises as :meth:`run_batch` does.
 
         Args:
-            order: what to do.
+            command: what to do.
             description: what Spark's UI shows.
             seconds: how long it may take: it may wait for a core behind a batch of other tasks. Then it is cancelled,
                 which is a JobFailed.
         """
         group, deadline = self._leave_group, time.monotonic() + seconds
         with cancelled_when(lambda: time.monotonic() >= deadline, lambda: self._target.cancel(group)):
-            return self._collect(self._replay, order, pool=RESTORE_POOL, group=group, description=description)
+            return self._collect(self._replay, command, pool=RESTORE_POOL, group=group, description=description)
 
     def cancel_batch(self) -> None:
         """Have Spark end the micro-batch that runs, if one does; it fails with JobCancelled on its own thread."""
@@ -157,28 +159,28 @@ class Jobs:
         """
         self._target.require()
 
-    def _collect(self, frame: DataFrame, order: object, *, pool: str, group: str, description: str) -> list[Any]:
+    def _collect(self, frame: DataFrame, command: object, *, pool: str, group: str, description: str) -> list[Any]:
         tags = f"sparkrelay,{self._name},{pool}"
         text = f"{self._name}: {description}"
-        return run_job(self._target, frame, order, pool=pool, group=group, tags=tags, description=text)
+        return run_job(self._target, frame, command, pool=pool, group=group, tags=tags, description=text)
 
 
 def run_job(
     target: ExecutorTarget,
     frame: DataFrame,
-    order: object,
+    command: object,
     *,
     pool: str,
     group: str,
     description: str,
     tags: str = "sparkrelay",
 ) -> list[Any]:
-    """Run a prepared DataFrame at its place with an order beside it; return what its rows report.
+    """Run a prepared DataFrame at its place with a command beside it; return what its rows report.
 
     Args:
         target: where it belongs.
         frame: built on the place's source.
-        order: what the workers read.
+        command: what the workers read.
         pool: the FAIR pool.
         group: what cancels the job, from ``target.job_group``.
         description: what Spark's UI shows.
@@ -196,7 +198,7 @@ def run_job(
         target.mark_jobs()
         context.setLocalProperty("spark.scheduler.pool", pool)
         context.setLocalProperty(_TAGS_PROPERTY, tags)
-        context.setLocalProperty(COMMAND_PROPERTY, encode(order))
+        context.setLocalProperty(COMMAND_PROPERTY, encode(command))
         context.setJobGroup(group, description, interruptOnCancel=True)
         # The Java DataFrame's own collect: no limit, no head, which would leave input unread and end the workers.
         with query_errors_unlogged(), target.under_way(f"the Spark job {description!r}"):
@@ -204,7 +206,7 @@ def run_job(
     except (PySparkException, Py4JJavaError) as error:
         target.require_alive()
         found = read_job_error(error)
-        work = read_input(order, failed_partitions(context, group)) if isinstance(order, BatchCommand) else ""
+        work = read_input(command, failed_partitions(context, group)) if isinstance(command, BatchCommand) else ""
     except (Py4JError, ConnectionError) as error:
         target.require()
         raise StreamsException(f"{SESSION_GONE} ({error})") from error

@@ -105,17 +105,17 @@ class RestoreWork:
 
 
 def slice_of(
-    orders: Iterable[RestoreCommand],
+    commands: Iterable[RestoreCommand],
     spark_partitions: int,
     weights: Mapping[TaskId, int] | None = None,
     *,
     seconds: float = 0.0,
 ) -> RestoreSlice:
-    """Return one job's orders, shared out over its Spark partitions by weight, each one's as they came.
+    """Return one job's commands, shared out over its Spark partitions by weight, each one's as they came.
 
     Without weights all weigh the same. ``seconds`` is how long the records of a partition's tasks may take.
     """
-    by_task = {order.task: order for order in orders}
+    by_task = {command.task: command for command in commands}
     shares = share_out({task: 1 if weights is None else weights[task] for task in by_task}, spark_partitions)
     rank = {task: number for number, task in enumerate(by_task)}
     return RestoreSlice(

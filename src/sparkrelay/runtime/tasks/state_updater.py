@@ -277,13 +277,13 @@ class StateUpdater:
         ends = self._list_ends(partitions) if partitions else {}
         new = {p.topic for work in works if not work.opened for p in work.changelogs.values()}
         ids = self._topic_ids(new) if new else {}
-        orders: dict[TaskId, RestoreCommand] = {}
+        commands: dict[TaskId, RestoreCommand] = {}
         weights: dict[TaskId, int] = {}
         for work in works:
             # A copy that is wiped is filled in the slice after: wiping it again must not cost what was restored.
             stores = () if work.wipe else work.missing(work.goal(ends))
             if stores or not work.opened:
-                orders[work.task] = RestoreCommand(
+                commands[work.task] = RestoreCommand(
                     task=work.task,
                     directory=work.directory,
                     stores=stores,
@@ -299,17 +299,17 @@ class StateUpdater:
                 weights[work.task] = 1 + sum(store.end - known.get(store.changelog, 0) for store in stores)
         with self._wake:
             # Who was released meanwhile must not be touched any more.
-            works = [work for work in works if work.task in orders and self._work.get(work.task) is work]
+            works = [work for work in works if work.task in commands and self._work.get(work.task) is work]
             if not works or self._stopping:
                 return False
             self._touched = frozenset(work.task for work in works)
             self._cancelled = False
-        return self._restore_slice(works, orders, weights, ends)
+        return self._restore_slice(works, commands, weights, ends)
 
     def _restore_slice(
         self,
         works: list[RestoreWork],
-        orders: Mapping[TaskId, RestoreCommand],
+        commands: Mapping[TaskId, RestoreCommand],
         weights: Mapping[TaskId, int],
         ends: Ends,
     ) -> bool:
@@ -320,7 +320,7 @@ class StateUpdater:
         alone = all(work.ends is not None for work in works) and not self._running()
         seconds = self._restore_seconds if alone else self._slice_seconds
         round_ = slice_of(
-            (orders[work.task] for work in in_turn), self._jobs.spark_partitions, weights, seconds=seconds
+            (commands[work.task] for work in in_turn), self._jobs.spark_partitions, weights, seconds=seconds
         )
         before = [work.progress(ends) for work in works]
         began = time.monotonic()

@@ -379,14 +379,14 @@ class TaskSet:
 
     def _settle(self, tasks: list[Task], *, close: bool = True) -> None:
         """Drop the journals of committed batches and sync, so that the copy can be taken up where it stands."""
-        orders = [command for task in tasks if (command := task.close_command(close=close)) is not None]
-        if not orders:
+        commands = [command for task in tasks if (command := task.close_command(close=close)) is not None]
+        if not commands:
             return
         try:
             longest = min(_LONGEST_LEAVE_SECONDS, self._config.max_poll_interval_ms / 1000 * _SHARE_FOR_LEAVING)
             reports = self._jobs.settle(
-                slice_of(orders, self._jobs.spark_partitions),
-                description=f"closing {len(orders)} tasks",
+                slice_of(commands, self._jobs.spark_partitions),
+                description=f"closing {len(commands)} tasks",
                 seconds=longest,
             )
         except SparkRelayError as error:
@@ -406,7 +406,7 @@ class TaskSet:
     def _inspect_local_state(self, ids: Collection[TaskId]) -> dict[TaskId, int]:
         if not ids:
             return {}
-        orders = [
+        commands = [
             # Nothing is undone: another thread of the process may have opened the task meanwhile.
             RestoreCommand(task=id_, directory=str(self._slot.task_dir(id_)), close=True)
             for id_ in ids
@@ -415,8 +415,8 @@ class TaskSet:
             # It may wait for a core behind others' jobs. Without one the thread has no business in the group, but it
             # can be stopped.
             with cancelled_when(self._stopping.is_set, self._jobs.cancel_restore):
-                round_ = slice_of(orders, self._jobs.spark_partitions)
-                reports = self._jobs.replay(round_, description=f"inspecting the local state of {len(orders)} tasks")
+                round_ = slice_of(commands, self._jobs.spark_partitions)
+                reports = self._jobs.replay(round_, description=f"inspecting the local state of {len(commands)} tasks")
         except JobFailed as error:
             # The copies are used all the same once their tasks are ours; the group only does not know of them.
             # Where the thread is to end it was cancelled on purpose.

@@ -41,12 +41,12 @@ class CleanCommand:
 def clean_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Remove what is obsolete; yield one row with the paths that are gone."""
     drain(batches)
-    order = current_command(CleanCommand)
-    slot = Path(order.slot)
+    command = current_command(CleanCommand)
+    slot = Path(command.slot)
     removed = []
     # Looked at anew each time: whoever cancelled this job may have opened a copy since.
-    while found := obsolete(slot, order.kept, order.before):
+    while found := obsolete(slot, command.kept, command.before):
         remove_state(found[0])
         removed.append(found[0])
-    removed += clear_abandoned(slot, order.abandoned_before)
+    removed += clear_abandoned(slot, command.abandoned_before)
     yield report_row(list(map(str, removed)))

@@ -103,7 +103,7 @@ def store(directory: str, *, map_limit: int) -> TaskStore:
 
 
 def close_unused() -> None:
-    """Close stores that are gone from the disk, or that no order was about for a while.
+    """Close stores that are gone from the disk, or that no command was about for a while.
 
     Every step calls it before it begins; a look is taken now and then. Nobody has a store in hand at that time.
     """

@@ -33,15 +33,15 @@ __all__ = [
     "under_names",
 ]
 
-Order = TypeVar("Order")
+Command = TypeVar("Command")
 P = ParamSpec("P")
 
 _BATCHES_BEFORE_FREEZE = 3
 _batches_seen = 0
 
 
-def current_command(kind: type[Order]) -> Order:
-    """Return the order of the job that runs here.
+def current_command(kind: type[Command]) -> Command:
+    """Return the command of the job that runs here.
 
     Every step asks before it does anything, so this is where a task that should not run is turned away.
 
@@ -54,10 +54,10 @@ def current_command(kind: type[Order]) -> Order:
     if refused is not None:
         raise MisplacedTask(refused)
     text = context.getLocalProperty(COMMAND_PROPERTY)
-    assert text is not None, "the driver sets the order before it runs the job"
-    order = _decoded(text)
-    assert isinstance(order, kind), f"expected {kind.__name__}, got {type(order).__name__}"
-    return order
+    assert text is not None, "the driver sets the command before it runs the job"
+    command = _decoded(text)
+    assert isinstance(command, kind), f"expected {kind.__name__}, got {type(command).__name__}"
+    return command
 
 
 def refusal(wanted: str | None, attempt: int) -> str | None:
@@ -103,12 +103,12 @@ def leg_tasks(spec: FetchSpec | StateSpec | PublishSpec) -> list[TaskCommand]:
         WorkerFailure: with :class:`MisplacedTask`.
     """
     try:
-        order = current_command(BatchCommand)
+        command = current_command(BatchCommand)
     except MisplacedTask as error:
         raise WorkerFailure(error, spec.failure_key) from None
     return [
         task
-        for task in order.spark_partitions[current_spark_partition(spec.spark_partitions)]
+        for task in command.spark_partitions[current_spark_partition(spec.spark_partitions)]
         if task.task.subtopology == spec.subtopology and any(p.topic in spec.topics for p in task.ranges)
     ]
 

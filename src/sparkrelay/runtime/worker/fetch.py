@@ -38,7 +38,7 @@ _PLAIN: Mapping[type[OneColumn], pa.DataType] = {
 
 
 def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the ranges that the order gives this Spark partition."""
+    """Yield the rows of the ranges that the command gives this Spark partition."""
     drain(batches)
     release_unused_memory()
     connections.close_unused()

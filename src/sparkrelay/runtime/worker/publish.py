@@ -45,15 +45,15 @@ _BATCH_BYTES: Final = 1_000_000
 class _Transaction:
     """Produces one task's records under its lent producer id, keeping count of sequences."""
 
-    def __init__(self, producer: Producer, order: TaskCommand, compression: str) -> None:
+    def __init__(self, producer: Producer, command: TaskCommand, compression: str) -> None:
         self._producer = producer
-        self._order = order
+        self._command = command
         self._compression = compression
         #: Of the partitions that are written here: those of legs beside this one must not be said again as they were.
         self.next_sequences: dict[TopicPartition, int] = {}
         #: Sink topic of the user's -> the oldest timestamp written to it.
         self.oldest: dict[str, int] = {}
-        producer.begin(order.transaction)
+        producer.begin(command.transaction)
 
     def send(
         self,
@@ -63,8 +63,8 @@ class _Transaction:
         timestamps: pa.Array | int,
         headers: pa.Array | None = None,
     ) -> None:
-        lent = self._order.transaction
-        sequence = self.next_sequences.get(partition, self._order.sequences.get(partition, 0))
+        lent = self._command.transaction
+        sequence = self.next_sequences.get(partition, self._command.sequences.get(partition, 0))
         for batch in encode_records(
             keys,
             values,
@@ -113,12 +113,12 @@ def state_and_publish_leg(
 
     def publish(outcome: TaskOutcome, transaction: _Transaction) -> LegReport:
         applied = outcome.result()
-        _send_changelog(transaction, state, outcome.order, applied)
-        _send_rows(transaction, spec, outcome.order, applied.emitted)
+        _send_changelog(transaction, state, outcome.command, applied)
+        _send_rows(transaction, spec, outcome.command, applied.emitted)
         return LegReport(
             spec.leg,
-            outcome.order.task,
-            outcome.order.batch,
+            outcome.command.task,
+            outcome.command.batch,
             rows_in=outcome.rows_in,
             rows_out=0 if spec.topic is None else applied.emitted.num_rows,
             oldest_out=transaction.oldest,
@@ -128,7 +128,7 @@ def state_and_publish_leg(
         )
 
     outcomes = apply_leg(state, batches)
-    yield _publish(spec, ((outcome.order, functools.partial(publish, outcome)) for outcome in outcomes))
+    yield _publish(spec, ((outcome.command, functools.partial(publish, outcome)) for outcome in outcomes))
 
 
 def state_leg(state: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -136,12 +136,12 @@ def state_leg(state: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     outcomes = list(apply_leg(state, batches))
     for outcome in outcomes:
         if outcome.error is not None:
-            raise WorkerFailure(outcome.error, state.failure_key, outcome.order.task) from None
+            raise WorkerFailure(outcome.error, state.failure_key, outcome.command.task) from None
     try:
         producer = connections.producer(state.client)
         for outcome in outcomes:
-            transaction = _Transaction(producer, outcome.order, state.compression)
-            _send_changelog(transaction, state, outcome.order, outcome.result())
+            transaction = _Transaction(producer, outcome.command, state.compression)
+            _send_changelog(transaction, state, outcome.command, outcome.result())
         fault_points.reach("changelog-before-flush")
         failed = producer.settle(state.flush_seconds).failed
         if failed:
@@ -189,19 +189,19 @@ def _publish(
     return report_row([dataclasses.replace(r, seconds={**r.seconds, "publish": seconds}) for r in reports])
 
 
-def _send_changelog(transaction: _Transaction, state: StateSpec, order: TaskCommand, applied: Applied) -> None:
+def _send_changelog(transaction: _Transaction, state: StateSpec, command: TaskCommand, applied: Applied) -> None:
     """Send the changed state, closed by a marker that says which input it has seen."""
     if state.changelog is None:
         return
-    partition = TopicPartition(state.changelog, order.task.partition)
+    partition = TopicPartition(state.changelog, command.task.partition)
     now_ms = int(time.time() * 1000)
     if len(applied.keys):
         transaction.send(partition, *encode_changelog(applied.keys, applied.values), now_ms)
-    key, value = encode_marker(Marker(order.batch, order.positions_after, state.contents))
+    key, value = encode_marker(Marker(command.batch, command.positions_after, state.contents))
     transaction.send(partition, pa.array([key], pa.binary()), pa.array([value], pa.binary()), now_ms)
 
 
-def _send_rows(transaction: _Transaction, spec: PublishSpec, order: TaskCommand, rows: pa.RecordBatch) -> None:
+def _send_rows(transaction: _Transaction, spec: PublishSpec, command: TaskCommand, rows: pa.RecordBatch) -> None:
     if spec.topic is None or not rows.num_rows:
         return
     keys, values = sink_keys(spec, rows), sink_values(spec, rows)
@@ -216,7 +216,7 @@ def _send_rows(transaction: _Transaction, spec: PublishSpec, order: TaskCommand,
     targets = murmur2_partitions(keys, count)
     if keys.null_count:
         # Records without a key go where their task's number points: deterministic, and spread over the tasks.
-        targets = np.where(targets < 0, order.task.partition % count, targets).astype(np.int32)
+        targets = np.where(targets < 0, command.task.partition % count, targets).astype(np.int32)
     for number, indices in enumerate(split_by_partition(targets, count)):
         if len(indices):
             chosen = pa.array(indices)

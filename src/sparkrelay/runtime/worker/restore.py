@@ -59,8 +59,8 @@ def restore_partition(spec: RestoreSpec, batches: Iterator[pa.RecordBatch]) -> I
     round_ = current_command(RestoreSlice)
     budget = _Budget(round_.seconds)
     reports = [
-        _replay(spec, order, budget)
-        for order in round_.spark_partitions[current_spark_partition(spec.spark_partitions)]
+        _replay(spec, command, budget)
+        for command in round_.spark_partitions[current_spark_partition(spec.spark_partitions)]
     ]
     yield report_row(reports)
 
@@ -83,47 +83,47 @@ class _Budget:
         return now > self._deadline
 
 
-def _replay(spec: RestoreSpec, order: RestoreCommand, budget: _Budget) -> RestoreReport:
+def _replay(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> RestoreReport:
     try:
-        return _advance(spec, order, budget)
+        return _advance(spec, command, budget)
     except SparkRelayError as error:
-        connections.forget_store(order.directory)
+        connections.forget_store(command.directory)
         connections.forget_fetcher(spec.client)
-        return RestoreReport(order.task, {}, 0, {}, error=error)
+        return RestoreReport(command.task, {}, 0, {}, error=error)
 
 
 def _name(changelog: TopicPartition, offsets: pa.Array, index: int) -> str:
     return f"changelog topic {changelog.topic!r}, partition {changelog.partition}, offset {offsets[index].as_py()}"
 
 
-def _advance(spec: RestoreSpec, order: RestoreCommand, budget: _Budget) -> RestoreReport:
-    if order.wipe:
-        connections.forget_store(order.directory)
-        aside = TaskStore.set_aside(Path(order.directory))
+def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> RestoreReport:
+    if command.wipe:
+        connections.forget_store(command.directory)
+        aside = TaskStore.set_aside(Path(command.directory))
         if aside is not None:
-            log.error("task %s: its unusable state was set aside as %s and is rebuilt", order.task, aside)
-    store = connections.store(order.directory, map_limit=spec.map_limit)
-    if order.take_over:
-        store.claim(spec.application, order.topic_ids, order.width)
+            log.error("task %s: its unusable state was set aside as %s and is rebuilt", command.task, aside)
+    store = connections.store(command.directory, map_limit=spec.map_limit)
+    if command.take_over:
+        store.claim(spec.application, command.topic_ids, command.width)
         fault_points.reach("replay-before-undo")
         # Before anything else: what comes late from a former owner is refused from here on. What that left unfinished
         # is taken back; if it was committed after all, replaying its changelog records gives the same values again.
-        if order.committed is None:
-            store.take_over(order.task_epoch)
-        elif store.take_over_at(order.task_epoch, order.committed):
+        if command.committed is None:
+            store.take_over(command.task_epoch)
+        elif store.take_over_at(command.task_epoch, command.committed):
             log.warning(
                 "task %s: what its stores without changelog hold here does not belong to the group's offsets (it ran "
                 "elsewhere, or its state was lost): they start empty",
-                order.task,
+                command.task,
             )
-    if order.settle is not None:
-        store.commit_known(order.settle, order.changelog_next, task_epoch=order.task_epoch)
-    if order.take_over:
-        if order.changelogs and (dropped := store.keep_only(order.changelogs, task_epoch=order.task_epoch)):
-            log.warning("task %s: no longer has %s; its local rows are removed", order.task, dropped)
+    if command.settle is not None:
+        store.commit_known(command.settle, command.changelog_next, task_epoch=command.task_epoch)
+    if command.take_over:
+        if command.changelogs and (dropped := store.keep_only(command.changelogs, task_epoch=command.task_epoch)):
+            log.warning("task %s: no longer has %s; its local rows are removed", command.task, dropped)
         fault_points.reach("replay-after-undo")
     records = 0
-    for target in order.stores:
+    for target in command.stores:
         start = store.header.changelog.get(target.changelog, 0)
         if start >= target.end:
             continue
@@ -138,17 +138,22 @@ def _advance(spec: RestoreSpec, order: RestoreCommand, budget: _Budget) -> Resto
                 keys, values, marker = split(batch.column("key"), batch.column("value"), name)
                 following = offsets[-1].as_py() + 1
                 store.restore(
-                    target.store, target.changelog, keys, values, following, marker, task_epoch=order.task_epoch
+                    target.store, target.changelog, keys, values, following, marker, task_epoch=command.task_epoch
                 )
                 records += batch.num_rows
                 fault_points.reach("replay-after-slice")
             if budget.spent():
                 break
         else:
-            store.restore_reached(target.changelog, target.end, task_epoch=order.task_epoch)
+            store.restore_reached(target.changelog, target.end, task_epoch=command.task_epoch)
     header = store.header
-    if order.close:
-        connections.forget_store(order.directory, clean=True)
+    if command.close:
+        connections.forget_store(command.directory, clean=True)
     return RestoreReport(
-        order.task, dict(header.positions), header.batch, dict(header.changelog), records, task_epoch=order.task_epoch
+        command.task,
+        dict(header.positions),
+        header.batch,
+        dict(header.changelog),
+        records,
+        task_epoch=command.task_epoch,
     )

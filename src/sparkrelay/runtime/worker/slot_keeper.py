@@ -82,10 +82,10 @@ class ClaimedSlot:
 def claim_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Claim a slot for the executor this runs on; yield one row that says which."""
     drain(batches)
-    order = current_command(ClaimCommand)
+    command = current_command(ClaimCommand)
     own = own_executor()
     assert own is not None, "only executors are asked to claim slots"
-    claimed, keep = hold_slot(order, lambda: process_start(own.jvm) == own.jvm_start)
+    claimed, keep = hold_slot(command, lambda: process_start(own.jvm) == own.jvm_start)
     with keep:
         yield report_row([claimed], _PADDING)
         # Asked for the next row: Spark has read this one. A job that ends before ends the keeper, or nobody would ever
@@ -97,16 +97,16 @@ def claim_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def release_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """End a keeper; its slot is free when this returns."""
     drain(batches)
-    order = current_command(ReleaseCommand)
+    command = current_command(ReleaseCommand)
     deadline = time.monotonic() + _RELEASE_SECONDS
-    if process_start(order.keeper) == order.keeper_start:
-        os.kill(order.keeper, signal.SIGTERM)
-    while process_start(order.keeper) == order.keeper_start and time.monotonic() < deadline:
+    if process_start(command.keeper) == command.keeper_start:
+        os.kill(command.keeper, signal.SIGTERM)
+    while process_start(command.keeper) == command.keeper_start and time.monotonic() < deadline:
         time.sleep(0.01)
-    yield report_row([process_start(order.keeper) != order.keeper_start])
+    yield report_row([process_start(command.keeper) != command.keeper_start])
 
 
-def hold_slot(order: ClaimCommand, wanted: Callable[[], bool]) -> tuple[ClaimedSlot, FileIO]:
+def hold_slot(command: ClaimCommand, wanted: Callable[[], bool]) -> tuple[ClaimedSlot, FileIO]:
     """Fork a keeper that holds a slot for as long as ``wanted()`` says, once it is told to keep it.
 
     Returns:
@@ -123,7 +123,7 @@ def hold_slot(order: ClaimCommand, wanted: Callable[[], bool]) -> tuple[ClaimedS
         # The keeper's parent ends at once, so that nobody has to wait for the keeper's end.
         if os.fork():
             os._exit(0)
-        _keep(order, wanted, writing, confirmed)
+        _keep(command, wanted, writing, confirmed)
     os.close(writing)
     os.close(confirmed)
     os.waitpid(child, 0)
@@ -132,7 +132,7 @@ def hold_slot(order: ClaimCommand, wanted: Callable[[], bool]) -> tuple[ClaimedS
         with os.fdopen(reading, "rb") as answer:
             data = answer.read()
         if not data:
-            raise StreamsException(f"the process that was to hold a slot of {order.application_id} died at once")
+            raise StreamsException(f"the process that was to hold a slot of {command.application_id} died at once")
         claimed: ClaimedSlot | SparkRelayError = decode_bytes(data)
         if isinstance(claimed, SparkRelayError):
             raise claimed
@@ -142,12 +142,12 @@ def hold_slot(order: ClaimCommand, wanted: Callable[[], bool]) -> tuple[ClaimedS
     return claimed, told
 
 
-def _keep(order: ClaimCommand, wanted: Callable[[], bool], writing: int, confirmed: int) -> NoReturn:
+def _keep(command: ClaimCommand, wanted: Callable[[], bool], writing: int, confirmed: int) -> NoReturn:
     # Nothing of the worker that was forked may be finalised here: it is still in use there.
     gc.disable()
     try:
         _detach({writing, confirmed})
-        answer, slot = _claim(order)
+        answer, slot = _claim(command)
         _write_all(writing, encode_bytes(answer))
         os.close(writing)
         if slot is not None and _is_confirmed(confirmed, wanted):
@@ -182,9 +182,9 @@ def _detach(kept: set[int]) -> None:
         start = file + 1
 
 
-def _claim(order: ClaimCommand) -> tuple[ClaimedSlot | SparkRelayError, Slot | None]:
+def _claim(command: ClaimCommand) -> tuple[ClaimedSlot | SparkRelayError, Slot | None]:
     try:
-        slot = Slot.claim(order.state_dir, order.application_id)
+        slot = Slot.claim(command.state_dir, command.application_id)
     except SparkRelayError as error:
         return error, None
     pid = os.getpid()

@@ -32,7 +32,7 @@ __all__ = ["TaskOutcome", "apply_leg", "collect_rows"]
 class TaskOutcome:
     """What the stateful step did for one task: its rows and changed state, or the error."""
 
-    order: TaskCommand
+    command: TaskCommand
     rows_in: int
     seconds: float
     applied: Applied | None = None

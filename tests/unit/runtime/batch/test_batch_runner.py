@@ -37,18 +37,18 @@ class Jobs:
         self.prewarmed = None
         self.prewarms = 0
 
-    def prewarm(self, legs, order, due):
-        self.prewarmed = order
+    def prewarm(self, legs, command, due):
+        self.prewarmed = command
         self.prewarms += 1
         self.due = due()
 
-    def run_batch(self, frame, order, *, description):
+    def run_batch(self, frame, command, *, description):
         if self.raised is not None:
             raise self.raised
-        self.order = order
+        self.command = command
         return [
             LegReport("leg", task.task, task.batch, error=self.reported if task.task == ONE else None)
-            for share in order.spark_partitions
+            for share in command.spark_partitions
             for task in share
             if task.task != self.silent
         ]
@@ -144,9 +144,9 @@ def test_a_batch_is_sent_with_the_positions_that_the_state_sees():
     ranges[unseen] = 7, 8
     task.state_topics = frozenset({"orders"})
     run(jobs, work=work)
-    order = next(order for share in jobs.order.spark_partitions for order in share if order.task == ONE)
-    assert order.positions == {TopicPartition("orders", 0): 5}
-    assert order.positions_after == {TopicPartition("orders", 0): 9}
+    command = next(command for share in jobs.command.spark_partitions for command in share if command.task == ONE)
+    assert command.positions == {TopicPartition("orders", 0): 5}
+    assert command.positions_after == {TopicPartition("orders", 0): 9}
     assert task.position.offsets[unseen] == 8
 
 

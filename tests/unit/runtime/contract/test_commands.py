@@ -1,4 +1,4 @@
-"""Orders and reports between driver and workers: what is read back, and what is refused."""
+"""Commands and reports between driver and workers: what is read back, and what is refused."""
 
 import os
 import pickle

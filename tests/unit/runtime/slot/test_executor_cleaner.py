@@ -18,12 +18,12 @@ class Slot:
     path = Path("/state/app/0")
 
     def __init__(self):
-        self.orders = []
+        self.commands = []
         self.began, self.core = threading.Semaphore(0), threading.Semaphore(0)
         self.cancelled = False
 
     def remove_obsolete(self, kept, before, abandoned_before):
-        self.orders.append((kept, before))
+        self.commands.append((kept, before))
         self.began.release()
         assert self.core.acquire(timeout=60)
         if self.cancelled:
@@ -55,7 +55,7 @@ def test_a_look_holds_nobody_up(cleaner, slot):
     cleaner.assigned("two", [B])
     assert cleaner.held() == {A, B}
     cleaner.turn("one", [A], 2000.0)
-    assert slot.orders == [(frozenset({A}), 400.0)], "one at a time"
+    assert slot.commands == [(frozenset({A}), 400.0)], "one at a time"
 
 
 def test_who_tells_the_group_of_the_copies_ends_the_look(cleaner, slot):
@@ -64,7 +64,7 @@ def test_who_tells_the_group_of_the_copies_ends_the_look(cleaner, slot):
     cleaner.reported("two")
     assert not cleaner._look.is_alive()
     cleaner.turn("one", [A], 2000.0)
-    assert len(slot.orders) == 1, "nothing is removed until the assignment is followed"
+    assert len(slot.commands) == 1, "nothing is removed until the assignment is followed"
     cleaner.assigned("two", [B])
     cleaner.turn("one", [A], 3000.0)
     assert slot.began.acquire(timeout=60)
@@ -79,4 +79,4 @@ def test_closing_ends_the_look(cleaner, slot):
 
 def test_closing_without_a_look_cancels_nothing(cleaner, slot):
     cleaner.close()
-    assert (slot.orders, slot.cancelled) == ([], False)
+    assert (slot.commands, slot.cancelled) == ([], False)

@@ -9,7 +9,7 @@ from sparkrelay.runtime.spark.job_errors import read_input, read_job_error
 from sparkrelay.types import TaskId, TopicPartition
 
 
-def order(*shares):
+def command(*shares):
     identity = ProducerIdentity("id", 1, 0, 2, 60_000)
 
     def task(partition):
@@ -20,7 +20,7 @@ def order(*shares):
 
 
 def test_input_of_failed_partitions_is_named():
-    batch = order([0, 2], [1])
+    batch = command([0, 2], [1])
     assert read_input(batch, (1,)) == "task 0_1 (topic orders, partition 1, offsets 10 to 19)"
     assert read_input(batch, ()) == ""
     both = read_input(batch, (0,))
@@ -28,11 +28,11 @@ def test_input_of_failed_partitions_is_named():
 
 
 def test_partitions_of_later_legs_are_those_of_the_same_tasks():
-    assert read_input(order([0], [1]), (3, 5)) == read_input(order([0], [1]), (1,))
+    assert read_input(command([0], [1]), (3, 5)) == read_input(command([0], [1]), (1,))
 
 
 def test_many_tasks_are_counted():
-    assert read_input(order(range(9)), (0,)).endswith("offsets 10 to 19) and 6 more")
+    assert read_input(command(range(9)), (0,)).endswith("offsets 10 to 19) and 6 more")
 
 
 CHAINED = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):

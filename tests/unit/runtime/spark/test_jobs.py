@@ -49,7 +49,7 @@ def test_closing_stores_that_takes_long_is_cancelled_until_it_ends(monkeypatch):
         if len(cancelled) == 2:
             over.set()
 
-    def run_job(target, frame, order, *, group, **_):
+    def run_job(target, frame, command, *, group, **_):
         assert over.wait(60)
         raise JobFailed(f"{group} was cancelled")
 

@@ -35,15 +35,15 @@ class Jobs:
 
     def __init__(self, *answers):
         self.answers = list(answers)
-        self.orders = []
+        self.commands = []
         self.seconds = []
         self.slice_began = threading.Semaphore(0)
         self.may_end = None
         self.cancelled = 0
 
     def replay(self, round_, *, description):
-        (orders,) = round_.spark_partitions
-        self.orders.append(orders)
+        (commands,) = round_.spark_partitions
+        self.commands.append(commands)
         self.seconds.append(round_.seconds)
         self.slice_began.release()
         if self.may_end is not None:
@@ -56,9 +56,14 @@ class Jobs:
             raise answer
         return [
             RestoreReport(
-                order.task, {}, 0, {s.changelog: s.end for s in order.stores}, task_epoch=order.task_epoch, error=answer
+                command.task,
+                {},
+                0,
+                {s.changelog: s.end for s in command.stores},
+                task_epoch=command.task_epoch,
+                error=answer,
             )
-            for order in orders
+            for command in commands
         ]
 
     def cancel_restore(self):
@@ -116,7 +121,7 @@ def test_a_restore_ends_at_the_ends_that_were_listed(state_updater_of, wait_unti
     state_updater = state_updater_of(jobs)
     state_updater.assign([restore()])
     assert restored(state_updater, wait_until).task_epoch == 7
-    assert [order.take_over for (order,) in jobs.orders] == [True]
+    assert [command.take_over for (command,) in jobs.commands] == [True]
 
 
 def test_a_complete_copy_is_shown_until_its_task_is_taken(state_updater_of, wait_until):
@@ -136,7 +141,7 @@ def test_a_passing_failure_is_tried_again(failure, state_updater_of, wait_until)
     state_updater = state_updater_of(jobs)
     state_updater.assign([restore()])
     restored(state_updater, wait_until)
-    assert len(jobs.orders) == 3
+    assert len(jobs.commands) == 3
 
 
 def test_ends_that_cannot_be_listed_are_asked_for_again(state_updater_of, wait_until):
@@ -185,7 +190,7 @@ def test_a_corrupt_store_is_built_anew(state_updater_of, wait_until):
     state_updater = state_updater_of(jobs)
     state_updater.assign([restore()])
     restored(state_updater, wait_until)
-    assert [order.wipe for (order,) in jobs.orders] == [False, True, False]
+    assert [command.wipe for (command,) in jobs.commands] == [False, True, False]
 
 
 def test_a_copy_that_is_set_aside_has_nothing_from_then_on(state_updater_of, wait_until):
@@ -195,7 +200,7 @@ def test_a_copy_that_is_set_aside_has_nothing_from_then_on(state_updater_of, wai
     ends = iter([10, 20])
     state_updater = state_updater_of(jobs, lambda partitions: dict.fromkeys(partitions, next(ends, 20)))
     state_updater.assign([dataclasses.replace(restore(), task_epoch=None, ends=None)])
-    wait_until(lambda: len(jobs.orders) == 3, "the copy is not set aside")
+    wait_until(lambda: len(jobs.commands) == 3, "the copy is not set aside")
     copy = state_updater.copies()[TASK]
     assert (copy.offsets, copy.lag, copy.share) == ({}, 20, None)
     jobs.may_end.release(1000)
@@ -207,7 +212,7 @@ def test_a_copy_is_wiped_once_and_filled_in_slices_of_their_own(state_updater_of
     state_updater = state_updater_of(jobs)
     state_updater.assign([restore()])
     restored(state_updater, wait_until)
-    slices = [(order.wipe, [store.end for store in order.stores]) for (order,) in jobs.orders]
+    slices = [(command.wipe, [store.end for store in command.stores]) for (command,) in jobs.commands]
     assert slices == [(False, [10]), (True, []), (False, [10]), (False, [10])]
 
 
@@ -226,7 +231,7 @@ def test_a_copy_that_is_damaged_over_and_over_ends_the_instance(state_updater_of
 
     wait_until(failed, "the replay does not fail")
     assert "task 0_0: its local state was rebuilt 3 times and cannot be used again: a page is torn. Look" in messages[0]
-    assert len(jobs.orders) == 4
+    assert len(jobs.commands) == 4
 
 
 def test_a_record_that_cannot_be_read_ends_the_instance_and_leaves_the_copy(state_updater_of, wait_until):
@@ -245,7 +250,7 @@ def test_a_record_that_cannot_be_read_ends_the_instance_and_leaves_the_copy(stat
 
     wait_until(failed, "the replay does not fail")
     assert raised[0] is error
-    assert [order.wipe for (order,) in jobs.orders] == [False]
+    assert [command.wipe for (command,) in jobs.commands] == [False]
 
 
 def test_a_copy_that_a_late_batch_reached_is_opened_again(state_updater_of, wait_until):
@@ -253,9 +258,13 @@ def test_a_copy_that_a_late_batch_reached_is_opened_again(state_updater_of, wait
     ends = iter([10, 20])
     state_updater = state_updater_of(jobs, lambda partitions: dict.fromkeys(partitions, next(ends, 20)))
     state_updater.assign([RestoreWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
-    wait_until(lambda: len(jobs.orders) == 3, "it is not tried again")
+    wait_until(lambda: len(jobs.commands) == 3, "it is not tried again")
     # Nobody's task epoch: what comes late for the former owner is refused.
-    assert [(order.take_over, order.task_epoch) for (order,) in jobs.orders] == [(True, 0), (False, 0), (True, 0)]
+    assert [(command.take_over, command.task_epoch) for (command,) in jobs.commands] == [
+        (True, 0),
+        (False, 0),
+        (True, 0),
+    ]
 
 
 def test_letting_go_waits_for_the_slice_under_way_and_for_no_other(state_updater_of, wait_until):
@@ -302,10 +311,10 @@ def test_a_slice_that_waits_for_a_core_keeps_no_task_from_leaving(state_updater_
         state_updater.assign([standby])
         jobs.may_end.release()
         jobs.slice_began.acquire()
-        assert {order.task for order in jobs.orders[-1]} == {OTHER, TASK}
+        assert {command.task for command in jobs.commands[-1]} == {OTHER, TASK}
         state_updater.release([TASK])
         jobs.slice_began.acquire()
-        assert [order.task for order in jobs.orders[-1]] == [OTHER]
+        assert [command.task for command in jobs.commands[-1]] == [OTHER]
     assert state_updater.take_restored() == {}
     jobs.may_end.release(1000)
 
@@ -313,7 +322,7 @@ def test_a_slice_that_waits_for_a_core_keeps_no_task_from_leaving(state_updater_
 def test_the_end_waits_for_no_core(state_updater_of):
     jobs = Jobs()
     lagging(state_updater_of, jobs).stop()
-    assert len(jobs.orders) == 1
+    assert len(jobs.commands) == 1
 
 
 def test_a_slice_that_cannot_be_cancelled_is_named(state_updater_of, monkeypatch):
@@ -392,7 +401,7 @@ def test_the_look_after_a_long_slice_holds_nobody_up(state_updater_of, wait_unti
     asked, interrupted = threading.Semaphore(0), threading.Event()
 
     def list_ends(partitions):
-        if not jobs.orders:
+        if not jobs.commands:
             return dict.fromkeys(partitions, 10)
         asked.release()
         assert interrupted.wait(60)
@@ -411,7 +420,7 @@ def test_ends_that_cannot_be_listed_again_cost_no_slice(state_updater_of, wait_u
     jobs = Jobs()
 
     def list_ends(partitions):
-        if len(jobs.orders) == 1:
+        if len(jobs.commands) == 1:
             raise DisconnectException("gone for a moment")
         return dict.fromkeys(partitions, 10)
 
@@ -427,9 +436,11 @@ def test_a_copy_is_set_aside_in_a_slice_without_others(state_updater_of, wait_un
     other = dataclasses.replace(restore(), task=OTHER, wipe=True)
     state_updater.assign([restore(), other])
     restored(state_updater, wait_until)
-    assert [[order.task for order in orders] for orders in jobs.orders if any(order.wipe for order in orders)] == [
-        [OTHER]
-    ]
+    assert [
+        [command.task for command in commands]
+        for commands in jobs.commands
+        if any(command.wipe for command in commands)
+    ] == [[OTHER]]
 
 
 class Narrow(Jobs):
@@ -441,20 +452,20 @@ class Narrow(Jobs):
 
     def replay(self, round_, *, description):
         super().replay(round_, description=description)
-        (orders,) = round_.spark_partitions
-        first = orders[0].task
+        (commands,) = round_.spark_partitions
+        first = commands[0].task
         self.at[first] += first != self.away
         return [
             RestoreReport(
-                order.task,
+                command.task,
                 {},
                 0,
-                {store.changelog: self.at[order.task] for store in order.stores},
-                records=int(order.task == first),
-                task_epoch=order.task_epoch,
-                error=DisconnectException("no answer") if order.task == first == self.away else None,
+                {store.changelog: self.at[command.task] for store in command.stores},
+                records=int(command.task == first),
+                task_epoch=command.task_epoch,
+                error=DisconnectException("no answer") if command.task == first == self.away else None,
             )
-            for order in orders
+            for command in commands
         ]
 
 
@@ -474,7 +485,7 @@ def test_tasks_take_turns_where_a_slice_has_no_time_for_all(state_updater_of, wa
     wait_until(
         lambda: restored.update(state_updater.take_restored()) or len(restored) == 3, "they are not all restored"
     )
-    first = [orders[0].task.partition for orders in jobs.orders]
+    first = [commands[0].task.partition for commands in jobs.commands]
     # Who has most to replay begins.
     assert first == [2, 1, 0] * 3 + [2, 1, 2]
 
@@ -508,7 +519,7 @@ def test_a_standby_keeps_off_what_another_thread_of_the_process_opens(state_upda
 
     class Promoted(Jobs):
         def replay(self, round_, *, description):
-            if len(self.orders) == 1:
+            if len(self.commands) == 1:
                 theirs.add(TASK)
                 self.answers = [StoreOutOfStepException("the store was opened under 7")]
             return super().replay(round_, description=description)
@@ -521,14 +532,14 @@ def test_a_standby_keeps_off_what_another_thread_of_the_process_opens(state_upda
     standby = dataclasses.replace(restore(), task_epoch=None, ends=None)
     other = dataclasses.replace(standby, task=OTHER, changelogs={"counts": TopicPartition("c", 1)})
     state_updater.assign([standby, other])
-    wait_until(lambda: len(jobs.orders) > 10, "the other copy is not kept up")
-    slices = [{order.task for order in orders} for orders in jobs.orders]
+    wait_until(lambda: len(jobs.commands) > 10, "the other copy is not kept up")
+    slices = [{command.task for command in commands} for commands in jobs.commands]
     assert slices[:2] == [{TASK, OTHER}] * 2
     assert set().union(*slices[2:]) == {OTHER}
     theirs.clear()
     # Here again, it is taken back.
-    wait_until(lambda: TASK in {order.task for order in jobs.orders[-1]}, "the copy is left alone for ever")
-    found = [order for orders in jobs.orders[2:] for order in orders if order.task == TASK]
+    wait_until(lambda: TASK in {command.task for command in jobs.commands[-1]}, "the copy is left alone for ever")
+    found = [command for commands in jobs.commands[2:] for command in commands if command.task == TASK]
     assert (found[0].take_over, found[0].task_epoch) == (True, 0)
 
 

@@ -64,14 +64,16 @@ class Jobs:
         if self.cancelled:
             raise JobFailed("cancelled")
         return [
-            RestoreReport(order.task, {}, 3, {CHANGELOG: 470}) for share in round_.spark_partitions for order in share
+            RestoreReport(command.task, {}, 3, {CHANGELOG: 470})
+            for share in round_.spark_partitions
+            for command in share
         ]
 
     def settle(self, round_, *, description, seconds):
         return [
-            RestoreReport(order.task, {}, 0, {}, error=self.unclosed)
+            RestoreReport(command.task, {}, 0, {}, error=self.unclosed)
             for share in round_.spark_partitions
-            for order in share
+            for command in share
         ]
 
     def cancel_restore(self):

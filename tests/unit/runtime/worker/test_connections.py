@@ -40,7 +40,7 @@ def test_a_store_stays_open_while_orders_are_about_it(directory, clock):
         assert connections.store(directory, map_limit=LIMIT) is store
 
 
-def test_a_store_that_no_order_is_about_any_more_is_closed(directory, clock):
+def test_a_store_that_no_command_is_about_any_more_is_closed(directory, clock):
     """Its task has moved away, and another worker has closed it."""
     connections.store(directory, map_limit=LIMIT)
     assert is_mapped(directory)

@@ -56,27 +56,27 @@ def fetcher(monkeypatch, clock):
 
 @pytest.fixture
 def run(monkeypatch, fetcher):
-    """`run(*orders)`: those orders are one Spark partition's; returns the reports by task."""
+    """`run(*commands)`: those commands are one Spark partition's; returns the reports by task."""
     used = set()
 
-    def run_orders(*orders):
-        used.update(order.directory for order in orders)
-        monkeypatch.setattr(restore, "current_command", lambda _: RestoreSlice((orders,), seconds=SECONDS))
+    def run_commands(*commands):
+        used.update(command.directory for command in commands)
+        monkeypatch.setattr(restore, "current_command", lambda _: RestoreSlice((commands,), seconds=SECONDS))
         monkeypatch.setattr(restore, "current_spark_partition", lambda _: 0)
         spec = restore.RestoreSpec(1, APPLICATION, {}, 1 << 24)
         (row,) = restore.restore_partition(spec, iter(()))
         reports = decode_bytes(row.column(0)[0].as_py())
-        assert [report.task for report in reports] == [order.task for order in orders], "each task reports"
+        assert [report.task for report in reports] == [command.task for command in commands], "each task reports"
         return reports
 
-    yield run_orders
+    yield run_commands
     for directory in used:
         connections.forget_store(directory)
 
 
 @pytest.fixture
-def order(tmp_path):
-    """`order(number)`: a task whose changelog has ten records."""
+def command(tmp_path):
+    """`command(number)`: a task whose changelog has ten records."""
 
     def make(number, *, stores=("counts",), **settings):
         return RestoreCommand(
@@ -89,42 +89,46 @@ def order(tmp_path):
     return make
 
 
-def test_the_tasks_of_a_spark_partition_share_the_time_of_one_slice(run, order, fetcher):
-    reports = run(*(order(number) for number in range(50)))
+def test_the_tasks_of_a_spark_partition_share_the_time_of_one_slice(run, command, fetcher):
+    reports = run(*(command(number) for number in range(50)))
     assert fetcher.pieces == [("counts", 0)] * 2
     assert [report.records for report in reports] == [2] + [0] * 49
     assert all(report.error is None for report in reports)
 
 
-def test_what_is_left_of_the_time_is_the_next_tasks(run, order, fetcher):
+def test_what_is_left_of_the_time_is_the_next_tasks(run, command, fetcher):
     fetcher.takes = 0.03
     few = TopicPartition("counts", 0)
-    run(order(0, stores=()), order(1), order(2))
+    run(command(0, stores=()), command(1), command(2))
     assert fetcher.pieces == [("counts", 1)] * 4
     fetcher.pieces.clear()
-    short = order(3, stores=())
-    run(short, RestoreCommand(TaskId(0, 0), short.directory, (StoreRestore("counts", few, 1),), task_epoch=7), order(4))
+    short = command(3, stores=())
+    run(
+        short,
+        RestoreCommand(TaskId(0, 0), short.directory, (StoreRestore("counts", few, 1),), task_epoch=7),
+        command(4),
+    )
     assert fetcher.pieces == [("counts", 0), *[("counts", 4)] * 3]
 
 
-def test_a_store_of_a_task_that_has_no_time_left_waits_as_well(run, order, fetcher):
-    (report,) = run(order(0, stores=("counts", "sums")))
+def test_a_store_of_a_task_that_has_no_time_left_waits_as_well(run, command, fetcher):
+    (report,) = run(command(0, stores=("counts", "sums")))
     assert fetcher.pieces == [("counts", 0)] * 2
     assert report.changelog_next == {TopicPartition("counts", 0): 2}
 
 
-def test_every_task_is_opened_and_closed_whether_there_is_time_or_not(run, order, fetcher, clock):
+def test_every_task_is_opened_and_closed_whether_there_is_time_or_not(run, command, fetcher, clock):
     fetcher.takes = 1.0
-    run(order(0), order(1), order(2, close=True))
+    run(command(0), command(1), command(2, close=True))
     assert fetcher.pieces == [("counts", 0)]
     for number in range(3):
-        store = connections.store(order(number).directory, map_limit=1 << 24)
+        store = connections.store(command(number).directory, map_limit=1 << 24)
         assert store.header.task_epoch == 7
         assert store.header.application == APPLICATION
         assert store.header.clean == (number == 2)
 
 
-def test_time_that_stores_took_to_open_is_nobodys(run, order, fetcher, clock, monkeypatch):
+def test_time_that_stores_took_to_open_is_nobodys(run, command, fetcher, clock, monkeypatch):
     opened = connections.store
 
     def slow(*given, **settings):
@@ -132,13 +136,13 @@ def test_time_that_stores_took_to_open_is_nobodys(run, order, fetcher, clock, mo
         return opened(*given, **settings)
 
     monkeypatch.setattr(connections, "store", slow)
-    reports = run(order(0, stores=()), order(1))
+    reports = run(command(0, stores=()), command(1))
     assert [report.records for report in reports] == [0, 2]
 
 
-def test_a_changelog_that_does_not_answer_holds_the_others_up_once(run, order, fetcher):
+def test_a_changelog_that_does_not_answer_holds_the_others_up_once(run, command, fetcher):
     fetcher.takes = 60.0
     fetcher.silent = {TopicPartition("counts", number) for number in range(3)}
-    reports = run(*(order(number) for number in range(3)))
+    reports = run(*(command(number) for number in range(3)))
     assert fetcher.pieces == [("counts", 0)]
     assert [type(report.error) for report in reports] == [TimeoutException, type(None), type(None)]

@@ -19,16 +19,16 @@ from sparkrelay.runtime.worker.slot_keeper import ClaimCommand, claim_slot, hold
 from sparkrelay.state import Slot
 
 
-def hold_slot(order, wanted):
+def hold_slot(command, wanted):
     """Claim a slot as a job does that comes to its end."""
-    held, keep = claim_and_hold(order, wanted)
+    held, keep = claim_and_hold(command, wanted)
     with keep:
         keep.write(b"k")
     return held
 
 
 @pytest.fixture
-def order(tmp_path):
+def command(tmp_path):
     return ClaimCommand(str(tmp_path / "state"), "app")
 
 
@@ -41,37 +41,37 @@ def wanted(tmp_path):
     flag.unlink(missing_ok=True)
 
 
-def test_the_slot_is_held_until_nobody_wants_it(order, wanted, wait_until):
-    held = hold_slot(order, wanted.exists)
+def test_the_slot_is_held_until_nobody_wants_it(command, wanted, wait_until):
+    held = hold_slot(command, wanted.exists)
     assert (held.number, held.tasks) == (0, ())
     assert process_start(held.keeper) == held.keeper_start
-    other = Slot.claim(order.state_dir, order.application_id)
+    other = Slot.claim(command.state_dir, command.application_id)
     assert other.number == 1
     wanted.unlink()
     wait_until(lambda: process_start(held.keeper) != held.keeper_start, "the keeper goes on")
-    mine = Slot.claim(order.state_dir, order.application_id)
+    mine = Slot.claim(command.state_dir, command.application_id)
     assert (mine.number, mine.process_id) == (0, held.process_id)
     mine.release()
     other.release()
 
 
-def test_a_claim_that_nobody_learns_of_leaves_no_keeper(order, wanted, wait_until):
+def test_a_claim_that_nobody_learns_of_leaves_no_keeper(command, wanted, wait_until):
     """The job was cancelled, or its worker died: who tries again must find the slot free."""
-    held, keep = claim_and_hold(order, wanted.exists)
-    other = Slot.claim(order.state_dir, order.application_id)
+    held, keep = claim_and_hold(command, wanted.exists)
+    other = Slot.claim(command.state_dir, command.application_id)
     assert (held.number, other.number) == (0, 1)
     keep.close()
     wait_until(lambda: process_start(held.keeper) != held.keeper_start, "the keeper goes on")
-    again = hold_slot(order, wanted.exists)
+    again = hold_slot(command, wanted.exists)
     assert (again.number, again.process_id) == (0, held.process_id)
     other.release()
 
 
-def test_a_worker_that_is_killed_before_its_answer_arrives_leaves_no_keeper(order, wanted, tmp_path, wait_until):
+def test_a_worker_that_is_killed_before_its_answer_arrives_leaves_no_keeper(command, wanted, tmp_path, wait_until):
     answer = tmp_path / "answer"
     child = os.fork()
     if child == 0:
-        held, _keep = claim_and_hold(order, wanted.exists)
+        held, _keep = claim_and_hold(command, wanted.exists)
         answer.write_text(f"{held.keeper} {held.keeper_start}")
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
@@ -80,10 +80,10 @@ def test_a_worker_that_is_killed_before_its_answer_arrives_leaves_no_keeper(orde
 
 
 @pytest.fixture
-def claiming(order, monkeypatch):
+def claiming(command, monkeypatch):
     """The step as a worker runs it, in an executor whose JVM lives as long as the test."""
     jvm = SimpleNamespace(jvm=os.getpid(), jvm_start=process_start(os.getpid()))
-    monkeypatch.setattr(slot_keeper, "current_command", lambda kind: order)
+    monkeypatch.setattr(slot_keeper, "current_command", lambda kind: command)
     monkeypatch.setattr(slot_keeper, "own_executor", lambda: jvm)
     claiming = claim_slot(iter(()))
     yield claiming
@@ -94,13 +94,13 @@ def reports(batches):
     return [report for batch in batches for report in decode_bytes(batch.column(0)[0].as_py())]
 
 
-def test_a_claim_reports_one_slot_which_is_held(claiming, order):
+def test_a_claim_reports_one_slot_which_is_held(claiming, command):
     (held,) = reports(claiming)
     assert process_start(held.keeper) == held.keeper_start
     os.kill(held.keeper, signal.SIGTERM)
 
 
-def test_a_claim_whose_job_was_cancelled_meanwhile_leaves_no_keeper(claiming, order, wait_until):
+def test_a_claim_whose_job_was_cancelled_meanwhile_leaves_no_keeper(claiming, command, wait_until):
     """Its worker goes on, and learns of that only once Spark closes the socket, having read nothing."""
     worker, spark = socket.socketpair()
     # As PySpark's daemon opens it: what a step yields is not written at once.
@@ -120,42 +120,42 @@ def test_a_claim_whose_job_was_cancelled_meanwhile_leaves_no_keeper(claiming, or
     assert written.wait(60)
 
     def free():
-        slot = Slot.claim(order.state_dir, order.application_id)
+        slot = Slot.claim(command.state_dir, command.application_id)
         slot.release()
         return slot.number == 0
 
     wait_until(free, "the slot is held")
 
 
-def test_a_keeper_is_told_to_go(order, wanted, wait_until):
-    held = hold_slot(order, wanted.exists)
+def test_a_keeper_is_told_to_go(command, wanted, wait_until):
+    held = hold_slot(command, wanted.exists)
     os.kill(held.keeper, signal.SIGTERM)
     wait_until(lambda: process_start(held.keeper) != held.keeper_start, "the keeper goes on")
 
 
-def test_a_keeper_tells_what_state_there_is(order, wanted):
-    first = Slot.claim(order.state_dir, order.application_id)
+def test_a_keeper_tells_what_state_there_is(command, wanted):
+    first = Slot.claim(command.state_dir, command.application_id)
     for name in ("1_2", "0_11", "0_9"):
         (first.path / name).mkdir()
         (first.path / name / "data").write_text("state")
     first.release()
-    held = hold_slot(order, wanted.exists)
+    held = hold_slot(command, wanted.exists)
     assert list(map(str, held.tasks)) == ["0_9", "0_11", "1_2"]
     assert held.process_id == first.process_id
 
 
-def test_a_keeper_outlives_the_process_that_forked_it_and_its_group(order, wanted, tmp_path):
+def test_a_keeper_outlives_the_process_that_forked_it_and_its_group(command, wanted, tmp_path):
     answer = tmp_path / "answer"
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
-        held = hold_slot(order, wanted.exists)
+        held = hold_slot(command, wanted.exists)
         answer.write_text(f"{held.keeper} {held.keeper_start}")
         os.killpg(0, signal.SIGKILL)
     os.waitpid(child, 0)
     keeper, start = answer.read_text().split()
     assert process_start(int(keeper)) == start
-    other = Slot.claim(order.state_dir, order.application_id)
+    other = Slot.claim(command.state_dir, command.application_id)
     assert other.number == 1
     other.release()
 

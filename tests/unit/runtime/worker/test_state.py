@@ -53,7 +53,7 @@ def counted(tmp_path, monkeypatch):
             map_limit=1 << 24,
             failure_key=b"",
         )
-        order = TaskCommand(
+        command = TaskCommand(
             task=TaskId(0, 0),
             batch=len(batches),
             committed=len(batches) - 1,
@@ -63,7 +63,7 @@ def counted(tmp_path, monkeypatch):
             ranges={ORDERS: span},
             positions={},
         )
-        monkeypatch.setattr(state, "leg_tasks", lambda _: [order])
+        monkeypatch.setattr(state, "leg_tasks", lambda _: [command])
         zeros = np.zeros(len(keys), np.int32)
         rows = pa.record_batch(
             {
