@@ -22,7 +22,7 @@ class RelayTasks:
         self._streams = streams
         self._report = report
         self._told: dict[str, Any] = {}
-        self._replayed = 0
+        self._restored = 0
         self._restoring_since: float | None = None
 
     def look(self) -> None:
@@ -48,8 +48,8 @@ class RelayTasks:
             self._restoring_since = min([*began, *filter(None, [self._restoring_since])])
             return
         if self._restoring_since is not None and not any(place["restoring"] for place in places.values()):
-            count = snapshot.totals.replayed - self._replayed
+            count = snapshot.totals.restored - self._restored
             self._report("restored", count=count, began=self._restoring_since, ended=now)
             self._restoring_since = None
         if self._restoring_since is None:
-            self._replayed = snapshot.totals.replayed
+            self._restored = snapshot.totals.restored

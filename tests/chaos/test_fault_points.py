@@ -29,7 +29,7 @@ IN_BATCHES = {
     "driver-after-commit": 3,
 }
 #: An instance opens its four tasks at once: each time what is unfinished is undone.
-WHILE_OPENING = {"open-after-init": 1, "replay-before-undo": 2, "replay-after-undo": 3, "replay-after-slice": 2}
+WHILE_OPENING = {"open-after-init": 1, "restore-before-undo": 2, "restore-after-undo": 3, "restore-after-slice": 2}
 #: The telling ones, of which each stands for its neighbours; `make chaos` tries all.
 ALWAYS = {
     "state-after-apply",
@@ -38,11 +38,11 @@ ALWAYS = {
     "driver-before-end-txn",
     "driver-after-end-txn",
     "driver-after-commit",
-    "replay-after-undo",
+    "restore-after-undo",
 }
 #: Its own test is in test_takeover: it takes others who are led.
 WHILE_LEADING = "leader-before-answer"
-IN_WORKERS = [point for point in POINTS if not point.startswith(("leader", "driver", "open", "replay"))]
+IN_WORKERS = [point for point in POINTS if not point.startswith(("leader", "driver", "open", "restore"))]
 
 
 def marked(points):
@@ -65,7 +65,7 @@ def test_the_instance_dies_while_it_opens_tasks(point, fleet, ledger):
     fleet.arm("publish-before-flush", 4, "instance")
     ledger.write(240)
     former.wait_for_death("in a batch")
-    if point == "replay-after-slice":
+    if point == "restore-after-slice":
         fleet.forget_state()
     fleet.arm(point, WHILE_OPENING[point], "instance")
     fleet.launch_and_die(f"at {point}")
@@ -79,14 +79,14 @@ def test_a_worker_dies(point, fleet, ledger):
     fleet.lose_a_worker(point, ledger)
 
 
-@pytest.mark.parametrize("point", marked(point for point in WHILE_OPENING if point.startswith("replay")))
+@pytest.mark.parametrize("point", marked(point for point in WHILE_OPENING if point.startswith("restore")))
 def test_a_worker_dies_while_tasks_open(point, fleet, ledger):
     former = fleet.ensure_running()
     ledger.settle(fleet)
     fleet.arm("publish-before-flush", 4, "instance")
     ledger.write(240)
     former.wait_for_death("in a batch")
-    if point == "replay-after-slice":
+    if point == "restore-after-slice":
         fleet.forget_state()
     fleet.arm(point, WHILE_OPENING[point], "worker")
     instance = fleet.start()

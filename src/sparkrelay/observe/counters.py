@@ -54,7 +54,7 @@ class Totals:
         rebalances: finished rebalances, by how long they took: from joining until every task was in service.
         records: offsets of each input topic that committed batches passed.
         rows_written: rows written to sink and repartition topics by batches that went well.
-        replayed: changelog records that restores and standbys have applied.
+        restored: changelog records that restores and standbys have applied.
         reopened: times a task was opened again because a batch left it in doubt.
         errors: what went wrong, by where: ``batch`` (it runs again), ``broker`` (it is asked again), ``thread``
             (the instance ends).
@@ -66,7 +66,7 @@ class Totals:
     rebalances: Durations
     records: Mapping[str, int]
     rows_written: int
-    replayed: int
+    restored: int
     reopened: int
     errors: Mapping[str, int]
     last_batch_at: float | None
@@ -79,7 +79,7 @@ class Counters:
         self._lock = threading.Lock()
         self._batches = self._commits = self._rebalances = Durations()
         self._records: Counter[str] = Counter()
-        self._rows_written = self._replayed = self._reopened = 0
+        self._rows_written = self._restored = self._reopened = 0
         self._errors: Counter[str] = Counter({"batch": 0, "broker": 0, "thread": 0})
         self._last_batch_at: float | None = None
 
@@ -110,10 +110,10 @@ class Counters:
         with self._lock:
             self._rebalances = self._rebalances.with_one(seconds)
 
-    def replayed(self, records: int) -> None:
+    def restored(self, records: int) -> None:
         """Count changelog records."""
         with self._lock:
-            self._replayed += records
+            self._restored += records
 
     def error(self, where: str) -> None:
         """Count an error; see :class:`Totals` for the places."""
@@ -129,7 +129,7 @@ class Counters:
                 rebalances=self._rebalances,
                 records=MappingProxyType(dict(self._records)),
                 rows_written=self._rows_written,
-                replayed=self._replayed,
+                restored=self._restored,
                 reopened=self._reopened,
                 errors=MappingProxyType(dict(self._errors)),
                 last_batch_at=self._last_batch_at,

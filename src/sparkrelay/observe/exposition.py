@@ -121,7 +121,7 @@ def _of_totals(totals: Totals) -> Iterator[Metric]:
         "sparkrelay_rows_written", "Rows written to sink and repartition topics and committed.", totals.rows_written
     )
     yield CounterMetricFamily(
-        "sparkrelay_replayed_records", "Changelog records applied by restores and standbys.", totals.replayed
+        "sparkrelay_replayed_records", "Changelog records applied by restores and standbys.", totals.restored
     )
     yield CounterMetricFamily(
         "sparkrelay_rebalances", "Rebalances that ended with every task in service.", totals.rebalances.count

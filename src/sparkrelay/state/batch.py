@@ -28,7 +28,7 @@ class BatchStamp:
         committed: the last number that the driver knows as committed.
         ranges: input partition of this leg -> offsets ``[from, to)``.
         positions_before: input partition of this leg -> next offset before the batch.
-        changelog_next: changelog partition -> offset where a replay goes on after ``committed``.
+        changelog_next: changelog partition -> offset where a restore goes on after ``committed``.
         contents: what the pipeline means the store to hold, in words.
         skipped: input partition -> where the state stood when the records behind it were found gone from the topic.
         tries: number of this attempt at the batch; it only grows.

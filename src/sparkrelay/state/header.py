@@ -57,7 +57,7 @@ class TaskHeader:
         task_epoch: number of the owner of the task that may change the store.
         batch: last batch that is in the state and known as committed; 0 if none is.
         positions: input partition -> next offset after ``batch``, as far as the store has seen.
-        changelog: changelog partition -> offset where a replay goes on to get from ``batch`` to later ones.
+        changelog: changelog partition -> offset where a restore goes on to get from ``batch`` to later ones.
         boot_id: boot under which the store was last written.
         clean: True from a synced close to the next write.
         journals: what is applied beyond ``batch``, in the order of application: of one batch, all of one try.

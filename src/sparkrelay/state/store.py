@@ -589,7 +589,7 @@ class TaskStore:
         if header.journals:
             entry = header.journals[0]
             raise self._out_of_step(
-                f"{changelog} cannot be replayed over the unfinished batch {entry.batch} of leg {entry.leg!r}: undo it "
+                f"{changelog} cannot be restored over the unfinished batch {entry.batch} of leg {entry.leg!r}: undo it "
                 "first"
             )
 

@@ -255,7 +255,7 @@ def test_threads_and_tasks_are_described(instance, topics, write, wait_for_table
         assert thread.thread_state == "RUNNING"
         assert thread.thread_name == thread.consumer_client_id == thread.admin_client_id
         assert thread.member_id.startswith(thread.consumer_client_id)
-        assert thread.restore_consumer_client_id == f"{thread.thread_name}-replay"
+        assert thread.restore_consumer_client_id == f"{thread.thread_name}-restore"
         for task in thread.active_tasks:
             assert task.committed_offsets == task.end_offsets
             assert task.replay_began is None

@@ -36,7 +36,7 @@ def snapshot():
             executor_id=None,
             consumer_client_id="app-1",
             member_id="app-1-x",
-            restore_consumer_client_id="app-1-replay",
+            restore_consumer_client_id="app-1-restore",
             producer_client_ids=frozenset(["app-1-transactions"]),
             admin_client_id="app-1",
             active_tasks=tuple(active),
@@ -72,7 +72,7 @@ def busy(snapshot):
         at=1_700_000_001.5, seconds=99.0, commit_seconds=None, records={}, rows_written=0, reopened=0, failed=False
     )
     counters.rebalance(1.5)
-    counters.replayed(1234)
+    counters.restored(1234)
     counters.error("broker")
     first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
     return snapshot(

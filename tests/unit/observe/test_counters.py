@@ -32,7 +32,7 @@ def test_many_threads_lose_nothing():
 
     def count():
         for _ in range(2000):
-            counters.replayed(1)
+            counters.restored(1)
             counters.rebalance(0.1)
             counters.error("broker")
 
@@ -42,4 +42,4 @@ def test_many_threads_lose_nothing():
     for thread in threads:
         thread.join()
     totals = counters.totals()
-    assert (totals.replayed, totals.rebalances.count, totals.errors["broker"]) == (8000, 8000, 8000)
+    assert (totals.restored, totals.rebalances.count, totals.errors["broker"]) == (8000, 8000, 8000)

@@ -71,7 +71,7 @@ def test_a_store_that_the_task_has_no_more_is_emptied(store):
     assert store.header.changelog == {CHANGELOG: 3}
     assert store.header.contents == {"s": "count(*)"}
     assert store.header.positions == {INPUT: 10}
-    # It comes back: all of its changelog is replayed.
+    # It comes back: all of its changelog is restored.
     store.restore("t", other, rows, rows, 3, None)
     assert store.rows("t") == 1
     with pytest.raises(

@@ -1,6 +1,6 @@
 """What an instance has done lately, in the words of Spark's own StreamingQuery progress.
 
-A report is made for each micro-batch, and, where no batch runs, now and then while copies are replayed. Spark's keys
+A report is made for each micro-batch, and, where no batch runs, now and then while copies are restored. Spark's keys
 are Spark's; what only SparkRelay knows stands under ``sparkrelay``.
 """
 
@@ -38,7 +38,7 @@ class ThreadProgress:
     def __init__(self, log: ProgressLog) -> None:
         self._log = log
         self.counters = log.counters
-        #: Asks for the copies that are replayed now.
+        #: Asks for the copies that are restored now.
         self.copies: Callable[[], Mapping[TaskId, RestoreProgress]] = dict
         #: Each is replaced as a whole, never changed.
         self.ends: Mapping[TopicPartition, int] = {}
@@ -63,10 +63,10 @@ class ThreadProgress:
         self.hindered = message
         self.counters.error("broker")
 
-    def replayed(self, copies: Sequence[RestoreProgress], records: int) -> None:
-        """Note how far copies are after a slice of replaying that applied ``records``."""
-        self.counters.replayed(records)
-        self._log.replayed(copies)
+    def restored(self, copies: Sequence[RestoreProgress], records: int) -> None:
+        """Note how far copies are after a restore slice that applied ``records``."""
+        self.counters.restored(records)
+        self._log.restored(copies)
 
     def end(self) -> None:
         """Hear that the thread has ended: nothing lags here any more."""
@@ -152,7 +152,7 @@ class ProgressLog:
         """Return records not yet processed, by input partition."""
         return {partition: lag for thread in self._threads for partition, lag in thread.lags_now.items()}
 
-    def replayed(self, copies: Sequence[RestoreProgress]) -> None:
+    def restored(self, copies: Sequence[RestoreProgress]) -> None:
         """Add a report without a batch, if none was made for a while; for threads only."""
         least = _RESTORING_REPORT_S if any(copy.restoring for copy in copies) else _STANDBY_REPORT_S
         ours = self._ours(None)

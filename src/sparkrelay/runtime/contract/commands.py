@@ -59,7 +59,7 @@ class TaskCommand:
         transaction: what to produce under: the open transaction, lent to the workers for this batch.
         ranges: input partition -> offsets ``[from, to)``, of all legs.
         positions: input partition -> offset before the batch, of what stateful legs read.
-        changelog_next: changelog partition -> offset where a replay would go on after the last committed batch.
+        changelog_next: changelog partition -> offset where a restore would go on after the last committed batch.
         sequences: output partition -> first sequence number, where an earlier leg of the batch wrote to it.
         skipped: input partition -> offset that the state has seen, where records behind it are gone from the topic.
     """
@@ -124,7 +124,7 @@ class LegReport:
 
 @dataclass(frozen=True, slots=True)
 class StoreRestore:
-    """One store to replay: its changelog partition up to an offset (exclusive)."""
+    """One store to restore: its changelog partition up to an offset (exclusive)."""
 
     store: str
     changelog: TopicPartition
@@ -136,11 +136,11 @@ class RestoreCommand:
     """Bring one task's stores forward.
 
     Attributes:
-        stores: what to replay, and how far.
+        stores: what to restore, and how far.
         take_over: True to take the store over for ``task_epoch`` first, and back what it holds of unfinished batches.
         wipe: True to set the local copy aside first.
         settle: last committed batch, to drop the journals up to it, or None.
-        changelog_next: with ``settle``: changelog partition -> offset where a replay would go on.
+        changelog_next: with ``settle``: changelog partition -> offset where a restore would go on.
         task_epoch: under which the store is, or was, taken over; nothing is changed under another one.
         close: True to sync and close the store afterwards, as its task leaves.
         topic_ids: with ``take_over``: the ids of the changelog topics, as far as known.
@@ -168,7 +168,7 @@ class RestoreCommand:
 
 @dataclass(frozen=True, slots=True)
 class RestoreSlice:
-    """One slice of replaying.
+    """One restore slice.
 
     Attributes:
         spark_partitions: for each Spark partition, the tasks it brings forward, in this order.
@@ -187,7 +187,7 @@ class RestoreReport:
     Attributes:
         positions: input positions that the state has seen.
         batch: number of the last committed batch in the state; 0 if none.
-        changelog_next: changelog partition -> offset where the replay goes on.
+        changelog_next: changelog partition -> offset where the restore goes on.
         records: changelog records applied in this slice.
         task_epoch: that of the command; None for a standby.
     """

@@ -21,9 +21,9 @@ __all__ = ["POINTS", "reach"]
 POINTS: Final = (
     "leader-before-answer",
     "open-after-init",
-    "replay-before-undo",
-    "replay-after-undo",
-    "replay-after-slice",
+    "restore-before-undo",
+    "restore-after-undo",
+    "restore-after-slice",
     "driver-before-job",
     "fetch-first-rows",
     "state-before-apply",

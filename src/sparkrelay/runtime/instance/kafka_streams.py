@@ -221,7 +221,7 @@ class KafkaStreams:
 
     @property
     def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802 - PySpark's name
-        """The newest reports, oldest first: one a micro-batch, and while copies are replayed some without a batch.
+        """The newest reports, oldest first: one a micro-batch, and while copies are restored some without a batch.
 
         They have the keys of Spark's StreamingQuery progress.
         """

@@ -36,7 +36,7 @@ def describe_thread(thread: StreamThread, process: ProcessThreads, config: Strea
         executor_id=None if executor is None else executor.id,
         consumer_client_id=str(consumer_settings(config, thread.name)["client.id"]),
         member_id=thread.member_id,
-        restore_consumer_client_id=str(admin_settings(config, f"{thread.name}-replay")["client.id"]),
+        restore_consumer_client_id=str(admin_settings(config, f"{thread.name}-restore")["client.id"]),
         producer_client_ids=frozenset([str(admin_settings(config, f"{thread.name}-transactions")["client.id"])]),
         admin_client_id=str(admin_settings(config, thread.name)["client.id"]),
         active_tasks=active,
@@ -52,14 +52,14 @@ def describe_tasks(
     Args:
         tasks: a copy of the thread's tasks.
         ends: ends of the input partitions, as of the last look.
-        copies: where the copies stand that are being replayed.
+        copies: where the copies stand that are being restored.
     """
     active: list[TaskMetadata] = []
     standby: list[TaskMetadata] = []
     for task in sorted(tasks, key=lambda task: task.id):
         # Read once: its thread may take it further meanwhile.
         state = task.state
-        described = _running(task, ends) if state is TaskState.RUNNING else _replayed(task, state, copies.get(task.id))
+        described = _running(task, ends) if state is TaskState.RUNNING else _restored(task, state, copies.get(task.id))
         (standby if state is TaskState.STANDBY else active).append(described)
     return tuple(active), tuple(standby)
 
@@ -82,7 +82,7 @@ def _running(task: Task, ends: Mapping[TopicPartition, int]) -> TaskMetadata:
     )
 
 
-def _replayed(task: Task, state: TaskState, copy: RestoreProgress | None) -> TaskMetadata:
+def _restored(task: Task, state: TaskState, copy: RestoreProgress | None) -> TaskMetadata:
     if copy is not None and state is not TaskState.CREATED:
         offsets = dict(copy.offsets or task.copy.offsets)
         ends, lag = dict(copy.ends), copy.lag

@@ -46,7 +46,7 @@ __all__ = ["ProcessThreads"]
 
 log = logging.getLogger(__name__)
 
-#: FAIR pools do not preempt: a slice of replaying is how long a batch may have to wait for a core. A shorter one would
+#: FAIR pools do not preempt: a restore slice is how long a batch may have to wait for a core. A shorter one would
 #: be job more than records: 50 ms of each are Spark's, on a quiet machine.
 _SLICE_SECONDS: Final = 0.2
 #: The same before the first task runs: it bounds what a restore loses to the beginnings and ends of jobs.
@@ -276,12 +276,12 @@ class ProcessThreads:
         name = f"{config.application_id}-{self.process_id[:8]}-StreamThread-{number + 1}"
         # Each thread asks for itself: a client belongs to the thread that polls it.
         own, for_restore, for_batches, for_transactions = (
-            self._connect(number, name + suffix) for suffix in ("", "-replay", "-batch", "-transactions")
+            self._connect(number, name + suffix) for suffix in ("", "-restore", "-batch", "-transactions")
         )
         topics, restore_topics, batch_topics = map(shared.topics, (own, for_restore, for_batches))
         jobs = Jobs(
             self.target,
-            replay=RestoreSpec(
+            restore=RestoreSpec(
                 self.target.spark_partitions,
                 config.application_id,
                 worker_settings(config, f"{name}-worker", run=shared.run),
@@ -307,13 +307,13 @@ class ProcessThreads:
         state_updater = StateUpdater(
             jobs,
             restore_topics.end_offsets,
-            name=f"{name}-replay",
+            name=f"{name}-restore",
             slice_seconds=_SLICE_SECONDS,
             restore_seconds=_RESTORE_SECONDS,
             running=self._runs_tasks,
             topic_ids=restore_topics.ids,
             active_elsewhere=functools.partial(self._active_beside, number),
-            on_slice=progress.replayed,
+            on_slice=progress.restored,
             interrupt=restore_topics.interrupt,
         )
         progress.copies = state_updater.copies

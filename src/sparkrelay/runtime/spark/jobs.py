@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 #: What comes back from a job: one row a Spark partition, its pickled reports.
 REPORT_SCHEMA = StructType([StructField("report", BinaryType(), False)])
-#: FAIR pools: replaying must not hold up running tasks.
+#: FAIR pools: restoring must not hold up running tasks.
 BATCH_POOL = "sparkrelay-batches"
 RESTORE_POOL = "sparkrelay-restore"
 #: What ``SparkContext.addJobTag`` sets, by which Spark's API finds jobs.
@@ -80,17 +80,17 @@ class TaskFailed(StreamsException):
 class Jobs:
     """Runs one stream thread's jobs. Any driver thread may call it: Spark keeps their jobs and properties apart."""
 
-    def __init__(self, target: ExecutorTarget, *, replay: RestoreSpec, name: str) -> None:
+    def __init__(self, target: ExecutorTarget, *, restore: RestoreSpec, name: str) -> None:
         self._target = target
         self.spark_partitions = target.spark_partitions
         self._name = name
         #: How often micro-batches were cancelled.
         self._cancels = 0
         self._batch_group = target.job_group(f"{name}-batch")
-        self._replay_group = target.job_group(f"{name}-replay")
+        self._restore_group = target.job_group(f"{name}-restore")
         self._prewarm_group = target.job_group(f"{name}-prewarm")
         self._leave_group = target.job_group(f"{name}-leave")
-        self._replay = target.source().mapInArrow(functools.partial(restore_partition, replay), REPORT_SCHEMA)
+        self._restore = target.source().mapInArrow(functools.partial(restore_partition, restore), REPORT_SCHEMA)
 
     def run_batch(self, legs: DataFrame, command: BatchCommand, *, description: str) -> list[LegReport]:
         """Run one micro-batch: the union of its legs.
@@ -122,10 +122,10 @@ class Jobs:
         with cancelled_when(due, lambda: self._target.cancel(group)):
             self._collect(legs, command, pool=BATCH_POOL, group=group, description="prewarm, without a task")
 
-    def replay(self, command: RestoreSlice, *, description: str) -> list[RestoreReport]:
+    def restore(self, command: RestoreSlice, *, description: str) -> list[RestoreReport]:
         """Bring stores forward by one slice; raises as :meth:`run_batch` does."""
         return self._collect(
-            self._replay, command, pool=RESTORE_POOL, group=self._replay_group, description=description
+            self._restore, command, pool=RESTORE_POOL, group=self._restore_group, description=description
         )
 
     def settle(self, command: RestoreSlice, *, description: str, seconds: float) -> list[RestoreReport]:
@@ -139,7 +139,7 @@ class Jobs:
         """
         group, deadline = self._leave_group, time.monotonic() + seconds
         with cancelled_when(lambda: time.monotonic() >= deadline, lambda: self._target.cancel(group)):
-            return self._collect(self._replay, command, pool=RESTORE_POOL, group=group, description=description)
+            return self._collect(self._restore, command, pool=RESTORE_POOL, group=group, description=description)
 
     def cancel_batch(self) -> None:
         """Have Spark end the micro-batch that runs, if one does; it fails with JobCancelled on its own thread."""
@@ -147,8 +147,8 @@ class Jobs:
         self._target.cancel(self._batch_group)
 
     def cancel_restore(self) -> None:
-        """Have Spark end the slice of replaying that runs, if one does; it fails with JobFailed on its own thread."""
-        self._target.cancel(self._replay_group)
+        """Have Spark end the restore slice that runs, if one does; it fails with JobFailed on its own thread."""
+        self._target.cancel(self._restore_group)
 
     def require_session(self) -> None:
         """Make sure that Spark is there, and the process's executor; cheap enough for each turn.

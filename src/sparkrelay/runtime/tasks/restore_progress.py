@@ -17,14 +17,14 @@ __all__ = ["RestoreProgress", "describe_slice"]
 
 @dataclass(frozen=True, slots=True)
 class RestoreProgress:
-    """One task's copy, after a slice of its replay.
+    """One task's copy after a restore slice.
 
     Attributes:
         restoring: True if its task waits for it, False for a standby.
-        began_at: when the replay began, in seconds since the epoch.
-        offsets: changelog partition -> offset where the replay goes on; None until the store was opened.
+        began_at: when the restore began, in seconds since the epoch.
+        offsets: changelog partition -> offset where the restore goes on; None until the store was opened.
         ends: changelog partition -> where it is to get to; for a standby, the end as of the last look.
-        first_lag: offsets that were to replay when it began; None until the store was opened.
+        first_lag: offsets that were to restore when it began; None until the store was opened.
     """
 
     task: TaskId
@@ -36,14 +36,14 @@ class RestoreProgress:
 
     @property
     def lag(self) -> int | None:
-        """Offsets still to replay; None while that is not known."""
+        """Offsets still to restore; None while that is not known."""
         if self.offsets is None:
             return None
         return behind(self.offsets, self.ends)
 
     @property
     def share(self) -> float | None:
-        """How much of what was to replay is done, from 0 to 1; None while that is not known."""
+        """How much of what was to restore is done, from 0 to 1; None while that is not known."""
         lag = self.lag
         if lag is None or self.first_lag is None:
             return None
@@ -51,7 +51,7 @@ class RestoreProgress:
 
 
 def describe_slice(copies: Sequence[RestoreProgress]) -> str:
-    """Return what a slice of replaying is called: ``restoring 3 tasks, 1_0..1_2: 40 %``."""
+    """Return what a restore slice is called: ``restoring 3 tasks, 1_0..1_2: 40 %``."""
     names = name_tasks([copy.task for copy in copies])
     known = [copy for copy in copies if copy.first_lag is not None]
     left = sum(copy.lag or 0 for copy in known)

@@ -1,4 +1,4 @@
-"""One task's replaying: what its changelogs have that its copy has not."""
+"""One task's restore: what its changelogs have that its copy has not."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Ends = dict["TopicPartition", int]
 
 @dataclass(slots=True)
 class RestoreWork:
-    """One task to replay.
+    """One task to restore.
 
     Attributes:
         changelogs: store -> changelog partition.
         task_epoch: of a task that is being restored; None for a standby.
         ends: where an active task must get to; None for a standby, which follows the changelog for ever.
-        changelog_next: changelog partition -> where the replay goes on; None until the store was opened.
+        changelog_next: changelog partition -> where the restore goes on; None until the store was opened.
         committed: of a task whose stores have no changelog: the group's offset of each partition that they are made of,
             None where there is none. Else None.
         width: of the same, how many tasks its subtopology has. Else None.
         opened: True once the store was taken over for ``task_epoch``.
         began_at: when the work was given, in seconds since the epoch.
-        first_lag: offsets that were to replay when the store was opened.
+        first_lag: offsets that were to restore when the store was opened.
         wiped: how often the copy was found unusable since it was last complete.
         turn: number of the slice in which it last had time for records; 0 if in none.
     """
@@ -72,7 +72,7 @@ class RestoreWork:
         )
 
     def missing(self, ends: Ends) -> tuple[StoreRestore, ...]:
-        """Return the stores whose changelogs have more, up to these ends, than was replayed; who lacks most first."""
+        """Return the stores whose changelogs have more, up to these ends, than was restored; who lacks most first."""
         known = self.changelog_next or {}
         lacking = {
             store: ends[partition] - known.get(partition, 0)
@@ -88,7 +88,7 @@ class RestoreWork:
         return {} if self.opened else {p.topic: ids[p.topic] for p in self.changelogs.values() if p.topic in ids}
 
     def require_changelogs(self) -> None:
-        """Refuse a changelog of an active task that ends before what was replayed: nobody could restore from it.
+        """Refuse a changelog of an active task that ends before what was restored: nobody could restore from it.
 
         Raises:
             StreamsException: there is such a one.

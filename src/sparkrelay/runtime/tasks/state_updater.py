@@ -1,7 +1,7 @@
-"""The replay thread: restores tasks that open and keeps standbys warm, slice by slice, beside running batches.
+"""The state updater: a thread that restores tasks and keeps standbys warm, slice by slice, beside running batches.
 
 Spark's FAIR pools do not preempt, so a slice bounds how long a batch may wait behind it. A slice covers all tasks
-that have something to replay; without any, no job runs.
+that have something to restore; without any, no job runs.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NOBODYS = 0
 
 
 class StateUpdater:
-    """Owns the replay thread. The stream thread gives it work and collects what is done."""
+    """Restores on a thread of its own. The stream thread gives it work and collects what is done."""
 
     def __init__(
         self,
@@ -94,8 +94,8 @@ class StateUpdater:
             retry_seconds: pause after the first Spark job that fails; it doubles after each.
             topic_ids: gives the ids of topics; called on the thread.
             active_elsewhere: tells which tasks other threads of the process open or run; called on the thread.
-            on_slice: told after each slice where what is still replayed stands, and how many records were applied;
-                called on the thread.
+            on_slice: called on the thread after each slice, with the copies that are still behind and the number of
+                records that were applied.
             interrupt: breaks off ``list_ends`` and ``topic_ids``, now and later.
         """
         self._jobs = jobs
@@ -176,7 +176,7 @@ class StateUpdater:
         """Wait until the slice under way, if those tasks are in it, has ended; cancel one that takes long."""
         if self._wake.wait_for(lambda: not self._touched.intersection(tasks), self._longest_wait_seconds):
             return
-        log.info("a slice of replaying has not ended within %g s and is cancelled", self._longest_wait_seconds)
+        log.info("a restore slice has not ended within %g s and is cancelled", self._longest_wait_seconds)
 
         def cancel() -> None:
             self._cancelled = True
@@ -187,7 +187,7 @@ class StateUpdater:
             return
         names = ", ".join(map(str, sorted(tasks)))
         raise StreamsException(
-            f"a slice of replaying tasks {names} neither ended, nor could Spark cancel it. Look in Spark's UI for what "
+            f"restoring tasks {names} neither ended, nor could Spark cancel it. Look in Spark's UI for what "
             "its job does"
         )
 
@@ -206,7 +206,7 @@ class StateUpdater:
             return restored
 
     def copies(self) -> dict[TaskId, RestoreProgress]:
-        """Return where each copy stands that is being replayed. Any thread may call it."""
+        """Return where each copy stands that is being restored. Any thread may call it."""
         with self._wake:
             return dict(self._copies)
 
@@ -264,11 +264,11 @@ class StateUpdater:
             raise error
         bounds = (self._retry_seconds, _LONGEST_RETRY) if of_job else (_SHORTEST_BACKOFF, _LONGEST_BACKOFF)
         pause = pause_after(self._failures - 1, *bounds, jitter=0)
-        log.warning("a slice of replaying failed and is tried again in %.1f s: %s", pause, error)
+        log.warning("a restore slice failed and is tried again in %.1f s: %s", pause, error)
         return pause
 
     def _slice(self, works: list[RestoreWork]) -> bool:
-        """Replay one slice of everything that lags; return False if nothing is left to do for now.
+        """Restore one slice of everything that lags; return False if nothing is left to do for now.
 
         A standby that follows a busy owner always lags a little: without a pause after it has caught up, jobs of a few
         records each would keep a core busy.
@@ -319,13 +319,13 @@ class StateUpdater:
         # A standby may become a task at any moment, and waits for its slice then.
         alone = all(work.ends is not None for work in works) and not self._running()
         seconds = self._restore_seconds if alone else self._slice_seconds
-        round_ = slice_of(
+        slice_ = slice_of(
             (commands[work.task] for work in in_turn), self._jobs.spark_partitions, weights, seconds=seconds
         )
         before = [work.progress(ends) for work in works]
         began = time.monotonic()
         try:
-            reports = self._jobs.replay(round_, description=describe_slice(before))
+            reports = self._jobs.restore(slice_, description=describe_slice(before))
         finally:
             with self._wake:
                 self._touched = frozenset()
@@ -397,6 +397,6 @@ class StateUpdater:
             log.warning("task %s: its store is out of step and is opened again: %s", work.task, error)
             work.opened, work.changelog_next = False, None
         elif isinstance(error, KafkaException) and error.retriable:
-            log.warning("task %s: a slice of its replay failed and is tried again: %s", work.task, error)
+            log.warning("task %s: a slice of its restore failed and is tried again: %s", work.task, error)
         else:
             raise error

@@ -151,7 +151,7 @@ class TaskInitializer:
         ends: Mapping[TopicPartition, int],
         committed: Mapping[TopicPartition, int],
     ) -> list[RestoreWork]:
-        """Take stateless tasks into service at once; return what is to be replayed for the others."""
+        """Take stateless tasks into service at once; return what is to be restored for the others."""
         works = []
         ready: list[tuple[Task, RestoreReport | None]] = []
         for name, task in names.items():

@@ -1,7 +1,7 @@
 """A stream thread: one consumer and its tasks; it serves the group and brings tasks up and down.
 
 Rebalance callbacks run on this thread, inside ``poll``. Micro-batches run beside it on the batch thread, restoring and
-standbys on the replay thread; a task that leaves has its own batch waited for, and no other.
+standbys on the state updater's thread; a task that leaves has its own batch waited for, and no other.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class StreamThread:
             self._membership.interrupt()
 
     def pause(self) -> None:
-        """Begin no further micro-batch; what is replayed goes on."""
+        """Begin no further micro-batch; what is restored goes on."""
         self._in_service.pause()
 
     def resume(self) -> None:

@@ -82,14 +82,14 @@ class TaskSet:
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Look at what former runs left in the state directory, and start replaying."""
+        """Look at what former runs left in the state directory, and start restoring."""
         self._state_updater.start()
         # Another thread of the process may be at work already, on tasks that are none of our business.
         held = self._cleaner.held()
         self._leftovers = self._inspect_local_state([id_ for id_ in self._slot.task_ids() if id_ not in held])
 
     def close(self, *, clean: bool, batches: BatchThread) -> None:
-        """Let the batch end, stop replaying and close every store; ``clean`` also settles what is known as committed.
+        """Let the batch end, stop restoring and close every store; ``clean`` also settles what is known as committed.
 
         Raises:
             StreamsException: a batch neither ends nor can be cancelled; its tasks' stores are left as they are.
@@ -177,7 +177,7 @@ class TaskSet:
         }
         for id_, task in self._tasks.items():
             if task.stateful:
-                # Until the first slice is replayed, what was known of the copy holds.
+                # Until the first slice is restored, what was known of the copy holds.
                 known = task.offset_sum or sums.get(id_, 0)
                 sums[id_] = LATEST_OFFSET if task.state is TaskState.RUNNING else known
         return sums
@@ -211,7 +211,7 @@ class TaskSet:
             and task.task_epoch == report.task_epoch
         }
         for task, report in restored.values():
-            # The replayer tells no more of it, and the subscription must, also if the task cannot be served yet.
+            # The state updater tells no more of it, and the subscription must, also if the task cannot be served yet.
             task.restore_progressed(report.changelog_next)
         # First those that need nothing more: what keeps others from being opened must not keep them from service.
         try:
@@ -330,7 +330,7 @@ class TaskSet:
             self._leave_behind(task)
 
     def _leave_behind(self, task: Task) -> None:
-        """Remember what the copy of a task has that is no longer ours; until it was replayed, what it had before."""
+        """Remember what the copy of a task has that is no longer ours; until it was restored, what it had before."""
         if task.stateful and task.offset_sum:
             self._leftovers[task.id] = task.offset_sum
 
@@ -390,7 +390,7 @@ class TaskSet:
                 seconds=longest,
             )
         except SparkRelayError as error:
-            # Nothing is lost: whoever opens the copy next undoes and replays a little more.
+            # Nothing is lost: whoever opens the copy next undoes and restores a little more.
             log.warning("stores could not be closed cleanly: %s", error)
             return
         by_id = {task.id: task for task in tasks}
@@ -415,8 +415,8 @@ class TaskSet:
             # It may wait for a core behind others' jobs. Without one the thread has no business in the group, but it
             # can be stopped.
             with cancelled_when(self._stopping.is_set, self._jobs.cancel_restore):
-                round_ = slice_of(commands, self._jobs.spark_partitions)
-                reports = self._jobs.replay(round_, description=f"inspecting the local state of {len(commands)} tasks")
+                slice_ = slice_of(commands, self._jobs.spark_partitions)
+                reports = self._jobs.restore(slice_, description=f"inspecting the local state of {len(commands)} tasks")
         except JobFailed as error:
             # The copies are used all the same once their tasks are ours; the group only does not know of them.
             # Where the thread is to end it was cancelled on purpose.

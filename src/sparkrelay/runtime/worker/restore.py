@@ -1,4 +1,4 @@
-"""Replay: bring a task's stores forward from their changelogs, one bounded slice a job.
+"""Restoring: bring a task's stores forward from their changelogs, one bounded slice a job.
 
 The same step restores a task that opens, keeps standbys warm, and settles a store when its task moves away.
 """
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RestoreSpec:
-    """What replaying needs for as long as the process lives."""
+    """What restoring needs for as long as the process lives."""
 
     spark_partitions: int
     application: str
@@ -52,15 +52,15 @@ class RestoreSpec:
 
 @reporting
 def restore_partition(spec: RestoreSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Replay this Spark partition's share of the slice; yield one row with all its reports."""
+    """Restore this Spark partition's share of the slice; yield one row with all its reports."""
     drain(batches)
     release_unused_memory()
     connections.close_unused()
-    round_ = current_command(RestoreSlice)
-    budget = _Budget(round_.seconds)
+    slice_ = current_command(RestoreSlice)
+    budget = _Budget(slice_.seconds)
     reports = [
-        _replay(spec, command, budget)
-        for command in round_.spark_partitions[current_spark_partition(spec.spark_partitions)]
+        _restore(spec, command, budget)
+        for command in slice_.spark_partitions[current_spark_partition(spec.spark_partitions)]
     ]
     yield report_row(reports)
 
@@ -83,7 +83,7 @@ class _Budget:
         return now > self._deadline
 
 
-def _replay(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> RestoreReport:
+def _restore(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> RestoreReport:
     try:
         return _advance(spec, command, budget)
     except SparkRelayError as error:
@@ -105,9 +105,9 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
     store = connections.store(command.directory, map_limit=spec.map_limit)
     if command.take_over:
         store.claim(spec.application, command.topic_ids, command.width)
-        fault_points.reach("replay-before-undo")
+        fault_points.reach("restore-before-undo")
         # Before anything else: what comes late from a former owner is refused from here on. What that left unfinished
-        # is taken back; if it was committed after all, replaying its changelog records gives the same values again.
+        # is taken back; if it was committed after all, restoring its changelog records gives the same values again.
         if command.committed is None:
             store.take_over(command.task_epoch)
         elif store.take_over_at(command.task_epoch, command.committed):
@@ -121,7 +121,7 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
     if command.take_over:
         if command.changelogs and (dropped := store.keep_only(command.changelogs, task_epoch=command.task_epoch)):
             log.warning("task %s: no longer has %s; its local rows are removed", command.task, dropped)
-        fault_points.reach("replay-after-undo")
+        fault_points.reach("restore-after-undo")
     records = 0
     for target in command.stores:
         start = store.header.changelog.get(target.changelog, 0)
@@ -141,7 +141,7 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
                     target.store, target.changelog, keys, values, following, marker, task_epoch=command.task_epoch
                 )
                 records += batch.num_rows
-                fault_points.reach("replay-after-slice")
+                fault_points.reach("restore-after-slice")
             if budget.spent():
                 break
         else:

@@ -96,14 +96,14 @@ def test_restores_are_reported_once_a_second_without_a_batch():
     progress = log.thread()
     progress.copies = lambda: {TaskId(0, 0): copy()}
     for clock.now in (100.2, 101.1, 101.9, 102.2):
-        progress.replayed([copy()], 10)
+        progress.restored([copy()], 10)
     assert len(log.recent) == 2
     report = log.last
     assert set(report) == SPARK | {"sparkrelay"}
     assert (report["batchId"], report["numInputRows"], report["sparkrelay"]["tasks"]) == (-1, 0, None)
     assert report["sparkrelay"]["restoring"]["0_0"]["remaining"] == 60
     assert json.loads(json.dumps(report)) == report
-    assert log.counters.totals().replayed == 40
+    assert log.counters.totals().restored == 40
 
 
 def test_standbys_alone_are_reported_every_ten_seconds_and_not_beside_batches():
@@ -113,17 +113,17 @@ def test_standbys_alone_are_reported_every_ten_seconds_and_not_beside_batches():
     standby = copy(restoring=False)
     progress.copies = lambda: {standby.task: standby}
     for clock.now in (105.0, 109.0, 110.5, 120.0):
-        progress.replayed([standby], 1)
+        progress.restored([standby], 1)
     assert len(log.recent) == 1
     one = task(0, A)
     progress.batch(work(one), outcome(one.id), listed_seconds=0.0)
     clock.now = 129.0
-    progress.replayed([standby], 1)
+    progress.restored([standby], 1)
     assert [report["batchId"] for report in log.recent] == [-1, 0]
     clock.now = 130.5
-    progress.replayed([], 0)
+    progress.restored([], 0)
     assert len(log.recent) == 2
-    progress.replayed([standby], 1)
+    progress.restored([standby], 1)
     assert [report["batchId"] for report in log.recent] == [-1, 0, 0]
 
 

@@ -21,7 +21,7 @@ def jobs(*, jsc=True, exit_code=None):
     context = SimpleNamespace(_jsc=java if jsc else None, _gateway=SimpleNamespace(proc=jvm))
     frame = SimpleNamespace(mapInArrow=lambda function, schema: None)
     spark = SimpleNamespace(sparkContext=context, range=lambda *_: frame)
-    return Jobs(ExecutorTarget(spark, spark_partitions=2), replay=RestoreSpec(2, "app", {}, 1 << 20), name="app")
+    return Jobs(ExecutorTarget(spark, spark_partitions=2), restore=RestoreSpec(2, "app", {}, 1 << 20), name="app")
 
 
 def test_a_session_that_is_there_is_fine():

@@ -1,4 +1,4 @@
-"""What slices of replaying are called in Spark's UI."""
+"""What restore slices are called in Spark's UI."""
 
 import pytest
 

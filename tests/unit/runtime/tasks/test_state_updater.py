@@ -1,4 +1,4 @@
-"""The replay thread without Spark: what it does with failures, and when it lets go of a task."""
+"""The state updater without Spark: what it does with failures, and when it lets go of a task."""
 
 import dataclasses
 import threading
@@ -29,7 +29,7 @@ REPORTED = StoreCorruptedException | StoreOutOfStepException | SerializationExce
 
 
 class Jobs:
-    """Answers each slice by what the test put in line, or by having replayed everything."""
+    """Answers each slice by what the test put in line, or by having restored everything."""
 
     spark_partitions = 1
 
@@ -41,10 +41,10 @@ class Jobs:
         self.may_end = None
         self.cancelled = 0
 
-    def replay(self, round_, *, description):
-        (commands,) = round_.spark_partitions
+    def restore(self, slice_, *, description):
+        (commands,) = slice_.spark_partitions
         self.commands.append(commands)
-        self.seconds.append(round_.seconds)
+        self.seconds.append(slice_.seconds)
         self.slice_began.release()
         if self.may_end is not None:
             self.may_end.acquire()
@@ -82,7 +82,7 @@ def state_updater_of():
             StateUpdater(
                 jobs,
                 list_ends,
-                name="replay",
+                name="restore",
                 slice_seconds=0.1,
                 restore_seconds=1.5,
                 idle_seconds=0.01,
@@ -125,7 +125,7 @@ def test_a_restore_ends_at_the_ends_that_were_listed(state_updater_of, wait_unti
 
 
 def test_a_complete_copy_is_shown_until_its_task_is_taken(state_updater_of, wait_until):
-    """Else a subscription in between would tell of less than there is. It is no news of the replay, though."""
+    """Else a subscription in between would tell of less than there is. It is no news of the restore, though."""
     told = []
     state_updater = state_updater_of(Jobs(), on_slice=lambda copies, records: told.append(list(copies)))
     state_updater.assign([restore()])
@@ -155,7 +155,7 @@ def test_ends_that_cannot_be_listed_are_asked_for_again(state_updater_of, wait_u
 
     state_updater = state_updater_of(Jobs(), list_ends)
     state_updater.assign([RestoreWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
-    wait_until(lambda: state_updater.copies()[TASK].offsets, "the standby is not replayed")
+    wait_until(lambda: state_updater.copies()[TASK].offsets, "the standby is not restored")
 
 
 def test_jobs_that_fail_are_tried_for_a_minute_with_pauses_that_grow(state_updater_of):
@@ -229,7 +229,7 @@ def test_a_copy_that_is_damaged_over_and_over_ends_the_instance(state_updater_of
             messages.append(str(error))
         return messages
 
-    wait_until(failed, "the replay does not fail")
+    wait_until(failed, "the restore does not fail")
     assert "task 0_0: its local state was rebuilt 3 times and cannot be used again: a page is torn. Look" in messages[0]
     assert len(jobs.commands) == 4
 
@@ -248,7 +248,7 @@ def test_a_record_that_cannot_be_read_ends_the_instance_and_leaves_the_copy(stat
             raised.append(told)
         return raised
 
-    wait_until(failed, "the replay does not fail")
+    wait_until(failed, "the restore does not fail")
     assert raised[0] is error
     assert [command.wipe for (command,) in jobs.commands] == [False]
 
@@ -291,7 +291,7 @@ def test_letting_go_waits_for_the_slice_under_way_and_for_no_other(state_updater
 
 
 def lagging(state_updater_of, jobs):
-    """Return a replayer with two standbys that always lag; its slices wait for a core for ever."""
+    """Return a state updater with two standbys that always lag; its slices wait for a core for ever."""
     jobs.may_end = threading.Semaphore(0)
     ends = iter(range(1, 1000))
     state_updater = state_updater_of(jobs, lambda partitions: dict.fromkeys(partitions, next(ends)), longest_wait=0.01)
@@ -335,15 +335,15 @@ def test_a_slice_that_cannot_be_cancelled_is_named(state_updater_of, monkeypatch
     )
     jobs = Stubborn()
     state_updater = lagging(state_updater_of, jobs)
-    with pytest.raises(StreamsException, match="replaying tasks 0_1 neither ended, nor could Spark cancel it"):
+    with pytest.raises(StreamsException, match="restoring tasks 0_1 neither ended, nor could Spark cancel it"):
         state_updater.release([OTHER])
     jobs.may_end.release(1000)
 
 
 def test_a_changelog_that_ends_before_the_store_is_refused(state_updater_of, wait_until):
     class Further(Jobs):
-        def replay(self, round_, *, description):
-            reports = super().replay(round_, description=description)
+        def restore(self, slice_, *, description):
+            reports = super().restore(slice_, description=description)
             return [dataclasses.replace(report, changelog_next={CHANGELOG: 25}) for report in reports]
 
     state_updater = state_updater_of(Further())
@@ -358,7 +358,7 @@ def test_a_changelog_that_ends_before_the_store_is_refused(state_updater_of, wai
             messages.append(str(error))
         return messages
 
-    wait_until(failed, "the replay does not fail")
+    wait_until(failed, "the restore does not fail")
     assert "store 'counts' has 25 offsets of app-counts-changelog-0, but the changelog ends at 10" in messages[0]
 
 
@@ -450,9 +450,9 @@ class Narrow(Jobs):
         super().__init__()
         self.at, self.away = Counter(), away
 
-    def replay(self, round_, *, description):
-        super().replay(round_, description=description)
-        (commands,) = round_.spark_partitions
+    def restore(self, slice_, *, description):
+        super().restore(slice_, description=description)
+        (commands,) = slice_.spark_partitions
         first = commands[0].task
         self.at[first] += first != self.away
         return [
@@ -486,11 +486,11 @@ def test_tasks_take_turns_where_a_slice_has_no_time_for_all(state_updater_of, wa
         lambda: restored.update(state_updater.take_restored()) or len(restored) == 3, "they are not all restored"
     )
     first = [commands[0].task.partition for commands in jobs.commands]
-    # Who has most to replay begins.
+    # Who has most to restore begins.
     assert first == [2, 1, 0] * 3 + [2, 1, 2]
 
 
-def test_a_task_that_cannot_be_replayed_for_now_has_had_its_turn(state_updater_of, wait_until):
+def test_a_task_that_cannot_be_restored_for_now_has_had_its_turn(state_updater_of, wait_until):
     """Each try takes all the time of a slice."""
     away = TaskId(0, 2)
     state_updater = state_updater_of(Narrow(away))
@@ -518,11 +518,11 @@ def test_a_standby_keeps_off_what_another_thread_of_the_process_opens(state_upda
     theirs = set()
 
     class Promoted(Jobs):
-        def replay(self, round_, *, description):
+        def restore(self, slice_, *, description):
             if len(self.commands) == 1:
                 theirs.add(TASK)
                 self.answers = [StoreOutOfStepException("the store was opened under 7")]
-            return super().replay(round_, description=description)
+            return super().restore(slice_, description=description)
 
     jobs = Promoted()
     # Both always lag.
@@ -543,7 +543,7 @@ def test_a_standby_keeps_off_what_another_thread_of_the_process_opens(state_upda
     assert (found[0].take_over, found[0].task_epoch) == (True, 0)
 
 
-def test_a_task_that_opens_here_is_replayed_whoever_else_has_it(state_updater_of, wait_until):
+def test_a_task_that_opens_here_is_restored_whoever_else_has_it(state_updater_of, wait_until):
     state_updater = state_updater_of(Jobs(), active_elsewhere=lambda: {TASK})
     state_updater.assign([restore()])
     restored(state_updater, wait_until)

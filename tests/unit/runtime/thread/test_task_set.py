@@ -28,7 +28,7 @@ INPUT, CHANGELOG = TopicPartition("orders", 1), TopicPartition("totals", 1)
 
 
 class StateUpdater:
-    """Doubles the replay thread: its copies stand where the test says."""
+    """Doubles the state updater: its copies stand where the test says."""
 
     def __init__(self):
         self.standing, self.works = {}, []
@@ -58,21 +58,21 @@ class Jobs:
         self.core.set()
         self.waits, self.cancelled = threading.Event(), 0
 
-    def replay(self, round_, *, description):
+    def restore(self, slice_, *, description):
         self.waits.set()
         assert self.core.wait(60)
         if self.cancelled:
             raise JobFailed("cancelled")
         return [
             RestoreReport(command.task, {}, 3, {CHANGELOG: 470})
-            for share in round_.spark_partitions
+            for share in slice_.spark_partitions
             for command in share
         ]
 
-    def settle(self, round_, *, description, seconds):
+    def settle(self, slice_, *, description, seconds):
         return [
             RestoreReport(command.task, {}, 0, {}, error=self.unclosed)
-            for share in round_.spark_partitions
+            for share in slice_.spark_partitions
             for command in share
         ]
 
@@ -129,13 +129,13 @@ def test_a_copy_that_was_found_is_told_of(tasks):
 
 
 @pytest.mark.parametrize("state", ["active", "standby"])
-def test_a_copy_is_still_told_of_when_its_task_came_and_nothing_was_replayed_yet(tasks, state):
+def test_a_copy_is_still_told_of_when_its_task_came_and_nothing_was_restored_yet(tasks, state):
     """A rebalance that follows at once would else take the task from the one member that has its state."""
     tasks.follow(**{"active": [], "standby": [], state: [TASK]})
     assert tasks.offset_sums() == {TASK: 470}
 
 
-def test_what_was_replayed_counts_from_then_on(tasks, state_updater):
+def test_what_was_restored_counts_from_then_on(tasks, state_updater):
     tasks.follow(active=[], standby=[TASK])
     copy = RestoreProgress(TASK, False, 0.0, None, {CHANGELOG: 500}, None)
     state_updater.standing = {TASK: copy}
