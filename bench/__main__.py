@@ -73,10 +73,10 @@ def _run(options: argparse.Namespace, tell: Any) -> list[dict[str, Any]]:
                 )
             else:
                 last = options.minutes or (1.0 if quick else 12.0)
-                settle, idle = (2.0, 5.0) if quick else (30.0, 60.0)
+                pause, idle = (2.0, 5.0) if quick else (30.0, 60.0)
                 marks = (min(2.0, last / 2), last)
                 # A peer only when asked for: it would double a quarter of an hour.
-                results += steady(servers, system=systems[0], marks=marks, settle=settle, idle=idle, tell=tell)
+                results += steady(servers, system=systems[0], marks=marks, pause=pause, idle=idle, tell=tell)
     for line in results:
         tell({**line, "result": True})
     return results

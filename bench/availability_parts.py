@@ -38,7 +38,7 @@ def kill(servers: str, system: System, scale: Scale) -> dict[str, Any]:
         group.wait_shared(2, standbys=1)
         group.load(standbys=1, places=2)
         with group.feeding() as show:
-            show.settle()
+            show.begin_measuring()
             lost = a.active
             show.event()
             a.kill()
@@ -55,7 +55,7 @@ def stop(servers: str, system: System, scale: Scale) -> dict[str, Any]:
         group.wait_shared(2, standbys=1)
         group.load(standbys=1, places=2)
         with group.feeding() as show:
-            show.settle()
+            show.begin_measuring()
             lost = a.active
             show.event()
             took = _stop_beside(group, a.stop)
@@ -72,7 +72,7 @@ def bounce(servers: str, system: System, scale: Scale) -> dict[str, Any]:
         group.wait_shared(2, standbys=1)
         group.load(standbys=1, places=2)
         with group.feeding() as show:
-            show.settle()
+            show.begin_measuring()
             at = show.event()
             _stop_beside(group, a.stop)
             group.start("c", folder="a")
@@ -89,7 +89,7 @@ def executor(servers: str, system: System, scale: Scale) -> dict[str, Any]:
         group.wait_shared(_EXECUTORS, standbys=1)
         group.load(standbys=1, places=_EXECUTORS)
         with group.feeding() as show:
-            show.settle()
+            show.begin_measuring()
             victim = min(a.places)
             lost = set(a.places[victim]["active"])
             pid = executor_pid(a.instance.pid, victim)
@@ -116,7 +116,7 @@ def scale_out(servers: str, system: System, scale: Scale) -> dict[str, Any]:
         group.wait_shared(1)
         group.load()
         with group.feeding() as show:
-            show.settle()
+            show.begin_measuring()
             at = show.event()
             b = group.start("b")
             group.wait("both have their half", lambda: group.shared(2))
@@ -157,7 +157,7 @@ def kill_alone(servers: str, system: System, scale: Scale) -> dict[str, Any]:
         group.wait_shared(2)
         group.load(places=2)
         with group.feeding() as show:
-            show.settle()
+            show.begin_measuring()
             lost = a.active
             b.restores.clear()
             show.event()
@@ -183,7 +183,7 @@ def structured(servers: str, system: System, scale: Scale) -> dict[str, Any]:
         group.wait("the query takes input", lambda: a.live)
         group.load()
         with group.feeding() as show:
-            show.settle()
+            show.begin_measuring()
             show.event()
             a.kill()
             b = group.start("b", cores=2, folder="a")

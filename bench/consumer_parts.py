@@ -153,14 +153,14 @@ def _waits_of(servers: str, system: str, topic: str, seconds: float) -> list[flo
         # What a consumer loads with its first record is loaded by these. Some find the end of a topic late, and never
         # see the first of them.
         stamped(servers, topic, rate=_RATE, seconds=min(seconds, 5.0))
-        _settle(child)
+        _wait_for_silence(child)
         waits = _waits(child, stamped(servers, topic, rate=_RATE, seconds=seconds))
         child.stop()
     delete_topic(servers, topic)
     return waits
 
 
-def _settle(child: Instance) -> None:
+def _wait_for_silence(child: Instance) -> None:
     """Wait until records have come, and then none for a while."""
     came = False
     deadline = time.monotonic() + 60.0

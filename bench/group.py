@@ -251,7 +251,7 @@ class Show:
 
         self._group.wait("outputs flow again", quiet)
 
-    def settle(self) -> None:
+    def begin_measuring(self) -> None:
         """Wait until the feed flows, and remember from now on how long each record takes."""
         self.wait_quiet()
         self.feed.remember()

@@ -45,7 +45,7 @@ def steady(
     *,
     system: System,
     marks: tuple[float, float],
-    settle: float,
+    pause: float,
     idle: float,
     tell: Callable[[dict[str, Any]], None],
 ) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ def steady(
         bootstrap_servers: the broker.
         system: whose instance.
         marks: minutes of the steady run whose memory is compared.
-        settle: seconds before an idle measurement.
+        pause: seconds before an idle measurement.
         idle: seconds of the idle measurement.
         tell: called with each minute's figures.
 
@@ -72,14 +72,14 @@ def steady(
         orders["spark"] |= _FIXED_HEAP
         with Instance(system.module, orders) as instance:
             instance.wait_for("live", _START_TIMEOUT_S)
-            idle_cold = _idle(instance, settle, idle) | {"when": "before any record"}
+            idle_cold = _idle(instance, pause, idle) | {"when": "before any record"}
             tell({"bench": "steady", **idle_cold})
             with Feed(bootstrap_servers, source, rate=_RATE, keys=_KEYS) as feed:
                 instance.wait_for("batch", _START_TIMEOUT_S)
                 grown = _work(instance, marks, tell)
                 feed.stop()
             _wait_until_taken(instance)
-            idle_warm = _idle(instance, settle, idle) | {"when": "after the work"}
+            idle_warm = _idle(instance, pause, idle) | {"when": "after the work"}
             tell({"bench": "steady", **idle_warm})
             instance.stop()
         rows, _ = last_rows(bootstrap_servers, sink)
@@ -87,9 +87,9 @@ def steady(
     return [{"bench": "steady", "variant": system.name, "exact": True, "idle": [idle_cold, idle_warm], **grown}]
 
 
-def _idle(instance: Instance, settle: float, seconds: float) -> dict[str, Any]:
+def _idle(instance: Instance, pause: float, seconds: float) -> dict[str, Any]:
     """Measure a time without input."""
-    time.sleep(settle)
+    time.sleep(pause)
     jobs, busy, began = instance.jobs(), instance.cpu.seconds(), time.perf_counter()
     time.sleep(seconds)
     share = (instance.cpu.seconds() - busy) / (time.perf_counter() - began)

@@ -207,21 +207,21 @@ class Fleet:
     def die_in_a_batch(self, point, count, ledger):
         """Have an instance die at the point, and its successor take up what it left."""
         doomed = self.ensure_running()
-        ledger.settle(self)
+        ledger.wait_for_results(self)
         self.arm(point, count, "instance")
         ledger.write(240)
         doomed.wait_for_death(f"at {point}")
         self.disarm()
         self.start()
-        ledger.settle(self)
+        ledger.wait_for_results(self)
 
     def lose_a_worker(self, point, ledger):
         """Have a Python worker die at the point, which its instance survives."""
         instance = self.ensure_running()
-        ledger.settle(self)
+        ledger.wait_for_results(self)
         self.arm(point, 3, "worker")
         ledger.write(240)
-        ledger.settle(self)
+        ledger.wait_for_results(self)
         assert self.struck
         self.disarm()
         assert instance.alive

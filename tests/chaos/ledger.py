@@ -113,7 +113,7 @@ class Ledger:
         left = self.backlog // 2
         self.read_until(lambda: self.backlog <= left, complaint)
 
-    def settle(self, fleet, timeout_s=240):
+    def wait_for_results(self, fleet, timeout_s=240):
         """Wait until every output has said everything; nothing may be lost, and nothing more may come."""
         self.read_until(lambda: not self.missing(), lambda: f"missing: {self.missing()[:5]}\n{fleet.tail()}", timeout_s)
 

@@ -26,7 +26,7 @@ def complaints(instance):
 @pytest.mark.parametrize("goes", ["kill", "stop", "pause"])
 def test_the_broker_goes_and_returns(goes, kafka, fleet, ledger, wait_until):
     instance = fleet.running or fleet.start(spare=False)
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     ledger.write_and_read_half(800, instance.tail)
     before = complaints(instance)
     getattr(kafka, goes)()
@@ -35,9 +35,9 @@ def test_the_broker_goes_and_returns(goes, kafka, fleet, ledger, wait_until):
         kafka.start()
     else:
         kafka.resume()
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     ledger.write(100)
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     assert instance.alive
     wait_until(lambda: instance.tell("status") == "RUNNING", "the trouble is not over")
 
@@ -45,15 +45,15 @@ def test_the_broker_goes_and_returns(goes, kafka, fleet, ledger, wait_until):
 @pytest.mark.long
 def test_the_broker_is_gone_for_a_minute(kafka, fleet, ledger, wait_until):
     instance = fleet.ensure_running()
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     ledger.write_and_read_half(800, instance.tail)
     kafka.kill()
     time.sleep(OUTAGE_SECONDS)
     assert instance.alive, instance.tail()
     kafka.start()
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     ledger.write(100)
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     wait_until(lambda: instance.tell("status") == "RUNNING", "the trouble is not over")
     ledger.read_again()
 

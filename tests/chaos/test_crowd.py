@@ -61,7 +61,7 @@ def test_three_come_and_go(crowd, ledger, seed, wait_until):
         present.append(crowd.start())
     load.stop()
     print(f"CHAOS_SEED={seed}: {left}, {ledger.updates} updates read")
-    ledger.settle(crowd, 300)
+    ledger.wait_for_results(crowd, 300)
     everything = {"0_0", "0_1", "1_0", "1_1"}
     wait_until(
         lambda: sorted(task for one in present for task in one.tasks()["active"]) == sorted(everything),

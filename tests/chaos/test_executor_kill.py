@@ -43,10 +43,10 @@ def test_an_executor_is_killed_and_its_replacement_takes_its_slot(cluster, ledge
         os.kill(victim, signal.SIGKILL)
         ledger.write(200)
         # Well within the session timeout of 600 s, which nobody waits for.
-        ledger.settle(cluster, 240)
+        ledger.wait_for_results(cluster, 240)
         assert wait_for_share() == identities, "a replacement on the same host is the same process"
     ledger.write(200)
-    ledger.settle(cluster)
+    ledger.wait_for_results(cluster)
 
 
 def test_all_executors_are_killed_and_the_instance_waits_for_new_ones(cluster, ledger, wait_for_share):
@@ -56,7 +56,7 @@ def test_all_executors_are_killed_and_the_instance_waits_for_new_ones(cluster, l
         os.kill(victim, signal.SIGKILL)
     ledger.write(200)
     # Two JVMs and their Python daemons start anew.
-    ledger.settle(cluster, 240)
+    ledger.wait_for_results(cluster, 240)
     assert wait_for_share() == identities
     ledger.read_until(lambda: cluster.running.tell("status").startswith("RUNNING"), cluster.tail)
     ledger.read_again()

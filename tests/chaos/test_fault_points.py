@@ -61,7 +61,7 @@ def test_the_instance_dies_in_a_batch(point, fleet, ledger):
 @pytest.mark.parametrize("point", marked(WHILE_OPENING))
 def test_the_instance_dies_while_it_opens_tasks(point, fleet, ledger):
     former = fleet.ensure_running()
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     fleet.arm("publish-before-flush", 4, "instance")
     ledger.write(240)
     former.wait_for_death("in a batch")
@@ -71,7 +71,7 @@ def test_the_instance_dies_while_it_opens_tasks(point, fleet, ledger):
     fleet.launch_and_die(f"at {point}")
     fleet.disarm()
     fleet.start()
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
 
 
 @pytest.mark.parametrize("point", IN_WORKERS)
@@ -82,7 +82,7 @@ def test_a_worker_dies(point, fleet, ledger):
 @pytest.mark.parametrize("point", marked(point for point in WHILE_OPENING if point.startswith("restore")))
 def test_a_worker_dies_while_tasks_open(point, fleet, ledger):
     former = fleet.ensure_running()
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     fleet.arm("publish-before-flush", 4, "instance")
     ledger.write(240)
     former.wait_for_death("in a batch")
@@ -90,7 +90,7 @@ def test_a_worker_dies_while_tasks_open(point, fleet, ledger):
         fleet.forget_state()
     fleet.arm(point, WHILE_OPENING[point], "worker")
     instance = fleet.start()
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     assert fleet.struck
     fleet.disarm()
     assert instance.alive
@@ -99,11 +99,11 @@ def test_a_worker_dies_while_tasks_open(point, fleet, ledger):
 def test_state_on_disk_is_lost_and_a_late_reader_finds_the_same(fleet, ledger):
     fleet.ensure_running()
     ledger.write(100)
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     fleet.running.kill()
     fleet.forget_state()
     fleet.start(spare=False)
     ledger.write(100)
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     assert fleet.running.stop() == "stopped NOT_RUNNING"
     ledger.read_again()

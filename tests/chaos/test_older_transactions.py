@@ -41,19 +41,19 @@ def test_a_worker_dies(point, fleet, ledger):
 
 def test_an_instance_that_slept_through_its_successor_writes_nothing(fleet, ledger):
     zombie = fleet.ensure_running()
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     # In the middle of its batches.
     ledger.write_and_read_half(400, zombie.tail)
     zombie.signal(signal.SIGSTOP)
     # The zombie's slot of the state directory is locked: the successor restores from the changelogs in another.
     fleet.start(spare=False)
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     zombie.signal(signal.SIGCONT)
     ledger.write(200)
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     zombie.kill()
     ledger.write(50)
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
 
 
 def test_the_transaction_version_is_raised_under_a_running_instance(fleet, ledger, kafka, wait_until):
@@ -69,16 +69,16 @@ def test_the_transaction_version_is_raised_under_a_running_instance(fleet, ledge
         raise_transaction_version(client)
         # The controller has it; the broker hears of it a moment later.
         wait_until(lambda: Admin(client).features().get("transaction.version") == 2, "the broker does not hear of it")
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     ledger.write(100)
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     assert instance.alive
     ledger.read_until(lambda: instance.tasks()["state"] == "RUNNING", instance.tail)
     instance.kill()
     # Its successor speaks the newer one, and takes up what the older one left.
     fleet.start(spare=False)
     ledger.write(200)
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     assert fleet.running.stop() == "stopped NOT_RUNNING"
     ledger.read_again()
 

@@ -21,7 +21,7 @@ def dice(seed):
 )
 def test_a_kill_at_a_random_moment(number, fleet, ledger, dice, seed):
     doomed = fleet.ensure_running()
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     ledger.write(800)
     # Somewhere in the batches: after a random part of the updates, and then anywhere within a batch.
     left = dice.randrange(200, 790)
@@ -29,11 +29,11 @@ def test_a_kill_at_a_random_moment(number, fleet, ledger, dice, seed):
     time.sleep(dice.uniform(0, 0.2))
     doomed.kill(only_driver=dice.random() < 0.5)
     fleet.start()
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
 
 
 def test_a_late_reader_finds_the_same(fleet, ledger):
     fleet.ensure_running()
-    ledger.settle(fleet)
+    ledger.wait_for_results(fleet)
     assert fleet.running.stop() == "stopped NOT_RUNNING"
     ledger.read_again()

@@ -157,7 +157,7 @@ CHANGES = {
     "apply the second leg": lambda store: (apply(store, 4, "first"), apply(store, 4, "second")),
     "apply again": lambda store: (apply(store, 3, "first", tries=2), apply(store, 3, "second", tries=2)),
     "undo": lambda store: store.take_over(2),
-    "settle": lambda store: store.commit_known(3, {}),
+    "commit": lambda store: store.commit_known(3, {}),
     "restore": lambda store: (
         store.commit_known(3, {}),
         store.restore("one", TopicPartition("c", 0), pa.array([b"key-1"]), pa.array([b"restored"]), 99, None),
@@ -174,7 +174,7 @@ def allowed(state2, state3):
         "apply the second leg": [state3, after(state3, 4, ["first"]), after(state3, 4)],
         "apply again": [state3, after(state2, 3, ["first"])],
         "undo": [state3, state2],
-        "settle": [state3],
+        "commit": [state3],
         "restore": [state3, restored],
         "close": [state3],
     }

@@ -43,14 +43,14 @@ def test_one_of_two_sleeps_and_wakes_while_the_other_runs_its_tasks(neighbours, 
     share(first, second)
     ledger.write_and_read_half(800, neighbours.tail)
     first.signal(signal.SIGSTOP)
-    ledger.settle(neighbours)
+    ledger.wait_for_results(neighbours)
     has_everything(second)
     ledger.write_and_read_half(800, neighbours.tail)
     first.signal(signal.SIGCONT)
-    ledger.settle(neighbours)
+    ledger.wait_for_results(neighbours)
     share(first, second)
     ledger.write(200)
-    ledger.settle(neighbours)
+    ledger.wait_for_results(neighbours)
 
 
 def test_a_terminated_instance_hands_over(neighbours, ledger, share, has_everything):
@@ -61,11 +61,11 @@ def test_a_terminated_instance_hands_over(neighbours, ledger, share, has_everyth
     first.process.send_signal(signal.SIGTERM)
     assert first.process.stdout.readline().strip() == "ended NOT_RUNNING", first.tail()
     assert first.process.wait(120) == 0
-    ledger.settle(neighbours)
+    ledger.wait_for_results(neighbours)
     has_everything(second)
     neighbours.crew = second, neighbours.start(spare=False)
     ledger.write(200)
-    ledger.settle(neighbours)
+    ledger.wait_for_results(neighbours)
 
 
 def test_the_leader_dies_over_an_assignment(neighbours, ledger, share):
@@ -81,7 +81,7 @@ def test_the_leader_dies_over_an_assignment(neighbours, ledger, share):
     assert len(left) == 2, neighbours.tail()
     share(*left)
     ledger.write(200)
-    ledger.settle(neighbours)
+    ledger.wait_for_results(neighbours)
     neighbours.crew = tuple(left)
 
 
@@ -91,7 +91,7 @@ def test_one_of_two_is_killed(neighbours, ledger, share, has_everything):
     ledger.write_and_read_half(2000, neighbours.tail)
     first.kill()
     ledger.write(200)
-    ledger.settle(neighbours)
+    ledger.wait_for_results(neighbours)
     has_everything(second)
     assert second.stop() == "stopped NOT_RUNNING"
     ledger.read_again()
@@ -108,9 +108,9 @@ def test_both_are_killed_and_one_returns(neighbours, ledger, share, has_everythi
     for instance in both:
         instance.kill()
     one = neighbours.start(spare=False)
-    ledger.settle(neighbours)
+    ledger.wait_for_results(neighbours)
     ledger.write(200)
-    ledger.settle(neighbours)
+    ledger.wait_for_results(neighbours)
     has_everything(one)
     assert one.stop() == "stopped NOT_RUNNING"
     ledger.read_again()

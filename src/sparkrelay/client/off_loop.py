@@ -35,7 +35,7 @@ def off_loop(net: Any, function: Callable[[], Any], *, name: str) -> Any:
         except BaseException as problem:  # noqa: BLE001 - it is raised where it is awaited
             outcome, error = None, problem
 
-        def settle() -> None:
+        def resolve() -> None:
             if future.is_done:
                 return
             if error is None:
@@ -44,7 +44,7 @@ def off_loop(net: Any, function: Callable[[], Any], *, name: str) -> Any:
                 future.failure(error)
 
         with contextlib.suppress(RuntimeError):  # the client was closed meanwhile
-            net.call_soon_threadsafe(settle)
+            net.call_soon_threadsafe(resolve)
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return future

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sparkrelay.client.transaction_calls import ProducerIdentity
     from sparkrelay.types import TopicPartition
 
-__all__ = ["Acknowledged", "Producer", "Settled"]
+__all__ = ["Acknowledged", "Flushed", "Producer"]
 
 #: Batch header: last offset delta (23), producer id (43), producer epoch (51), base sequence (53), record count (57).
 _LAST_OFFSET_DELTA: Final = struct.Struct(">i")
@@ -78,7 +78,7 @@ class Acknowledged:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class Flushed:
     """The outcome of everything sent since the last flush.
 
     Attributes:
@@ -214,12 +214,12 @@ class Producer:
             TimeoutException: not all was answered within ``timeout`` seconds: some of it may be written.
             KafkaException: anything else that repeating does not change.
         """
-        settled = self.settle(timeout)
-        for error in settled.failed.values():
+        flushed = self.flush_each(timeout)
+        for error in flushed.failed.values():
             raise error
-        return settled.acknowledged
+        return flushed.acknowledged
 
-    def settle(self, timeout: float) -> Settled:
+    def flush_each(self, timeout: float) -> Flushed:
         """Wait until every batch is written or refused, each transaction for itself. Never raises for one of them."""
         this = self._round
         deadline = time.monotonic() + timeout
@@ -236,7 +236,7 @@ class Producer:
         acknowledged = {
             tp: Acknowledged(p.first_offset, p.last_offset, p.records) for tp, p in this.partitions.items() if p.records
         }
-        return Settled(acknowledged, this.failed)
+        return Flushed(acknowledged, this.failed)
 
     # -- one turn ---------------------------------------------------------------------------------------------------
 

@@ -223,7 +223,7 @@ class TaskStore:
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, Applied]:
             self._check_batch(header, batch)
-            header = self._settle(transaction, header, batch.committed, batch.changelog_next)
+            header = self._drop_journals(transaction, header, batch.committed, batch.changelog_next)
             self._check_journals(header, leg, batch)
             if header.journals and header.journals[0].tries < batch.tries:
                 header = self._take_back(transaction, header)
@@ -286,7 +286,7 @@ class TaskStore:
                 return header, False
             after = {p: offset for entry in header.journals for p, offset in entry.positions_after.items()}
             if after and all(committed.get(p) == offset for p, offset in after.items()):
-                header = self._settle(transaction, header, header.journals[-1].batch, {})
+                header = self._drop_journals(transaction, header, header.journals[-1].batch, {})
             header = replace(self._take_back(transaction, header), task_epoch=task_epoch)
             if {p: header.positions.get(p) for p in committed} == committed:
                 return header, False
@@ -309,7 +309,7 @@ class TaskStore:
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
             self._check_task_epoch(header, task_epoch)
-            return self._settle(transaction, header, batch, changelog_next), None
+            return self._drop_journals(transaction, header, batch, changelog_next), None
 
         self._change(change)
 
@@ -486,7 +486,7 @@ class TaskStore:
     def _put(self, transaction: Any, table: Any, keys: list[bytes], values: list[bytes | None]) -> None:
         rows.put(transaction, table, keys, values)
 
-    def _settle(
+    def _drop_journals(
         self, transaction: Any, header: TaskHeader, committed: int, changelog_next: Mapping[TopicPartition, int]
     ) -> TaskHeader:
         """Drop the journals up to ``committed`` and move the committed position over them."""

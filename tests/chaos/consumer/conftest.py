@@ -346,7 +346,7 @@ def ledger(make_topic, produce, wait_until):
             produce(self.topic, numbered, enable_idempotence=True)
             self.written += [row.encode() for row in rows]
 
-        def settle(self, reader, timeout_s=90):
+        def wait_until_read(self, reader, timeout_s=90):
             wait_until(
                 lambda: len(reader.values) >= len(self.written),
                 f"not all is read: {reader.errors[-1:]}",

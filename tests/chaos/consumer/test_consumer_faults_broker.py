@@ -28,7 +28,7 @@ def test_the_broker_is_killed_and_returns(broker, proxy, ledger, make_consumer, 
     one = reader(
         make_consumer(book.topic, kind, partitions=2, max_partition_fetch_bytes=5000), commit=kind != "assigned"
     )
-    book.settle(one)
+    book.wait_until_read(one)
     broker.kill()
     polls = one.polls
     time.sleep(1)
@@ -36,7 +36,7 @@ def test_the_broker_is_killed_and_returns(broker, proxy, ledger, make_consumer, 
         wait_until(lambda: one.polls > polls + 1, "poll does not return")
     broker.start()
     book.write(500)
-    book.settle(one)
+    book.wait_until_read(one)
     # A commit that the broker did not live to see fails, and says so.
     assert not [error for error in one.errors if "committing" not in str(error)]
 
@@ -48,14 +48,14 @@ def test_the_broker_freezes_for_longer_than_a_request_may_take(
     book = ledger()
     book.write(500)
     one = reader(make_consumer(book.topic, kind, request_timeout_ms=700))
-    book.settle(one)
+    book.wait_until_read(one)
     broker.pause()
     polls = one.polls
     time.sleep(3)
     wait_until(lambda: one.polls > polls + 1, "poll does not return")
     broker.resume()
     book.write(500)
-    book.settle(one)
+    book.wait_until_read(one)
     assert not one.errors
 
 
@@ -65,7 +65,7 @@ def test_positions_of_a_member_hold_over_a_crash(broker, proxy, ledger, make_con
     book.write(100)
     first = make_consumer(book.topic, "classic")
     one = reader(first)
-    book.settle(one)
+    book.wait_until_read(one)
     one.stop()
     first.commit()
     book.write(100)
@@ -110,7 +110,7 @@ def test_a_quota_slows_a_member_and_does_not_cost_its_place(throttled, proxy, le
     config = {"client_id": "slow", "max_partition_fetch_bytes": 200_000, "request_timeout_ms": 30_000}
     started = time.monotonic()
     one = reader(make_consumer(book.topic, kind, callbacks=callbacks, **config))
-    book.settle(one)
+    book.wait_until_read(one)
     assert time.monotonic() - started > 3, "it was throttled"
     assert not one.errors
     assert not lost

@@ -34,7 +34,7 @@ def test_connections_are_reset_again_and_again(proxy, ledger, make_consumer, rea
         book.write(300)
         time.sleep(dice.uniform(0, 0.3))
         proxy.cut()
-    book.settle(one)
+    book.wait_until_read(one)
     assert not one.errors
 
 
@@ -52,7 +52,7 @@ def test_answers_break_off_in_the_middle(proxy, ledger, make_consumer, reader, d
 
     proxy.on_response = tear
     one = reader(make_consumer(book.topic, kind, partitions=2, max_partition_fetch_bytes=20_000))
-    book.settle(one)
+    book.wait_until_read(one)
     assert not one.errors
     assert not left[0], "the network was bad enough"
 
@@ -73,7 +73,7 @@ def test_answers_come_in_pieces_of_a_few_bytes(proxy, ledger, make_consumer, rea
 
     proxy.on_response = crumble
     one = reader(make_consumer(book.topic, kind, max_partition_fetch_bytes=2000, request_timeout_ms=20_000))
-    book.settle(one)
+    book.wait_until_read(one)
     assert not one.errors
 
 
@@ -82,14 +82,14 @@ def test_a_connection_is_dead_and_nobody_says_so(proxy, ledger, make_consumer, r
     book = ledger()
     book.write(100)
     one = reader(make_consumer(book.topic, kind))
-    book.settle(one)
+    book.wait_until_read(one)
     # What is connected now swallows everything from here on; new connections work.
     with proxy.lock:
         dead, proxy.links = proxy.links, []
     for link in dead:
         link.mute()
     book.write(100)
-    book.settle(one)
+    book.wait_until_read(one)
     assert not one.errors
 
 
@@ -98,13 +98,13 @@ def test_the_network_is_a_black_hole_for_a_while(proxy, ledger, make_consumer, r
     book = ledger()
     book.write(100)
     one = reader(make_consumer(book.topic, kind))
-    book.settle(one)
+    book.wait_until_read(one)
     proxy.deaf, before = True, one.polls
     book.write(100)
     time.sleep(3)
     wait_until(lambda: one.polls > before + 1, "poll does not return")
     proxy.deaf = frozenset()
-    book.settle(one)
+    book.wait_until_read(one)
     assert not one.errors
 
 
@@ -113,13 +113,13 @@ def test_nobody_can_connect_for_a_while(proxy, ledger, make_consumer, reader, ki
     book = ledger()
     book.write(100)
     one = reader(make_consumer(book.topic, kind))
-    book.settle(one)
+    book.wait_until_read(one)
     proxy.refusing = True
     proxy.cut()
     book.write(100)
     time.sleep(2)
     proxy.refusing = False
-    book.settle(one)
+    book.wait_until_read(one)
     assert not one.errors
 
 
@@ -137,12 +137,12 @@ def test_a_slow_coordinator_slows_neither_fetching_nor_membership(
     callbacks = dict.fromkeys(("on_revoked", "on_lost"), lambda *_: lost.append(1))
     settings = {"request_timeout_ms": 10_000, **config}
     one = reader(make_consumer(book.topic, kind, callbacks=callbacks, **settings), commit=True)
-    book.settle(one)
+    book.wait_until_read(one)
     proxy.delays = dict.fromkeys((HEARTBEAT, MODERN_HEARTBEAT, COMMIT, FIND), 2.0)
     started = time.monotonic()
     for _ in range(3):
         book.write(100)
-        book.settle(one)
+        book.wait_until_read(one)
     while time.monotonic() - started < session_s + 2:
         time.sleep(0.1)
     proxy.calm()
@@ -156,7 +156,7 @@ def test_committing_and_closing_into_a_black_hole_end_in_time(proxy, ledger, mak
     book.write(100)
     consumer = make_consumer(book.topic, kind, default_api_timeout_ms=1500, request_timeout_ms=20_000)
     one = reader(consumer)
-    book.settle(one)
+    book.wait_until_read(one)
     one.stop()
     proxy.mute = True
     proxy.requests.clear()
@@ -186,7 +186,7 @@ def test_the_broker_answers_garbage(proxy, ledger, make_consumer, reader, wait_u
     book = ledger()
     book.write(100)
     one = reader(make_consumer(book.topic, kind))
-    book.settle(one)
+    book.wait_until_read(one)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     spoilt = []
 
@@ -202,7 +202,7 @@ def test_the_broker_answers_garbage(proxy, ledger, make_consumer, reader, wait_u
     wait_until(lambda: len(spoilt) >= 3, "nothing is asked any more")
     proxy.calm()
     book.write(100)
-    book.settle(one)
+    book.wait_until_read(one)
     assert all(getattr(error, "retriable", True) for error in one.errors), one.errors
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - grown < 300_000, "kilobytes"
 
@@ -213,7 +213,7 @@ def test_metadata_shrinks_and_grows_again(proxy, ledger, make_consumer, reader, 
     book.write(100)
     # A member whose topic vanishes gives it up, and goes on from what it has committed when it is back.
     one = reader(make_consumer(book.topic, kind, partitions=2, metadata_max_age_ms=200), commit=kind == "classic")
-    book.settle(one)
+    book.wait_until_read(one)
     changed = []
 
     def shrink(api, version, frame):
@@ -235,7 +235,7 @@ def test_metadata_shrinks_and_grows_again(proxy, ledger, make_consumer, reader, 
     book.write(100)
     proxy.calm()
     proxy.cut()
-    book.settle(one)
+    book.wait_until_read(one)
     assert not one.errors
 
 
@@ -243,15 +243,15 @@ def test_the_name_stops_resolving(proxy, ledger, make_consumer, reader, names, w
     book = ledger()
     book.write(100)
     one = reader(make_consumer(book.topic, "classic"))
-    book.settle(one)
+    book.wait_until_read(one)
     names.lost = True
     book.write(100)
-    book.settle(one)  # connections that are open need no name
+    book.wait_until_read(one)  # connections that are open need no name
     proxy.cut()
     wait_until(lambda: "the name kafka.localhost cannot be resolved" in caplog.text, "nobody says why")
     book.write(100)
     names.lost = False
-    book.settle(one)
+    book.wait_until_read(one)
     assert not one.errors
 
 
@@ -269,7 +269,7 @@ def test_a_name_server_that_hangs_holds_nobody_up(proxy, ledger, make_consumer, 
     assert time.monotonic() - started < 15
     names.slow.set()
     again = reader(make_consumer(book.topic))
-    book.settle(again)
+    book.wait_until_read(again)
 
 
 def test_many_consumers_leave_no_thread_or_file_behind(proxy, ledger, make_consumer, wait_until):

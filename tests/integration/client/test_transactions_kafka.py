@@ -283,7 +283,7 @@ def test_hundreds_of_transactions_are_in_flight_at_once(
             for partition in {n % 30, (n + 7) % 30}:
                 tp = TopicPartition(topic, partition)
                 producer.send(tp, batch([f"{turn} {n}"], identities[name]), transactional_id=name)
-        assert not producer.settle(60).failed
+        assert not producer.flush_each(60).failed
         if turn == 1:
             done = transactions.abort(identities.values(), topic)
         else:

@@ -95,7 +95,7 @@ def test_kafka_19259_a_waiting_poll_sees_data_that_comes_after_empty_answers(
     assert polls.get(timeout=60)["value"].to_pylist() == [b"v"]
 
 
-def test_a_seek_settles_what_was_missing_before_it(make_consumer, make_topic, produce, read, wait_until):
+def test_a_seek_resolves_what_was_missing_before_it(make_consumer, make_topic, produce, read, wait_until):
     """The network thread looks for positions at once; that it finds none is no error if the application knows one."""
     topic = make_topic("facade")
     produce(topic, [("k", str(i)) for i in range(5)])

@@ -2,7 +2,7 @@
 
 Members are processes that tell when they got and gave up partitions and what they read (Java's console consumer by its
 log and its output). From that the whole story is checked: the times in which partitions were owned never overlap, in
-every settled phase each partition has one reader, and together the members read every record. Each client leads the
+every stable phase each partition has one reader, and together the members read every record. Each client leads the
 group in some phase: the first one in an empty group leads it until it goes.
 """
 
@@ -141,10 +141,10 @@ class Group:
             and max(map(len, shares)) - min(map(len, shares)) <= 1
         )
 
-    def settle(self):
+    def wait_until_stable(self):
         """Wait until the living share the partitions, and see that each partition has one reader."""
         assert all(member.process.poll() is None for member in self.living), self.story()
-        self.wait_until(self._shared, "the group does not settle", timeout_s=120)
+        self.wait_until(self._shared, "the group does not become stable", timeout_s=120)
         start = self._written
         self.wait_until(lambda: self._written >= start + 10, "nothing is written")
         fresh = range(start + 2, start + 10)
@@ -222,27 +222,27 @@ def mixed_group(kafka, kafka_admin, group, make_topic, wait_until, tmp_path):
 def test_a_mixed_group_keeps_its_partitions_through_joins_leaves_and_kills(mixed_group, strategy):
     group = mixed_group(strategy)
     java = group.start("java")
-    group.settle()
+    group.wait_until_stable()
     ours, theirs = group.start("ours"), group.start("librdkafka")
-    group.settle()
+    group.wait_until_stable()
     assert java.leads()
     assert not ours.leads()
 
     java.end(signal.SIGKILL)
-    group.settle()
+    group.wait_until_stable()
     theirs.end(signal.SIGTERM)
-    group.settle()
+    group.wait_until_stable()
     java, theirs = group.start("java"), group.start("librdkafka")
-    group.settle()
+    group.wait_until_stable()
     assert ours.leads()
     assert not java.leads()
 
     ours.end(signal.SIGKILL)
-    group.settle()
+    group.wait_until_stable()
     java.end(signal.SIGTERM)
-    group.settle()
+    group.wait_until_stable()
     ours, java = group.start("ours"), group.start("java")
-    group.settle()
+    group.wait_until_stable()
     assert not ours.leads()  # so librdkafka does
     assert not java.leads()
     group.finish()

@@ -1,4 +1,4 @@
-"""Members that join, leave, vanish and ask for rebalances at random, faster than the group settles, while records flow.
+"""Members join, leave, vanish and ask for rebalances at random, faster than the group can follow, while records flow.
 
 The order of events comes from a seed, which a failure names; ``SPARKRELAY_STORM_SEED`` repeats one or tries another.
 """
@@ -68,7 +68,7 @@ class Storm:
         if len(self.living) > 1:
             kinds += [self.leave, self.ask, self.vanish if self._kills else self.leave]
         self._rnd.choice(kinds)()
-        # Sometimes long enough to settle, often in the middle of it.
+        # Sometimes long enough to become stable, often in the middle of it.
         pause = self._rnd.choice([0, 0.05, 0.2, 0.5, 2])
         self.story.append(f"pause of {pause} s")
         time.sleep(pause)

@@ -213,7 +213,7 @@ def test_each_member_tells_the_rebalance(instance, topics, write, wait_for_table
     second = instance(counting(*topics))
     second.start()
     wait_until(lambda: sorted(map(len, map(active_tasks, (first, second)))) == [1, 1], "they do not share")
-    wait_until(lambda: first.state == second.state == "RUNNING", "the two do not settle")
+    wait_until(lambda: first.state == second.state == "RUNNING", "the two do not run")
     newcomer = told(second)[0]
     for streams in (first, second):
         assert any(f"{newcomer} joined" in line for line in told(streams)[1]), told(streams)
@@ -248,7 +248,7 @@ def test_threads_and_tasks_are_described(instance, topics, write, wait_for_table
         return ready and running and drained and spread
 
     wait_until(shared, "the two do not share the work")
-    wait_until(lambda: first.state == second.state == "RUNNING", "the two do not settle")
+    wait_until(lambda: first.state == second.state == "RUNNING", "the two do not run")
     threads = [streams.metadata_for_local_threads()[0] for streams in (first, second)]
     committed = {}
     for thread in threads:

@@ -54,7 +54,7 @@ class Harness:
             self.present[number] = (self.present[number][0], lags)
         return answer
 
-    def settle(self):
+    def converge(self):
         """Rebalance until nobody asks for more; return the answer and how many rounds it took."""
         copies = len(self.logged) * (1 + self.configs["num_standby_replicas"])
         bound = 3 + 2 * math.ceil(copies / self.configs["max_warmup_replicas"])
@@ -96,7 +96,7 @@ def test_a_fresh_group_is_stable_with_its_first_assignment(groups, strategy, sta
     group = Harness(groups, tasks, strategy=strategy, num_standby_replicas=standbys)
     for number in range(1, clients + 1):
         group.join(number)
-    answer, rounds = group.settle()
+    answer, rounds = group.converge()
     assert rounds == 1
     group.check_balanced(answer)
     assert group.rebalance() == answer
@@ -109,9 +109,9 @@ def test_one_more_process_ends_in_balance(groups, strategy, standbys, newcomer):
     group = Harness(groups, tasks, strategy=strategy, num_standby_replicas=standbys)
     for number in (3, 5, 7):
         group.join(number)
-    group.settle()
+    group.converge()
     group.join(newcomer)
-    answer, _rounds = group.settle()
+    answer, _rounds = group.converge()
     group.check_balanced(answer)
     assert groups.actives(answer) == [3, 3, 3, 3]
 
@@ -123,10 +123,10 @@ def test_processes_that_leave_end_in_balance(groups, strategy, standbys, leaving
     group = Harness(groups, tasks, strategy=strategy, num_standby_replicas=standbys)
     for number in range(1, 6):
         group.join(number)
-    group.settle()
+    group.converge()
     for number in leaving:
         group.leave(number)
-    answer, _rounds = group.settle()
+    answer, _rounds = group.converge()
     group.check_balanced(answer)
     assert group.rebalance() == answer
 
@@ -160,7 +160,7 @@ def test_random_arrivals_departures_and_returns_end_in_balance(groups, strategy,
                     known = group.present.keys() | group.gone.keys()
                     group.join(chance.choice([n for n in range(60) if n not in known]), chance.randint(1, 3))
             group.rebalance()
-        answer, _rounds = group.settle()
+        answer, _rounds = group.converge()
         group.check_balanced(answer)
         assert group.rebalance() == answer, "a stable group moves nothing"
     finally:

@@ -185,7 +185,7 @@ def test_the_group_converges_after_every_perturbation(cluster, seed):
                 number = chance.choice([n for n in range(60) if process(n) not in cluster.threads])
                 cluster.join(number, chance.randint(1, 4))
             if chance.random() < 0.3:
-                cluster.rebalance()  # the next change comes before the group has settled
+                cluster.rebalance()  # the next change comes before the group is stable
         answer = run_until_stable(cluster)
         check_balanced(cluster, answer)
         assert cluster.rebalance() == answer, "a stable group moves nothing"

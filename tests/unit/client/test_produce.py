@@ -151,10 +151,10 @@ def test_one_transactions_failure_leaves_the_others_alone(scripted):
     leader.append = lambda tp, data: (48, -1) if tp == A else original(tp, data)
     producer.send(A, batch(0), transactional_id="x")
     producer.send(B, batch(0), transactional_id="y")
-    settled = producer.settle(5)
-    assert settled.acknowledged == {B: Acknowledged(0, 0, 1)}
-    assert set(settled.failed) == {"x"}
-    assert isinstance(settled.failed["x"], ProducerFencedException)
+    flushed = producer.flush_each(5)
+    assert flushed.acknowledged == {B: Acknowledged(0, 0, 1)}
+    assert set(flushed.failed) == {"x"}
+    assert isinstance(flushed.failed["x"], ProducerFencedException)
 
 
 def test_a_gap_in_the_sequence_needs_another_epoch(scripted):
@@ -328,10 +328,10 @@ def test_a_transaction_that_takes_no_partitions_fails_at_once_and_alone(scripted
     leader.members.add(B)
     producer.send(B, batch(0), transactional_id="newer")
     # Nobody waits for time to run out: an hour would be over before the test.
-    settled = producer.settle(3600)
-    assert type(settled.failed.pop("tx")) is (error or BrokerResponseException)
-    assert settled.failed == {}
-    assert settled.acknowledged == {B: Acknowledged(0, 0, 1)}
+    flushed = producer.flush_each(3600)
+    assert type(flushed.failed.pop("tx")) is (error or BrokerResponseException)
+    assert flushed.failed == {}
+    assert flushed.acknowledged == {B: Acknowledged(0, 0, 1)}
     assert leader.log.keys() == {B}
 
 

@@ -64,7 +64,7 @@ def quality(group, answer):
     return Quality(sum(len(parts) ** 2 for parts in answer.values()), far, moved)
 
 
-def settled(assignor, cluster, members):
+def converged(assignor, cluster, members):
     for number in range(10):
         answer = assignor.assign(cluster, members)
         after = {
@@ -95,7 +95,7 @@ def test_never_less_even_or_farther_or_more_moves_than_java(name):
         if name == "sticky":
             answer = assignor.assign(cluster, members_of(group, tells=True))
         else:
-            answer = settled(assignor, cluster, members_of(group))
+            answer = converged(assignor, cluster, members_of(group))
         ours = quality(group, {member: a.partitions for member, a in answer.items()})
         theirs = quality(group, {member: partitions(lists) for member, lists in group["java"][name].items()})
         assert ours <= theirs, group

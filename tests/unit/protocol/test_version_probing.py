@@ -70,7 +70,7 @@ def rebalance(instances):
     return {result.members[instance.id].info.version for instance in instances}
 
 
-def settle(instances):
+def converge(instances):
     """Rebalance until nobody has to join anew; every instance whose process moved on keeps all that it knows."""
     for _ in range(6):
         versions = rebalance(instances)
@@ -85,12 +85,12 @@ def everything_runs(instances):
 
 def test_a_rolling_upgrade_from_10_to_11():
     old = [Instance(number, 10) for number in (1, 2, 3)]
-    assert settle(old) == {10}
+    assert converge(old) == {10}
     group = old
     for number in range(3):
         group = [instance for instance in group if instance is not old[number]]
         group.append(Instance(11 + number, 11))
-        versions = settle(group)
+        versions = converge(group)
         rebalance(group)  # what was withheld moves now
         assert everything_runs(group)
         assert versions == ({11} if number == 2 else {10}), "the new version only once all understand it"
@@ -99,15 +99,15 @@ def test_a_rolling_upgrade_from_10_to_11():
 
 def test_a_downgrade_is_an_upgrade_backwards():
     group = [Instance(number, 11) for number in (1, 2)]
-    assert settle(group) == {11}
+    assert converge(group) == {11}
     group[0] = Instance(3, 10)
-    assert settle(group) == {10}
+    assert converge(group) == {10}
     assert group[1].spoken == SpokenVersion(used=10, latest=11)
 
 
 def test_a_newer_release_steps_down_to_ours():
     group = [Instance(1, 11), Instance(2, 12), Instance(3, 12)]
-    assert settle(group) == {11}
+    assert converge(group) == {11}
     assert [instance.spoken.used for instance in group] == [11, 11, 11]
     rebalance(group)
     assert everything_runs(group)
@@ -125,7 +125,7 @@ def test_any_mixture_comes_to_rest(latest):
     if min(latest) > 11:
         latest = [*latest, 11]  # somebody must be able to lead; we play that leader
     group = [Instance(number, version) for number, version in enumerate(latest)]
-    assert settle(group) == {min(*latest, 11)}
+    assert converge(group) == {min(*latest, 11)}
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ class StoreMachine(RuleBasedStateMachine):
         }
         return BatchStamp(**{**fields, **changes})
 
-    def settle_model(self):
+    def learn_committed(self):
         """The store learns what is committed: its base moves on."""
         if self.batch < self.committed:
             self.batch = self.committed
@@ -75,7 +75,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data(), rows=ROWS)
     def apply(self, data, rows):
         if not self.pending:
-            self.settle_model()
+            self.learn_committed()
         if self.pending_try < self.tries:
             self.now = {store: dict(held) for store, held in self.base.items()}
             self.pending, self.pending_try = {}, self.tries
@@ -128,7 +128,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def commit_known(self):
         self.store.commit_known(self.committed, {})
-        self.settle_model()
+        self.learn_committed()
 
     @precondition(lambda self: self.batch == self.committed)
     @rule(nobody=st.booleans())

@@ -139,8 +139,8 @@ class RestoreCommand:
         stores: what to restore, and how far.
         take_over: True to take the store over for ``task_epoch`` first, and back what it holds of unfinished batches.
         wipe: True to set the local copy aside first.
-        settle: last committed batch, to drop the journals up to it, or None.
-        changelog_next: with ``settle``: changelog partition -> offset where a restore would go on.
+        drop_journals: last committed batch, up to which journals are dropped, or None.
+        changelog_next: with ``drop_journals``: changelog partition -> offset where a restore would go on.
         task_epoch: under which the store is, or was, taken over; nothing is changed under another one.
         close: True to sync and close the store afterwards, as its task leaves.
         topic_ids: with ``take_over``: the ids of the changelog topics, as far as known.
@@ -156,7 +156,7 @@ class RestoreCommand:
     stores: tuple[StoreRestore, ...] = ()
     take_over: bool = False
     wipe: bool = False
-    settle: int | None = None
+    drop_journals: int | None = None
     changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
     task_epoch: int = 0
     close: bool = False

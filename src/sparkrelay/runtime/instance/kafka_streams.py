@@ -404,7 +404,7 @@ class KafkaStreams:
             self._life.end()
             return
         alive = [thread for thread in self._threads if not thread.ended]
-        self._life.settle(lambda: bool(alive) and all(t.settled for t in alive))
+        self._life.settle(lambda: bool(alive) and all(t.running for t in alive))
 
     def _thread_failed(self, thread: StreamThread, error: Exception) -> StreamThreadExceptionResponse:
         """A thread that dies takes the instance with it, with the cause - unless it died with its executor."""

@@ -128,7 +128,7 @@ class Jobs:
             self._restore, command, pool=RESTORE_POOL, group=self._restore_group, description=description
         )
 
-    def settle(self, command: RestoreSlice, *, description: str, seconds: float) -> list[RestoreReport]:
+    def drop_journals(self, command: RestoreSlice, *, description: str, seconds: float) -> list[RestoreReport]:
         """Do what stores need as their tasks leave; raises as :meth:`run_batch` does.
 
         Args:

@@ -335,7 +335,7 @@ class Task:
         return RestoreCommand(
             task=self.id,
             directory=self.directory,
-            settle=self.position.committed if running else None,
+            drop_journals=self.position.committed if running else None,
             changelog_next=dict(self.copy.offsets) if running else {},
             task_epoch=self.task_epoch,
             close=close,

@@ -85,7 +85,7 @@ class TaskInitializer:
             self._added |= {TopicPartition(topic, number) for number in range(before.get(topic, count), count)}
 
     def open(self, tasks: list[Task]) -> None:
-        """Open transactions first - that fences and settles whatever a former owner left - and only then list ends."""
+        """Open transactions first - that fences a former owner and ends its transaction - and only then list ends."""
         names = {self._transactional_id(task.id): task for task in tasks}
         identities = self._transactions.init(list(names), transaction_timeout_ms=self._config.transaction_timeout_ms)
         fault_points.reach("open-after-init")

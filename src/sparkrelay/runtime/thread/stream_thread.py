@@ -80,7 +80,7 @@ class StreamThread:
         #: What was not read at the last look.
         self._unread: str | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.settled = False
+        self.running = False
         self._ended = False
 
     def start(self) -> None:
@@ -139,7 +139,7 @@ class StreamThread:
             return "CREATED"
         if not self._membership.stable:
             return "PARTITIONS_REVOKED" if self.member_id else "STARTING"
-        return "RUNNING" if self.settled else "PARTITIONS_ASSIGNED"
+        return "RUNNING" if self.running else "PARTITIONS_ASSIGNED"
 
     @property
     def is_current(self) -> bool:
@@ -169,7 +169,7 @@ class StreamThread:
         self._leave()
         if response is StreamThreadExceptionResponse.REPLACE_THREAD:
             # Its successor may take a while.
-            self.settled = False
+            self.running = False
             self._on_change()
             self._on_replace(self)
         self._progress.end()
@@ -268,10 +268,10 @@ class StreamThread:
         return fenced
 
     def _report_state(self) -> None:
-        settled = self._membership.stable and self.tasks.all_up
-        self._membership.note_service(all_up=settled)
-        if settled != self.settled:
-            self.settled = settled
+        running = self._membership.stable and self.tasks.all_up
+        self._membership.note_service(all_up=running)
+        if running != self.running:
+            self.running = running
             self._on_change()
 
     def _consider_unread(self) -> None:

@@ -89,7 +89,7 @@ class TaskSet:
         self._leftovers = self._inspect_local_state([id_ for id_ in self._slot.task_ids() if id_ not in held])
 
     def close(self, *, clean: bool, batches: BatchThread) -> None:
-        """Let the batch end, stop restoring and close every store; ``clean`` also settles what is known as committed.
+        """End the batch and restoring; if ``clean``, drop the journals of committed batches and close the stores.
 
         Raises:
             StreamsException: a batch neither ends nor can be cancelled; its tasks' stores are left as they are.
@@ -104,7 +104,7 @@ class TaskSet:
             self._state_updater.stop()
         batches.stop()
         if clean:
-            self._settle(tasks)
+            self._drop_journals(tasks)
         for task in tasks:
             task.withdrawn()
 
@@ -148,7 +148,7 @@ class TaskSet:
         self._let_go(self._running_on(partitions))
 
     def lose(self, partitions: Collection[TopicPartition]) -> None:
-        """Drop the tasks of lost partitions: somebody else may run them already, so nothing is settled."""
+        """Drop the tasks of lost partitions: others may run them already, so their stores are left as they are."""
         lost = self._running_on(partitions)
         for task in lost:
             log.warning("task %s is lost: this member was expired from the group", task.id)
@@ -313,7 +313,7 @@ class TaskSet:
         ids = [task.id for task in tasks]
         self._wait_for_batches(ids)
         self._state_updater.release(ids)
-        self._settle([task for task in tasks if task.state is TaskState.RUNNING], close=False)
+        self._drop_journals([task for task in tasks if task.state is TaskState.RUNNING], close=False)
         self._stand_by(tasks)
 
     def _let_go(self, tasks: list[Task]) -> None:
@@ -323,7 +323,7 @@ class TaskSet:
         self._wait_for_batches(ids)
         self._note_restore_progress()
         self._state_updater.release(ids)
-        self._settle(tasks)
+        self._drop_journals(tasks)
         for task in tasks:
             task.withdrawn()
             self._tasks.pop(task.id, None)
@@ -377,14 +377,14 @@ class TaskSet:
         self._in_service.source_partitions = layout.source_partitions
         self._in_service.sink_partitions = layout.sink_partitions
 
-    def _settle(self, tasks: list[Task], *, close: bool = True) -> None:
+    def _drop_journals(self, tasks: list[Task], *, close: bool = True) -> None:
         """Drop the journals of committed batches and sync, so that the copy can be taken up where it stands."""
         commands = [command for task in tasks if (command := task.close_command(close=close)) is not None]
         if not commands:
             return
         try:
             longest = min(_LONGEST_LEAVE_SECONDS, self._config.max_poll_interval_ms / 1000 * _SHARE_FOR_LEAVING)
-            reports = self._jobs.settle(
+            reports = self._jobs.drop_journals(
                 slice_of(commands, self._jobs.spark_partitions),
                 description=f"closing {len(commands)} tasks",
                 seconds=longest,

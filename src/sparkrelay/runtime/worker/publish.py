@@ -143,7 +143,7 @@ def state_leg(state: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[p
             transaction = _Transaction(producer, outcome.command, state.compression)
             _send_changelog(transaction, state, outcome.command, outcome.result())
         fault_points.reach("changelog-before-flush")
-        failed = producer.settle(state.flush_seconds).failed
+        failed = producer.flush_each(state.flush_seconds).failed
         if failed:
             raise next(iter(failed.values()))
         fault_points.reach("changelog-after-flush")
@@ -175,7 +175,7 @@ def _publish(
         reports.append(report)
     fault_points.reach("publish-before-flush")
     try:
-        failed = producer.settle(spec.flush_seconds).failed
+        failed = producer.flush_each(spec.flush_seconds).failed
     except SparkRelayError as error:
         failed = {transactional_id: error for transactional_id in transactional_ids}  # noqa: C420 - typed so
     fault_points.reach("publish-after-flush")

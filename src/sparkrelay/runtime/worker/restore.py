@@ -1,6 +1,6 @@
 """Restoring: bring a task's stores forward from their changelogs, one bounded slice a job.
 
-The same step restores a task that opens, keeps standbys warm, and settles a store when its task moves away.
+The same step restores tasks that are initialized, keeps standbys warm, and drops the journals of those that leave.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
                 "elsewhere, or its state was lost): they start empty",
                 command.task,
             )
-    if command.settle is not None:
-        store.commit_known(command.settle, command.changelog_next, task_epoch=command.task_epoch)
+    if command.drop_journals is not None:
+        store.commit_known(command.drop_journals, command.changelog_next, task_epoch=command.task_epoch)
     if command.take_over:
         if command.changelogs and (dropped := store.keep_only(command.changelogs, task_epoch=command.task_epoch)):
             log.warning("task %s: no longer has %s; its local rows are removed", command.task, dropped)

@@ -47,7 +47,7 @@ def groups(draw):
     return ClusterView(cluster), members
 
 
-def settle(cluster, members):
+def converge(cluster, members):
     """Rebalance as a cooperative group does until nothing moves."""
     assignor, rounds = CooperativeStickyAssignor(), 0
     while True:
@@ -67,7 +67,7 @@ def settle(cluster, members):
 @given(groups())
 def test_sticky_comes_to_rest_complete_and_fair(case):
     cluster, members = case
-    result = settle(cluster, members)
+    result = converge(cluster, members)
     for topic, parts in cluster.partitions.items():
         takers = [m for m, s in members.items() if topic in s.topics]
         for p in parts:

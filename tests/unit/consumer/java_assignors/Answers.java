@@ -42,7 +42,7 @@ public class Answers {
             out.set("roundrobin", once(new RoundRobinAssignor(), cluster, members(group, null)));
             Map<String, Subscription> sticky = members(group, new StickyAssignor());
             out.set("sticky", once(new StickyAssignor(), cluster, sticky));
-            out.set("cooperative-sticky", settled(cluster, members(group, null)));
+            out.set("cooperative-sticky", converged(cluster, members(group, null)));
             ObjectNode data = out.putObject("user_data");
             sticky.forEach((id, s) -> data.put(id, s.userData() == null ? "" : hex(s.userData())));
             System.out.println(out);
@@ -116,7 +116,7 @@ public class Answers {
     }
 
     /** Rebalances as a cooperative group does until nothing moves. */
-    static ObjectNode settled(Cluster cluster, Map<String, Subscription> members) {
+    static ObjectNode converged(Cluster cluster, Map<String, Subscription> members) {
         ObjectNode before = null;
         for (int round = 0; round < 20; round++) {
             ObjectNode now = once(new CooperativeStickyAssignor(), cluster, members);

@@ -28,7 +28,8 @@ def test_a_batch_waits_for_its_writes_as_long_as_its_transaction_and_the_produce
 
 def test_workers_wait_as_long_as_they_are_told(monkeypatch):
     waited = []
-    producer = types.SimpleNamespace(settle=lambda timeout: waited.append(timeout) or types.SimpleNamespace(failed={}))
+    flushed = types.SimpleNamespace(failed={})
+    producer = types.SimpleNamespace(flush_each=lambda timeout: waited.append(timeout) or flushed)
     monkeypatch.setattr(connections, "producer", lambda _: producer)
     publish._publish(types.SimpleNamespace(client={}, flush_seconds=7.5), ())
     assert waited == [7.5]

@@ -57,13 +57,13 @@ def test_closing_stores_that_takes_long_is_cancelled_until_it_ends(monkeypatch):
     monkeypatch.setattr("sparkrelay.runtime.spark.jobs.run_job", run_job)
     monkeypatch.setattr("sparkrelay.runtime.spark.cancelling._AGAIN_SECONDS", 0.01)
     with pytest.raises(JobFailed, match="app-leave was cancelled"):
-        jobs().settle(None, description="closing 1 tasks", seconds=0.01)
+        jobs().drop_journals(None, description="closing 1 tasks", seconds=0.01)
     assert set(cancelled) == {"app-leave"}
 
 
 def test_closing_stores_that_ends_is_not_cancelled(monkeypatch):
     monkeypatch.setattr("sparkrelay.runtime.spark.jobs.run_job", lambda *_, **__: ["report"])
-    assert jobs().settle(None, description="closing 1 tasks", seconds=60) == ["report"]
+    assert jobs().drop_journals(None, description="closing 1 tasks", seconds=60) == ["report"]
 
 
 def test_a_batch_that_was_cancelled_here_says_so_and_the_next_one_does_not(monkeypatch):

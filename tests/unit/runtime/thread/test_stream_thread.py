@@ -186,7 +186,7 @@ def test_who_was_expelled_does_not_run_until_the_group_has_answered_again(bench,
     for stable in (True, False, True):
         bench.membership.stable = stable
         bench.turn()
-        seen.append((bench.thread.settled, bench.thread.state))
+        seen.append((bench.thread.running, bench.thread.state))
     assert seen == [(True, "RUNNING"), (False, "PARTITIONS_REVOKED"), (True, "RUNNING")]
 
 

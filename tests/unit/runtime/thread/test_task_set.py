@@ -69,7 +69,7 @@ class Jobs:
             for command in share
         ]
 
-    def settle(self, slice_, *, description, seconds):
+    def drop_journals(self, slice_, *, description, seconds):
         return [
             RestoreReport(command.task, {}, 0, {}, error=self.unclosed)
             for share in slice_.spark_partitions
