@@ -19,10 +19,9 @@ from rich.progress import BarColumn, Progress as Bar, TextColumn, TimeElapsedCol
 from rich.table import Table
 
 from sparkrelay.errors import ConfigException
-from sparkrelay.simulate.churn import Churn
 from sparkrelay.simulate.contestants import Contestant, contestants
 from sparkrelay.simulate.picture import check_picture, write_picture
-from sparkrelay.simulate.scenario import mixed_scenarios
+from sparkrelay.simulate.scenario import Churn, mixed_scenarios
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

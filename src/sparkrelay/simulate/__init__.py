@@ -3,9 +3,8 @@
 This package's modules are pure, but for :mod:`sparkrelay.simulate.study`, which runs them on Spark's executors.
 """
 
-from sparkrelay.simulate.churn import Churn
 from sparkrelay.simulate.outcome import Outcome
-from sparkrelay.simulate.scenario import Scenario, mixed_scenarios
+from sparkrelay.simulate.scenario import Churn, Scenario, mixed_scenarios
 from sparkrelay.simulate.simulation import simulate
 
 __all__ = ["Churn", "Outcome", "Scenario", "mixed_scenarios", "simulate"]

@@ -1,29 +1,14 @@
-"""What happens to the group: when which process comes, goes or dies. A pure function of the scenario.
-
-Six kinds. ``calm`` is the control group: a rebalance although nothing has changed, which should move nothing.
-"""
+"""What happens to the group: when which process comes, goes or dies. A pure function of the scenario."""
 
 from __future__ import annotations
 
 import enum
 import random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from sparkrelay.simulate.scenario import Scenario
+from sparkrelay.simulate.scenario import Churn, Scenario
 
-__all__ = ["Action", "Churn", "Event", "churn_events"]
-
-
-class Churn(enum.StrEnum):
-    """The kinds of churn."""
-
-    CALM = "calm"
-    SCALE_OUT = "scale-out"
-    SCALE_IN = "scale-in"
-    ROLLING_BOUNCE = "rolling-bounce"
-    RACK_LOSS = "rack-loss"
-    FLAPPING = "flapping"
+__all__ = ["Action", "Event", "churn_events"]
 
 
 class Action(enum.StrEnum):

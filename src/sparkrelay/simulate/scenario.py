@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import random
 from dataclasses import dataclass
@@ -9,16 +10,26 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.assignment import AssignmentConfigs
 from sparkrelay.errors import ConfigException
-from sparkrelay.simulate.churn import Churn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Scenario", "mixed_scenarios"]
+__all__ = ["Churn", "Scenario", "mixed_scenarios"]
 
 #: Clients x tasks up to which generated scenarios ask for rack awareness, so that thousands of them take minutes: it
 #: costs more than everything else together.
 _MOST_PAIRS = 100
+
+
+class Churn(enum.StrEnum):
+    """The kinds of churn. ``calm`` is the control group: a rebalance without a reason, which should move nothing."""
+
+    CALM = "calm"
+    SCALE_OUT = "scale-out"
+    SCALE_IN = "scale-in"
+    ROLLING_BOUNCE = "rolling-bounce"
+    RACK_LOSS = "rack-loss"
+    FLAPPING = "flapping"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

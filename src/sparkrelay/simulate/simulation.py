@@ -12,16 +12,16 @@ import random
 from typing import TYPE_CHECKING
 
 from sparkrelay.assignment.follow_up_pause import FollowUpPause
-from sparkrelay.simulate.churn import Action, Churn, Event, churn_events
+from sparkrelay.simulate.churn import Action, Event, churn_events
 from sparkrelay.simulate.cluster import Cluster
 from sparkrelay.simulate.leader import AssignorFailed, Leader
 from sparkrelay.simulate.outcome import Outcome
+from sparkrelay.simulate.scenario import Churn, Scenario
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sparkrelay.assignment import TaskAssignor
-    from sparkrelay.simulate.scenario import Scenario
 
 __all__ = ["simulate"]
 
