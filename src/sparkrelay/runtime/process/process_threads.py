@@ -20,8 +20,6 @@ from sparkrelay.runtime.batch.batch_runner import BatchRunner
 from sparkrelay.runtime.batch.batch_thread import BatchThread
 from sparkrelay.runtime.contract.client_settings import consumer_settings, worker_settings
 from sparkrelay.runtime.group.assignment_log import AssignmentLog
-from sparkrelay.runtime.slot.cleaner import Cleaner
-from sparkrelay.runtime.slot.executor_cleaner import ExecutorCleaner
 from sparkrelay.runtime.spark.jobs import Jobs
 from sparkrelay.runtime.tasks.in_service import InService
 from sparkrelay.runtime.tasks.state_updater import StateUpdater
@@ -31,14 +29,14 @@ from sparkrelay.runtime.thread.membership import StreamsMembership
 from sparkrelay.runtime.thread.stream_thread import StreamThread
 from sparkrelay.runtime.thread.task_set import TaskSet
 from sparkrelay.runtime.worker.restore import RestoreSpec
-from sparkrelay.state import Slot
 
 if TYPE_CHECKING:
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
     from sparkrelay.runtime.contract.host_metadata import HostMetadata
     from sparkrelay.runtime.process.context import RuntimeContext
-    from sparkrelay.runtime.slot.executor_slot import ExecutorSlot
+    from sparkrelay.runtime.slot.cleaner import Cleaner
+    from sparkrelay.runtime.slot.process_slot import ProcessSlot
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.types import TaskId
 
@@ -64,8 +62,10 @@ class ProcessThreads:
         self,
         context: RuntimeContext,
         target: ExecutorTarget,
-        slot: Slot | ExecutorSlot,
+        slot: ProcessSlot,
+        cleaner: Cleaner,
         host_metadata: HostMetadata,
+        *,
         plans: PreparedLegs | None = None,
     ) -> None:
         """Make the threads; they do not run yet.
@@ -74,6 +74,7 @@ class ProcessThreads:
             context: what the processes share.
             target: where jobs run.
             slot: the claimed slot; it is released with the process, or here if the threads cannot be made.
+            cleaner: the slot's; it is closed with the process.
             host_metadata: the process's host, rack and tags.
             plans: the prepared legs of this place, if they exist already.
 
@@ -86,12 +87,7 @@ class ProcessThreads:
         self._context = context
         #: Stream thread's number -> connections.
         self._clients: dict[int, list[KafkaClient]] = defaultdict(list)
-        delay_seconds = context.config.state_cleanup_delay_ms / 1000
-        self._cleaner = (
-            Cleaner(slot.path, delay_seconds=delay_seconds, now=time.time())
-            if isinstance(slot, Slot)
-            else ExecutorCleaner(slot, delay_seconds=delay_seconds, now=time.time())
-        )
+        self._cleaner = cleaner
         self._released = False
         self._stopping = threading.Event()
         #: Held to look at ``_stopping`` and act on it: nothing is begun once it is set.

@@ -18,6 +18,8 @@ from sparkrelay.client.pauses import pause_after
 from sparkrelay.errors import KafkaException, StreamsException
 from sparkrelay.runtime.contract.host_metadata import HostMetadata
 from sparkrelay.runtime.process.process_threads import ProcessThreads
+from sparkrelay.runtime.slot.cleaner import Cleaner
+from sparkrelay.runtime.slot.executor_cleaner import ExecutorCleaner
 from sparkrelay.runtime.slot.executor_slot import ExecutorSlot
 from sparkrelay.runtime.spark.executor_target import ExecutorLost, ExecutorTarget
 from sparkrelay.runtime.spark.jobs import JobFailed
@@ -105,7 +107,10 @@ class DriverProcess:
         """
         config = self._context.config
         slot = Slot.claim(config.state_dir, config.application_id)
-        self._process = ProcessThreads(self._context, self._target, slot, HostMetadata.here(), self.plans)
+        cleaner = Cleaner(slot.path, delay_seconds=config.state_cleanup_delay_ms / 1000, now=time.time())
+        self._process = ProcessThreads(
+            self._context, self._target, slot, cleaner, HostMetadata.here(), plans=self.plans
+        )
 
     def start(self) -> None:
         """Start the threads."""
@@ -393,7 +398,8 @@ class ExecutorProcesses:
         try:
             config = self._context.config
             slot = ExecutorSlot.claim(target, config.state_dir, config.application_id)
-            process = ProcessThreads(self._context, target, slot, slot.host_metadata)
+            cleaner = ExecutorCleaner(slot, delay_seconds=config.state_cleanup_delay_ms / 1000, now=time.time())
+            process = ProcessThreads(self._context, target, slot, cleaner, slot.host_metadata)
         except ExecutorLost as error:
             log.warning("%s", error)
         except Exception as error:  # noqa: BLE001 - decided on below

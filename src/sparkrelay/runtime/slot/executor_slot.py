@@ -45,7 +45,7 @@ _RELEASE_SECONDS: Final = 10.0
 
 
 class ExecutorSlot:
-    """A claimed slot on an executor's host. Made by :meth:`claim` only; has what a ``state.Slot`` has."""
+    """A claimed slot on an executor's host. Made by :meth:`claim` only."""
 
     def __init__(self, target: ExecutorTarget, claimed: ClaimedSlot) -> None:
         self._target = target

@@ -25,13 +25,12 @@ if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.batch.batch_thread import BatchThread
     from sparkrelay.runtime.slot.cleaner import Cleaner
-    from sparkrelay.runtime.slot.executor_slot import ExecutorSlot
+    from sparkrelay.runtime.slot.process_slot import ProcessSlot
     from sparkrelay.runtime.spark.jobs import Jobs
     from sparkrelay.runtime.tasks.in_service import InService
     from sparkrelay.runtime.tasks.state_updater import StateUpdater
     from sparkrelay.runtime.topics.layout import TaskLayout
     from sparkrelay.runtime.topics.topics import Topics
-    from sparkrelay.state import Slot
     from sparkrelay.types import TaskId, TopicPartition
 
 __all__ = ["TaskSet"]
@@ -53,7 +52,7 @@ class TaskSet:
         self,
         *,
         config: StreamsConfig,
-        slot: Slot | ExecutorSlot,
+        slot: ProcessSlot,
         jobs: Jobs,
         state_updater: StateUpdater,
         in_service: InService,

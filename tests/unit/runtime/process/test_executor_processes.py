@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from sparkrelay.errors import DisconnectException, StateStoreException
 from sparkrelay.runtime.contract.host_metadata import HostMetadata
 from sparkrelay.runtime.process import processes
 from sparkrelay.runtime.process.processes import ExecutorProcesses
+from sparkrelay.runtime.slot.executor_cleaner import ExecutorCleaner
 from sparkrelay.runtime.spark.executor_target import ExecutorLost
 from sparkrelay.runtime.spark.executors import Executor
 from sparkrelay.runtime.spark.jobs import JobFailed
@@ -40,10 +42,11 @@ class Process:
 
     made = ()
 
-    def __init__(self, context, target, slot, host_metadata):
+    def __init__(self, context, target, slot, cleaner, host_metadata):
         self.target, self.slot, self.threads = target, slot, [object()]
         self.expecting = False
         assert host_metadata == slot.host_metadata
+        assert isinstance(cleaner, ExecutorCleaner)
         self.started = self.stopped = self.released = self.discarded = False
         type(self).made = (*self.made, self)
 
@@ -83,7 +86,8 @@ class Slots:
         if self.answers:
             raise self.answers.pop(0)
         where = HostMetadata(f"host of {target.executor.id}")
-        return SimpleNamespace(name=f"slot of {target.executor.id}", host_metadata=where)
+        name = f"slot of {target.executor.id}"
+        return SimpleNamespace(name=name, path=Path(name), host_metadata=where)
 
 
 @pytest.fixture
@@ -112,6 +116,7 @@ def watch(slots):
         context = SimpleNamespace(_jsc=jsc, _gateway=SimpleNamespace(proc=jvm))
         config = SimpleNamespace(
             state_dir="/state",
+            state_cleanup_delay_ms=600_000,
             application_id="app",
             executor_wait_timeout_ms=3_600_000,
             max_poll_interval_ms=1000,

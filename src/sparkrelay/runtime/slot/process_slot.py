@@ -1,0 +1,37 @@
+"""The slot of a process, wherever it is: what stream threads need of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sparkrelay.types import ProcessId, TaskId
+
+__all__ = ["ProcessSlot"]
+
+
+class ProcessSlot(Protocol):
+    """A claimed slot: a ``state.Slot`` of the driver's host, or an ``ExecutorSlot``."""
+
+    path: Path
+
+    @property
+    def process_id(self) -> ProcessId:
+        """The identity that the slot carries from one process to the next."""
+
+    def task_dir(self, task: TaskId, /) -> Path:
+        """Return the directory of a task's state."""
+
+    def holds(self, task: TaskId, /) -> bool:
+        """Tell whether a task has a directory there, as far as known."""
+
+    def task_ids(self) -> list[TaskId]:
+        """Return the tasks that have local state there, in order."""
+
+    def require_in_place(self) -> None:
+        """Make sure that the slot is still what was claimed; raises ``StateStoreException``."""
+
+    def release(self) -> None:
+        """Give the slot back; its state stays."""
