@@ -1,6 +1,5 @@
 """The demo as a stranger runs it, and the parts of it that speak to Kafka."""
 
-import dataclasses
 import json
 import os
 import signal
@@ -60,7 +59,7 @@ def test_the_feeder_produces_every_flight_once_in_order(kafka, make_topic, consu
 
 @pytest.fixture
 def outputs(make_topic):
-    return tuple(dataclasses.replace(o, topic=make_topic(o.topic, PARTITIONS)) for o in (BY_CARRIER, BY_ORIGIN))
+    return tuple(o._replace(topic=make_topic(o.topic, PARTITIONS)) for o in (BY_CARRIER, BY_ORIGIN))
 
 
 def row(flights, **key):
@@ -93,7 +92,7 @@ def test_the_first_row_of_a_watched_task_is_one_written_after_the_watch_began(ka
     task = by_carrier.task(int(murmur2_partitions(pa.array([b"UA"]), PARTITIONS)[0]))
     produce(by_carrier.topic, [("a", ua)])
     reader.watch({task})
-    wait_until(lambda: reader.watching or reader.error, "the reader does not watch")
+    wait_until(lambda: reader._wanted is None or reader.error, "the reader does not watch")
     produce(by_carrier.topic, [("a", row(1, carrier="AA", window=day("2013-01-01")))])
     wait_until(lambda: reader.rows == 2 or reader.error, "the rows are not read")
     assert reader.first_row is None

@@ -19,39 +19,24 @@ from sparkrelay.demo.tables import BY_CARRIER, BY_ORIGIN
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["main"]
 
-
-def main(argument: str) -> None:
+def _main(argument: str) -> None:
     """Count the flights of ``csv`` and write the tables to ``out``."""
-    options: dict[str, Any] = json.loads(argument)
+    options = json.loads(argument)
     open_reports(options["log"])
-    spark = (
-        SparkSession.builder.master(options["master"])
-        .appName("demo: plain batch")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
+    builder = SparkSession.builder.master(options["master"]).appName("demo: plain batch")
+    settings = {"ui.enabled": "false", "ui.showConsoleProgress": "false", "sql.session.timeZone": "UTC"}
+    for name, value in {**settings, "sql.shuffle.partitions": "2"}.items():
+        builder = builder.config(f"spark.{name}", value)
+    spark = builder.getOrCreate()
     flights = (
         spark.read.csv(options["csv"], header=True, nullValue="NA")
         .where("dep_delay is not null")
-        .select(
-            "carrier",
-            "origin",
-            F.col("dep_delay").cast("int").alias("delay"),
-            F.to_date(F.col("time_hour").cast("timestamp")).cast("string").alias("day"),
-        )
+        .selectExpr("carrier", "origin", "int(dep_delay) delay", "string(to_date(timestamp(time_hour))) day")
         .cache()
     )
-    tables = {
-        BY_CARRIER.topic: _rows(flights, "carrier", "day"),
-        BY_ORIGIN.topic: _rows(flights, "origin"),
-    }
-    out = Path(options["out"])
-    out.write_text(json.dumps(tables))
+    tables = {BY_CARRIER.topic: _rows(flights, "carrier", "day"), BY_ORIGIN.topic: _rows(flights, "origin")}
+    Path(options["out"]).write_text(json.dumps(tables))
     spark.stop()
 
 
@@ -61,4 +46,4 @@ def _rows(flights: DataFrame, *keys: str) -> list[list[Any]]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    _main(sys.argv[1])

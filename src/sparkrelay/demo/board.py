@@ -9,39 +9,28 @@ import enum
 import re
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.types import TaskId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Board", "Client", "Note", "Share"]
+__all__ = ["Board", "Client", "Share"]
 
-_RATE_WINDOW_S = 3.0
+_RATE_WINDOW_S: Final = 3.0
 #: Summaries: the board has each decision, and the picture shows what each member was given.
-_ELSEWHERE = re.compile(r"^leads the rebalance|generation \d+")
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ELSEWHERE: Final = re.compile(r"^leads the rebalance|generation \d+")
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class Share(enum.Enum):
+class Share(enum.IntEnum):
     """What an instance is to a task; the first that holds counts, if its executors are different things to it."""
 
-    ACTIVE = "active"
-    RESTORING = "restoring"
-    WARMING = "warming"
-    STANDBY = "standby"
-
-
-_RANK = {share: rank for rank, share in enumerate(Share)}
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Something that happened: seconds since the demo began, and what."""
-
-    at: float
-    text: str
+    ACTIVE = enum.auto()
+    RESTORING = enum.auto()
+    WARMING = enum.auto()
+    STANDBY = enum.auto()
 
 
 @dataclass(slots=True)
@@ -53,9 +42,8 @@ class Client:
         tasks: task -> what it is to it, and the copy's lag in changelog offsets, None if not known yet.
         executors: Spark executor -> the same, of that executor alone; empty for an instance without.
         behind: input records of its active tasks that are not processed yet.
-        records: flights read so far; an instance may have only tasks that read the repartition topic.
         batches: micro-batches so far.
-        rate: flights a second, lately.
+        rate: flights a second, lately; an instance may have only tasks that read the repartition topic.
         gone: it has ended, or was killed.
     """
 
@@ -64,7 +52,6 @@ class Client:
     tasks: dict[str, tuple[Share, int | None]] = field(default_factory=dict)
     executors: dict[str, dict[str, tuple[Share, int | None]]] = field(default_factory=dict)
     behind: int = 0
-    records: int = 0
     batches: int = 0
     rate: float = 0.0
     gone: bool = False
@@ -91,15 +78,13 @@ class Board:
         self._processes: dict[str, str] = {}
         self.clients: dict[str, Client] = {}
         self.owners: dict[str, str] = {}
-        self.notes: list[Note] = []
+        #: What happened, and when, in seconds since the beginning.
+        self.notes: list[tuple[float, str]] = []
         self.title = ""
         self.elapsed = 0.0
-        #: When something last happened that an onlooker would call an event, in seconds since the beginning.
+        #: When something last happened that an onlooker would call an event.
         self.changed_at = 0.0
-        self.total = 0
-        self.produced = 0
-        self.counted = 0
-        self.to_count = 0
+        self.total = self.produced = self.counted = self.to_count = 0
 
     def add(self, name: str) -> Client:
         """Add an instance that is being started."""
@@ -109,13 +94,11 @@ class Board:
     def note(self, text: str) -> None:
         """Remember that something happened."""
         self.changed_at = self.elapsed
-        self.notes.append(Note(self.elapsed, text))
+        self.notes.append((self.elapsed, text))
 
     def end(self, name: str, phase: str) -> None:
         """Note that an instance is gone."""
-        client = self.clients[name]
-        client.gone, client.phase, client.rate, client.behind = True, phase, 0.0, 0
-        client.tasks, client.executors = {}, {}
+        self.clients[name] = Client(name, phase, gone=True, spark_version=self.clients[name].spark_version)
 
     def apply(self, name: str, what: Mapping[str, Any]) -> None:
         """Take in a report of an instance."""
@@ -124,58 +107,52 @@ class Board:
             return
         match what["event"]:
             case "spark":
-                client.spark_at, client.spark_version = what["at"], what["version"]
-                client.phase = "joining"
+                client.spark_at, client.spark_version, client.phase = what["at"], what["version"], "joining"
                 self.note(f"{name}: the Spark session is up; joining the group")
             case "state":
                 client.phase = str(what["state"]).lower().replace("_", " ")
                 self.changed_at = self.elapsed
             case "tasks":
-                self._processes |= {
-                    place["process"]: name if place["executor"] is None else f"{name}/{place['executor']}"
-                    for place in what["places"]
-                }
-                client.status = what["status"]
-                self._take_tasks(client, what)
-            case "told":
+                client.behind, client.batches, client.status = what["behind"], what["batches"], what["status"]
+                self._take_rate(client, what["at"], what["records"])
+                self._take_tasks(client, what["places"])
+            case "log":
                 # What each member was given is in the leader's plan, and in the picture.
                 self.changed_at = self.elapsed
                 if not _ELSEWHERE.search(what["text"]):
-                    self.note(self._named(what["text"]))
+                    # The instances' names are put where the runtime has process ids.
+                    self.note(_UUID.sub(lambda match: self._processes.get(match[0], match[0][:8]), what["text"]))
             case "failed":
                 client.failure = what["text"]
 
-    def _take_tasks(self, client: Client, what: Mapping[str, Any]) -> None:
-        before = client.having(Share.WARMING)
-        held_before = {task: share for task, (share, _) in client.tasks.items()}
-        merged: dict[str, tuple[Share, int | None]] = {}
-        client.executors = {}
-        for place in what["places"]:
-            held = {task: (self._share(state, lag), lag) for task, (state, lag) in place["tasks"].items()}
-            if place["executor"] is not None:
-                client.executors.setdefault(place["executor"], {}).update(held)
-            for task, share in held.items():
-                if task not in merged or _RANK[share[0]] < _RANK[merged[task][0]]:
-                    merged[task] = share
-        client.tasks = dict(sorted(merged.items(), key=lambda item: TaskId.parse(item[0])))
-        if held_before != {task: share for task, (share, _) in client.tasks.items()}:
-            self.changed_at = self.elapsed
-        client.behind, client.records, client.batches = what["behind"], what["records"], what["batches"]
-        client.seen.append((what["at"], client.records))
-        while len(client.seen) > 2 and what["at"] - client.seen[0][0] > _RATE_WINDOW_S:
-            client.seen.popleft()
-        (first, had), (last, has) = client.seen[0], client.seen[-1]
+    def _take_rate(self, client: Client, at: float, records: int) -> None:
+        seen = client.seen
+        seen.append((at, records))
+        while len(seen) > 2 and at - seen[0][0] > _RATE_WINDOW_S:
+            seen.popleft()
+        (first, had), (last, has) = seen[0], seen[-1]
         client.rate = (has - had) / (last - first) if last > first else 0.0
-        if warming := client.having(Share.WARMING) - before:
-            self.note(f"{client.name} warms copies of {_list(warming)}: the owner works on until they have caught up")
-        self._take_owners(client)
 
-    def _take_owners(self, client: Client) -> None:
+    def _take_tasks(self, client: Client, places: Iterable[Mapping[str, Any]]) -> None:
+        before = client.tasks
+        client.tasks, client.executors = {}, {}
+        for place in places:
+            executor = place["executor"]
+            self._processes[place["process"]] = client.name if executor is None else f"{client.name}/{executor}"
+            held = {task: (self._share(state, lag), lag) for task, (state, lag) in place["tasks"].items()}
+            if executor is not None:
+                client.executors.setdefault(executor, {}).update(held)
+            for task, share in held.items():
+                client.tasks[task] = min(client.tasks.get(task, share), share, key=lambda each: each[0])
+        if {task: share for task, (share, _) in before.items()} != {t: share for t, (share, _) in client.tasks.items()}:
+            self.changed_at = self.elapsed
+        warm_before = {task for task, (share, _) in before.items() if share is Share.WARMING}
+        if warming := client.having(Share.WARMING) - warm_before:
+            self.note(f"{client.name} warms copies of {_list(warming)}: the owner works on until they have caught up")
         taken: dict[str | None, list[str]] = {}
         for task in client.having(Share.ACTIVE):
-            owner = self.owners.get(task)
-            if owner != client.name:
-                taken.setdefault(owner, []).append(task)
+            if self.owners.get(task) != client.name:
+                taken.setdefault(self.owners.get(task), []).append(task)
                 self.owners[task] = client.name
         for owner, tasks in taken.items():
             if owner is None:
@@ -191,10 +168,6 @@ class Board:
         if state == "standby":
             return Share.WARMING if lag is None or lag > self._acceptable_lag else Share.STANDBY
         return Share.RESTORING
-
-    def _named(self, text: str) -> str:
-        """Put the instances' names where the runtime has process ids."""
-        return _UUID.sub(lambda match: self._processes.get(match[0], match[0][:8]), text)
 
 
 def _list(tasks: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from sparkrelay.devkafka.process import spawn_bound
 from sparkrelay.own_files import open_file
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Child", "Report", "executor_among", "open_reports", "session_members"]
 
-_TAIL_LINES = 15
-_SWEEP_S = 5.0
-_POLL_S = 0.02
+_TAIL_LINES: Final = 15
+_SWEEP_S: Final = 5.0
+_POLL_S: Final = 0.02
 
 
 class Report(NamedTuple):
@@ -61,7 +61,6 @@ class Child:
         self._gone = False
         reading, writing = os.pipe()
         argument = json.dumps({**options, "log": str(self.log_path)})
-        self.started_at = time.time()
         with os.fdopen(writing, "wb") as out:
             try:
                 self._process = spawn_bound([sys.executable, "-m", module, argument], log=out, cwd=folder)
@@ -81,19 +80,10 @@ class Child:
         """How it ended (negative: by that signal), or None while it runs."""
         return self._process.poll()
 
-    def stop(self, timeout_s: float) -> bool:
-        """Ask it to end (SIGTERM) and wait; return whether it has ended."""
+    def terminate(self) -> None:
+        """Ask it to end (SIGTERM)."""
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
-        return self.wait(timeout_s)
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for its end; return whether it has ended."""
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
 
     def kill(self) -> None:
         """SIGKILL it and everything in its session: driver, JVM, Python workers; return when they are gone."""
@@ -101,12 +91,10 @@ class Child:
             return
         self._process.kill()
         deadline = time.monotonic() + _SWEEP_S
-        while left := session_members(self.pid):
+        while (left := session_members(self.pid)) and time.monotonic() < deadline:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-            if time.monotonic() > deadline:
-                break
             self._process.poll()  # a dead leader of ours is only gone once we have looked
             time.sleep(_POLL_S)
         self._process.wait()
@@ -120,24 +108,18 @@ class Child:
         return executor_among(session_members(self.pid), executor)
 
     def last_lines(self) -> str:
-        """Return the end of its log, from its last error on if that is near."""
-        try:
-            lines = self.log_path.read_text(errors="replace").splitlines()
-        except OSError:
-            lines = []
-        return "\n".join(lines[-_TAIL_LINES:]) or "(its log is empty)"
+        """Return the end of its log, once it has ended."""
+        self._reader.join(_SWEEP_S)
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-_TAIL_LINES:]) or "(its log is empty)"
 
     def _read(self, descriptor: int) -> None:
         # Lines from before the child took its log over, such as a failing import, are none of its reports.
-        with os.fdopen(descriptor, "rb") as lines, self.log_path.open("ab") as log:
+        with os.fdopen(descriptor, "rb") as lines, self.log_path.open("ab", buffering=0) as log:
             for line in lines:
-                report = _parse(line)
-                if report is None:
+                try:
+                    self._reports.put(Report(self.name, json.loads(line if line.startswith(b'{"event":') else b"")))
+                except ValueError:
                     log.write(line)
-                    log.flush()
-                else:
-                    self._reports.put(Report(self.name, report))
-        self._reports.put(Report(self.name, {"event": "end"}))
 
 
 def open_reports(log: str) -> BinaryIO:
@@ -153,12 +135,10 @@ def open_reports(log: str) -> BinaryIO:
 def executor_among(pids: Iterable[int], executor: str) -> int | None:
     """Return which of those processes is the JVM of a Spark executor, None if none is (or there is no ``/proc``)."""
     for pid in pids:
-        try:
+        with contextlib.suppress(OSError):
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"--executor-id" in command and command[command.index(b"--executor-id") + 1] == executor.encode():
-            return pid
+            if b"--executor-id" in command and command[command.index(b"--executor-id") + 1] == executor.encode():
+                return pid
     return None
 
 
@@ -169,15 +149,12 @@ def session_members(session: int) -> list[int]:
         return _group_members(session)
     members = []
     for entry in processes.iterdir():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            # The command's name, in brackets, may hold anything: state, parent, group and session follow it.
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session and fields[0] not in "ZX":
-            members.append(int(entry.name))
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                # The command's name, in brackets, may hold anything: state, parent, group and session follow it.
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == session and fields[0] not in "ZX":
+                    members.append(int(entry.name))
     return members
 
 
@@ -185,13 +162,3 @@ def _group_members(group: int) -> list[int]:
     shown = subprocess.run(["ps", "-A", "-o", "pid=,sess=,pgid=,stat="], capture_output=True, text=True, check=False)
     rows = (line.split() for line in shown.stdout.splitlines())
     return [int(row[0]) for row in rows if len(row) == 4 and str(group) in row[1:3] and not row[3].startswith("Z")]
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
-    if not line.startswith(b'{"event":'):
-        return None
-    try:
-        report = json.loads(line)
-    except ValueError:
-        return None
-    return report if isinstance(report, dict) else None

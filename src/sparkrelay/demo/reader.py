@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -17,7 +16,7 @@ from sparkrelay.client.admin import EARLIEST, LATEST, Admin
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
-from sparkrelay.demo.tables import PARTITIONS, Output, RowKey, Totals, read_row
+from sparkrelay.demo.tables import PARTITIONS, Output, RowKey, Table, read_row
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.types import TopicPartition
@@ -33,8 +32,7 @@ _CLOSE_S: Final = 5.0
 _PAUSE_S: Final = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class FirstRow:
+class FirstRow(NamedTuple):
     """The first row that somebody else wrote for a watched task: which one, and when we saw it (seconds since 1970)."""
 
     task: str
@@ -43,19 +41,13 @@ class FirstRow:
 
 
 class OutputReader:
-    """A thread that reads the result topics to their ends, again and again.
-
-    Args:
-        bootstrap_servers: address of the broker.
-        outputs: the result tables; their topics exist, with ``PARTITIONS`` partitions each.
-    """
+    """A thread that reads the result topics, of ``PARTITIONS`` partitions each, to their ends, again and again."""
 
     def __init__(self, bootstrap_servers: str, outputs: Sequence[Output]) -> None:
         self._config = {"bootstrap.servers": bootstrap_servers, "client.id": "demo-reader"}
         self._outputs = {output.topic: output for output in outputs}
         self._partitions = [TopicPartition(o.topic, p) for o in outputs for p in range(PARTITIONS)]
-        self._tables: dict[str, dict[RowKey, Totals]] = {output.topic: {} for output in outputs}
-        self._tasks: dict[tuple[str, str], str] = {}
+        self._tables: dict[str, Table] = {output.topic: {} for output in outputs}
         self._stopping = threading.Event()
         self._wanted: frozenset[str] | None = None
         self._watched: frozenset[str] = frozenset()
@@ -63,7 +55,6 @@ class OutputReader:
         self.rows = 0
         self.counted: dict[str, int] = dict.fromkeys(self._tables, 0)
         self.first_row: FirstRow | None = None
-        self.watching = False
         self.error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="demo-reader", daemon=True)
         self._thread.start()
@@ -74,34 +65,30 @@ class OutputReader:
         What it wrote last may be committed a moment later. So the ends that count are those of the logs as they are,
         open transactions included.
         """
-        self.first_row, self.watching = None, False
+        self.first_row = None
         self._wanted = frozenset(tasks)
 
-    def finish(self) -> dict[str, dict[RowKey, Totals]]:
-        """Read once more to the ends, end the thread, and return the tables: topic -> row key -> totals.
+    def finish(self) -> dict[str, Table]:
+        """Read once more to the ends, end the thread, and return the tables by topic.
 
         Raises:
             SparkRelayError: reading failed.
         """
-        self._stopping.set()
-        self._thread.join(_FINISH_S)
+        self.close(_FINISH_S)
         if self.error is not None:
             raise self.error
         if self._thread.is_alive():
             raise SparkRelayError(f"The result topics could not be read to their ends within {_FINISH_S:g} s.")
         return self._tables
 
-    def close(self) -> None:
+    def close(self, timeout_s: float = _CLOSE_S) -> None:
         """End the thread, whatever it is at; a broker that is gone holds nobody up."""
         self._stopping.set()
-        self._thread.join(_CLOSE_S)
+        self._thread.join(timeout_s)
 
     def _run(self) -> None:
         try:
-            with (
-                KafkaClient(ClientConfig.from_dict(self._config)) as client,
-                BoundedFetcher(self._config) as fetcher,
-            ):
+            with KafkaClient(ClientConfig.from_dict(self._config)) as client, BoundedFetcher(self._config) as fetcher:
                 client.bootstrap(_TIMEOUT_S)
                 self._follow(client, Admin(client, timeout=_TIMEOUT_S), fetcher)
         except Exception as error:  # noqa: BLE001 - the story raises it in its own thread
@@ -113,7 +100,7 @@ class OutputReader:
         while True:
             if self._wanted is not None:
                 self._behind = admin.list_offsets(dict.fromkeys(self._partitions, LATEST), read_committed=False)
-                self._watched, self._wanted, self.watching = self._wanted, None, True
+                self._watched, self._wanted = self._wanted, None
             ends = admin.list_offsets(dict.fromkeys(self._partitions, LATEST))
             ranges = {p: (positions[p], end) for p, end in ends.items() if end > positions[p]}
             for partition, batch in fetcher.fetch(ranges, columns=["offset", "value"]) if ranges else ():
@@ -126,25 +113,17 @@ class OutputReader:
                 client.sleep(_PAUSE_S)
 
     def _take(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
-        output = self._outputs[partition.topic]
-        table = self._tables[partition.topic]
-        offsets = batch.column("offset").to_pylist()
-        for offset, value in zip(offsets, batch.column("value").to_pylist(), strict=True):
+        output, table = self._outputs[partition.topic], self._tables[partition.topic]
+        offsets, values = batch.column("offset").to_pylist(), batch.column("value").to_pylist()
+        for offset, value in zip(offsets, values, strict=True):
             key, totals = read_row(output, value)
             before = table.get(key)
             table[key] = totals
             self.counted[output.topic] += totals.flights - (before.flights if before else 0)
             self.rows += 1
             if self._watched and offset >= self._behind[partition]:
-                task = self._task(output, key)
+                # The first column of the key decides on the input partition, and that on the task.
+                task = output.task(int(murmur2_partitions(pa.array([key[0].encode()]), PARTITIONS)[0]))
                 if task in self._watched:
                     self.first_row = FirstRow(task, key, time.time())
                     self._watched = frozenset()
-
-    def _task(self, output: Output, key: RowKey) -> str:
-        """Return which task counts this row's flights: the first column of the key decides on the input partition."""
-        place = output.topic, key[0]
-        if place not in self._tasks:
-            partition = int(murmur2_partitions(pa.array([key[0].encode()]), PARTITIONS)[0])
-            self._tasks[place] = output.task(partition)
-        return self._tasks[place]

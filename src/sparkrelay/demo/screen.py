@@ -1,9 +1,9 @@
-"""The demo's screen: a live picture on a terminal, plain lines elsewhere."""
+"""The demo's screen: a live picture on a terminal; elsewhere a line for each thing that happens."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -16,120 +16,59 @@ from sparkrelay.demo.board import Board, Client, Share
 from sparkrelay.types import TaskId
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import RenderableType
 
-__all__ = ["LiveScreen", "PlainLines", "Screen", "open_screen", "render"]
+__all__ = ["Screen"]
 
 _REFRESH_S: Final = 0.2
-_STATUS_S: Final = 5.0
 _NOTES: Final = 12
 _FACES: Final = {
-    Share.ACTIVE: ("●", "bold green"),
-    Share.RESTORING: ("◔", "bold yellow"),
-    Share.STANDBY: ("○", "cyan"),
-    Share.WARMING: ("◐", "yellow"),
-}
-_WORDS: Final = {
-    Share.ACTIVE: "active",
-    Share.STANDBY: "standby (warm copy)",
-    Share.WARMING: "warming (copy catching up)",
-    Share.RESTORING: "restoring",
+    Share.ACTIVE: ("●", "bold green", "active"),
+    Share.STANDBY: ("○", "cyan", "standby (warm copy)"),
+    Share.WARMING: ("◐", "yellow", "warming (copy catching up)"),
+    Share.RESTORING: ("◔", "bold yellow", "restoring"),
 }
 
 
-class Screen(Protocol):
-    """Shows the board; ``close`` leaves what was shown last, and must be called before anything else prints."""
-
-    def show(self, board: Board) -> None:
-        """Show the board as it is now; cheap to call often."""
-
-    def say(self, what: RenderableType, *, style: str = "") -> None:
-        """Print something that stays."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-def open_screen(console: Console) -> Screen:
-    """Return a live screen if the console is a terminal, else one that prints lines."""
-    return LiveScreen(console) if console.is_terminal else PlainLines(console)
-
-
-class LiveScreen:
-    """A picture that changes in place."""
+class Screen:
+    """Shows the board. Leaving it leaves what was shown last, and must come before anything else prints."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._live = Live(console=console, auto_refresh=False, transient=False)
-        self._shown_at = 0.0
+        self._live = Live(console=console, auto_refresh=False)
+        self._drawn_at = 0.0
+        self._printed = 0
         self._board: Board | None = None
 
     def __enter__(self) -> Self:
-        self._live.start()
+        if self._console.is_terminal:
+            self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._board is not None:
-            self._live.update(render(self._board))
-        self._live.stop()
+    def __exit__(self, *_: object) -> None:
+        if self._live.is_started:
+            if self._board is not None:
+                self._live.update(_picture(self._board))
+            self._live.stop()
 
     def show(self, board: Board) -> None:
-        """Draw the board, at most five times a second."""
+        """Draw the board, at most five times a second; without a terminal, print what is new."""
         self._board = board
-        now = time.monotonic()
-        if now - self._shown_at >= _REFRESH_S:
-            self._shown_at = now
-            self._live.update(render(board), refresh=True)
-
-    def say(self, what: RenderableType, *, style: str = "") -> None:
-        """Print above the picture."""
-        self._console.print(what, style=style)
-
-
-class PlainLines:
-    """A line for each thing that happens, and a line of figures now and then."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._told = 0
-        self._status_at = 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
-
-    def show(self, board: Board) -> None:
-        """Print what is new."""
-        for note in board.notes[self._told :]:
-            self._line(f"[{_clock(note.at)}] {note.text}")
-        self._told = len(board.notes)
-        if not all(client.gone for client in board.clients.values()) and board.elapsed - self._status_at >= _STATUS_S:
-            self._status_at = board.elapsed
-            self._line(f"[{_clock(board.elapsed)}]   {_figures(board)}")
-
-    def say(self, what: RenderableType, *, style: str = "") -> None:
-        """Print something."""
-        self._console.print(what, style=style, soft_wrap=True)
-
-    def _line(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        if not self._live.is_started:
+            for at, text in board.notes[self._printed :]:
+                self._console.print(f"[{_clock(at)}] {text}", markup=False, highlight=False, soft_wrap=True)
+            self._printed = len(board.notes)
+        elif (now := time.monotonic()) - self._drawn_at >= _REFRESH_S:
+            self._drawn_at = now
+            self._live.update(_picture(board), refresh=True)
 
 
-def render(board: Board) -> RenderableType:
-    """Return the board as a picture."""
+def _picture(board: Board) -> RenderableType:
+    legend = Text("  ", style="dim")
+    for symbol, style, words in _FACES.values():
+        legend.append(symbol, style=style).append(f" {words}  ")
     return Panel(
-        Group(_clients(board), _legend(), Text(), _bars(board), Text(), *_notes(board)),
+        Group(_clients(board), legend, Text(), _bars(board), Text(), *_notes(board)),
         title=f"[bold]SparkRelay demo[/bold] · {board.title}",
         subtitle=_clock(board.elapsed),
         border_style="blue",
@@ -138,47 +77,28 @@ def render(board: Board) -> RenderableType:
 
 def _clients(board: Board) -> Table:
     tasks = sorted(
-        {task for client in board.clients.values() for task in client.tasks} | board.owners.keys(), key=TaskId.parse
+        {*board.owners, *(task for client in board.clients.values() for task in client.tasks)}, key=TaskId.parse
     )
-    table = Table(box=None, padding=(0, 1), expand=True)
-    table.add_column("instance", no_wrap=True)
+    table = Table("instance", box=None, padding=(0, 1), expand=True)
     for task in tasks:
         table.add_column(task, justify="center", no_wrap=True)
-    table.add_column("flights/s", justify="right", no_wrap=True)
-    table.add_column("behind", justify="right", no_wrap=True)
+    for heading in ("flights/s", "behind"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for client in board.clients.values():
-        table.add_row(_who(client), *(_face(client, task) for task in tasks), *_pace(client))
+        if client.gone:
+            table.add_row(Text(f"{client.name}  {client.phase}", "bold red"), *(Text("✗", "red") for _ in tasks))
+            continue
+        who = Text(client.name, "bold").append(f"  {client.phase}", "green" if client.phase == "running" else "yellow")
+        table.add_row(who, *(_face(client, task) for task in tasks), f"{client.rate:,.0f}", f"{client.behind:,}")
     return table
 
 
-def _who(client: Client) -> Text:
-    if client.gone:
-        return Text(f"{client.name}  {client.phase}", style="bold red")
-    return Text.assemble(
-        (client.name, "bold"), "  ", (client.phase, "green" if client.phase == "running" else "yellow")
-    )
-
-
 def _face(client: Client, task: str) -> Text:
-    held = client.tasks.get(task)
-    if held is None:
-        return Text("✗" if client.gone else "·", style="red" if client.gone else "dim")
-    share, lag = held
-    symbol, style = _FACES[share]
-    return Text(f"{symbol} {lag}" if share in {Share.WARMING, Share.RESTORING} and lag else symbol, style=style)
-
-
-def _pace(client: Client) -> tuple[str, str]:
-    return ("", "") if client.gone else (f"{client.rate:,.0f}", f"{client.behind:,}")
-
-
-def _legend() -> Text:
-    legend = Text("  ", style="dim")
-    for share, words in _WORDS.items():
-        symbol, style = _FACES[share]
-        legend.append(symbol, style=style)
-        legend.append(f" {words}  ")
-    return legend
+    share, lag = client.tasks.get(task, (None, None))
+    if share is None:
+        return Text("·", "dim")
+    symbol, style, _ = _FACES[share]
+    return Text(f"{symbol} {lag}" if share in {Share.WARMING, Share.RESTORING} and lag else symbol, style)
 
 
 def _bars(board: Board) -> Table:
@@ -195,29 +115,8 @@ def _bars(board: Board) -> Table:
 
 
 def _notes(board: Board) -> list[Text]:
-    lines = []
-    for note in board.notes[-_NOTES:]:
-        line = Text(f"{_clock(note.at)}  ", style="dim", no_wrap=True, overflow="ellipsis")
-        line.append(note.text, style="default")
-        lines.append(line)
-    return lines + [Text()] * (_NOTES - len(lines))
-
-
-def _figures(board: Board) -> str:
-    shares = []
-    for client in board.clients.values():
-        if client.gone:
-            shares.append(f"{client.name} {client.phase}")
-            continue
-        held = [f"{len(client.having(share))} {share.value}" for share in Share if client.having(share)]
-        shares.append(
-            f"{client.name} {client.phase}: {', '.join(held) or 'no tasks'}, {client.rate:,.0f} flights/s, "
-            f"{client.behind:,} behind"
-        )
-    return (
-        f"produced {board.produced:,} of {board.total:,}, in the result {board.counted:,} of {board.to_count:,} | "
-        + " | ".join(shares)
-    )
+    shown = [f"{_clock(at)}  {text}" for at, text in board.notes[-_NOTES:]]
+    return [Text(line, no_wrap=True, overflow="ellipsis") for line in shown + [""] * (_NOTES - len(shown))]
 
 
 def _clock(seconds: float) -> str:

@@ -29,37 +29,29 @@ from sparkrelay.demo.children import Child, Report
 from sparkrelay.demo.feed import Feeder
 from sparkrelay.demo.flights import extract_flights
 from sparkrelay.demo.reader import OutputReader
-from sparkrelay.demo.tables import (
-    APPLICATION_ID,
-    BY_CARRIER,
-    FLIGHTS_TOPIC,
-    OUTPUTS,
-    PARTITIONS,
-    compare,
-    load_tables,
-)
+from sparkrelay.demo.tables import BY_CARRIER, FLIGHTS_TOPIC, OUTPUTS, PARTITIONS, Table, compare, read_tables
 from sparkrelay.devkafka import KAFKA_VERSION, DevKafka
 from sparkrelay.devkafka.folders import make_temporary, sweep
 from sparkrelay.devkafka.topics import create_topic
 from sparkrelay.errors import SparkRelayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
+    from collections.abc import Callable, Collection
 
     from sparkrelay.demo.screen import Screen
 
 __all__ = ["Pacing", "Result", "Story"]
 
-SESSION_TIMEOUT_MS: Final = 6_000
-ACCEPTABLE_LAG: Final = 100
+_SESSION_TIMEOUT_MS: Final = 6_000
+_ACCEPTABLE_LAG: Final = 100
+_TASKS: Final = PARTITIONS * len(OUTPUTS)
 _MASTER: Final = "local[2]"
 _TICK_S: Final = 0.1
 
 # How long each stage may take, in seconds: far more than it does on a slow machine, far less than for ever.
 _SPARK_BOUND: Final = 180.0
 _SERVICE_BOUND: Final = 120.0
-_TAKEOVER_BOUND: Final = SESSION_TIMEOUT_MS / 1000 + 90.0
+_TAKEOVER_BOUND: Final = _SESSION_TIMEOUT_MS / 1000 + 90.0
 _DRAIN_BOUND: Final = 240.0
 _STOP_BOUND: Final = 60.0
 _JUDGE_BOUND: Final = 240.0
@@ -140,8 +132,8 @@ class Story:
         self._kafka: DevKafka | None = None
         self._feeder: Feeder | None = None
         self._reader: OutputReader | None = None
-        self._data: Path | None = None
-        self.board = Board(acceptable_lag=ACCEPTABLE_LAG)
+        self._data = Path()
+        self.board = Board(acceptable_lag=_ACCEPTABLE_LAG)
         self.keep_logs = False
         #: Logs of the broker and of every child; removed at a good end.
         self.logs = Path(tempfile.mkdtemp(prefix="sparkrelay-demo-"))
@@ -152,9 +144,7 @@ class Story:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         # Who is interrupted does not ask why.
         self.keep_logs = self.keep_logs or isinstance(error, Exception)
         self._leaving.close()
@@ -162,31 +152,32 @@ class Story:
     # -- the story --------------------------------------------------------------------------------------------------
 
     def run(self) -> Result:
-        """Tell it.
+        """Run it.
 
         Raises:
             SparkRelayError: a child died unasked, or a stage took longer than its bound; the message has the child's
                 last words.
         """
+        board, pacing = self.board, self._pacing
         kafka = self._start_broker()
-        self._feeder = feeder = Feeder(kafka, FLIGHTS_TOPIC, seconds=self._pacing.seconds, limit=self._pacing.before_b)
+        self._feeder = feeder = Feeder(kafka, FLIGHTS_TOPIC, seconds=pacing.seconds, limit=pacing.before_b)
         self._leaving.callback(feeder.close)
         self._reader = reader = OutputReader(kafka, OUTPUTS)
         self._leaving.callback(reader.close)
         self._start_instance("A", kafka)
-        self._until("A has every task in service", _SERVICE_BOUND, lambda: self._actives("A") == PARTITIONS * 2)
+        self._until("A has every task in service", _SERVICE_BOUND, lambda: self._actives("A") == _TASKS)
 
-        self._title("A works alone")
+        board.title = "A works alone"
         feeder.begin()
-        self.board.note(f"{feeder.records:,} flights of 2013 begin to flow into topic {FLIGHTS_TOPIC!r}")
+        board.note(f"{feeder.records:,} flights of 2013 begin to flow into topic {FLIGHTS_TOPIC!r}")
         self._until("A's first row is in the result", _SERVICE_BOUND, lambda: reader.rows > 0)
-        self._wait(self._pacing.alone_s)
+        alone_until = time.monotonic() + pacing.alone_s
+        self._until("A has worked alone", _SERVICE_BOUND, lambda: time.monotonic() >= alone_until)
         executor_takeover_s = self._lose_executor(reader) if self._executors > 1 else None
         b_started_at = time.time()
         spark_at = self._start_instance("B", kafka)
-        spark_start_s = spark_at - b_started_at
 
-        self._title("B joins, warms copies, and takes its share")
+        board.title = "B joins, warms copies, and takes its share"
         self._until(
             "B owns active tasks, or is at rest without any",
             _SERVICE_BOUND,
@@ -195,55 +186,47 @@ class Story:
         joined_s = time.time() - spark_at
         moved = self._actives("B")
         if moved:
-            self.board.note(f"B owns active tasks {joined_s:.1f} s after its Spark session was up")
+            board.note(f"B owns active tasks {joined_s:.1f} s after its Spark session was up")
         else:
-            copies = len(self.board.clients["B"].having(Share.STANDBY))
-            self.board.note(f"the assignor gives B no active task (warm copies: {copies}); A is killed all the same")
-        feeder.lift(self._pacing.before_takeover)
-        self._title("A and B share the work" if moved else "A works, B stands by")
+            copies = len(board.clients["B"].having(Share.STANDBY))
+            board.note(f"the assignor gives B no active task (warm copies: {copies}); A is killed all the same")
+        feeder.lift(pacing.before_takeover)
+        board.title = "A and B share the work" if moved else "A works, B stands by"
         self._until("A has active tasks, and no rebalance is under way", _SERVICE_BOUND, self._steady)
-
-        killed_at = time.time()
-        lost_tasks = self._kill_a()
-        reader.watch(lost_tasks)
-        self._until("B's first row for a task of A", _TAKEOVER_BOUND, lambda: reader.first_row is not None)
-        first = reader.first_row
-        assert first is not None
-        takeover_s = first.seen_at - killed_at
-        self.board.note(f"first new row for a task of A: {first.task}, {'/'.join(first.row)}, {takeover_s:.1f} s on")
+        taken_over, takeover_s = self._lose_a(reader)
 
         feeder.lift(1.0)
-        self._title("B works alone")
+        board.title = "B works alone"
         self._drain(feeder, reader)
         records_per_second = feeder.records / (time.time() - feeder.began_at)
-        self.board.note("every flight is in the result; stopping B in an orderly way")
-        self._stop_b()
+        board.note("every flight is in the result; stopping B in an orderly way")
+        board.title = "B stops"
+        self._children["B"].terminate()
+        self._await_end("B", "B stops", _STOP_BOUND)
+        board.end("B", "stopped")
         found = reader.finish()
 
-        self._title("A plain Spark batch counts the same file")
+        board.title = "A plain Spark batch counts the same file"
         verdict = compare(self._judge(), found)
-        self._title("exact" if verdict.exact else "NOT EXACT")
+        board.title = "exact" if verdict.exact else "NOT EXACT"
         self._show()
         return Result(
+            **verdict._asdict(),
             records=feeder.records,
-            exact=verdict.exact,
-            lost=verdict.lost,
-            overcounted=verdict.overcounted,
             records_per_second=round(records_per_second, 1),
             joined_s=round(joined_s, 2),
-            spark_start_s=round(spark_start_s, 2),
+            spark_start_s=round(spark_at - b_started_at, 2),
             takeover_s=round(takeover_s, 2),
             executors=self._executors,
             executor_takeover_s=None if executor_takeover_s is None else round(executor_takeover_s, 2),
-            instances=len(self.board.clients),
-            session_timeout_ms=SESSION_TIMEOUT_MS,
+            instances=len(board.clients),
+            session_timeout_ms=_SESSION_TIMEOUT_MS,
             kafka_version=KAFKA_VERSION,
-            spark_version=self.board.clients["B"].spark_version,
+            spark_version=board.clients["B"].spark_version,
             rows_written=reader.rows,
             tasks_moved=moved,
-            tasks_taken_over=len(lost_tasks),
+            tasks_taken_over=taken_over,
             seconds=round(time.monotonic() - self._began_at, 1),
-            differences=verdict.differences,
         )
 
     def _remove_logs(self) -> None:
@@ -253,7 +236,7 @@ class Story:
     # -- stages -----------------------------------------------------------------------------------------------------
 
     def _start_broker(self) -> str:
-        self._title(f"starting Apache Kafka {KAFKA_VERSION}")
+        self.board.title = f"starting Apache Kafka {KAFKA_VERSION}"
         self._show()
         sweep()
         self._data = make_temporary()
@@ -268,70 +251,60 @@ class Story:
 
     def _start_instance(self, name: str, kafka: str) -> float:
         """Start an instance; return when its Spark session was up, seconds since 1970."""
-        self._title(f"starting instance {name}")
-        assert self._data is not None
+        self.board.title = f"starting instance {name}"
         client = self.board.add(name)
+        master = f"local-cluster[{self._executors},1,1024]" if self._executors else _MASTER
         options = {
             "name": name,
             # A user's own assignor may lie in the folder where the demo was started.
             "path": [str(Path.cwd())],
-            "spark": {"spark.master": self._master(), "spark.ui.enabled": "false"},
+            "spark": {"spark.master": master, "spark.ui.enabled": "false"},
             "config": {
-                "application.id": APPLICATION_ID,
+                "application.id": "flight-delays",
                 "bootstrap.servers": kafka,
                 "state.dir": str(self._data / f"state-{name}"),
                 "num.standby.replicas": 1,
-                "session.timeout.ms": SESSION_TIMEOUT_MS,
+                "session.timeout.ms": _SESSION_TIMEOUT_MS,
                 # Both instances and the broker share one machine: four batches a second leave B room to start.
                 "commit.interval.ms": 250,
                 # Small figures for a story of a minute: a real application warms gigabytes, not kilobytes.
-                "acceptable.recovery.lag": ACCEPTABLE_LAG,
-                "max.warmup.replicas": PARTITIONS * len(OUTPUTS),
+                "acceptable.recovery.lag": _ACCEPTABLE_LAG,
+                "max.warmup.replicas": _TASKS,
                 "follow.up.min.interval.ms": 1_000,
                 "probing.rebalance.interval.ms": 60_000,
                 **({"task.assignor.class": self._assignor} if self._assignor else {}),
             },
         }
-        self._start_child(name, "sparkrelay.demo.instance", options)
-        self.board.note(f"{name} starts: a PySpark application of its own, pid {self._children[name].pid}")
+        pid = self._start_child(name, "sparkrelay.demo.instance", options).pid
+        self.board.note(f"{name} starts: a PySpark application of its own, pid {pid}")
         self._until(f"{name}'s Spark session is up", _SPARK_BOUND, lambda: client.spark_at is not None)
         assert client.spark_at is not None
         return client.spark_at
 
-    def _master(self) -> str:
-        return f"local-cluster[{self._executors},1,1024]" if self._executors else _MASTER
-
     def _lose_executor(self, reader: OutputReader) -> float:
         """Kill one of A's executors in the middle of its work; return seconds until a task of it goes on."""
-        a = self.board.clients["A"]
-        self._title("A's executors share the work")
+        a, board = self.board.clients["A"], self.board
+        board.title = "A's executors share the work"
         self._until("A's executors have tasks, and copies of each other's", _SERVICE_BOUND, self._executors_are_covered)
         victim = min(a.executors)
-        lost = frozenset(task for task, (share, _) in a.executors[victim].items() if share is Share.ACTIVE)
+        lost = [task for task, (share, _) in a.executors[victim].items() if share is Share.ACTIVE]
         pid = self._children["A"].executor_pid(victim)
         if pid is None:
             raise SparkRelayError(f"The JVM of A's executor {victim} was not found; --executors needs Linux's /proc.")
-        self._title(f"A's executor {victim} is dead; the others have copies of its tasks")
+        board.title = f"A's executor {victim} is dead; the others have copies of its tasks"
         killed_at = time.time()
         os.kill(pid, signal.SIGKILL)
-        reader.watch(lost)
-        self.board.note(
+        board.note(
             f"SIGKILL to executor {victim} of A. It ran {', '.join(sorted(lost))}; nobody waits for a session timeout"
         )
-        self._until("the first row for a task of the executor", _TAKEOVER_BOUND, lambda: reader.first_row is not None)
-        first = reader.first_row
-        assert first is not None
-        seconds = first.seen_at - killed_at
-        self.board.note(f"first new row for a task of executor {victim}: {first.task}, {seconds:.1f} s on")
-        return seconds
+        return self._until_first_row(reader, lost, f"executor {victim}", killed_at)
 
     def _executors_are_covered(self) -> bool:
-        executors = self.board.clients["A"].executors
-        if len(executors) < self._executors:
-            return False
-        held = [{task: share for task, (share, _) in tasks.items()} for tasks in executors.values()]
-        copied = {task for tasks in held for task, share in tasks.items() if share is Share.STANDBY}
-        return all(Share.ACTIVE in tasks.values() for tasks in held) and len(copied) == PARTITIONS * len(OUTPUTS)
+        executors = self.board.clients["A"].executors.values()
+        held = [(task, share) for tasks in executors for task, (share, _) in tasks.items()]
+        copied = {task for task, share in held if share is Share.STANDBY}
+        working = [tasks for tasks in executors if any(share is Share.ACTIVE for share, _ in tasks.values())]
+        return self._executors <= len(executors) == len(working) and len(copied) == _TASKS
 
     def _steady(self) -> bool:
         """Tell whether who has tasks works, whichever the assignor gave him, and nothing else has happened for a while.
@@ -357,54 +330,49 @@ class Story:
             and not client.having(Share.ACTIVE, Share.RESTORING, Share.WARMING)
         )
 
-    def _kill_a(self) -> frozenset[str]:
-        """Kill A in the middle of its work; return the tasks that it owned."""
-        self._title("A is dead; the group waits for its heartbeat")
-        a = self._children["A"]
+    def _lose_a(self, reader: OutputReader) -> tuple[int, float]:
+        """Kill A in the middle of its work; return how many tasks it had, and the seconds until one of them goes on."""
+        self.board.title = "A is dead; the group waits for its heartbeat"
         lost = self.board.clients["A"].having(Share.ACTIVE, Share.RESTORING)
         self._expected_to_end.add("A")
-        a.kill()
+        killed_at = time.time()
+        self._children["A"].kill()
         self.board.end("A", "killed")
         self.board.note(
             f"SIGKILL to A (driver, {'JVMs' if self._executors else 'JVM'}, Python workers). "
-            f"It ran {', '.join(sorted(lost))}; "
-            f"the group will miss it in {SESSION_TIMEOUT_MS // 1000} s"
+            f"It ran {', '.join(sorted(lost))}; the group will miss it in {_SESSION_TIMEOUT_MS // 1000} s"
         )
-        return lost
+        return len(lost), self._until_first_row(reader, lost, "A", killed_at)
+
+    def _until_first_row(self, reader: OutputReader, tasks: Collection[str], dead: str, killed_at: float) -> float:
+        """Wait for the first row of somebody else for a task of the dead; return the seconds since the kill."""
+        reader.watch(tasks)
+        self._until(f"the first row for a task of {dead}", _TAKEOVER_BOUND, lambda: reader.first_row is not None)
+        first = reader.first_row
+        assert first is not None
+        seconds = first.seen_at - killed_at
+        self.board.note(f"first new row for a task of {dead}: {first.task}, {'/'.join(first.row)}, {seconds:.1f} s on")
+        return seconds
 
     def _drain(self, feeder: Feeder, reader: OutputReader) -> None:
         """Wait until everything is counted, or until nothing moves any more: then the judge will tell what lacks."""
         last, moved_at = -1, time.monotonic()
 
-        def settled() -> bool:
+        def at_rest() -> bool:
             nonlocal last, moved_at
             if reader.rows != last or not feeder.done:
                 last, moved_at = reader.rows, time.monotonic()
             complete = feeder.done and all(n == feeder.counted for n in reader.counted.values())
             return complete or time.monotonic() - moved_at > _SILENCE_BOUND
 
-        self._until("B has counted the rest", _DRAIN_BOUND, settled)
+        self._until("B has counted the rest", _DRAIN_BOUND, at_rest)
 
-    def _stop_b(self) -> None:
-        self._expected_to_end.add("B")
-        self._title("B stops")
-        b = self._children["B"]
-        b.stop(0)
-        self._until("B stops", _STOP_BOUND, lambda: b.exit_code is not None)
-        if b.exit_code:
-            raise SparkRelayError(self._last_words("B", f"B did not stop cleanly (exit code {b.exit_code})"))
-        self.board.end("B", "stopped")
-
-    def _judge(self) -> dict[str, Any]:
-        assert self._data is not None
+    def _judge(self) -> dict[str, Table]:
         out = self._data / "batch.json"
         options = {"csv": str(extract_flights(self._data)), "out": str(out), "master": _MASTER}
-        self._expected_to_end.add("batch")
-        child = self._start_child("batch", "sparkrelay.demo.batch", options)
-        self._until("the plain batch is done", _JUDGE_BOUND, lambda: child.exit_code is not None)
-        if child.exit_code:
-            raise SparkRelayError(self._last_words("batch", f"The plain batch failed (exit code {child.exit_code})"))
-        return load_tables(out)
+        self._start_child("batch", "sparkrelay.demo.batch", options)
+        self._await_end("batch", "the plain batch is done", _JUDGE_BOUND)
+        return read_tables(out.read_text())
 
     # -- means ------------------------------------------------------------------------------------------------------
 
@@ -413,16 +381,15 @@ class Story:
         self._leaving.callback(child.kill)
         return child
 
+    def _await_end(self, name: str, what: str, bound_s: float) -> None:
+        child = self._children[name]
+        self._expected_to_end.add(name)
+        self._until(what, bound_s, lambda: child.exit_code is not None)
+        if child.exit_code:
+            raise SparkRelayError(self._last_words(name, f"{name} failed (exit code {child.exit_code})"))
+
     def _actives(self, name: str) -> int:
         return len(self.board.clients[name].having(Share.ACTIVE))
-
-    def _title(self, title: str) -> None:
-        self.board.title = title
-
-    def _wait(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
-            self._turn(min(left, _TICK_S))
 
     def _until(self, what: str, bound_s: float, condition: Callable[[], bool]) -> None:
         """Go on until the condition holds.
@@ -439,20 +406,16 @@ class Story:
                     + (f"The tasks are assigned by {self._assignor}: see its rebalances above. " * bool(self._assignor))
                     + f"The logs are in {self.logs}"
                 )
-            self._turn(_TICK_S)
+            self._turn()
 
-    def _turn(self, seconds: float) -> None:
+    def _turn(self) -> None:
         """Take in what the children report for a moment, look after everybody, and show it."""
         with contextlib.suppress(Empty):
-            report = self._reports.get(timeout=seconds)
+            report = self._reports.get(timeout=_TICK_S)
             while True:
                 if report.child in self.board.clients:
                     self.board.apply(report.child, report.what)
                 report = self._reports.get_nowait()
-        self._check()
-        self._show()
-
-    def _check(self) -> None:
         for helper in (self._feeder, self._reader):
             if helper is not None and helper.error is not None:
                 raise helper.error
@@ -461,6 +424,7 @@ class Story:
         for name, child in self._children.items():
             if name not in self._expected_to_end and child.exit_code is not None:
                 raise SparkRelayError(self._last_words(name, f"{name} ended unasked (exit code {child.exit_code})"))
+        self._show()
 
     def _last_words(self, name: str, what: str) -> str:
         client = self.board.clients.get(name)

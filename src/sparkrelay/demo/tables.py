@@ -1,44 +1,28 @@
 """The demo's two result tables: read back from their topics, and compared with a plain batch.
 
-A table's record carries its whole row as JSON, so the table is the last value of each key. Rows are compared by value:
-how many flights, the sum and the mean of their delays; the mean as the same double, not nearly so.
+A record carries its whole row as JSON, so a table is the last value of each key. Rows are compared by value: how many
+flights, the sum and the mean of their delays; the mean as the same double, not nearly so.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparkrelay.errors import SerializationException
 from sparkrelay.types import TaskId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 __all__ = [
-    "APPLICATION_ID",
-    "BY_CARRIER",
-    "BY_ORIGIN",
-    "FLIGHTS_TOPIC",
-    "OUTPUTS",
-    "PARTITIONS",
-    "Output",
-    "RowKey",
-    "Totals",
-    "Verdict",
-    "compare",
-    "load_tables",
-    "read_row",
-]
+    "BY_CARRIER", "BY_ORIGIN", "FLIGHTS_TOPIC", "OUTPUTS", "PARTITIONS", "Output", "RowKey", "Table", "Totals",
+    "Verdict", "compare", "read_row", "read_tables",
+]  # fmt: skip
 
-APPLICATION_ID = "flight-delays"
-FLIGHTS_TOPIC = "flights"
-PARTITIONS = 4
-
-RowKey = tuple[str, ...]
-"""(carrier, day), such as ``("UA", "2013-01-01")``; or (origin,)."""
+FLIGHTS_TOPIC: Final = "flights"
+PARTITIONS: Final = 4
+_SHOWN: Final = 5
 
 
 class Totals(NamedTuple):
@@ -49,15 +33,13 @@ class Totals(NamedTuple):
     mean_delay: float
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One result table.
+#: (carrier, day), such as ``("UA", "2013-01-01")``; or (origin,).
+RowKey = tuple[str, ...]
+Table = dict[RowKey, Totals]
 
-    Attributes:
-        topic: where its rows go.
-        subtopology: which part of the topology writes it.
-        row_key: finds the row's key in its JSON object.
-    """
+
+class Output(NamedTuple):
+    """One result table: its topic, the subtopology that writes it, and what finds a row's key in its JSON object."""
 
     topic: str
     subtopology: int
@@ -75,9 +57,9 @@ def _carrier_and_day(row: Mapping[str, object]) -> RowKey:
     return str(row["carrier"]), str(window["start"])[:10]
 
 
-BY_CARRIER = Output("delays-by-carrier", 0, _carrier_and_day)
-BY_ORIGIN = Output("delays-by-origin", 1, lambda row: (str(row["origin"]),))
-OUTPUTS = (BY_CARRIER, BY_ORIGIN)
+BY_CARRIER: Final = Output("delays-by-carrier", 0, _carrier_and_day)
+BY_ORIGIN: Final = Output("delays-by-origin", 1, lambda row: (str(row["origin"]),))
+OUTPUTS: Final = (BY_CARRIER, BY_ORIGIN)
 
 
 def read_row(output: Output, value: bytes | None) -> tuple[RowKey, Totals]:
@@ -95,17 +77,12 @@ def read_row(output: Output, value: bytes | None) -> tuple[RowKey, Totals]:
         ) from error
 
 
-def load_tables(path: Path) -> dict[str, dict[RowKey, Totals]]:
-    """Return the tables that the plain batch wrote: topic -> row key -> totals."""
-    tables = json.loads(path.read_text())
-    return {
-        topic: {tuple(key): Totals(flights, total, mean) for key, flights, total, mean in rows}
-        for topic, rows in tables.items()
-    }
+def read_tables(text: str) -> dict[str, Table]:
+    """Return the tables that the plain batch wrote, by topic."""
+    return {topic: {tuple(key): Totals(*totals) for key, *totals in rows} for topic, rows in json.loads(text).items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """How the streamed tables compare with the batch.
 
     Attributes:
@@ -118,26 +95,22 @@ class Verdict:
     exact: bool
     lost: int
     overcounted: int
-    differences: tuple[str, ...] = field(default=())
+    differences: tuple[str, ...]
 
 
-_SHOWN = 5
-
-
-def compare(expected: Mapping[str, Mapping[RowKey, Totals]], found: Mapping[str, Mapping[RowKey, Totals]]) -> Verdict:
-    """Compare tables (topic -> row key -> totals); ``lost`` and ``overcounted`` are summed over the tables."""
+def compare(expected: Mapping[str, Table], found: Mapping[str, Table]) -> Verdict:
+    """Compare tables by topic; ``lost`` and ``overcounted`` are summed over the tables."""
     lost = overcounted = 0
     differences: list[str] = []
     for topic, rows in expected.items():
         streamed = found.get(topic, {})
         for key in sorted(rows.keys() | streamed.keys()):
             wanted, got = rows.get(key), streamed.get(key)
-            if wanted == got:
-                continue
-            short = (wanted.flights if wanted else 0) - (got.flights if got else 0)
-            lost += max(0, short)
-            overcounted += max(0, -short)
-            differences.append(f"{topic} {'/'.join(key)}: batch {_words(wanted)}, stream {_words(got)}")
+            if wanted != got:
+                short = (wanted.flights if wanted else 0) - (got.flights if got else 0)
+                lost += max(0, short)
+                overcounted += max(0, -short)
+                differences.append(f"{topic} {'/'.join(key)}: batch {_words(wanted)}, stream {_words(got)}")
     shown = differences[:_SHOWN]
     if len(differences) > _SHOWN:
         shown.append(f"... and {len(differences) - _SHOWN} more rows")

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from sparkrelay.cli import app as command_line, demo as command
+from sparkrelay.demo.screen import Screen
 from sparkrelay.demo.story import Pacing, Result, Story
 from sparkrelay.errors import SparkRelayError
 
@@ -97,9 +98,7 @@ def test_the_outcome_is_written_and_decides_the_exit_code(monkeypatch, capsys, t
 
 
 def test_a_stage_that_takes_too_long_says_what_it_waited_for(monkeypatch):
-    from sparkrelay.demo.screen import PlainLines
-
-    with Story(PlainLines(Console(file=io.StringIO())), pacing=Pacing.quick()) as story:
+    with Story(Screen(Console(file=io.StringIO())), pacing=Pacing.quick()) as story:
         story.board.add("A")
         with pytest.raises(SparkRelayError, match=r"waited 0 s for this, in vain: the moon\. \(A: starting Spark\)"):
             story._until("the moon", 0.2, lambda: False)
@@ -118,9 +117,7 @@ def report(story, name, batches=0, **tasks):
 
 @pytest.fixture
 def story():
-    from sparkrelay.demo.screen import PlainLines
-
-    with Story(PlainLines(Console(file=io.StringIO())), pacing=Pacing.quick(), assignor="mine.py:Mine") as story:
+    with Story(Screen(Console(file=io.StringIO())), pacing=Pacing.quick(), assignor="mine.py:Mine") as story:
         story.board.add("A")
         story.board.add("B")
         yield story
@@ -164,9 +161,7 @@ def test_a_stage_that_fails_names_the_assignor(story):
 
 
 def test_logs_are_kept_when_the_story_fails():
-    from sparkrelay.demo.screen import PlainLines
-
-    with pytest.raises(SparkRelayError), Story(PlainLines(Console(file=io.StringIO())), pacing=Pacing()) as story:
+    with pytest.raises(SparkRelayError), Story(Screen(Console(file=io.StringIO())), pacing=Pacing()) as story:
         raise SparkRelayError("no")
     assert story.logs.is_dir()
 

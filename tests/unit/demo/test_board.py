@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from sparkrelay.demo.board import Board, Share
-from sparkrelay.demo.screen import LiveScreen, PlainLines, open_screen, render
+from sparkrelay.demo.screen import Screen
 
 PROCESS_A = "0d0f3a52-1111-4222-8333-444455556666"
 
@@ -34,8 +34,8 @@ def tasks(at=0.0, records=0, batches=0, process=PROCESS_A, behind=0, places=None
     }
 
 
-def told(board):
-    return [note.text for note in board.notes]
+def noted(board):
+    return [text for _, text in board.notes]
 
 
 def test_what_a_task_is_to_an_instance(board):
@@ -57,40 +57,40 @@ def test_what_a_task_is_to_an_instance_with_executors(board):
     assert {id_: tasks["0_0"][0] for id_, tasks in client.executors.items()} == {"1": Share.ACTIVE, "2": Share.STANDBY}
     board.apply("A", tasks(places=[two]))
     assert list(client.executors) == ["2"]
-    board.apply("A", {"event": "told", "text": f"  task 0_0 starts on {PROCESS_A}"})
-    assert told(board)[-1] == "  task 0_0 starts on A/1"
+    board.apply("A", {"event": "log", "text": f"  task 0_0 starts on {PROCESS_A}"})
+    assert noted(board)[-1] == "  task 0_0 starts on A/1"
 
 
 def test_the_first_owner_takes_tasks_into_service(board):
     board.apply("A", tasks(t1_0=("running", 0), t0_0=("running", 0)))
     board.apply("A", tasks(t1_0=("running", 0), t0_0=("running", 0)))
-    assert told(board) == ["A is in service with 0_0, 1_0"]
+    assert noted(board) == ["A is in service with 0_0, 1_0"]
 
 
-def test_a_hand_over_is_told(board):
+def test_a_hand_over_is_noted(board):
     board.apply("A", tasks(t0_0=("running", 0), t0_1=("running", 0)))
     board.apply("B", tasks(process="other", t0_1=("standby", 500)))
     board.apply("A", tasks(t0_0=("running", 0)))
     board.apply("B", tasks(process="other", t0_1=("running", 0)))
-    assert told(board)[1:] == [
+    assert noted(board)[1:] == [
         "B warms copies of 0_1: the owner works on until they have caught up",
         "B has taken 0_1 over from A, already at speed",
     ]
 
 
-def test_a_takeover_is_told(board):
+def test_a_takeover_is_noted(board):
     board.apply("A", tasks(t0_0=("running", 0)))
     board.end("A", "killed")
     board.apply("A", tasks(t0_0=("running", 0)))
     assert board.clients["A"].tasks == {}, "late reports of the dead are not believed"
     board.apply("B", tasks(process="other", t0_0=("running", 0)))
-    assert told(board)[-1] == "B carries on with 0_0, which A left behind"
+    assert noted(board)[-1] == "B carries on with 0_0, which A left behind"
 
 
 def test_process_ids_become_names(board):
     board.apply("A", tasks())
-    board.apply("A", {"event": "told", "text": f"  process {PROCESS_A}: active 0_0"})
-    assert "process A: active 0_0" in told(board)[-1]
+    board.apply("A", {"event": "log", "text": f"  process {PROCESS_A}: active 0_0"})
+    assert "process A: active 0_0" in noted(board)[-1]
 
 
 def test_the_rate_is_of_the_last_seconds(board):
@@ -104,9 +104,9 @@ def test_whatever_happens_is_a_change_but_not_that_time_passes(board):
         tasks(t0_0=("standby", 7)),
         tasks(t0_0=("running", 0)),
         {"event": "state", "state": "REBALANCING"},
-        {"event": "told", "text": "leads the rebalance (members: 2), because b joined: nothing changes"},
-        {"event": "told", "text": "app-1: generation 3, 2 processes (a, b), because b joined: nothing moves here"},
-        {"event": "told", "text": "rebalance (members: 2, processes: 2)"},
+        {"event": "log", "text": "leads the rebalance (members: 2), because b joined: nothing changes"},
+        {"event": "log", "text": "app-1: generation 3, 2 processes (a, b), because b joined: nothing moves here"},
+        {"event": "log", "text": "rebalance (members: 2, processes: 2)"},
     )
     for report in reports:
         board.elapsed += 1.0
@@ -132,40 +132,39 @@ def busy(board):
     return board
 
 
-def test_the_picture_has_it_all(busy):
+def drawn(board, *, then=lambda: None):
+    """Return what a terminal shows of the board."""
     console = Console(file=io.StringIO(), width=120, force_terminal=True, color_system=None)
-    console.print(render(busy))
-    shown = console.file.getvalue()
+    with Screen(console) as screen:
+        screen.show(board)
+        then()
+    return console.file.getvalue()
+
+
+def test_the_picture_has_it_all(busy):
+    shown = drawn(busy)
     for words in ("SparkRelay demo", "0_0", "0_1", "● ", "◐ 777", "50 of 100", "something [odd]", "1:05"):
         assert words in shown
 
 
 def test_the_picture_of_the_dead(busy):
     busy.end("A", "killed")
-    console = Console(file=io.StringIO(), width=120)
-    console.print(render(busy))
-    assert "killed" in console.file.getvalue()
-    assert "✗" in console.file.getvalue()
+    shown = drawn(busy)
+    assert "killed" in shown
+    assert "✗" in shown
 
 
-def test_without_a_terminal_each_thing_is_told_once(busy):
+def test_what_is_drawn_last_is_up_to_date(busy):
+    assert "the last word" in drawn(busy, then=lambda: busy.note("the last word"))
+
+
+def test_without_a_terminal_each_thing_is_printed_once(busy):
     console = Console(file=io.StringIO(), width=60)
-    with open_screen(console) as screen:
-        assert isinstance(screen, PlainLines)
+    with Screen(console) as screen:
         screen.show(busy)
+        screen.show(busy)
+        busy.note("something more")
         screen.show(busy)
     lines = console.file.getvalue().splitlines()
-    assert sum("something [odd]" in line for line in lines) == 1
-    figures = [line for line in lines if "produced 50 of 100" in line]
-    assert len(figures) == 1
-    assert "A starting Spark: 1 active" in figures[0]
-    assert "B starting Spark: 1 restoring, 1 warming" in figures[0]
-
-
-def test_a_terminal_gets_the_live_screen(busy):
-    console = Console(file=io.StringIO(), width=100, force_terminal=True)
-    with open_screen(console) as screen:
-        assert isinstance(screen, LiveScreen)
-        screen.show(busy)
-        busy.note("the last word")
-    assert "the last word" in console.file.getvalue(), "what was shown last is up to date"
+    assert lines[-2:] == ["[1:05] something [odd]", "[1:05] something more"]
+    assert len(lines) == len(busy.notes)

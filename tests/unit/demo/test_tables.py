@@ -3,7 +3,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from sparkrelay.demo.tables import BY_CARRIER, BY_ORIGIN, Totals, compare, load_tables, read_row
+from sparkrelay.demo.tables import BY_CARRIER, BY_ORIGIN, Totals, compare, read_row, read_tables
 from sparkrelay.errors import SerializationException
 
 ROWS = st.dictionaries(
@@ -73,7 +73,6 @@ def test_many_differences_are_cut_short():
     assert verdict.differences[-1] == "... and 15 more rows"
 
 
-def test_tables_of_the_batch_are_read_back(tmp_path):
-    out = tmp_path / "batch.json"
-    out.write_text('{"t": [[["UA", "2013-01-01"], 3, -7, -2.3333333333333335]]}')
-    assert load_tables(out) == {"t": {("UA", "2013-01-01"): Totals(3, -7, -7 / 3)}}
+def test_tables_of_the_batch_are_read_back():
+    text = '{"t": [[["UA", "2013-01-01"], 3, -7, -2.3333333333333335]]}'
+    assert read_tables(text) == {"t": {("UA", "2013-01-01"): Totals(3, -7, -7 / 3)}}
