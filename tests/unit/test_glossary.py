@@ -21,6 +21,7 @@ INSTEAD = {
     r"\bwho slept": "zombie",
     r"so many-th": "attempt",
     r"raised_again|made_elsewhere": "error copies, forked",
+    r'^ *"""See ``[\w.]+``\.?(""")?$': "what it does",
     r"(?-i:\bReplayer\b|\bOpenings\b)": "StateUpdater, TaskInitializer",
     r"(?-i:(Batch|Task|Replay|Clean|Claim|Release)Order\b)": "BatchCommand, RestoreCommand, ...",
 }

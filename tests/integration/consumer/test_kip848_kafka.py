@@ -11,8 +11,8 @@ import pytest
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.group_heartbeat import ConsumerGroupHeartbeatRequest
 from sparkrelay.client.kafka_client import KafkaClient
-from sparkrelay.consumer.group.consumer_membership import State
 from sparkrelay.consumer.group.heartbeats import HeartbeatManager
+from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.errors import KafkaException, UnsupportedVersionException
 from sparkrelay.types import TopicPartition
 
@@ -144,7 +144,7 @@ def test_a_static_member_that_is_fenced_frees_its_name_and_comes_back(modern, ma
     wait_until(lambda: shared(2, a), "a alone")
     membership = a.consumer._network.core.membership
     # No answer that is under way may tell it its epoch again.
-    wait_until(lambda: membership.state is State.STABLE and not membership._declaring, "a has acknowledged")
+    wait_until(lambda: membership.state is MemberState.STABLE and not membership._declaring, "a has acknowledged")
     membership.metadata = membership._placed(membership.metadata.generation + 7)
     wait_until(lambda: story(a, "lost") or a.errors, "a has heard of it")
     wait_until(lambda: shared(2, a) or a.errors, "a is back")

@@ -9,8 +9,9 @@ from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, JoinNeeded, Prepared
 from sparkrelay.consumer.base.requests import RequestState
-from sparkrelay.consumer.group.classic_membership import ClassicMembership, State
+from sparkrelay.consumer.group.classic_membership import ClassicMembership
 from sparkrelay.consumer.group.classic_requests import MemberSettings
+from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.consumer.group.wire import encode_assignment, encode_subscription
 from sparkrelay.types import TopicPartition
 
@@ -75,4 +76,4 @@ class Group(Member):
     def settle(self, partitions=(T0,), owned=()):
         self.subscribe()
         self.adopted(self.follow(partitions, owned))
-        assert self.state is State.STABLE
+        assert self.state is MemberState.STABLE

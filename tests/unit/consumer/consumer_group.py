@@ -11,8 +11,9 @@ from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Hold, JoinNeeded, Prepared
 from sparkrelay.consumer.base.requests import RequestState
 from sparkrelay.consumer.group.classic_requests import MemberSettings
-from sparkrelay.consumer.group.consumer_membership import ConsumerMembership, State
+from sparkrelay.consumer.group.consumer_membership import ConsumerMembership
 from sparkrelay.consumer.group.heartbeats import HeartbeatManager
+from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.types import TopicPartition
 
 T, U = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -63,7 +64,7 @@ class Group(Member):
         self.beat(partitions, epoch)
         self.adopt(partitions)
         request = self.beat(epoch=epoch)
-        assert self.state is State.STABLE
+        assert self.state is MemberState.STABLE
         return request
 
     def lose(self):

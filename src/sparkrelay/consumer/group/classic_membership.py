@@ -1,19 +1,6 @@
 """A member of a group under the classic protocol: JoinGroup, SyncGroup, LeaveGroup, told as a state machine.
 
-The transitions, with what ends each state:
-
-    UNSUBSCRIBED --subscribe--> PREPARING
-    PREPARING    the application gives up partitions and its assignors write user data (``JoinNeeded``) --> JOINING
-    JOINING      JoinGroup is answered: we lead --> ASSIGNING, we follow --> SYNCING
-    ASSIGNING    fresh metadata, then the application runs the assignor (``AssignNeeded``) --> SYNCING
-    SYNCING      SyncGroup is answered --> ADOPTING
-    ADOPTING     the application runs its callbacks (``AdoptNeeded``) --> STABLE, or PREPARING if it gave something up
-    STABLE       a heartbeat, a new subscription, new partitions or a request --> PREPARING
-    any          the broker does not know us any more --> PREPARING, all partitions lost
-    any          ``poll`` was not called for max.poll.interval.ms, or the assignor failed --> STALE, having left
-    STALE        ``poll`` is called --> PREPARING
-    any          leave --> LEAVING --> UNSUBSCRIBED
-    any          an error that joining again does not change --> FATAL
+``FOLLOWING`` says which state may come after which; docs/internals/consumer.md says when.
 
 Pure, see ``requests``: it sends nothing, calls no callback and reads no clock. Work of the application is a numbered
 step; answers to steps that were overtaken are ignored. Kafka's own threaded consumer knows only KIP-848, so there is no
@@ -23,22 +10,19 @@ model for the classic protocol in this shape; what goes over the wire follows KI
 
 from __future__ import annotations
 
-import enum
 import logging
-import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import HeartbeatRequest
-from sparkrelay.consumer.base.assignor import GroupMetadata
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
 from sparkrelay.consumer.base.requests import PollResult, RequestState, Unsent
 from sparkrelay.consumer.group.classic_leave import ClassicLeave
 from sparkrelay.consumer.group.classic_requests import JOIN_LANE, join_request, refusal, sync_request
 from sparkrelay.consumer.group.leading import TopicWatch
+from sparkrelay.consumer.group.membership import Membership, MemberState
 from sparkrelay.consumer.group.pattern_topics import PatternTopics
-from sparkrelay.consumer.group.steps import Steps
 from sparkrelay.consumer.group.wire import decode_assignment, decode_subscription
 from sparkrelay.errors import SparkRelayError
 
@@ -54,32 +38,30 @@ if TYPE_CHECKING:
     from sparkrelay.consumer.group.coordinator import CoordinatorManager
     from sparkrelay.errors import KafkaException
 
-__all__ = ["ClassicMembership", "State"]
+__all__ = ["FOLLOWING", "ClassicMembership"]
 
 _log = logging.getLogger(__name__)
 
 
-class State(enum.Enum):
-    """See the module."""
-
-    UNSUBSCRIBED = "unsubscribed"
-    PREPARING = "preparing"
-    JOINING = "joining"
-    ASSIGNING = "assigning"
-    SYNCING = "syncing"
-    ADOPTING = "adopting"
-    STABLE = "stable"
-    STALE = "stale"
-    LEAVING = "leaving"
-    FATAL = "fatal"
-
-
-_OUTSIDE: Final = frozenset({State.UNSUBSCRIBED, State.STALE, State.LEAVING, State.FATAL})
-_BEATING: Final = frozenset({State.PREPARING, State.ASSIGNING, State.SYNCING, State.ADOPTING, State.STABLE})
+_AWAY: Final = frozenset({MemberState.STALE, MemberState.LEAVING, MemberState.FATAL})
+_AGAIN: Final = _AWAY | {MemberState.PREPARING}
+#: State -> the states that may come after it.
+FOLLOWING: Final[Mapping[MemberState, frozenset[MemberState]]] = {
+    MemberState.UNSUBSCRIBED: frozenset({MemberState.PREPARING, MemberState.FATAL}),
+    MemberState.PREPARING: _AGAIN | {MemberState.JOINING},
+    MemberState.JOINING: _AGAIN | {MemberState.ASSIGNING, MemberState.SYNCING},
+    MemberState.ASSIGNING: _AGAIN | {MemberState.SYNCING},
+    MemberState.SYNCING: _AGAIN | {MemberState.ADOPTING},
+    MemberState.ADOPTING: _AGAIN | {MemberState.STABLE},
+    MemberState.STABLE: _AGAIN,
+    MemberState.STALE: frozenset({MemberState.PREPARING, MemberState.LEAVING, MemberState.FATAL}),
+    MemberState.LEAVING: frozenset({MemberState.UNSUBSCRIBED, MemberState.FATAL}),
+    MemberState.FATAL: frozenset({MemberState.LEAVING, MemberState.FATAL}),
+}
 
 
-class ClassicMembership:
-    """See the module and ``membership.Membership``.
+class ClassicMembership(Membership):
+    """A membership that joins, has a leader assign, and syncs.
 
     Args:
         settings: the member's.
@@ -104,65 +86,31 @@ class ClassicMembership:
         matched: Callable[[frozenset[str]], None],
         state: RequestState,
     ) -> None:
-        self._settings = settings
-        self._coordinator = coordinator
-        self._steps = Steps(tell)
-        self._fail = fail
+        super().__init__(settings, FOLLOWING, coordinator=coordinator, tell=tell, fail=fail)
         self._retry = state
-        self.state = State.UNSUBSCRIBED
-        #: Our place in the group; replaced as a whole, so that other threads may read it.
-        self.metadata = GroupMetadata(settings.group_id, group_instance_id=settings.group_instance_id)
         self._subscription: frozenset[str] = frozenset()
         self._joined_for: frozenset[str] = frozenset()
         #: Counts attempts; answers to requests of an earlier one are ignored.
         self._attempt = 0
-        #: Counts stays in a generation; answers to heartbeats of an earlier one are ignored.
-        self._life = 0
         self._hold = Hold.KEEP
         self._again = ""
-        self._reason = ""
-        self._polled_at = -math.inf
         self._prepared = Prepared(0)
         self._assignments: Mapping[str, MemberAssignment] = {}
         self._protocol = ""
         self._watch = TopicWatch(metadata, topics, by_rack=bool(settings.rack))
         self._pattern = PatternTopics(metadata, topics)
         self._matched = matched
-        self._parting: tuple[Unsent, ...] = ()
         self._leave = ClassicLeave(settings, coordinator, lambda: self.metadata)
-
-    # -- what others may ask -----------------------------------------------------------------------------------------
 
     @property
     def subscribed(self) -> bool:
-        """See ``Membership``."""
-        subscribed = bool(self._subscription) or self._pattern.watching
-        return subscribed or self.state not in {State.UNSUBSCRIBED, State.LEAVING}
-
-    @property
-    def active(self) -> bool:
-        """See ``Membership``."""
-        return self.state not in _OUTSIDE
-
-    @property
-    def reason(self) -> str:
-        """See ``Membership``."""
-        return self._reason
-
-    @property
-    def awaits_poll(self) -> bool:
-        """See ``Membership``."""
-        return self.state is State.STALE
-
-    @property
-    def given_up(self) -> bool:
-        """See ``Membership``."""
-        return self.state is State.FATAL
+        """Whether the consumer subscribed; also while it is leaving what it subscribed to before."""
+        return bool(self._subscription) or self._pattern.watching or super().subscribed
 
     # -- events of the application -----------------------------------------------------------------------------------
 
     def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None, now: float) -> None:
-        """See ``Membership``. With a pattern nothing is joined before all topics of the cluster are known."""
+        """Join, or have the group rebalance; with a pattern not before all topics of the cluster are known."""
         self._polled_at = now
         self._pattern.watch(pattern)
         if pattern is None:
@@ -170,27 +118,24 @@ class ClassicMembership:
 
     def _subscribe(self, topics: frozenset[str]) -> None:
         self._subscription = topics
-        if self.state is State.UNSUBSCRIBED:
+        if self.state is MemberState.UNSUBSCRIBED:
             self._prepare(Hold.KEEP, "the consumer subscribed")
         elif isinstance(self._steps.current, JoinNeeded):
             if topics != self._steps.current.topics:
                 self._prepare_anew()
-        elif self.state not in _OUTSIDE and topics != self._joined_for:
+        elif self.active and topics != self._joined_for:
             self.rejoin("the subscription changed")
 
-    def polled(self, now: float) -> None:
-        """Hear that the application lives."""
-        self._polled_at = max(now, self._polled_at)
-        if self.state is State.STALE:
-            self._prepare(Hold.LOSE, "the application polls again")
+    def _join_again(self) -> None:
+        self._prepare(Hold.LOSE, "the application polls again")
 
     def rejoin(self, reason: str) -> None:
-        """Ask for a rebalance: now, or after the one that is under way."""
-        if self.state not in _OUTSIDE:
+        """Join again: now, or after the rebalance that is under way."""
+        if self.active:
             self._again = reason
 
     def answered(self, answer: Prepared | Assigned | Adopted, now: float) -> None:
-        """Take the application's answer to a step; answers to other steps than the present one are ignored."""
+        """Go on with what the application prepared, assigned or adopted."""
         step = self._steps.answered(answer.number)
         if step is None:
             return
@@ -199,7 +144,7 @@ class ClassicMembership:
         elif isinstance(answer, Assigned):
             self._take_assigned(answer, now)
         else:
-            self.state = State.STABLE
+            self._machine.move(MemberState.STABLE, "the application has adopted its assignment")
             self._retry.succeeded()
             if answer.revoked:
                 self._again = self._again or "partitions were given up for others to take"
@@ -207,13 +152,13 @@ class ClassicMembership:
                 self._again = self._again or "the member was interrupted before it had taken its partitions"
 
     def leave(self, call: Call, reason: str) -> None:
-        """Leave the group; ``call`` is settled when the broker knows, or cannot be told."""
-        if self.state in {State.UNSUBSCRIBED, State.LEAVING}:
+        """Leave the group when the broker has named us: else it would wait for a member that does not come."""
+        if self.state in {MemberState.UNSUBSCRIBED, MemberState.LEAVING}:
             self._forget_subscription()
             call.settle(None)
             return
         self._cancel()
-        self.state = State.LEAVING
+        self._machine.move(MemberState.LEAVING, reason)
         self._leave.begin(call, reason)
         self._forget_subscription()
 
@@ -221,31 +166,16 @@ class ClassicMembership:
 
     @property
     def beats(self) -> bool:
-        """See ``Membership``."""
-        return self.metadata.generation >= 0 and self.state in _BEATING
-
-    @property
-    def hurried(self) -> bool:
-        """See ``Membership``: what is urgent goes by JoinGroup and SyncGroup here."""
-        return False
-
-    @property
-    def life(self) -> int:
-        """See ``Membership``. Not the generation: a static member that joins again may get its old one."""
-        return self._life
-
-    @property
-    def heartbeat_interval(self) -> float:
-        """See ``Membership``."""
-        return self._settings.heartbeat_interval
+        """Whether there is a generation to send heartbeats of, and no JoinGroup that tells the broker that we live."""
+        return self.metadata.generation >= 0 and self.active and self.state is not MemberState.JOINING
 
     @property
     def awaits_another(self) -> bool:
-        """See ``Membership``: what others give up in one rebalance, we are given in the next (KIP-429)."""
-        return self._settings.cooperative and self.state is State.STABLE
+        """Whether a rebalance is over: what others give up in one, we are given in the next (KIP-429)."""
+        return self._settings.cooperative and self.state is MemberState.STABLE
 
     def heartbeat(self) -> Any:
-        """See ``Membership``."""
+        """Return Heartbeat."""
         return HeartbeatRequest(
             group_id=self.metadata.group_id,
             generation_id=self.metadata.generation,
@@ -255,21 +185,21 @@ class ClassicMembership:
         )
 
     def heartbeat_answered(self, message: Any) -> None:
-        """See ``Membership``."""
+        """Rebalance, join anew or give up if the broker says so."""
         if message.error_code:
             self._heartbeat_refused(message.error_code)
 
     def heartbeat_failed(self, error: KafkaException) -> None:
-        """See ``Membership``."""
+        """Give up if no other heartbeat would be dealt with either."""
         if not error.retriable:
             self.refused(error)
 
     def _heartbeat_refused(self, code: int) -> None:
         """Act on the error code of a heartbeat of the present generation."""
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            if self.state is State.STABLE:
+            if self.state is MemberState.STABLE:
                 self._prepare(self._planned_hold(), "the group is rebalancing")
-            elif self.state is State.ADOPTING:
+            elif self.state is MemberState.ADOPTING:
                 self._again = self._again or "the group is rebalancing"
         elif code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
             self.fenced(code)
@@ -277,14 +207,14 @@ class ClassicMembership:
             self.refused(refusal(code, f"heartbeat of member {self.metadata.member_id!r}", self._settings))
 
     def fenced(self, code: int) -> None:
-        """Hear that the group goes on without us: what we hold is lost."""
-        if self.state in _OUTSIDE or self.metadata.generation < 0:
+        """Join again without claims, unless JoinGroup is under way."""
+        if not self.active or self.metadata.generation < 0:
             return
-        if self.state is State.JOINING and self._retry.in_flight:
+        if self.state is MemberState.JOINING and self._retry.in_flight:
             # The group may have begun the generation that we are joining; the answer to JoinGroup tells.
             return
         # While the application is to give up partitions, the group waits for it, but for no longer than this.
-        busy = self.state is State.PREPARING
+        busy = self.state is MemberState.PREPARING
         limit = "max.poll.interval.ms" if busy else "session.timeout.ms"
         _log.warning(
             "group %s: member %s was expelled (%s): %s for %s=%d, or the group moved on",
@@ -295,7 +225,7 @@ class ClassicMembership:
         self._forget_generation(forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
         self._hold = Hold.LOSE
         # A step of preparation goes on; its answer tells whether there is anything to lose.
-        if self.state is not State.PREPARING:
+        if self.state is not MemberState.PREPARING:
             self._prepare(Hold.LOSE, "the member was expelled")
 
     def refused(self, error: Exception) -> None:
@@ -303,49 +233,49 @@ class ClassicMembership:
         self._parting += self._leave.request(f"the member gave up: {error}")
         self._cancel()
         self._forget_generation(forget_member=True)
-        self.state = State.FATAL
+        self._machine.move(MemberState.FATAL, f"refused: {error!r}")
         self._fail(error)
 
     # -- driving -----------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
-        """Return the request that the present state calls for."""
+        """Return JoinGroup, SyncGroup or LeaveGroup when it is time for it."""
         if (found := self._pattern.changed()) is not None:
             self._matched(found)
             self._subscribe(found)
         if self._parting:
             parting, self._parting = self._parting, ()
             return PollResult(parting, 0.0)
-        if self.state is State.LEAVING:
+        if self.state is MemberState.LEAVING:
             requests = self._leave.poll()
             if self._leave.over:
                 self._left()
             return PollResult(requests)
-        if self.state in _OUTSIDE:
+        if not self.active:
             return PollResult()
         left = self._polled_at + self._settings.max_poll_interval - now
         if left <= 0:
             return self._give_up_polling()
-        if self.state is State.STABLE:
+        if self.state is MemberState.STABLE:
             if changed := self._watch.changed():
                 self._again = self._again or f"partitions changed of {', '.join(changed[:5])}"
             if self._again:
                 self._prepare(self._planned_hold(), self._again)
-        if self.state in {State.JOINING, State.SYNCING} and not self._retry.in_flight:
+        if self.state in {MemberState.JOINING, MemberState.SYNCING} and not self._retry.in_flight:
             wait = self._retry.wait(now)
             if wait > 0:
                 return PollResult(wait=min(wait, left))
             node = self._coordinator.need()
             if node is not None:
-                return PollResult((self._join(node) if self.state is State.JOINING else self._sync(node),), left)
+                return PollResult((self._join(node) if self.state is MemberState.JOINING else self._sync(node),), left)
         return PollResult(wait=left)
 
     def _prepare(self, hold: Hold, reason: str) -> None:
         """Begin a rebalance: first the application gives up what it must."""
         self._cancel()
-        self.state = State.PREPARING
+        self._machine.move(MemberState.PREPARING, reason)
         self._again = ""
-        self._reason = reason
+        self.reason = reason
         self._hold = hold
         self._assignments = {}
         dropped = self._joined_for - self._subscription
@@ -354,7 +284,7 @@ class ClassicMembership:
     def _prepare_anew(self) -> None:
         """Have the application prepare for another subscription than it began to; nobody was asked to join yet."""
         again = self._again
-        self._prepare(self._hold, self._reason)
+        self._prepare(self._hold, self.reason)
         self._again = again
 
     def _planned_hold(self) -> Hold:
@@ -374,11 +304,11 @@ class ClassicMembership:
         self._hold = Hold.KEEP
         self._prepared = answer
         self._joined_for = self._subscription
-        self.state = State.JOINING
+        self._machine.move(MemberState.JOINING, "the application is prepared")
 
     def _join(self, node: int) -> Unsent:
         attempt = self._attempt
-        request = join_request(self._settings, self.metadata, self._joined_for, self._prepared, self._reason)
+        request = join_request(self._settings, self.metadata, self._joined_for, self._prepared, self.reason)
         self._retry.sent()
         nameless = not self.metadata.member_id
         self._leave.awaits_name = nameless
@@ -386,7 +316,7 @@ class ClassicMembership:
         def handle(message: Any, error: KafkaException | None, now: float) -> None:
             if nameless:
                 self._leave.awaits_name = False
-                if message is not None and message.member_id and self.state in {State.LEAVING, State.STALE}:
+                if message is not None and message.member_id and self.state in {MemberState.LEAVING, MemberState.STALE}:
                     # So that the broker does not wait for a member that will not come.
                     self._name(message.member_id)
             if attempt == self._attempt:
@@ -410,16 +340,14 @@ class ClassicMembership:
         else:
             self._retry.answered()  # a success is only what ends in STABLE
             self._life += 1
-            self.metadata = GroupMetadata(
-                self._settings.group_id, message.generation_id, message.member_id, self._settings.group_instance_id
-            )
+            self._place(message.generation_id, message.member_id)
             self._protocol = message.protocol_name
             leads = message.leader == message.member_id
             if leads:
                 self._lead(message.members, now, skip_assignment=message.skip_assignment)
             else:
                 self._assignments = {}
-                self.state = State.SYNCING
+                self._machine.move(MemberState.SYNCING, "another member leads")
 
     def _join_refused(self, code: int, now: float) -> None:
         error = refusal(code, "joining", self._settings)
@@ -443,7 +371,7 @@ class ClassicMembership:
 
     def _lead(self, members: list[Any], now: float, *, skip_assignment: bool) -> None:
         """Get fresh metadata of what the members want, then have the assignor run, unless the assignment stands."""
-        self.state = State.ASSIGNING
+        self._machine.move(MemberState.ASSIGNING, "the member leads")
         try:
             subscriptions = {
                 m.member_id: decode_subscription(bytes(m.metadata), group_instance_id=m.group_instance_id)
@@ -456,7 +384,7 @@ class ClassicMembership:
         topics = frozenset[str]().union(*(s.topics for s in subscriptions.values()))
         if skip_assignment:
             self._assignments = {}
-            self.state = State.SYNCING
+            self._machine.move(MemberState.SYNCING, "the assignment stands")
             self._watch.resume(topics)
             return
         members_said = MappingProxyType(subscriptions)
@@ -470,7 +398,7 @@ class ClassicMembership:
             self._step_out(now, f"the assignor failed: {answer.error}")
             return
         self._assignments = answer.assignments
-        self.state = State.SYNCING
+        self._machine.move(MemberState.SYNCING, "the assignor has run")
         self._watch.assigned({p.topic for a in answer.assignments.values() for p in a.partitions})
 
     # -- syncing -----------------------------------------------------------------------------------------------------
@@ -489,7 +417,7 @@ class ClassicMembership:
     def _synced(self, message: Any, error: KafkaException | None, now: float) -> None:
         if error is not None:
             self._unanswered(error, now)
-            if self.state is State.SYNCING:
+            if self.state is MemberState.SYNCING:
                 self._prepare(self._planned_hold(), "the coordinator was lost")
             return
         code = message.error_code
@@ -502,7 +430,7 @@ class ClassicMembership:
         except SparkRelayError as unreadable:
             self.refused(unreadable)
             return
-        self.state = State.ADOPTING
+        self._machine.move(MemberState.ADOPTING, "the assignment is here")
         self._steps.announce(AdoptNeeded(self._steps.number(), self._protocol, assignment, self.metadata))
 
     def _sync_refused(self, code: int, now: float) -> None:
@@ -537,12 +465,12 @@ class ClassicMembership:
         self._cancel()
         requests = self._leave.request(why)
         self._forget_generation(forget_member=self._settings.group_instance_id is None)
-        self.state = State.STALE
+        self._machine.move(MemberState.STALE, why)
         return requests
 
     def _left(self) -> None:
         self._forget_generation(forget_member=True)
-        self.state = State.UNSUBSCRIBED
+        self._machine.move(MemberState.UNSUBSCRIBED, "the member has left")
         self._hold = Hold.KEEP
         if self._subscription:
             self._prepare(Hold.KEEP, "the consumer subscribed while it was leaving")
@@ -561,11 +489,8 @@ class ClassicMembership:
         self._steps.cancel()
 
     def _name(self, member_id: str) -> None:
-        self.metadata = GroupMetadata(
-            self._settings.group_id, self.metadata.generation, member_id, self._settings.group_instance_id
-        )
+        self._place(self.metadata.generation, member_id)
 
     def _forget_generation(self, *, forget_member: bool) -> None:
         self._life += 1
-        member_id = "" if forget_member else self.metadata.member_id
-        self.metadata = GroupMetadata(self._settings.group_id, -1, member_id, self._settings.group_instance_id)
+        self._place(-1, "" if forget_member else self.metadata.member_id)

@@ -1,24 +1,6 @@
 """A member of a group under KIP-848 (``group.protocol=consumer``): one heartbeat for everything, the broker assigns.
 
-The transitions, with what ends each state:
-
-    UNSUBSCRIBED   subscribe --> JOINING
-    JOINING        the heartbeat with epoch 0 is answered --> RECONCILING
-    RECONCILING    topic ids have names, the application runs its callbacks (``AdoptNeeded``) --> ACKNOWLEDGING
-    ACKNOWLEDGING  the heartbeat that says what we hold leaves --> STABLE, or RECONCILING if there is more to do
-    STABLE         a heartbeat brings another assignment --> RECONCILING
-    in the group   the coordinator does not know us or our epoch --> FENCED
-    in the group   ``poll`` was not called for max.poll.interval.ms --> STALE, having left
-    in the group   leave --> LEAVING
-    FENCED         the application has dropped its partitions (``JoinNeeded``, LOSE) --> JOINING; a static member first
-                   frees its name
-    STALE          the same, and ``poll`` was called --> JOINING
-    LEAVING        the leave heartbeat is handed over --> UNSUBSCRIBED; its answer resolves the call
-    any            an error that joining again does not change --> FATAL
-    outside        leave --> UNSUBSCRIBED
-
-Kafka's PREPARE_LEAVING is missing because here the application runs its callbacks before it asks to leave, whatever
-they raise (KAFKA-16933); expelled meanwhile, the member is FENCED and there is nothing left to leave.
+``FOLLOWING`` says which state may come after which; docs/internals/consumer.md says when.
 
 Pure, see ``requests``. Each stay in the group is a *life*: answers to an earlier life's heartbeats are ignored by its
 number, answers to an overtaken step by the step's (KAFKA-16375).
@@ -31,7 +13,6 @@ October 2024.
 
 from __future__ import annotations
 
-import enum
 import logging
 import math
 import uuid
@@ -39,13 +20,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error, error_name, is_retriable
-from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
+from sparkrelay.consumer.base.assignor import MemberAssignment
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Hold, JoinNeeded, Prepared
 from sparkrelay.consumer.base.requests import PollResult, Unsent
 from sparkrelay.consumer.group.consumer_heartbeat import JOIN_EPOCH, HeartbeatWriter, leave_heartbeat
 from sparkrelay.consumer.group.coordinator import GROUP_LANE
+from sparkrelay.consumer.group.membership import Membership, MemberState
 from sparkrelay.consumer.group.pattern_topics import pattern_for_broker
-from sparkrelay.consumer.group.steps import Steps
 from sparkrelay.errors import UnsupportedVersionException
 from sparkrelay.types import TopicPartition
 
@@ -62,7 +43,7 @@ if TYPE_CHECKING:
 
     PartitionsById = Mapping[uuid.UUID, frozenset[int]]
 
-__all__ = ["ConsumerMembership", "State"]
+__all__ = ["FOLLOWING", "ConsumerMembership"]
 
 _log = logging.getLogger(__name__)
 #: Until the broker says how often.
@@ -74,27 +55,29 @@ _NONE: Final[PartitionsById] = MappingProxyType({})
 _EXPELLED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
 
 _NAME_TAKEN: Final = frozenset({ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID})
+_ASSIGNED: Final = "the coordinator assigned"
+
+_INSIDE: Final = frozenset(
+    {MemberState.JOINING, MemberState.RECONCILING, MemberState.ACKNOWLEDGING, MemberState.STABLE}
+)
+_OUT: Final = frozenset({MemberState.UNSUBSCRIBED, MemberState.FATAL})
+_AWAY: Final = _OUT | {MemberState.LEAVING, MemberState.FENCED, MemberState.STALE}
+#: State -> the states that may come after it.
+FOLLOWING: Final[Mapping[MemberState, frozenset[MemberState]]] = {
+    MemberState.UNSUBSCRIBED: frozenset({MemberState.JOINING, MemberState.FATAL}),
+    MemberState.JOINING: _AWAY | {MemberState.RECONCILING},
+    MemberState.RECONCILING: _AWAY | {MemberState.ACKNOWLEDGING, MemberState.STABLE},
+    MemberState.ACKNOWLEDGING: _AWAY | {MemberState.RECONCILING, MemberState.STABLE},
+    MemberState.STABLE: _AWAY | {MemberState.RECONCILING},
+    MemberState.FENCED: _OUT | {MemberState.JOINING},
+    MemberState.STALE: _OUT | {MemberState.JOINING},
+    MemberState.LEAVING: _OUT | {MemberState.JOINING},
+    MemberState.FATAL: _OUT,
+}
 
 
-class State(enum.Enum):
-    """See the module."""
-
-    UNSUBSCRIBED = "unsubscribed"
-    JOINING = "joining"
-    RECONCILING = "reconciling"
-    ACKNOWLEDGING = "acknowledging"
-    STABLE = "stable"
-    FENCED = "fenced"
-    STALE = "stale"
-    LEAVING = "leaving"
-    FATAL = "fatal"
-
-
-_INSIDE: Final = frozenset({State.JOINING, State.RECONCILING, State.ACKNOWLEDGING, State.STABLE})
-
-
-class ConsumerMembership:
-    """See the module and ``membership.Membership``.
+class ConsumerMembership(Membership):
+    """A membership that says in heartbeats what it holds, and takes what the broker assigns.
 
     Args:
         settings: the member's.
@@ -115,28 +98,21 @@ class ConsumerMembership:
         tell: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None],
         fail: Callable[[Exception], None],
     ) -> None:
-        self._settings = settings
-        self._coordinator = coordinator
+        super().__init__(settings, FOLLOWING, coordinator=coordinator, tell=tell, fail=fail)
         self._asker = topics
         self._cluster = metadata
-        self._steps = Steps(tell)
-        self._fail = fail
         self._writer = HeartbeatWriter(settings)
-        self.state = State.UNSUBSCRIBED
+        self.reason = _ASSIGNED
         self.heartbeat_interval = _FIRST_INTERVAL_SECONDS
         #: One for as long as this consumer lives, whatever becomes of its membership (KIP-1082).
         self._member_id = str(uuid.uuid4())
-        #: Replaced as a whole, so that other threads may read it.
-        self.metadata = self._placed(-1)
+        self._place(-1, self._member_id)
         self._topics: frozenset[str] = frozenset()
         self._pattern = ""
-        self._polled_at = -math.inf
-        self._life = 0
         self._introduced = False
         #: Whether an earlier heartbeat of ours may hold our group.instance.id, and whether that is to be freed first.
         self._holds_name = self._frees_name = False
         self._released = self._polled_again = False
-        self._parting: tuple[Unsent, ...] = ()
         self._look_up_at = -math.inf
         self._forget_assignment()
 
@@ -156,51 +132,21 @@ class ConsumerMembership:
         self._declaring = False
         self._names: dict[uuid.UUID, str] = {}
 
-    # -- what others may ask -----------------------------------------------------------------------------------------
-
-    @property
-    def subscribed(self) -> bool:
-        """See ``Membership``."""
-        return self.state not in {State.UNSUBSCRIBED, State.LEAVING}
-
-    @property
-    def active(self) -> bool:
-        """See ``Membership``."""
-        return self.state in _INSIDE or self.state is State.FENCED
-
-    @property
-    def reason(self) -> str:
-        """See ``Membership``."""
-        return "the coordinator expelled the member" if self.state is State.FENCED else "the coordinator assigned"
-
-    @property
-    def awaits_poll(self) -> bool:
-        """See ``Membership``."""
-        return self.state is State.STALE
-
-    @property
-    def given_up(self) -> bool:
-        """See ``Membership``."""
-        return self.state is State.FATAL
-
     # -- events of the application -----------------------------------------------------------------------------------
 
     def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None, now: float) -> None:
-        """See ``Membership``; the broker matches the pattern, as RE2."""
+        """Join, or say what is wanted now; the broker matches the pattern, as RE2."""
         self._topics, self._pattern = topics, "" if pattern is None else pattern_for_broker(pattern)
         self._polled_at = now
-        if self.state in {State.UNSUBSCRIBED, State.LEAVING}:
+        if self.state in {MemberState.UNSUBSCRIBED, MemberState.LEAVING}:
             self._join("the consumer subscribed")
 
-    def polled(self, now: float) -> None:
-        """See ``Membership``."""
-        self._polled_at = max(now, self._polled_at)
-        if self.state is State.STALE:
-            self._polled_again = True
-            self._maybe_return()
+    def _join_again(self) -> None:
+        self._polled_again = True
+        self._maybe_return()
 
     def rejoin(self, reason: str) -> None:
-        """See ``Membership``: under KIP-848 only the broker decides when to rebalance."""
+        """Do nothing but say so: under KIP-848 only the broker decides when to rebalance."""
         _log.warning(
             "group %s: a rebalance was asked for (%s); with group.protocol=consumer only the broker starts one, so "
             "nothing happens",
@@ -208,7 +154,7 @@ class ConsumerMembership:
         )  # fmt: skip
 
     def answered(self, answer: Prepared | Assigned | Adopted, now: float) -> None:
-        """See ``Membership``."""
+        """Go on with what the application holds now, or when it has dropped everything."""
         del now
         if self._steps.answered(answer.number) is None:
             return
@@ -216,32 +162,30 @@ class ConsumerMembership:
             self._take_adopted(answer)
         elif isinstance(answer, Prepared) and answer.error is not None:
             self._release()  # interrupted: it may hold something still
-        elif self.state is State.FENCED:
+        elif self.state is MemberState.FENCED:
             self._join("the member was expelled")
         else:
             self._released = True
             self._maybe_return()
 
     def leave(self, call: Call, reason: str) -> None:
-        """See ``Membership``. The application has run its callbacks."""
-        if self.state is State.LEAVING:
+        """Leave the group; the application has run its callbacks."""
+        if self.state in {MemberState.UNSUBSCRIBED, MemberState.LEAVING}:
             call.settle(None)
             return
         inside = self.state in _INSIDE
         self._end_life()
-        self.state = State.UNSUBSCRIBED
+        if inside:
+            _log.info("group %s: member %s leaves: %s", self._settings.group_id, self._member_id, reason)
+            self._parting = self._leave_group(call)
+        self._machine.move(MemberState.LEAVING if inside and self._parting else MemberState.UNSUBSCRIBED, reason)
         if not inside:
             call.settle(None)
-            return
-        _log.info("group %s: member %s leaves: %s", self._settings.group_id, self._member_id, reason)
-        self._parting = self._leave_group(call)
-        if self._parting:
-            self.state = State.LEAVING
 
     # -- news from the coordinator -----------------------------------------------------------------------------------
 
     def fenced(self, code: int) -> None:
-        """See ``Membership``."""
+        """Have the application drop what it holds, then join again."""
         if self.state not in _INSIDE:
             return
         _log.warning(
@@ -250,15 +194,16 @@ class ConsumerMembership:
             self._settings.group_id, self._member_id, error_name(code), self._settings.max_poll_interval * 1000,
         )  # fmt: skip
         self._end_life()
-        self.state = State.FENCED
+        self._machine.move(MemberState.FENCED, f"expelled ({error_name(code)})")
+        self.reason = "the coordinator expelled the member"
         self._release()
 
     def refused(self, error: Exception) -> None:
-        """See ``Membership``."""
+        """Leave for good: joining again would not help."""
         leave = self._leave_group(None) if self.state in _INSIDE else ()
         self._end_life()
         self._introduced = False
-        self.state = State.FATAL
+        self._machine.move(MemberState.FATAL, f"refused: {error!r}")
         self._parting += leave
         self._fail(error)
 
@@ -266,31 +211,23 @@ class ConsumerMembership:
 
     @property
     def beats(self) -> bool:
-        """See ``Membership``."""
+        """Whether the member is in the group or joins; not while its name is to be freed first."""
         return self.state in _INSIDE and not self._frees_name
 
     @property
     def hurried(self) -> bool:
-        """See ``Membership``."""
-        return self.state in {State.JOINING, State.ACKNOWLEDGING} or self._writer.differs(self._topics, self._pattern)
-
-    @property
-    def awaits_another(self) -> bool:
-        """See ``Membership``: the coordinator says how often it wants to hear of us."""
-        return False
-
-    @property
-    def life(self) -> int:
-        """See ``Membership``."""
-        return self._life
+        """Whether there is anything to say: that we join, what we hold, or what we want now."""
+        return self.state in {MemberState.JOINING, MemberState.ACKNOWLEDGING} or self._writer.differs(
+            self._topics, self._pattern
+        )
 
     def heartbeat(self) -> Any:
-        """See ``Membership``."""
-        acknowledging = self.state is State.ACKNOWLEDGING
+        """Return ConsumerGroupHeartbeat with what the coordinator does not know yet."""
+        acknowledging = self.state is MemberState.ACKNOWLEDGING
         self._introduced = True
         request = self._writer.write(
             self._member_id,
-            JOIN_EPOCH if self.state is State.JOINING else self.metadata.generation,
+            JOIN_EPOCH if self.state is MemberState.JOINING else self.metadata.generation,
             topics=self._topics,
             pattern=self._pattern,
             owned=_union(self._owned_ids, self._taking_ids),
@@ -300,11 +237,11 @@ class ConsumerMembership:
         if acknowledging:
             self._acknowledged = self._adopted
             done = self._acknowledged == self._target_number and not self._incomplete
-            self.state = State.STABLE if done else State.RECONCILING
+            self._machine.move(MemberState.STABLE if done else MemberState.RECONCILING, "the member acknowledged")
         return request
 
     def heartbeat_answered(self, message: Any) -> None:
-        """See ``Membership``."""
+        """Take over epoch, interval and assignment, or act on the refusal."""
         if message.error_code:
             self._heartbeat_refused(message.error_code, message.error_message)
             return
@@ -317,17 +254,17 @@ class ConsumerMembership:
             _log.info(
                 "group %s: member %s is in epoch %d", self._settings.group_id, self._member_id, message.member_epoch
             )
-            self.metadata = self._placed(message.member_epoch)
+            self._place(message.member_epoch, self._member_id)
         target = message.assignment
-        if target is None and self.state is not State.JOINING:
+        if target is None and self.state is not MemberState.JOINING:
             return
         assigned = [] if target is None else target.topic_partitions
         self._take_target({t.topic_id: frozenset(t.partitions) for t in assigned if t.partitions})
 
     def heartbeat_failed(self, error: KafkaException) -> None:
-        """See ``Membership``: the coordinator may have taken it in or not, so the next one says everything."""
+        """Say everything in the next one: the coordinator may have taken this one in or not."""
         self._writer.forget()
-        if self.state is State.JOINING:
+        if self.state is MemberState.JOINING:
             self._free_name()
         if isinstance(error, UnsupportedVersionException):
             self._introduced = False
@@ -337,7 +274,7 @@ class ConsumerMembership:
 
     def _heartbeat_refused(self, code: int, text: str | None) -> None:
         self._writer.forget()
-        joining = self.state is State.JOINING
+        joining = self.state is MemberState.JOINING
         said = f" ({text})" if text else ""
         error = broker_error(code, f"heartbeat of member {self._member_id!r} in {self._described()}{said}")
         if code in _EXPELLED and not (joining and code == ErrorCode.GROUP_ID_NOT_FOUND):
@@ -367,12 +304,14 @@ class ConsumerMembership:
     # -- reconciling -------------------------------------------------------------------------------------------------
 
     def _take_target(self, target: PartitionsById) -> None:
-        if self.state is State.JOINING or target != self._target:
+        if self.state is MemberState.JOINING or target != self._target:
             self._target = target
             self._target_number += 1
             self._look_up_at = -math.inf
-        if self.state is State.JOINING or (self.state is State.STABLE and self._target_number != self._acknowledged):
-            self.state = State.RECONCILING
+        if self.state is MemberState.JOINING or (
+            self.state is MemberState.STABLE and self._target_number != self._acknowledged
+        ):
+            self._machine.move(MemberState.RECONCILING, f"target {self._target_number}")
 
     def _reconcile(self, now: float) -> float:
         """Begin the step that takes us to the target, as far as it has names; return seconds until the next look."""
@@ -391,9 +330,9 @@ class ConsumerMembership:
             self._adopted, self._incomplete = self._target_number, unnamed
             # The names may stand for other topics by now: what we say that we hold are the ids of today.
             self._owned_ids = self._by_id(wanted)
-            self.state = State.ACKNOWLEDGING
+            self._machine.move(MemberState.ACKNOWLEDGING, "the target is what the application holds")
         elif not unnamed:
-            self.state = State.STABLE
+            self._machine.move(MemberState.STABLE, "the target is acknowledged")
         return wait
 
     def _take_adopted(self, answer: Adopted) -> None:
@@ -404,7 +343,7 @@ class ConsumerMembership:
         self._taking, self._taking_ids = frozenset(), _NONE
         kept = {p.topic for p in answer.owned}
         self._names = {i: n for i, n in self._names.items() if n in kept}
-        self.state = State.ACKNOWLEDGING
+        self._machine.move(MemberState.ACKNOWLEDGING, "the application has adopted its assignment")
 
     def _resolve(self) -> tuple[frozenset[TopicPartition], bool]:
         """Return the part of the target whose topics have names, and whether there is more."""
@@ -449,7 +388,7 @@ class ConsumerMembership:
     def _join(self, why: str) -> None:
         _log.info("group %s: member %s joins: %s", self._settings.group_id, self._member_id, why)
         self._end_life()
-        self.state = State.JOINING
+        self._machine.move(MemberState.JOINING, why)
         if self._introduced:
             self._free_name()
 
@@ -467,7 +406,8 @@ class ConsumerMembership:
         """Make answers to what is under way meaningless, and hold nothing any more."""
         self._life += 1
         self._steps.cancel()
-        self.metadata = self._placed(-1)
+        self.reason = _ASSIGNED
+        self._place(-1, self._member_id)
         self._writer.forget()
         self._forget_assignment()
         self._released = self._polled_again = False
@@ -486,7 +426,7 @@ class ConsumerMembership:
         _log.warning("group %s: %s", self._settings.group_id, self._settings.poll_missed)
         leave = self._leave_group(None)
         self._end_life()
-        self.state = State.STALE
+        self._machine.move(MemberState.STALE, "poll() was not called")
         self._release()
         return PollResult(leave)
 
@@ -514,11 +454,11 @@ class ConsumerMembership:
     # -- driving -----------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
-        """See ``Membership``."""
+        """Return the heartbeat that leaves, if there is one; begin to reconcile when it is time for it."""
         if self._parting:
             parting, self._parting = self._parting, ()
-            if self.state is State.LEAVING:
-                self.state = State.UNSUBSCRIBED
+            if self.state is MemberState.LEAVING:
+                self._machine.move(MemberState.UNSUBSCRIBED, "the member has left")
             return PollResult(parting, 0.0)
         if self.state not in _INSIDE:
             return PollResult()
@@ -530,14 +470,11 @@ class ConsumerMembership:
                 return PollResult(wait=left)
             self._frees_name = False
             return PollResult(self._leave_group(None), left)
-        if self.state is State.RECONCILING and self._steps.current is None and not self._declaring:
+        if self.state is MemberState.RECONCILING and self._steps.current is None and not self._declaring:
             return PollResult(wait=min(left, self._reconcile(now)))
         return PollResult(wait=left)
 
     # -- small things ------------------------------------------------------------------------------------------------
-
-    def _placed(self, epoch: int) -> GroupMetadata:
-        return GroupMetadata(self._settings.group_id, epoch, self._member_id, self._settings.group_instance_id)
 
     def _described(self) -> str:
         """Name the settings that may be at fault."""

@@ -8,7 +8,7 @@ from tests.unit.consumer.classic_group import Group
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import LeaveGroupResponse
 from sparkrelay.consumer.base.events import Hold, JoinNeeded
-from sparkrelay.consumer.group.classic_membership import State
+from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.errors import DisconnectException
 
 
@@ -26,14 +26,14 @@ def test_an_answer_to_an_earlier_attempt_is_ignored(group, make_call):
     call = make_call()
     group.membership.leave(call, "closing")
     unsent.handle(group.joined(), None, 0.0)
-    assert group.state is State.LEAVING
+    assert group.state is MemberState.LEAVING
     group.driver.waiting.clear()
     assert group.driver.poll() == ["LeaveGroup"]
     group.driver.answer("LeaveGroup", LeaveGroupResponse(error_code=0))
     assert call.done
-    assert group.state is State.LEAVING
+    assert group.state is MemberState.LEAVING
     group.driver.poll()
-    assert group.state is State.UNSUBSCRIBED
+    assert group.state is MemberState.UNSUBSCRIBED
 
 
 def test_leaving_before_the_member_has_a_name_waits_for_it(group, make_call):
@@ -58,7 +58,7 @@ def test_subscribing_while_the_leave_is_under_way_joins_afterwards(group, make_c
     assert call.done
     group.subscribe()
     group.driver.poll()
-    assert group.state is State.PREPARING
+    assert group.state is MemberState.PREPARING
     assert group.step(JoinNeeded).hold is Hold.KEEP
 
 
@@ -106,14 +106,14 @@ def test_a_member_that_does_not_poll_leaves(group):
     group.settle()
     assert group.driver.pass_time(299) == []
     assert group.driver.pass_time(1) == ["LeaveGroup"]
-    assert group.state is State.STALE
+    assert group.state is MemberState.STALE
     assert not group.membership.beats
 
 
 def test_who_gives_up_leaves_so_that_others_need_not_wait_for_the_end_of_the_session(group, make_call):
     group.settle()
     group.beat(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    assert group.state is State.FATAL
+    assert group.state is MemberState.FATAL
     assert group.driver.poll() == ["LeaveGroup"]
     request = group.driver.answer("LeaveGroup", LeaveGroupResponse(error_code=0))
     assert request.members[0].member_id == "m1"

@@ -9,7 +9,7 @@ from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import LeaveGroupResponse
 from sparkrelay.consumer.base.assignor import MemberAssignment, MemberSubscription
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, Assigned, AssignNeeded, Hold, JoinNeeded, Prepared
-from sparkrelay.consumer.group.classic_membership import State
+from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.consumer.group.wire import decode_subscription
 
 
@@ -20,7 +20,7 @@ def group(driver):
 
 def test_the_way_of_a_follower(group):
     group.subscribe()
-    assert group.state is State.PREPARING
+    assert group.state is MemberState.PREPARING
     assert group.driver.poll() == []  # the application prepares
     group.prepare(owned=[T1])
     assert group.driver.poll() == ["JoinGroup"]
@@ -38,7 +38,7 @@ def test_the_way_of_a_follower(group):
     assert (step.metadata.generation, step.metadata.member_id) == (1, "m1")
     assert group.membership.beats
     group.adopted(step)
-    assert group.state is State.STABLE
+    assert group.state is MemberState.STABLE
 
 
 def test_the_leader_assigns_with_fresh_metadata(group):
@@ -47,7 +47,7 @@ def test_the_leader_assigns_with_fresh_metadata(group):
     group.driver.poll()
     said = {"m1": MemberSubscription(frozenset({"t"})), "m2": MemberSubscription(frozenset({"t", "absent"}))}
     group.driver.answer("JoinGroup", group.joined(leader="m1", members=said))
-    assert group.state is State.ASSIGNING
+    assert group.state is MemberState.ASSIGNING
     assert group.steps == []
     assert group.topics.asked[0][0] == {"t", "absent"}
     group.topics.answer()
@@ -68,7 +68,7 @@ def test_a_leader_whose_assignor_fails_leaves_and_joins_when_polled(group):
     group.driver.answer("JoinGroup", group.joined(leader="m1", members={"m1": MemberSubscription(frozenset({"t"}))}))
     group.topics.answer()
     group.reply(Assigned(group.step(AssignNeeded).number, error=ValueError("bad")))
-    assert group.state is State.STALE
+    assert group.state is MemberState.STALE
     assert group.driver.poll() == ["LeaveGroup"]
     group.driver.answer("LeaveGroup", LeaveGroupResponse(error_code=0))
     assert group.driver.pass_time(10) == []
@@ -102,7 +102,7 @@ def test_whoever_was_interrupted_before_it_took_its_partitions_joins_again(group
     """Otherwise nobody would read them: the group thinks that they are ours."""
     group.subscribe()
     group.reply(Adopted(group.follow([T0, T1], owned=[T0]).number, owned=frozenset({T0})))
-    assert group.state is State.STABLE
+    assert group.state is MemberState.STABLE
     group.driver.poll()
     assert group.step(JoinNeeded).hold is Hold.KEEP
 
@@ -144,11 +144,11 @@ def test_a_subscription_that_changes_before_joining_goes_along_and_is_no_reason_
     group.subscribe(["t", "u"])
     assert first.cancelled
     group.reply(Prepared(first.number, frozenset(), {"x": b"for t only"}))
-    assert group.state is State.PREPARING
+    assert group.state is MemberState.PREPARING
     assert group.steps[0].topics == {"t", "u"}
     group.adopted(group.follow())
     assert group.driver.poll() == []
-    assert group.state is State.STABLE
+    assert group.state is MemberState.STABLE
     assert group.steps == []
 
 

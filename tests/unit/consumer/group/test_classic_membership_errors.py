@@ -9,7 +9,7 @@ from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import SyncGroupResponse
 from sparkrelay.consumer.base.assignor import MemberSubscription
 from sparkrelay.consumer.base.events import Assigned, AssignNeeded
-from sparkrelay.consumer.group.classic_membership import State
+from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.errors import SerializationException
 
 NULL_TOPICS = b"\x00\x01" + b"\xff\xff\xff\xff" + b"\xff\xff\xff\xff" + b"\x00\x00\x00\x00"
@@ -28,7 +28,7 @@ def test_what_joining_again_does_not_change_is_final(group, code):
     group.prepare()
     group.driver.poll()
     group.driver.answer("JoinGroup", group.joined(code))
-    assert group.state is State.FATAL
+    assert group.state is MemberState.FATAL
     assert ErrorCode(code).name in str(group.errors[0])
     group.membership.polled(0.0)
     assert group.driver.pass_time(10) == []
@@ -98,7 +98,7 @@ def test_a_name_that_another_took_over_is_fatal_and_named(driver, where):
         group.driver.answer("SyncGroup", group.synced([T0], code))
         if where == "heartbeat":
             group.beat(ErrorCode.FENCED_INSTANCE_ID)
-    assert group.state is State.FATAL
+    assert group.state is MemberState.FATAL
     assert "group.instance.id='me'" in str(group.errors[0])
 
 
@@ -112,12 +112,12 @@ def test_data_of_members_that_cannot_be_read_end_the_rebalance_with_a_named_erro
     if leads:
         answer.members[0].metadata = NULL_TOPICS
         group.driver.answer("JoinGroup", answer)
-        assert group.state is State.STALE
+        assert group.state is MemberState.STALE
     else:
         group.driver.answer("JoinGroup", group.joined())
         group.driver.poll()
         group.driver.answer("SyncGroup", SyncGroupResponse(error_code=0, assignment=NULL_TOPICS))
-        assert group.state is State.FATAL
+        assert group.state is MemberState.FATAL
     assert isinstance(group.errors[0], SerializationException)
 
 
@@ -128,5 +128,5 @@ def test_an_assignor_that_was_not_offered_is_refused(group):
     answer = group.joined()
     answer.protocol_name = "stranger"
     group.driver.answer("JoinGroup", answer)
-    assert group.state is State.FATAL
+    assert group.state is MemberState.FATAL
     assert "partition.assignment.strategy=x" in str(group.errors[0])

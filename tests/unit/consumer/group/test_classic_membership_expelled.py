@@ -7,7 +7,7 @@ from tests.unit.consumer.classic_group import T0, Group
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.consumer.base.events import Adopted, Assigned, Hold, JoinNeeded, Prepared
-from sparkrelay.consumer.group.classic_membership import State
+from sparkrelay.consumer.group.membership import MemberState
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_what_was_sent_in_the_old_generation_does_not_expel_a_member_whose_join_
     assert group.membership.metadata.generation == 1
     assert not group.steps
     group.driver.answer("JoinGroup", group.joined(generation=2))
-    assert group.state is State.SYNCING
+    assert group.state is MemberState.SYNCING
     assert group.membership.metadata.generation == 2
 
 
@@ -96,7 +96,7 @@ def test_expelled_in_a_callback_clears_the_generation_and_joins_anew_afterwards(
     assert step.cancelled  # the callback runs to its end, but what it was told of is not taken any more
     assert group.step(JoinNeeded).hold is Hold.LOSE
     group.adopted(step)
-    assert group.state is State.PREPARING
+    assert group.state is MemberState.PREPARING
 
 
 def test_delayed_answers_are_ignored_after_the_member_went_on(group):
@@ -111,6 +111,6 @@ def test_delayed_answers_are_ignored_after_the_member_went_on(group):
     copy_of = group.step(JoinNeeded)
     for late in (Prepared(old.number), Assigned(old.number), Adopted(old.number)):
         group.reply(late)
-        assert group.state is State.PREPARING
+        assert group.state is MemberState.PREPARING
     group.reply(Prepared(copy_of.number))
-    assert group.state is State.JOINING
+    assert group.state is MemberState.JOINING

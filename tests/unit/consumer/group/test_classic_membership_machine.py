@@ -22,8 +22,9 @@ from sparkrelay.consumer.assignors.built_in import CooperativeStickyAssignor, Ra
 from sparkrelay.consumer.base.events import AssignNeeded, Call, ErrorRaised, JoinNeeded, Mailbox
 from sparkrelay.consumer.base.requests import RequestState
 from sparkrelay.consumer.base.subscription import SubscriptionState
-from sparkrelay.consumer.group.classic_membership import ClassicMembership, State
+from sparkrelay.consumer.group.classic_membership import ClassicMembership
 from sparkrelay.consumer.group.classic_requests import MemberSettings
+from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.errors import DisconnectException
 
 PARTITIONS = 5
@@ -362,16 +363,16 @@ class Groups(RuleBasedStateMachine):
             if not busy and self.coordinator.state == "preparing":
                 self.coordinator.wait_no_longer()
                 busy = True
-            resting = all(m.membership.state is State.STABLE and not m.membership._again for m in alive)
+            resting = all(m.membership.state is MemberState.STABLE and not m.membership._again for m in alive)
             if not busy and resting:
                 break
-        assert [m.membership.state for m in alive] == [State.STABLE] * len(alive)
+        assert [m.membership.state for m in alive] == [MemberState.STABLE] * len(alive)
         held = sorted(p for m in alive for p in m.subscription.assigned)
         assert len(held) == (PARTITIONS if alive else 0)
         assert len(set(held)) == len(held)
         for member in self.members:
             if member.closed:
-                assert member.membership.state is State.UNSUBSCRIBED
+                assert member.membership.state is MemberState.UNSUBSCRIBED
 
 
 class EagerGroups(Groups):

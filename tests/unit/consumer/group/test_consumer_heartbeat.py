@@ -9,7 +9,7 @@ from tests.unit.consumer.consumer_group import NAME, T0, T1, Group, T, response,
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded
-from sparkrelay.consumer.group.consumer_membership import State
+from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.errors import DisconnectException
 
 
@@ -41,7 +41,7 @@ def test_a_coordinator_that_moves_or_loads_is_asked_again(group, code, losses):
     group.settle([T0])
     group.beat(code=code, wait=3)
     assert len(group.coordinator.losses) == losses
-    assert group.state is State.STABLE
+    assert group.state is MemberState.STABLE
     assert said(group.beat(wait=0.1)) == {T: [0]}
 
 

@@ -10,7 +10,7 @@ from tests.unit.consumer.consumer_group import NAME, T0, T1, U0, Group, T, U, sa
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded
-from sparkrelay.consumer.group.consumer_membership import State
+from sparkrelay.consumer.group.membership import MemberState
 
 
 @pytest.fixture
@@ -20,23 +20,23 @@ def group(driver):
 
 def test_the_way_into_a_group(group):
     group.subscribe(["t", "u"])
-    assert group.state is State.JOINING
+    assert group.state is MemberState.JOINING
     assert group.epoch == -1
     join = group.beat([T0, T1], 5)
     assert (join.group_id, join.member_epoch, join.rebalance_timeout_ms) == ("g", 0, 300_000)
     assert join.member_id == group.membership.metadata.member_id != ""
     assert (join.subscribed_topic_names, said(join)) == (["t", "u"], {})
     assert (join.instance_id, join.server_assignor, join.rack_id) == (None, None, None)
-    assert group.state is State.RECONCILING
+    assert group.state is MemberState.RECONCILING
     assert group.epoch == 5
     step = group.adopt([T0, T1])
     assert step.metadata.generation == 5
-    assert group.state is State.ACKNOWLEDGING
+    assert group.state is MemberState.ACKNOWLEDGING
     acknowledgement = group.beat(epoch=5)  # at once, without waiting for the interval
     assert (acknowledgement.member_epoch, said(acknowledgement)) == (5, {T: [0, 1]})
     assert acknowledgement.subscribed_topic_names is None
     assert acknowledgement.rebalance_timeout_ms == -1
-    assert group.state is State.STABLE
+    assert group.state is MemberState.STABLE
     assert group.driver.poll() == []
 
 
@@ -52,7 +52,7 @@ def test_an_empty_assignment_is_told_to_the_application_as_well(group):
     group.beat([])
     group.adopt([])
     assert said(group.beat()) == {}
-    assert group.state is State.STABLE
+    assert group.state is MemberState.STABLE
 
 
 def test_the_broker_says_how_often_heartbeats_come(group):
@@ -68,10 +68,10 @@ def test_the_broker_says_how_often_heartbeats_come(group):
 def test_what_goes_to_others_is_given_up_and_acknowledged_before_more_is_taken(group):
     group.settle([T0])
     group.beat([T1], 2, wait=3)
-    assert group.state is State.RECONCILING
+    assert group.state is MemberState.RECONCILING
     group.adopt([T1])
     assert said(group.beat(epoch=2)) == {T: [1]}
-    assert group.state is State.STABLE
+    assert group.state is MemberState.STABLE
 
 
 def test_one_reconciliation_at_a_time_the_next_target_follows(group):
@@ -83,10 +83,10 @@ def test_one_reconciliation_at_a_time_the_next_target_follows(group):
     assert group.steps == []
     group.reply(Adopted(step.number, owned=frozenset([T0, T1])))
     assert said(group.beat(epoch=3)) == {T: [0, 1]}  # the truth
-    assert group.state is State.RECONCILING
+    assert group.state is MemberState.RECONCILING
     group.adopt([T1])
     assert said(group.beat(epoch=3)) == {T: [1]}
-    assert group.state is State.STABLE
+    assert group.state is MemberState.STABLE
 
 
 def test_an_assignment_taken_back_before_it_was_adopted_is_acknowledged_without_callbacks(group):
@@ -95,18 +95,18 @@ def test_an_assignment_taken_back_before_it_was_adopted_is_acknowledged_without_
     group.beat([T0, U0], 2, wait=3)
     group.driver.poll()
     assert said(group.beat(epoch=2)) == {T: [0]}
-    assert group.state is State.RECONCILING  # the other topic has no name yet
+    assert group.state is MemberState.RECONCILING  # the other topic has no name yet
     group.beat([T0], 3, wait=3)
     group.driver.poll()
     assert said(group.beat(epoch=3)) == {T: [0]}
-    assert group.state is State.STABLE
+    assert group.state is MemberState.STABLE
     assert group.steps == []
 
 
 def test_the_same_assignment_again_is_no_news(group):
     group.settle([T0])
     group.beat([T0], 2, wait=3)
-    assert group.state is State.STABLE
+    assert group.state is MemberState.STABLE
     assert group.epoch == 2
 
 
@@ -116,7 +116,7 @@ def test_an_interrupted_step_is_acknowledged_as_it_ended_and_tried_again(group):
     group.driver.poll()
     group.reply(Adopted(group.step(AdoptNeeded).number, owned=frozenset([T0])))
     assert said(group.beat(epoch=2)) == {T: [0]}
-    assert group.state is State.RECONCILING
+    assert group.state is MemberState.RECONCILING
     group.adopt([T1])
     assert said(group.beat(epoch=2)) == {T: [1]}
 
@@ -131,7 +131,7 @@ def test_topics_without_names_wait_and_are_looked_up(group):
     group.adopt([T0])
     assert group.topics.asked[0][0] == {"t", "u"}
     group.beat()
-    assert group.state is State.RECONCILING
+    assert group.state is MemberState.RECONCILING
     group.topics.asked.pop(0)[1]()
     group.driver.pass_time(0.9)
     assert group.topics.asked == []
@@ -140,7 +140,7 @@ def test_topics_without_names_wait_and_are_looked_up(group):
     group.names[U] = "u"
     group.adopt([T0, U0])
     assert said(group.beat()) == {T: [0], U: [0]}
-    assert group.state is State.STABLE
+    assert group.state is MemberState.STABLE
 
 
 def test_nothing_is_adopted_while_no_topic_has_a_name(group):

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.consumer.consumer_group import NAME, Group, response
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.consumer.group.consumer_membership import State
+from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.errors import AuthorizationException, UnsupportedVersionException
 
 
@@ -35,7 +35,7 @@ def test_errors_that_joining_again_does_not_change_name_the_setting(driver, code
     group = Group(driver, group_instance_id="i", remote_assignor="best")
     group.subscribe((), re.compile("(?=x)"))
     group.beat(code=code, text="the broker says why")
-    assert group.state is State.FATAL
+    assert group.state is MemberState.FATAL
     assert group.membership.given_up
     assert re.search(names, str(group.errors[0])), group.errors[0]
     assert group.driver.pass_time(100) == []
@@ -50,7 +50,7 @@ def test_who_gives_up_leaves_unless_it_is_no_member(driver, make_call, code, lea
     group = Group(driver, group_instance_id="i")
     group.settle()
     group.beat(code=code, wait=3)
-    assert group.state is State.FATAL
+    assert group.state is MemberState.FATAL
     assert group.driver.poll() == leaves
     if leaves:
         assert group.driver.answer(NAME, response(epoch=-2)).member_epoch == -2
@@ -64,7 +64,7 @@ def test_a_broker_that_does_not_know_the_message_is_named(group):
     group.subscribe()
     group.driver.poll()
     group.driver.answer(NAME, error=UnsupportedVersionException("broker 1 is too old"))
-    assert group.state is State.FATAL
+    assert group.state is MemberState.FATAL
     assert re.search(r"group\.protocol='classic' until then \(broker 1 is too old\)", str(group.errors[0]))
 
 
@@ -72,7 +72,7 @@ def test_missing_rights_for_a_topic_are_told_and_the_member_asks_again(group):
     group.subscribe()
     group.beat(code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     assert isinstance(group.errors[0], AuthorizationException)
-    assert group.state is State.JOINING
+    assert group.state is MemberState.JOINING
     assert group.beat([], wait=0.1).member_epoch == 0
 
 
@@ -83,11 +83,11 @@ def test_after_a_fatal_error_and_unsubscribe_the_consumer_may_start_again(group,
     group.membership.leave(call, "unsubscribed")
     assert call.done
     group.subscribe()
-    assert group.state is State.JOINING
+    assert group.state is MemberState.JOINING
 
 
 def test_errors_of_the_coordinator_search_end_the_membership(group):
     group.settle()
     group.membership.refused(AuthorizationException("no"))
-    assert group.state is State.FATAL
+    assert group.state is MemberState.FATAL
     assert not group.membership.active

@@ -7,7 +7,7 @@ from tests.unit.consumer.consumer_group import NAME, T0, T1, Group, T, response,
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded, JoinNeeded, Prepared
-from sparkrelay.consumer.group.consumer_membership import State
+from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.errors import DisconnectException
 
 
@@ -23,11 +23,11 @@ def test_an_expelled_member_loses_everything_and_joins_anew(group, code):
     group.settle([T0], 4)
     member = group.membership.metadata.member_id
     group.beat(code=code, wait=3)
-    assert group.state is State.FENCED
+    assert group.state is MemberState.FENCED
     assert group.epoch == -1
     assert group.driver.pass_time(10) == []  # until the application has dropped its partitions
     group.lose()
-    assert group.state is State.JOINING
+    assert group.state is MemberState.JOINING
     join = group.beat([T1], 6, wait=1)
     assert (join.member_id, join.member_epoch, said(join)) == (member, 0, {})
     group.adopt([T1])
@@ -48,13 +48,13 @@ def test_results_of_before_being_expelled_are_ignored(group, stage):
     if stage == "during the step":
         assert step.cancelled
         group.reply(Adopted(step.number, owned=frozenset([T0])))
-    assert group.state is State.FENCED
+    assert group.state is MemberState.FENCED
     group.lose()
     assert said(group.beat([T1], 7)) == {}
-    assert group.state is State.RECONCILING
+    assert group.state is MemberState.RECONCILING
     if stage == "during the step":
         group.reply(Adopted(step.number, owned=frozenset([T0])))
-    assert group.state is State.RECONCILING
+    assert group.state is MemberState.RECONCILING
     group.adopt([T1])
     assert said(group.beat(epoch=7)) == {T: [1]}
 
@@ -65,7 +65,7 @@ def test_an_answer_to_a_heartbeat_of_an_earlier_life_is_ignored(group):
     group.membership.fenced(ErrorCode.UNKNOWN_MEMBER_ID)
     group.lose()
     group.driver.answer(NAME, response([T1], 9))
-    assert group.state is State.JOINING
+    assert group.state is MemberState.JOINING
     assert group.epoch == -1
     assert group.beat([]).member_epoch == 0
 
@@ -85,15 +85,15 @@ def test_losing_that_was_interrupted_is_done_again(group):
     group.settle()
     group.membership.fenced(ErrorCode.UNKNOWN_MEMBER_ID)
     group.reply(Prepared(group.step(JoinNeeded).number, error=KeyboardInterrupt()))
-    assert group.state is State.FENCED
+    assert group.state is MemberState.FENCED
     group.lose()
-    assert group.state is State.JOINING
+    assert group.state is MemberState.JOINING
 
 
 def test_a_commit_may_bring_the_news_first(group):
     group.settle()
     group.membership.fenced(ErrorCode.UNKNOWN_MEMBER_ID)
-    assert group.state is State.FENCED
+    assert group.state is MemberState.FENCED
     group.membership.fenced(ErrorCode.UNKNOWN_MEMBER_ID)
     assert len(group.steps) == 1
 
@@ -134,11 +134,11 @@ def test_a_static_member_whose_first_heartbeat_was_not_answered_frees_its_name(d
     leave_then_join(group)
     # The broker dealt with the first one last: its connection was another one.
     group.driver.answer(NAME, response(code=ErrorCode.UNRELEASED_INSTANCE_ID))
-    assert group.state is State.JOINING
+    assert group.state is MemberState.JOINING
     assert group.driver.pass_time(1) == [NAME, NAME]
     leave_then_join(group)
     group.beat([T0], 5)
-    assert group.state is State.RECONCILING
+    assert group.state is MemberState.RECONCILING
     assert group.errors == []
 
 
@@ -150,7 +150,7 @@ def test_a_name_that_another_member_has_is_refused_also_after_a_heartbeat_withou
     assert group.driver.pass_time(1) == [NAME, NAME]
     leave_then_join(group, code=ErrorCode.FENCED_INSTANCE_ID)
     group.driver.answer(NAME, response(code=ErrorCode.UNRELEASED_INSTANCE_ID))
-    assert group.state is State.FATAL
+    assert group.state is MemberState.FATAL
 
 
 @pytest.mark.parametrize("instance", [None, "i"])

@@ -7,7 +7,7 @@ from tests.unit.consumer.consumer_group import NAME, T0, T1, Group, response
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.consumer.base.events import Adopted, AdoptNeeded
-from sparkrelay.consumer.group.consumer_membership import State
+from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.errors import DisconnectException
 
 
@@ -17,17 +17,19 @@ def group(driver):
 
 
 @pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("i", -2)])
-@pytest.mark.parametrize("state", [State.JOINING, State.RECONCILING, State.ACKNOWLEDGING, State.STABLE])
+@pytest.mark.parametrize(
+    "state", [MemberState.JOINING, MemberState.RECONCILING, MemberState.ACKNOWLEDGING, MemberState.STABLE]
+)
 def test_a_member_leaves_from_every_state(driver, make_call, state, instance, epoch):
     group = Group(driver, group_instance_id=instance)
     group.subscribe()
     group.driver.poll()
-    if state is not State.JOINING:
+    if state is not MemberState.JOINING:
         group.beat([T0])
         group.driver.poll()
-    if state in {State.ACKNOWLEDGING, State.STABLE}:
+    if state in {MemberState.ACKNOWLEDGING, MemberState.STABLE}:
         group.reply(Adopted(group.step(AdoptNeeded).number, owned=frozenset([T0])))
-    if state is State.STABLE:
+    if state is MemberState.STABLE:
         group.beat()
     assert group.state is state
     group.driver.waiting.clear()
@@ -35,7 +37,7 @@ def test_a_member_leaves_from_every_state(driver, make_call, state, instance, ep
     group.membership.leave(call, "closing")
     assert group.epoch == -1
     assert group.driver.poll() == [NAME]
-    assert group.state is State.UNSUBSCRIBED
+    assert group.state is MemberState.UNSUBSCRIBED
     assert not call.done
     leave = group.driver.answer(NAME, response(epoch=epoch))
     assert (leave.member_epoch, leave.instance_id) == (epoch, instance)
@@ -50,7 +52,7 @@ def test_the_leave_goes_out_although_a_heartbeat_is_under_way(group, make_call):
     group.membership.leave(make_call(), "closing")
     assert group.driver.poll() == [NAME]
     group.driver.answer(NAME, response([T1], 8))  # of the heartbeat
-    assert group.state is State.UNSUBSCRIBED
+    assert group.state is MemberState.UNSUBSCRIBED
     assert group.epoch == -1
 
 
@@ -85,7 +87,7 @@ def test_nothing_is_said_where_there_is_nothing_to_leave(group, make_call, why):
     group.membership.leave(call, "closing")
     assert call.done
     assert group.driver.pass_time(1) == []
-    assert group.state is State.UNSUBSCRIBED
+    assert group.state is MemberState.UNSUBSCRIBED
     assert not group.membership.subscribed
 
 
@@ -95,9 +97,9 @@ def test_whoever_subscribes_again_at_once_leaves_first(group, make_call):
     group.subscribe()
     assert group.driver.poll() == [NAME, NAME]
     assert group.driver.answer(NAME, response(epoch=-1)).member_epoch == -1
-    assert group.state is State.JOINING
+    assert group.state is MemberState.JOINING
     assert group.driver.answer(NAME, response([], 3)).member_epoch == 0
-    assert group.state is State.RECONCILING
+    assert group.state is MemberState.RECONCILING
 
 
 # -- not polling -------------------------------------------------------------------------------------------------------
@@ -110,14 +112,14 @@ def test_a_member_that_does_not_poll_leaves_and_returns_when_polled(driver, inst
     for _ in range(3):
         group.beat(wait=3)
     assert group.beat(wait=1).member_epoch == epoch
-    assert group.state is State.STALE
+    assert group.state is MemberState.STALE
     assert group.membership.awaits_poll
     assert group.membership.subscribed
     assert group.driver.pass_time(100) == []
     group.membership.polled(group.driver.now)
-    assert group.state is State.STALE  # the partitions are still held
+    assert group.state is MemberState.STALE  # the partitions are still held
     group.lose()
-    assert group.state is State.JOINING
+    assert group.state is MemberState.JOINING
     assert group.beat([T1], 9).member_epoch == 0
 
 
@@ -126,9 +128,9 @@ def test_a_stale_member_that_dropped_its_partitions_waits_for_poll(driver):
     group.settle([T0])
     group.driver.pass_time(2)
     group.lose()
-    assert group.state is State.STALE
+    assert group.state is MemberState.STALE
     group.membership.polled(group.driver.now)
-    assert group.state is State.JOINING
+    assert group.state is MemberState.JOINING
 
 
 def test_a_callback_that_takes_too_long_leaves_the_group(driver):
@@ -138,8 +140,8 @@ def test_a_callback_that_takes_too_long_leaves_the_group(driver):
     group.driver.poll()
     step = group.step(AdoptNeeded)
     group.driver.pass_time(2)
-    assert group.state is State.STALE
+    assert group.state is MemberState.STALE
     assert step.cancelled
     group.reply(Adopted(step.number, owned=frozenset([T0])))
-    assert group.state is State.STALE
+    assert group.state is MemberState.STALE
     group.lose()

@@ -21,8 +21,9 @@ from sparkrelay.consumer.base.events import Call, ErrorRaised, JoinNeeded, Mailb
 from sparkrelay.consumer.base.requests import RequestState
 from sparkrelay.consumer.base.subscription import SubscriptionState
 from sparkrelay.consumer.group.classic_requests import MemberSettings
-from sparkrelay.consumer.group.consumer_membership import ConsumerMembership, State
+from sparkrelay.consumer.group.consumer_membership import ConsumerMembership
 from sparkrelay.consumer.group.heartbeats import HeartbeatManager
+from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.errors import DisconnectException
 
 T, U = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -121,7 +122,7 @@ class Member:
         # The queue of events keeps its order.
         while self.hear(0.0):
             pass
-        inside = self.membership.active and self.membership.state is not State.FENCED
+        inside = self.membership.active and self.membership.state is not MemberState.FENCED
         self.must_leave = inside and self.membership._introduced
         self.membership.leave(self.call, "closing")
 
@@ -366,7 +367,7 @@ class Groups(RuleBasedStateMachine):
             for member in self.members:
                 self.turn(member)
                 self.nothing_is_held_twice()
-            resting = all(m.membership.state is State.STABLE and not m.answers for m in alive)
+            resting = all(m.membership.state is MemberState.STABLE and not m.answers for m in alive)
             settled = all(
                 s.epoch == self.coordinator.epoch and not s.revoking and not s.waiting
                 for s in self.coordinator.members.values()
@@ -378,7 +379,7 @@ class Groups(RuleBasedStateMachine):
             quiet = quiet + 1 if resting and settled else 0
             if quiet == 3:
                 break
-        assert [m.membership.state for m in alive] == [State.STABLE] * len(alive)
+        assert [m.membership.state for m in alive] == [MemberState.STABLE] * len(alive)
         wanted = {
             (name, p)
             for _, name, count in self.coordinator.topics.values()
@@ -390,7 +391,7 @@ class Groups(RuleBasedStateMachine):
         assert set(held) == wanted
         for member in self.members:
             if member.closed:
-                assert member.membership.state is State.UNSUBSCRIBED
+                assert member.membership.state is MemberState.UNSUBSCRIBED
                 assert member.call.done
                 said = member.membership.metadata.member_id in self.coordinator.leaves
                 assert said or member.lost_something or not member.must_leave
