@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["StateMachine"]
 
-S = TypeVar("S", bound=enum.Enum)
+S = TypeVar("S", bound=enum.Enum | str)
 
 _REMEMBERED: Final = 20
 
 
 class StateMachine(Generic[S]):
-    """One thread changes the state; any thread may read it and note events.
+    """One thread at a time changes the state; any thread may read it and note events.
 
     Args:
         name: what the state is of, for errors.
@@ -56,18 +56,22 @@ class StateMachine(Generic[S]):
             IllegalTransitionException: the table has no way there; nothing is changed.
         """
         if state not in self._following[self._state]:
-            raise self.refusal(f"{event} (to {state.name})")
-        self._history.append(f"{event}: {self._state.name} -> {state.name}")
+            raise self.refusal(f"{event} (to {_name(state)})")
+        self._history.append(f"{event}: {_name(self._state)} -> {_name(state)}")
         self._state = state
 
     def note(self, event: str) -> None:
         """Remember an event that changes no state."""
-        self._history.append(f"{event} in {self._state.name}")
+        self._history.append(f"{event} in {_name(self._state)}")
 
     def refusal(self, event: str) -> IllegalTransitionException:
         """Return the error that says that an event must not come now, and what came before it."""
         before = "; ".join(self._history) or "nothing"
         return IllegalTransitionException(
-            f"{self._name}: {event} must not come in state {self._state.name}. This is a fault of SparkRelay; please "
+            f"{self._name}: {event} must not come in state {_name(self._state)}. This is a fault of SparkRelay; please "
             f"report it with what happened before, oldest first: {before}"
         )
+
+
+def _name(state: enum.Enum | str) -> str:
+    return state if isinstance(state, str) else state.name

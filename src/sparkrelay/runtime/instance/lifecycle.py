@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import StreamsException
+from sparkrelay.state_machine import StateMachine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,7 +58,7 @@ class Life:
         self._name = name
         self._on_change = on_change
         self._changed = threading.Condition()
-        self._state: State = CREATED
+        self._machine: StateMachine[State] = StateMachine(f"instance {name}", CREATED, _NEXT)
         self._starting = False
         self._cause: Exception | None = None
         #: Changes (new, old) of which the listener is still to hear.
@@ -69,7 +70,7 @@ class Life:
     def state(self) -> State:
         """The state now."""
         with self._changed:
-            return self._state
+            return self._machine.state
 
     @property
     def alive(self) -> bool:
@@ -85,7 +86,7 @@ class Life:
     def under_way(self) -> bool:
         """True from the beginning of ``start()``, unless it fails, until everything is released."""
         with self._changed:
-            return self._starting and self._state not in _ENDED
+            return self._starting and self.state not in _ENDED
 
     @property
     def cause(self) -> Exception | None:
@@ -100,17 +101,17 @@ class Life:
             StreamsException: it was taken, or the instance has been stopped.
         """
         with self._changed:
-            if self._starting or self._state != CREATED:
-                state = "being started" if self._starting and self._state == CREATED else self._state
+            if self._starting or self.state != CREATED:
+                state = "being started" if self._starting and self.state == CREATED else self.state
                 raise StreamsException(f"start() needs a new instance; this one is {state}. Make another KafkaStreams")
             self._starting = True
 
     def begun(self) -> bool:
         """Say that everything is in place; return False if a stop came in between."""
         with self._changed:
-            if self._state != CREATED:
+            if self.state != CREATED:
                 return False
-            self._move(REBALANCING)
+            self._move(REBALANCING, "started")
         self._tell()
         return True
 
@@ -119,7 +120,7 @@ class Life:
         with self._changed:
             self._starting = False
             self._changed.notify_all()
-            stopped = self._state == PENDING_SHUTDOWN
+            stopped = self.state == PENDING_SHUTDOWN
         if stopped:
             self.end()
 
@@ -127,17 +128,17 @@ class Life:
         """Note whether every thread has its tasks in service; asked under the lock: the newest answer counts."""
         with self._changed:
             wanted = RUNNING if settled() else REBALANCING
-            if self._state not in ALIVE or self._state == wanted:
+            if self.state not in ALIVE or self.state == wanted:
                 return
-            self._move(wanted)
+            self._move(wanted, "a thread's tasks changed")
         self._tell()
 
     def ask_to_end(self) -> None:
         """Begin an orderly stop, if the instance is not ending already."""
         with self._changed:
-            if self._state != CREATED and self._state not in ALIVE:
+            if self.state != CREATED and self.state not in ALIVE:
                 return
-            self._move(PENDING_SHUTDOWN)
+            self._move(PENDING_SHUTDOWN, "asked to end")
             never_started = not self._starting
         try:
             self._tell()
@@ -149,17 +150,17 @@ class Life:
         """Note what failed; the first cause counts."""
         with self._changed:
             self._cause = self._cause or cause
-            if self._state not in ALIVE:
+            if self.state not in ALIVE:
                 return
-            self._move(PENDING_ERROR)
+            self._move(PENDING_ERROR, f"failed: {cause!r}")
         self._tell()
 
     def end(self) -> None:
         """Say that everything is released."""
         with self._changed:
-            if self._state in _ENDED:
+            if self.state in _ENDED:
                 return
-            self._move(ERROR if self._state == PENDING_ERROR else NOT_RUNNING)
+            self._move(ERROR if self.state == PENDING_ERROR else NOT_RUNNING, "everything is released")
         self._tell()
 
     @property
@@ -177,7 +178,7 @@ class Life:
             told_by_us = self.telling
 
             def ended() -> bool:
-                return self._state in _ENDED and (told_by_us or not self._untold)
+                return self.state in _ENDED and (told_by_us or not self._untold)
 
             deadline = math.inf if timeout is None else time.monotonic() + timeout
             while not (ended() or self._unstarted) and (left := deadline - time.monotonic()) > 0:
@@ -189,13 +190,12 @@ class Life:
 
     @property
     def _unstarted(self) -> bool:
-        return self._state == CREATED and not self._starting
+        return self.state == CREATED and not self._starting
 
-    def _move(self, state: State) -> None:
-        old = self._state
-        assert state in _NEXT[old], f"no way from {old} to {state}"
+    def _move(self, state: State, event: str) -> None:
+        old = self.state
+        self._machine.move(state, event)
         log.info("%s: %s -> %s", self._name, old, state)
-        self._state = state
         self._untold.append((state, old))
         self._changed.notify_all()
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from sparkrelay.errors import StreamsException
+from sparkrelay.errors import IllegalTransitionException, StreamsException
 from sparkrelay.runtime.instance.lifecycle import Life
 
 
@@ -163,6 +163,17 @@ def test_a_signal_while_the_listener_is_told_ends_the_program_once_all_is_told(l
         life.ask_to_end()
     assert told == ["PENDING_SHUTDOWN", "NOT_RUNNING"]
     assert life.wait_for_end(0)
+
+
+def test_a_change_without_a_way_is_refused_with_what_came_before(life):
+    life.begin()
+    life.begun()
+    with pytest.raises(
+        IllegalTransitionException,
+        match="instance app: everything is released .* must not come in state REBALANCING.*started: CREATED",
+    ):
+        life.end()
+    assert life.state == "REBALANCING"
 
 
 CALLS = {
