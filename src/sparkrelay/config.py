@@ -10,242 +10,247 @@ Unknown keys are refused, naming the nearest known one: a misspelt ``num.standby
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, Self
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from typing import Any, Final, Self
 
 from sparkrelay.errors import ConfigException
-from sparkrelay.settings import DECOMPRESSED_BATCH_BYTES, MaskedSettings, host_and_port, nearest, shown
+from sparkrelay.settings import (
+    DECOMPRESSED_BATCH_BYTES,
+    INT64_MAX,
+    Foreign,
+    MaskedSettings,
+    check,
+    host_and_port,
+    read,
+    setting,
+)
 
-__all__ = ["MOST_TAGS", "SECURITY_PREFIXES", "StreamsConfig", "check_application_id", "check_client_tags"]
+__all__ = ["MOST_TAGS", "PREFIXES", "SECURITY_PREFIXES", "StreamsConfig", "check_application_id", "check_client_tags"]
 
 #: How the keys of security begin. They are passed on to every connection as they are; ``client.config`` knows them.
-SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "https.ca.", "oauth_cb", "enable.ssl.certificate.verification")
-
-_PREFIXES = ("consumer.", "producer.", "admin.")
-_CLIENT_TAG = "client.tag."
+SECURITY_PREFIXES: Final = (
+    "security.",
+    "sasl.",
+    "ssl.",
+    "https.ca.",
+    "oauth_cb",
+    "enable.ssl.certificate.verification",
+)
+#: Fields of settings that have a prefix, which is left out in them.
+PREFIXES: Final[Mapping[str, str]] = MappingProxyType(
+    {"client.tag.": "client_tags", "consumer.": "consumer", "producer.": "producer", "admin.": "admin"}
+)
 #: Kafka's limits, so that a subscription stays small.
-MOST_TAGS = 5
+MOST_TAGS: Final = 5
 _LONGEST_TAG_KEY, _LONGEST_TAG_VALUE = 20, 30
 _APPLICATION_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_FOREIGN: Final[Mapping[str, Foreign]] = MappingProxyType(
+    {"internal.task.assignor.class": Foreign("it is Kafka's internal one; use 'task.assignor.class' instead")}
+)
 
 
-class StreamsConfig(BaseModel):
-    """The settings of one instance, checked. Build it with :meth:`from_dict`."""
+def check_application_id(value: str) -> None:
+    """Raise ValueError if that cannot be an ``application.id``."""
+    if not _APPLICATION_ID.fullmatch(value) or value in {".", ".."}:
+        raise ValueError("use 1 to 200 letters, digits, '.', '_' or '-': it becomes part of topic and directory names")
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False, arbitrary_types_allowed=True)
+
+def check_client_tags(tags: Mapping[str, object]) -> None:
+    """Check tags as KIP-708 bounds them.
+
+    Raises:
+        ValueError: there are too many, one is no string or too long, or one is reserved.
+    """
+    _check_tag_names(tuple(tags))
+    for key, text in tags.items():
+        if not isinstance(text, str):
+            raise ValueError(f"client.tag.{key}={text!r} is not a valid string")  # noqa: TRY004 - a setting's value
+        if key.startswith("sparkrelay."):
+            raise ValueError(f"tags sparkrelay.* are SparkRelay's own; call {key!r} something else")
+        if len(key) > _LONGEST_TAG_KEY or len(text) > _LONGEST_TAG_VALUE:
+            raise ValueError(
+                f"tag {key!r}={text!r} is too long: a key has at most {_LONGEST_TAG_KEY} characters, a value "
+                f"{_LONGEST_TAG_VALUE}"
+            )
+
+
+def _check_tag_names(names: tuple[str, ...]) -> None:
+    if len(names) > MOST_TAGS:
+        raise ValueError(f"at most {MOST_TAGS} tags are allowed")
+
+
+def _check_servers(value: str) -> None:
+    for server in value.split(","):
+        host_and_port(server.strip())
+
+
+def _check_not_empty(value: str) -> None:
+    if not value:
+        raise ValueError("it must not be empty; leave it out for the default")
+
+
+def _check_replication_factor(value: int) -> None:
+    if value == 0:
+        raise ValueError("give 1 or more, or -1 for the broker's default")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsConfig:
+    """The settings of one instance, checked. Field names are the dotted keys with underscores.
+
+    Attributes:
+        client_tags: what has the prefix ``client.tag.``, without it.
+        consumer: what goes to the group member, without its prefix.
+        producer: what goes to workers' connections, without its prefix.
+        admin: what goes to connections for questions and transactions, without its prefix.
+        security: what goes to every connection, as it is.
+    """
 
     # Identity and place
-    application_id: str = Field(
-        alias="application.id", description="names the group, the state directory, internal topics"
+    application_id: str = setting(
+        dataclasses.MISSING, "names the group, the state directory, internal topics", check=check_application_id
     )
-    bootstrap_servers: str = Field(alias="bootstrap.servers", description="HOST:PORT[,HOST:PORT...]")
-    client_id: str = Field(
-        "", alias="client.id", description="prefix of client ids; default: application.id and a process id"
-    )
-    group_instance_id: str | None = Field(
+    bootstrap_servers: str = setting(dataclasses.MISSING, "HOST:PORT[,HOST:PORT...]", check=_check_servers)
+    client_id: str = setting("", "prefix of client ids; default: application.id and a process id")
+    group_instance_id: str | None = setting(
         None,
-        alias="group.instance.id",
-        description="a name of this instance that its restart has again: back within session.timeout.ms, it finds its "
+        "a name of this instance that its restart has again: back within session.timeout.ms, it finds its "
         "tasks without a rebalance; its threads are told apart by -1, -2, ...",
     )
-    state_dir: str | None = Field(
+    state_dir: str | None = setting(
         None,
-        alias="state.dir",
-        min_length=1,
-        description="where local state lives; default: sparkrelay in the user's state folder, $XDG_STATE_HOME or "
-        "~/.local/state",
+        "where local state lives; default: sparkrelay in the user's state folder, $XDG_STATE_HOME or ~/.local/state",
+        check=_check_not_empty,
     )
-    application_server: str = Field(
-        "", alias="application.server", description="HOST:PORT told to the group; nothing answers there yet"
-    )
-    client_rack: str = Field(
-        "",
-        alias="client.rack",
-        description="rack of this instance; SPARKRELAY_CLIENT_RACK in a machine's environment wins",
-    )
-    client_tags: Mapping[str, str] = Field(default_factory=dict, alias="client.tag.", description="client.tag.<key>")
+    application_server: str = setting("", "HOST:PORT told to the group; nothing answers there yet", check=host_and_port)
+    client_rack: str = setting("", "rack of this instance; SPARKRELAY_CLIENT_RACK in a machine's environment wins")
+    client_tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     # Work
-    num_stream_threads: int = Field(
-        1, alias="num.stream.threads", ge=1, le=64, description="stream threads per process"
+    num_stream_threads: int = setting(1, "stream threads per process", least=1, most=64)
+    max_batch_records: int = setting(
+        500_000, "records a task may take into one micro-batch (SparkRelay's own)", least=1, most=INT64_MAX
     )
-    max_batch_records: int = Field(
-        500_000,
-        alias="max.batch.records",
-        ge=1,
-        description="records a task may take into one micro-batch (SparkRelay's own)",
-    )
-    max_decompressed_batch_bytes: int = Field(
+    max_decompressed_batch_bytes: int = setting(
         DECOMPRESSED_BATCH_BYTES,
-        alias="max.decompressed.batch.bytes",
-        ge=1_024,
-        le=(1 << 31) - 1,
-        description="most that one record batch may hold decompressed, bytes; a larger one ends the instance "
-        "(SparkRelay's own)",
+        "most that one record batch may hold decompressed, bytes; a larger one ends the instance (SparkRelay's own)",
+        least=1_024,
     )
-    poll_ms: int = Field(100, alias="poll.ms", ge=1, le=60_000, description="longest wait for new input, ms")
-    commit_interval_ms: int = Field(
-        0,
-        alias="commit.interval.ms",
-        ge=0,
-        le=60_000,
-        description="shortest time from one micro-batch to the next, ms; 0: as soon as there is input",
+    poll_ms: int = setting(100, "longest wait for new input, ms", least=1, most=60_000)
+    commit_interval_ms: int = setting(
+        0, "shortest time from one micro-batch to the next, ms; 0: as soon as there is input", most=60_000
     )
-    max_batch_retries: int = Field(
-        2,
-        alias="max.batch.retries",
-        ge=0,
-        le=100,
-        description="times a failed micro-batch is run again (SparkRelay's own)",
+    max_batch_retries: int = setting(2, "times a failed micro-batch is run again (SparkRelay's own)", most=100)
+    deserialization_exception_handler: str = setting(
+        "fail", "what to do with a record that does not decode", choices=("fail", "log-and-continue")
     )
-    deserialization_exception_handler: Literal["fail", "log-and-continue"] = Field(
-        "fail",
-        alias="deserialization.exception.handler",
-        description="what to do with a record that does not decode",
-    )
-    processing_guarantee: Literal["exactly_once_v2", "at_least_once"] = Field(
-        "exactly_once_v2", alias="processing.guarantee", description="accepted, without effect: exactly once either way"
+    processing_guarantee: str = setting(
+        "exactly_once_v2",
+        "accepted, without effect: exactly once either way",
+        choices=("exactly_once_v2", "at_least_once"),
     )
 
     # State and availability (KIP-441)
-    num_standby_replicas: int = Field(
-        0, alias="num.standby.replicas", ge=0, le=100, description="standbys per stateful task"
+    num_standby_replicas: int = setting(0, "standbys per stateful task", most=100)
+    max_warmup_replicas: int = setting(2, "warm-ups in the whole group at once", least=1)
+    acceptable_recovery_lag: int = setting(
+        10_000, "lag, in offsets, at which a task counts as caught up", most=INT64_MAX
     )
-    max_warmup_replicas: int = Field(
-        2, alias="max.warmup.replicas", ge=1, description="warm-ups in the whole group at once"
+    probing_rebalance_interval_ms: int = setting(
+        600_000, "longest wait until warm-ups are looked at, ms", least=60_000, most=INT64_MAX
     )
-    acceptable_recovery_lag: int = Field(
+    follow_up_when_caught_up: bool = setting(
+        True, "ask for the follow-up as soon as a warm-up is warm (SparkRelay's own)"
+    )
+    follow_up_min_interval_ms: int = setting(
         10_000,
-        alias="acceptable.recovery.lag",
-        ge=0,
-        description="lag, in offsets, at which a task counts as caught up",
-    )
-    probing_rebalance_interval_ms: int = Field(
-        600_000,
-        alias="probing.rebalance.interval.ms",
-        ge=60_000,
-        description="longest wait until warm-ups are looked at, ms",
-    )
-    follow_up_when_caught_up: bool = Field(
-        True,
-        alias="follow.up.when.caught.up",
-        description="ask for the follow-up as soon as a warm-up is warm (SparkRelay's own)",
-    )
-    follow_up_min_interval_ms: int = Field(
-        10_000,
-        alias="follow.up.min.interval.ms",
-        ge=0,
-        description="what the pause before such a follow-up grows to, ms: at most 1 s at first, twice as long with "
+        "what the pause before such a follow-up grows to, ms: at most 1 s at first, twice as long with "
         "each that comes soon after (SparkRelay's own)",
+        most=INT64_MAX,
     )
-    task_assignor_class: Any = Field(
-        None, alias="task.assignor.class", description="class, import path or file.py:Class (KIP-924)"
-    )
-    rack_aware_assignment_strategy: Literal["none", "min_traffic", "balance_subtopology"] = Field(
+    task_assignor_class: Any = setting(None, "class, import path or file.py:Class (KIP-924)")
+    rack_aware_assignment_strategy: str = setting(
         "none",
-        alias="rack.aware.assignment.strategy",
-        description="whether tasks are exchanged so that fewer partitions are read across racks (KIP-925)",
+        "whether tasks are exchanged so that fewer partitions are read across racks (KIP-925)",
+        choices=("none", "min_traffic", "balance_subtopology"),
     )
-    rack_aware_assignment_traffic_cost: int | None = Field(
+    rack_aware_assignment_traffic_cost: int | None = setting(
         None,
-        alias="rack.aware.assignment.traffic_cost",
-        ge=0,
-        description="cost of one partition read across racks; default: the assignor's own",
+        "cost of one partition read across racks; default: the assignor's own",
+        key="rack.aware.assignment.traffic_cost",
     )
-    rack_aware_assignment_non_overlap_cost: int | None = Field(
-        None,
-        alias="rack.aware.assignment.non_overlap_cost",
-        ge=0,
-        description="cost of moving one task; default: the assignor's own",
+    rack_aware_assignment_non_overlap_cost: int | None = setting(
+        None, "cost of moving one task; default: the assignor's own", key="rack.aware.assignment.non_overlap_cost"
     )
-    rack_aware_assignment_tags: tuple[str, ...] = Field(
-        (),
-        alias="rack.aware.assignment.tags",
-        description="client tags over whose values standbys are spread, up to 5 (KIP-708)",
+    rack_aware_assignment_tags: tuple[str, ...] = setting(
+        (), "client tags over whose values standbys are spread, up to 5 (KIP-708)", check=_check_tag_names
     )
-    state_cleanup_delay_ms: int = Field(
-        600_000,
-        alias="state.cleanup.delay.ms",
-        ge=0,
-        description="local copies of tasks that moved away are removed after this, ms",
+    state_cleanup_delay_ms: int = setting(
+        600_000, "local copies of tasks that moved away are removed after this, ms", most=INT64_MAX
     )
-    store_max_bytes: int = Field(
-        64 << 30,
-        alias="store.max.bytes",
-        ge=1 << 20,
-        description="bound on one task's local state, bytes (SparkRelay's own)",
+    store_max_bytes: int = setting(
+        64 << 30, "bound on one task's local state, bytes (SparkRelay's own)", least=1 << 20, most=INT64_MAX
     )
 
     # Group membership and transactions
-    auto_offset_reset: Literal["earliest", "latest"] = Field(
-        "earliest", alias="auto.offset.reset", description="where a task without any position starts"
+    auto_offset_reset: str = setting(
+        "earliest", "where a task without any position starts", choices=("earliest", "latest")
     )
-    session_timeout_ms: int = Field(
-        45_000, alias="session.timeout.ms", ge=1_000, description="a silent instance counts as dead after this, ms"
-    )
-    heartbeat_interval_ms: int = Field(
-        500,
-        alias="heartbeat.interval.ms",
-        ge=50,
-        description="members learn of a rebalance within this, ms (Kafka: 3000)",
-    )
-    max_poll_interval_ms: int = Field(
+    session_timeout_ms: int = setting(45_000, "a silent instance counts as dead after this, ms", least=1_000)
+    heartbeat_interval_ms: int = setting(500, "members learn of a rebalance within this, ms (Kafka: 3000)", least=50)
+    max_poll_interval_ms: int = setting(
         300_000,
-        alias="max.poll.interval.ms",
-        ge=1_000,
-        description="bound on a rebalance, ms; a micro-batch that holds one up for half of it is cancelled and undone",
+        "bound on a rebalance, ms; a micro-batch that holds one up for half of it is cancelled and undone",
+        least=1_000,
     )
-    transaction_timeout_ms: int = Field(
-        60_000,
-        alias="transaction.timeout.ms",
-        ge=1_000,
-        # It goes to the broker as an INT32.
-        le=(1 << 31) - 1,
-        description="the broker aborts a transaction open longer, ms",
-    )
-    replication_factor: int = Field(
+    transaction_timeout_ms: int = setting(60_000, "the broker aborts a transaction open longer, ms", least=1_000)
+    replication_factor: int = setting(
         -1,
-        alias="replication.factor",
-        ge=-1,
-        le=(1 << 15) - 1,
-        description="copies of each internal topic; -1: the broker's default",
+        "copies of each internal topic; -1: the broker's default",
+        least=-1,
+        most=(1 << 15) - 1,
+        check=_check_replication_factor,
     )
-    executor_wait_timeout_ms: int = Field(
+    executor_wait_timeout_ms: int = setting(
         300_000,
-        alias="executor.wait.timeout.ms",
-        ge=1_000,
-        description="on a Spark cluster, an instance without any executor for this long ends in ERROR, ms "
-        "(SparkRelay's own)",
+        "on a Spark cluster, an instance without any executor for this long ends in ERROR, ms (SparkRelay's own)",
+        least=1_000,
+        most=INT64_MAX,
     )
-    request_timeout_ms: int = Field(30_000, alias="request.timeout.ms", ge=100, description="bound on one request, ms")
-    default_api_timeout_ms: int = Field(
-        60_000, alias="default.api.timeout.ms", ge=100, description="bound on one operation, ms"
-    )
+    request_timeout_ms: int = setting(30_000, "bound on one request, ms", least=100)
+    default_api_timeout_ms: int = setting(60_000, "bound on one operation, ms", least=100)
 
     # What the operator sees
-    metrics_port: int = Field(
-        0,
-        alias="metrics.port",
-        ge=0,
-        le=65_535,
-        description="port of the instance's /metrics, /health and /ready; 0: none (SparkRelay's own)",
+    metrics_port: int = setting(
+        0, "port of the instance's /metrics, /health and /ready; 0: none (SparkRelay's own)", most=65_535
     )
-    metrics_host: str = Field(
-        "127.0.0.1",
-        alias="metrics.host",
-        min_length=1,
-        description="address to serve them at; 0.0.0.0: all of this machine (SparkRelay's own)",
+    metrics_host: str = setting(
+        "127.0.0.1", "address to serve them at; 0.0.0.0: all of this machine (SparkRelay's own)", check=_check_not_empty
     )
 
-    # What goes to the clients underneath, without its prefix
-    consumer: Mapping[str, Any] = Field(default_factory=dict, alias="consumer.")
-    producer: Mapping[str, Any] = Field(default_factory=dict, alias="producer.")
-    admin: Mapping[str, Any] = Field(default_factory=dict, alias="admin.")
-    security: Mapping[str, Any] = Field(default_factory=dict, alias="security.")
+    # What goes to the clients underneath
+    consumer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    producer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    admin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    security: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check(self)
+        try:
+            check_client_tags(self.client_tags)
+        except ValueError as error:
+            raise ConfigException(str(error)) from None
+        if self.heartbeat_interval_ms * 3 > self.session_timeout_ms:
+            raise ConfigException(
+                f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) must be at most a third of session.timeout.ms "
+                f"({self.session_timeout_ms}), or one lost heartbeat expires the member"
+            )
+        for name in (*PREFIXES.values(), "security"):
+            object.__setattr__(self, name, MappingProxyType(MaskedSettings(getattr(self, name))))
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
@@ -259,123 +264,16 @@ class StreamsConfig(BaseModel):
                 f"settings are a dictionary such as {{'application.id': 'delays', 'bootstrap.servers': "
                 f"'localhost:9092'}}, not a {type(settings).__name__}"
             )
-        known = cls.keys()
-        values: dict[str, Any] = {}
-        groups: dict[str, dict[str, Any]] = {alias: {} for alias in (*_PREFIXES, _CLIENT_TAG, "security.")}
+        own: dict[str, Any] = {}
+        groups: dict[str, Any] = {name: {} for name in (*PREFIXES.values(), "security")}
         for key, value in settings.items():
-            if not isinstance(key, str):
-                raise ConfigException(f"setting names are strings such as 'application.id', not {key!r}")
-            prefix = next((p for p in (*_PREFIXES, _CLIENT_TAG) if key.startswith(p) and len(key) > len(p)), None)
+            text = key if isinstance(key, str) else ""
+            prefix = next((p for p in PREFIXES if text.startswith(p) and text != p), None)
             if prefix is not None:
-                groups[prefix][key.removeprefix(prefix)] = value
-            elif key.startswith(SECURITY_PREFIXES):
-                groups["security."][key] = value
-            elif key == "internal.task.assignor.class":
-                raise ConfigException(f"{key!r} is Kafka's internal setting; use 'task.assignor.class' instead")
-            elif key not in known:
-                remedy = nearest(key, known) or "; leave it out: docs/settings.md has all that there are"
-                raise ConfigException(f"unknown setting {shown(key, value)}{remedy}")
+                groups[PREFIXES[prefix]][text.removeprefix(prefix)] = value
+            elif text.startswith(SECURITY_PREFIXES):
+                groups["security"][key] = value
             else:
-                values[key] = value
-        try:
-            return cls.model_validate(values | groups)
-        except ValidationError as error:
-            raise ConfigException("; ".join(_describe(problem) for problem in error.errors())) from None
-
-    @classmethod
-    def keys(cls) -> tuple[str, ...]:
-        """Return every dotted key that takes a value, in the order of this page."""
-        aliases = (field.alias for field in cls.model_fields.values())
-        return tuple(alias for alias in aliases if alias is not None and not alias.endswith("."))
-
-    @field_validator("application_id")
-    @classmethod
-    def _check_application_id(cls, value: str) -> str:
-        check_application_id(value)
-        return value
-
-    @field_validator("bootstrap_servers", mode="before")
-    @classmethod
-    def _check_bootstrap_servers(cls, value: object) -> object:
-        if isinstance(value, list | tuple):
-            value = ",".join(map(str, value))
-        if isinstance(value, str):
-            for server in value.split(","):
-                host_and_port(server.strip())
-        return value
-
-    @field_validator("replication_factor")
-    @classmethod
-    def _check_replication_factor(cls, value: int) -> int:
-        if value == 0:
-            raise ValueError("give 1 or more, or -1 for the broker's default")
-        return value
-
-    @field_validator("application_server")
-    @classmethod
-    def _check_application_server(cls, value: str) -> str:
-        if value:
-            host_and_port(value)
-        return value
-
-    @field_validator("rack_aware_assignment_tags", mode="before")
-    @classmethod
-    def _split_tags(cls, value: object) -> object:
-        return tuple(tag.strip() for tag in value.split(",") if tag.strip()) if isinstance(value, str) else value
-
-    @field_validator("client_tags")
-    @classmethod
-    def _check_client_tags(cls, value: Mapping[str, str]) -> Mapping[str, str]:
-        check_client_tags(value)
-        return value
-
-    @field_validator("consumer", "producer", "admin", "security", "client_tags", mode="after")
-    @classmethod
-    def _freeze(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        return MappingProxyType(MaskedSettings(value))
-
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
-        if self.heartbeat_interval_ms * 3 > self.session_timeout_ms:
-            raise ValueError(
-                f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) must be at most a third of session.timeout.ms "
-                f"({self.session_timeout_ms}), or one lost heartbeat expires the member"
-            )
-        if len(self.rack_aware_assignment_tags) > MOST_TAGS:
-            raise ValueError(f"rack.aware.assignment.tags names more than {MOST_TAGS} tags")
-        return self
-
-
-def check_application_id(value: str) -> None:
-    """Raise ValueError if that cannot be an ``application.id``."""
-    if not _APPLICATION_ID.fullmatch(value) or value in {".", ".."}:
-        raise ValueError("use 1 to 200 letters, digits, '.', '_' or '-': it becomes part of topic and directory names")
-
-
-def check_client_tags(tags: Mapping[str, str]) -> None:
-    """Check tags as KIP-708 bounds them.
-
-    Raises:
-        ValueError: there are too many, one is too long, or one is reserved.
-    """
-    if len(tags) > MOST_TAGS:
-        raise ValueError(f"at most {MOST_TAGS} tags are allowed")
-    for key, text in tags.items():
-        if key.startswith("sparkrelay."):
-            raise ValueError(f"tags sparkrelay.* are SparkRelay's own; call {key!r} something else")
-        if len(key) > _LONGEST_TAG_KEY or len(text) > _LONGEST_TAG_VALUE:
-            raise ValueError(
-                f"tag {key!r}={text!r} is too long: a key has at most {_LONGEST_TAG_KEY} characters, a value "
-                f"{_LONGEST_TAG_VALUE}"
-            )
-
-
-def _describe(problem: Any) -> str:
-    # The location of a tag is its prefix and its name.
-    location = "".join(f"[{part}]" if isinstance(part, int) else part for part in problem["loc"]) or "settings"
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "missing":
-        return f"setting {location!r} is required"
-    if not problem["loc"]:
-        return str(message)
-    return f"setting {location!r} has the value {problem['input']!r}: {message[:1].lower()}{message[1:]}"
+                own[key] = value
+        values, _ = read(cls, own, what="an instance", foreign=_FOREIGN)
+        return cls(**values | groups)

@@ -1,4 +1,4 @@
-"""How settings are declared, read from dotted keys, checked, and refused: one mechanism for all Kafka clients.
+"""How settings are declared, read from dotted keys, checked, and refused: one mechanism for instances and clients.
 
 A class of settings is a frozen dataclass whose fields are made with ``setting``: default, meaning, bounds. ``read``
 turns a mapping of dotted keys into values for it. Users paste settings from the Java client and from librdkafka, so
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DECOMPRESSED_BATCH_BYTES",
+    "INT32_MAX",
+    "INT64_MAX",
     "Foreign",
     "MaskedSettings",
     "Setting",
@@ -37,6 +39,7 @@ __all__ = [
     "nearest",
     "read",
     "setting",
+    "setting_of",
     "settings_of",
     "shortly",
     "shown",
@@ -48,7 +51,9 @@ _log = logging.getLogger(__name__)
 #: Default of ``max.decompressed.batch.bytes``. A broker takes a megabyte of compressed records unless told otherwise,
 #: and JSON that repeats itself compresses to a fortieth: three times as much as an honest batch holds.
 DECOMPRESSED_BATCH_BYTES: Final = 128 << 20
-_INT32_MAX: Final = (1 << 31) - 1
+#: Bounds of Kafka's INT and LONG.
+INT32_MAX: Final = (1 << 31) - 1
+INT64_MAX: Final = (1 << 63) - 1
 #: Kafka's STRING has a length of 16 bits.
 _STRING_MAX: Final = (1 << 15) - 1
 #: Longer values are cut in messages.
@@ -68,7 +73,13 @@ _SECRETS: Final = (
     "oauth.cb",
 )
 _PRIVATE_KEY: Final = "PRIVATE KEY-----"
-_KINDS: Final[Mapping[type, str]] = {str: "string", bool: "boolean", int: "whole number", Callable: "function"}  # type: ignore[dict-item]
+_KINDS: Final[Mapping[Any, str]] = {
+    str: "string",
+    bool: "boolean",
+    int: "whole number",
+    tuple: "list of names",
+    Callable: "function",
+}
 
 
 class MaskedSettings(dict[str, Any]):
@@ -86,13 +97,14 @@ class Setting:
 
     Attributes:
         key: its dotted key.
-        kind: ``int``, ``bool``, ``str``, or ``Callable`` for a function.
+        kind: ``int``, ``bool``, ``str``, ``tuple`` of strings, ``Callable`` for a function, ``object`` for anything.
         default: what it is if nobody says anything.
         meaning: one line for users.
         least: smallest number.
         most: largest number.
         choices: words that are allowed; empty for any.
         aliases: other spellings of the key.
+        check: raises ValueError if a value cannot be; the default is not asked about.
     """
 
     key: str
@@ -103,6 +115,7 @@ class Setting:
     most: int
     choices: tuple[str, ...]
     aliases: tuple[str, ...]
+    check: Callable[[Any], object] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +140,12 @@ def setting(
     meaning: str,
     *,
     least: int = 0,
-    most: int = _INT32_MAX,
+    most: int = INT32_MAX,
     choices: tuple[str, ...] = (),
     aliases: tuple[str, ...] = (),
     key: str = "",
     secret: bool = False,
+    check: Callable[[Any], object] | None = None,
 ) -> Any:
     """Declare a field. ``dataclasses.MISSING`` as default makes it required.
 
@@ -144,6 +158,7 @@ def setting(
         aliases: other spellings of its key.
         key: its key, where that is not the field's name with dots for underscores.
         secret: whether the value must not be shown.
+        check: raises ValueError if a value, other than the default, cannot be.
     """
     return dataclasses.field(
         default=default,
@@ -156,9 +171,17 @@ def setting(
                 "most": most,
                 "choices": choices,
                 "aliases": aliases,
+                "check": check,
             }
         },
     )
+
+
+def setting_of(cls: type, name: str) -> Any:
+    """Declare a field that is a setting of another class: with its key, default and bounds."""
+    source = next(item for item in dataclasses.fields(cls) if item.name == name)
+    declared = {**source.metadata[_META], "key": settings_of(cls)[name].key}
+    return dataclasses.field(default=source.default, repr=source.repr, metadata={_META: declared})
 
 
 def settings_of(cls: type) -> Mapping[str, Setting]:
@@ -175,8 +198,8 @@ def settings_of(cls: type) -> Mapping[str, Setting]:
 def _kind(annotation: Any) -> Any:
     # Annotations are strings where PEP 563 holds.
     text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-    word = text.partition("|")[0].strip()
-    return {"int": int, "bool": bool, "str": str}.get(word, Callable)
+    word = text.partition("|")[0].partition("[")[0].strip()
+    return {"int": int, "bool": bool, "str": str, "tuple": tuple, "Any": object}.get(word, Callable)
 
 
 def dotted(name: str) -> str:
@@ -206,7 +229,7 @@ def nearest(key: str, known: Iterable[str]) -> str:
 def read(
     cls: type, config: Mapping[str, object], *, what: str, foreign: Mapping[str, Foreign], also: Iterable[str] = ()
 ) -> tuple[dict[str, Any], dict[str, object]]:
-    """Read dotted keys.
+    """Read dotted keys. None stands for the default.
 
     Args:
         cls: the class of settings.
@@ -219,7 +242,7 @@ def read(
         Values by field name, and what belongs to somebody else.
 
     Raises:
-        ConfigException: a key is unknown or refused, or a value malformed or out of range.
+        ConfigException: a key is unknown, refused or missing, or a value malformed.
     """
     known = settings_of(cls)
     names = {key: name for name, item in known.items() for key in (item.key, *item.aliases)}
@@ -231,6 +254,8 @@ def read(
         if not isinstance(key, str):
             raise ConfigException(f"setting names are strings such as 'bootstrap.servers', not {key!r}")
         if key in names:
+            if value is None:
+                continue
             name = names[key]
             converted = _converted(known[name], key, value)
             if name in values and values[name] != converted:
@@ -243,15 +268,19 @@ def read(
                 raise ConfigException(f"{shown(key, value)} is not a setting of {what}: {foreign[key].note}")
             _log.info("%s has no effect: %s", shown(key, value), foreign[key].note)
         else:
-            raise ConfigException(f"unknown setting {shown(key, value)} of {what}{nearest(key, [*names, *others])}")
+            remedy = nearest(key, [*names, *others]) or "; leave it out: docs/settings.md has all that there are"
+            raise ConfigException(f"unknown setting {shown(key, value)} of {what}{remedy}")
+    for name, item in known.items():
+        if item.default is dataclasses.MISSING and name not in values:
+            raise ConfigException(f"{item.key} is required: {item.meaning}")
     return values, rest
 
 
 def check(values: object) -> None:
-    """Check the bounds and choices of an instance.
+    """Check the bounds and choices of an object of settings.
 
     Raises:
-        ConfigException: a value is none of the choices or out of range.
+        ConfigException: a value is none of the choices, out of range or refused by the setting's own check.
     """
     kind: type = type(values)
     for name, declared in settings_of(kind).items():
@@ -260,6 +289,11 @@ def check(values: object) -> None:
             raise ConfigException(f"{declared.key}={value} is out of range; give {declared.least} to {declared.most}")
         if declared.choices and value is not None and value not in declared.choices:
             raise ConfigException(f"{declared.key}={value!r} is none of {', '.join(filter(None, declared.choices))}")
+        if declared.check is not None and value != declared.default:
+            try:
+                declared.check(value)
+            except ValueError as error:
+                raise ConfigException(f"{shown(declared.key, value)}: {error}") from None
 
 
 def check_sent(key: str, value: str | None) -> None:
@@ -313,8 +347,6 @@ def _converted(declared: Setting, key: str, value: object) -> object:
             return next((word for word in declared.choices if word.lower() == text.lower()), text)
         if isinstance(value, list | tuple):
             return ",".join(str(item) for item in value)
-        if value is None:
-            return None
     elif kind is bool:
         if isinstance(value, bool):
             return value
@@ -323,11 +355,18 @@ def _converted(declared: Setting, key: str, value: object) -> object:
     elif kind is int:
         if isinstance(value, int) and not isinstance(value, bool):
             return value
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
         if isinstance(value, str):
             try:
                 return int(value.strip())
             except ValueError:
                 pass
-    elif value is None or callable(value):
+    elif kind is tuple:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
+            return tuple(value)
+    elif kind is object or callable(value):
         return value
     raise ConfigException(f"{shown(key, value)} is not a valid {_KINDS[kind]}")

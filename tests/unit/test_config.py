@@ -26,23 +26,26 @@ def test_defaults_are_kafka_streams_own():
     [
         (
             {"num.standby.replica": 1},
-            "unknown setting num.standby.replica=1; did you mean 'num.standby.replicas'",
+            "unknown setting num.standby.replica=1 of an instance; did you mean 'num.standby.replicas'",
         ),
-        ({"num.standby.replicas": -1}, "'num.standby.replicas' has the value -1"),
-        ({"num.standby.replicas": "many"}, "'num.standby.replicas' has the value 'many'"),
-        ({"probing.rebalance.interval.ms": 10}, "'probing.rebalance.interval.ms' has the value 10"),
-        ({"bootstrap.servers": "localhost"}, "'localhost' is not HOST:PORT"),
-        ({"application.id": "a b"}, "'application.id' has the value 'a b'"),
-        ({"processing.guarantee": "exactly_once"}, "'processing.guarantee'"),
+        ({"num.standby.replicas": -1}, "num.standby.replicas=-1 is out of range; give 0 to 100"),
+        ({"num.standby.replicas": "many"}, "num.standby.replicas='many' is not a valid whole number"),
+        ({"probing.rebalance.interval.ms": 10}, "probing.rebalance.interval.ms=10 is out of range; give 60000 to"),
+        ({"bootstrap.servers": "localhost"}, "bootstrap.servers='localhost': 'localhost' is not HOST:PORT"),
+        ({"application.id": "a b"}, "application.id='a b': use 1 to 200 letters"),
+        (
+            {"processing.guarantee": "exactly_once"},
+            "processing.guarantee='exactly_once' is none of exactly_once_v2, at_least_once",
+        ),
         ({"internal.task.assignor.class": "x"}, "use 'task.assignor.class'"),
         ({"session.timeout.ms": 1000, "heartbeat.interval.ms": 900}, "at most a third"),
         ({7: 1}, "setting names are strings"),
-        ({"checkpointLocation": "/x"}, "unknown setting checkpointLocation='/x'; leave it out: docs/settings.md"),
-        ({"state.dir": ""}, "'state.dir' has the value ''"),
-        ({"replication.factor": 0}, "'replication.factor' has the value 0: give 1 or more, or -1"),
-        ({"replication.factor": 40_000}, "'replication.factor' has the value 40000"),
-        ({"transaction.timeout.ms": 1 << 40}, "'transaction.timeout.ms' has the value 1099511627776"),
-        ({"client.tag.zone": 5}, "setting 'client.tag.zone' has the value 5"),
+        ({"checkpointLocation": "/x"}, "checkpointLocation='/x' of an instance; leave it out: docs/settings.md"),
+        ({"state.dir": ""}, "state.dir='': it must not be empty"),
+        ({"replication.factor": 0}, "replication.factor=0: give 1 or more, or -1"),
+        ({"replication.factor": 40_000}, "replication.factor=40000 is out of range"),
+        ({"transaction.timeout.ms": 1 << 40}, "transaction.timeout.ms=1099511627776 is out of range"),
+        ({"client.tag.zone": 5}, "client.tag.zone=5 is not a valid string"),
     ],
 )
 def test_bad_settings_name_key_value_and_remedy(changes, message):
@@ -64,7 +67,7 @@ def test_settings_that_are_no_dictionary_are_refused(settings):
 
 
 def test_a_missing_key_is_named():
-    with pytest.raises(ConfigException, match="'application.id' is required"):
+    with pytest.raises(ConfigException, match="application.id is required: names the group"):
         StreamsConfig.from_dict({"bootstrap.servers": "localhost:9092"})
 
 
@@ -91,14 +94,14 @@ def test_servers_may_be_a_list():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"application.server": "nonsense"}, "'application.server' has the value 'nonsense': 'nonsense' is not"),
+        ({"application.server": "nonsense"}, "application.server='nonsense': 'nonsense' is not"),
         ({"application.server": "host:0"}, "'host:0' is not HOST:PORT"),
         ({"application.server": "host:http"}, "'host:http' is not HOST:PORT"),
         ({f"client.tag.t{n}": "x" for n in range(6)}, "at most 5 tags"),
         ({"client.tag." + "k" * 21: "x"}, "is too long: a key has at most 20 characters"),
         ({"client.tag.zone": "v" * 31}, "a value 30"),
         ({"client.tag.sparkrelay.topology": "x"}, "SparkRelay's own"),
-        ({"rack.aware.assignment.strategy": "all"}, "'min_traffic'"),
+        ({"rack.aware.assignment.strategy": "all"}, "is none of none, min_traffic, balance_subtopology"),
         ({"internal.task.assignor.class": "x"}, "use 'task.assignor.class' instead"),
     ],
 )

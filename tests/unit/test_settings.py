@@ -10,12 +10,18 @@ from sparkrelay.errors import ConfigException
 from sparkrelay.settings import Foreign, MaskedSettings, check, read, setting, settings_of, shown
 
 
+def check_leaves(leaves):
+    if "nettle" in leaves:
+        raise ValueError("it stings")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tea:
     sort: str = setting(dataclasses.MISSING, "what to brew", choices=("green", "Black"), aliases=("tea.sort",))
     brew_ms: int = setting(180_000, "how long, ms", least=1_000, most=600_000)
     milk: bool = setting(False, "whether there is milk in it")
     secret_password: str | None = setting(None, "of the guild", secret=True)
+    leaves: tuple[str, ...] = setting((), "what is in it", check=check_leaves)
     pour_cb: "Callable | None" = setting(None, "pours", key="pour_cb")  # noqa: F821 - only its name is read
 
 
@@ -34,6 +40,15 @@ def test_values_are_converted_and_given_by_field():
     assert not rest
 
 
+@pytest.mark.parametrize("leaves", ["assam, ceylon,", ["assam", "ceylon"], ("assam", "ceylon")])
+def test_names_come_as_a_list_or_as_kafka_writes_lists(leaves):
+    assert brew({"sort": "green", "leaves": leaves})[0]["leaves"] == ("assam", "ceylon")
+
+
+def test_whole_numbers_may_be_floats_and_none_is_the_default():
+    assert brew({"sort": "green", "brew.ms": 2e3, "milk": None})[0] == {"sort": "green", "brew_ms": 2000}
+
+
 def test_what_is_somebody_elses_is_given_back():
     assert brew({"sort": "green", "room": 7}, also=["room"]) == ({"sort": "green"}, {"room": 7})
 
@@ -43,7 +58,7 @@ def test_what_is_somebody_elses_is_given_back():
     [
         ({"srot": "green"}, "unknown setting srot='green' of the tea; did you mean 'sort'?"),
         ({"brew_ms": 1}, r"did you mean 'brew\.ms'"),
-        ({"zzz": 1}, "unknown setting zzz=1 of the tea$"),
+        ({"zzz": 1}, "unknown setting zzz=1 of the tea; leave it out: docs/settings.md"),
         ({"secret.pasword": "hunter2"}, r"secret\.pasword=\(hidden\)"),
         ({"brew.ms": "soon"}, r"brew\.ms='soon' is not a valid whole number"),
         ({"brew.ms": True}, r"brew\.ms=True is not a valid whole number"),
@@ -53,6 +68,9 @@ def test_what_is_somebody_elses_is_given_back():
         ({"secret.password": 7}, r"secret\.password=\(hidden\) is not"),
         ({"sort": "green", "tea.sort": "black"}, r"sort and tea\.sort are one setting with two values"),
         ({"sugar": "2"}, "sugar='2' is not a setting of the tea: there is none: bring your own"),
+        ({"brew.ms": 0.5}, r"brew\.ms=0\.5 is not a valid whole number"),
+        ({"leaves": ["assam", 7]}, r"leaves=\['assam', 7\] is not a valid list of names"),
+        ({"sort": None, "milk": True}, "sort is required: what to brew"),
         ({7: 1}, "setting names are strings"),
     ],
 )
@@ -74,6 +92,7 @@ def test_settings_without_effect_are_noted(caplog):
     [
         ({"sort": "mint"}, "sort='mint' is none of green, Black"),
         ({"brew_ms": 1}, r"brew\.ms=1 is out of range; give 1000 to"),
+        ({"leaves": ("nettle",)}, r"leaves=\('nettle',\): it stings"),
     ],
 )
 def test_bounds_and_choices_hold_for_instances_too(change, message):
@@ -105,6 +124,7 @@ def test_keys_follow_from_names():
         "brew.ms",
         "milk",
         "secret.password",
+        "leaves",
         "pour_cb",
     ]
 

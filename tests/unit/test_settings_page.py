@@ -1,26 +1,24 @@
 """docs/settings.md and the table of security in docs/how-to.md list every setting as the code has it."""
 
+import dataclasses
 from pathlib import Path
-from typing import Literal, get_args, get_origin
 
 import pytest
-from pydantic_core import PydanticUndefined
 
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.foreign_settings import FOREIGN as CLIENT_FOREIGN
-from sparkrelay.config import SECURITY_PREFIXES, StreamsConfig
+from sparkrelay.config import PREFIXES, SECURITY_PREFIXES, StreamsConfig
 from sparkrelay.consumer.base.config import ConsumerConfig
 from sparkrelay.consumer.base.foreign_settings import FOREIGN as CONSUMER_FOREIGN
-from sparkrelay.settings import settings_of
+from sparkrelay.settings import INT32_MAX, INT64_MAX, settings_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "settings.md"
 HOW_TO = DOCS / "how-to.md"
-INT32_MAX = (1 << 31) - 1
 
 
 def default(value):
-    if value is PydanticUndefined or value.__class__.__name__ == "_MISSING_TYPE":
+    if value is dataclasses.MISSING:
         return "required"
     if value in {None, "", ()}:
         return ""
@@ -28,19 +26,7 @@ def default(value):
 
 
 def span(least, most):
-    if least is None:
-        return ""
-    return f"{least} or more" if most in {None, INT32_MAX} else f"{least} to {most}"
-
-
-def limits(field):
-    if get_origin(field.annotation) is Literal:
-        return ", ".join(f"`{word}`" for word in get_args(field.annotation))
-    if field.annotation is bool:
-        return "true, false"
-    least = next((rule.ge for rule in field.metadata if hasattr(rule, "ge")), None)
-    most = next((rule.le for rule in field.metadata if hasattr(rule, "le")), None)
-    return span(least, most)
+    return f"{least} or more" if most in {INT32_MAX, INT64_MAX} else f"{least} to {most}"
 
 
 def row(*cells):
@@ -51,16 +37,7 @@ def table(rows, *heads):
     return "\n".join([row(*heads), row(*["---"] * len(heads)), *(row(*cells) for cells in rows)])
 
 
-def instance_table():
-    rows = [
-        (f"`{field.alias}`", default(field.default), limits(field), field.description)
-        for field in StreamsConfig.model_fields.values()
-        if not field.alias.endswith(".")
-    ]
-    return table(rows, "setting", "default", "range", "meaning")
-
-
-def client_table(cls, *, security=None):
+def settings_table(cls, *, security=None):
     rows = []
     for known in settings_of(cls).values():
         if security is not None and known.key.startswith(SECURITY_PREFIXES) != security:
@@ -90,10 +67,10 @@ def foreign_table(foreign):
 
 
 TABLES = {
-    "of an instance": (PAGE, instance_table),
-    "of the consumer": (PAGE, lambda: client_table(ConsumerConfig)),
-    "of connections": (PAGE, lambda: client_table(ClientConfig, security=False)),
-    "of security": (HOW_TO, lambda: client_table(ClientConfig, security=True)),
+    "of an instance": (PAGE, lambda: settings_table(StreamsConfig)),
+    "of the consumer": (PAGE, lambda: settings_table(ConsumerConfig)),
+    "of connections": (PAGE, lambda: settings_table(ClientConfig, security=False)),
+    "of security": (HOW_TO, lambda: settings_table(ClientConfig, security=True)),
     "of other consumers": (PAGE, lambda: foreign_table(CONSUMER_FOREIGN)),
     "of other clients": (PAGE, lambda: foreign_table(CLIENT_FOREIGN)),
 }
@@ -107,8 +84,7 @@ def test_the_table_is_that_of_the_code(what):
 
 def test_prefixes_are_named():
     page = PAGE.read_text()
-    prefixes = [field.alias for field in StreamsConfig.model_fields.values() if field.alias.endswith(".")]
-    for word in {*prefixes, *SECURITY_PREFIXES}:
+    for word in {*PREFIXES, *SECURITY_PREFIXES}:
         assert f"`{word}" in page, word
 
 

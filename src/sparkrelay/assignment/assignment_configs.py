@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
-from sparkrelay.errors import ConfigException
+from sparkrelay.config import StreamsConfig
+from sparkrelay.settings import check, setting_of
 
-__all__ = ["RACK_AWARE_STRATEGIES", "AssignmentConfigs"]
-
-RACK_AWARE_STRATEGIES = ("none", "min_traffic", "balance_subtopology")
-_MOST_TAGS = 5
+__all__ = ["AssignmentConfigs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentConfigs:
-    """Settings of the group that matter for placing tasks; defaults and ranges are Kafka's.
+    """Settings of the group that matter for placing tasks; defaults and ranges are those of :class:`StreamsConfig`.
 
     Attributes:
         acceptable_recovery_lag: Offsets behind at which a copy counts as caught up.
@@ -27,32 +26,29 @@ class AssignmentConfigs:
         non_overlap_cost: Cost of moving one task; None leaves it to the assignor.
     """
 
-    acceptable_recovery_lag: int = 10_000
-    max_warmup_replicas: int = 2
-    num_standby_replicas: int = 0
-    probing_rebalance_interval_ms: int = 600_000
-    rack_aware_assignment_tags: tuple[str, ...] = ()
-    rack_aware_assignment_strategy: str = "none"
-    traffic_cost: int | None = None
-    non_overlap_cost: int | None = None
+    acceptable_recovery_lag: int = setting_of(StreamsConfig, "acceptable_recovery_lag")
+    max_warmup_replicas: int = setting_of(StreamsConfig, "max_warmup_replicas")
+    num_standby_replicas: int = setting_of(StreamsConfig, "num_standby_replicas")
+    probing_rebalance_interval_ms: int = setting_of(StreamsConfig, "probing_rebalance_interval_ms")
+    rack_aware_assignment_tags: tuple[str, ...] = setting_of(StreamsConfig, "rack_aware_assignment_tags")
+    rack_aware_assignment_strategy: str = setting_of(StreamsConfig, "rack_aware_assignment_strategy")
+    traffic_cost: int | None = setting_of(StreamsConfig, "rack_aware_assignment_traffic_cost")
+    non_overlap_cost: int | None = setting_of(StreamsConfig, "rack_aware_assignment_non_overlap_cost")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rack_aware_assignment_tags", tuple(self.rack_aware_assignment_tags))
-        _at_least("acceptable.recovery.lag", self.acceptable_recovery_lag, 0)
-        _at_least("max.warmup.replicas", self.max_warmup_replicas, 1)
-        _at_least("probing.rebalance.interval.ms", self.probing_rebalance_interval_ms, 60_000)
-        if len(self.rack_aware_assignment_tags) > _MOST_TAGS:
-            raise ConfigException(
-                f"Invalid value {list(self.rack_aware_assignment_tags)} for configuration "
-                f"rack.aware.assignment.tags: at most {_MOST_TAGS} tags are allowed"
-            )
-        if self.rack_aware_assignment_strategy not in RACK_AWARE_STRATEGIES:
-            raise ConfigException(
-                f"Invalid value {self.rack_aware_assignment_strategy} for configuration "
-                f"rack.aware.assignment.strategy: String must be one of: {', '.join(RACK_AWARE_STRATEGIES)}"
-            )
+        check(self)
 
-
-def _at_least(key: str, value: int, least: int) -> None:
-    if value < least:
-        raise ConfigException(f"Invalid value {value} for configuration {key}: Value must be at least {least}")
+    @classmethod
+    def of(cls, config: StreamsConfig) -> Self:
+        """Return what assignors may see of an instance's settings."""
+        return cls(
+            acceptable_recovery_lag=config.acceptable_recovery_lag,
+            max_warmup_replicas=config.max_warmup_replicas,
+            num_standby_replicas=config.num_standby_replicas,
+            probing_rebalance_interval_ms=config.probing_rebalance_interval_ms,
+            rack_aware_assignment_tags=config.rack_aware_assignment_tags,
+            rack_aware_assignment_strategy=config.rack_aware_assignment_strategy,
+            traffic_cost=config.rack_aware_assignment_traffic_cost,
+            non_overlap_cost=config.rack_aware_assignment_non_overlap_cost,
+        )

@@ -196,12 +196,10 @@ class ClientConfig:
             ConfigException: a key is unknown (the nearest known one is named) or refused, or a value is malformed.
         """
         values, _ = read(cls, config, what="the Kafka client", foreign=FOREIGN)
-        if values.get("bootstrap_servers") is None:
-            raise ConfigException("bootstrap.servers is missing; give host:port of at least one broker")
         protocol = values.get("security_protocol")
         if protocol is not None:
             values["security_protocol"] = protocol.upper()  # librdkafka writes it small
-        return cls(**{name: value for name, value in values.items() if value is not None})
+        return cls(**values)
 
     @classmethod
     def keys(cls) -> frozenset[str]:

@@ -6,16 +6,19 @@ import enum
 import math
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sparkrelay.assignment import AssignmentConfigs
+from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import ConfigException
+from sparkrelay.settings import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 __all__ = ["Churn", "Scenario", "mixed_scenarios"]
 
+_SETTINGS: Final = settings_of(StreamsConfig)
 #: Clients x tasks up to which generated scenarios ask for rack awareness, so that thousands of them take minutes: it
 #: costs more than everything else together.
 _MOST_PAIRS = 100
@@ -80,25 +83,25 @@ class Scenario:
     stateless_subtopologies: int = 0
     partitions: int = 8
     standbys: int = 1
-    max_warmups: int = 2
-    acceptable_lag: int = 10_000
+    max_warmups: int = _SETTINGS["max_warmup_replicas"].default
+    acceptable_lag: int = _SETTINGS["acceptable_recovery_lag"].default
     initial_lag: int = 0
     racks: int = 1
-    rack_strategy: str = "none"
+    rack_strategy: str = _SETTINGS["rack_aware_assignment_strategy"].default
     lost_rack: int = 0
     records_per_task: int = 1_000_000
     size_spread: float = 0.0
     bytes_per_record: int = 200
     restore_rate: int = 100_000
     input_rate: int = 100
-    probing_interval_s: float = 600.0
-    follow_up: bool = True
-    follow_up_min_interval_s: float = 10.0
+    probing_interval_s: float = _SETTINGS["probing_rebalance_interval_ms"].default / 1000
+    follow_up: bool = _SETTINGS["follow_up_when_caught_up"].default
+    follow_up_min_interval_s: float = _SETTINGS["follow_up_min_interval_ms"].default / 1000
     rebalance_s: float = 1.0
     detection_s: float = 10.0
     downtime_s: float = 60.0
     pause_s: float = 120.0
-    cleanup_delay_s: float = 600.0
+    cleanup_delay_s: float = _SETTINGS["state_cleanup_delay_ms"].default / 1000
     max_rebalances: int = 150
     max_hours: float = 48.0
 

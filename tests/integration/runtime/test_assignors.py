@@ -11,10 +11,8 @@ from sparkrelay.assignment import (
     HighAvailabilityTaskAssignor,
     KafkaStreamsAssignment,
     TaskAssignment,
-    assignment_configs,
     task_assignment_utils,
 )
-from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import StreamsException, TaskAssignmentException
 
 from .conftest import active
@@ -214,12 +212,15 @@ def test_warm_ups_are_looked_at_by_the_clock(start, topics, produce, wait_until,
     """Where copies that catch up are no reason of their own to look again, as in Kafka Streams."""
     caplog.set_level("INFO", logger="sparkrelay")
     # Users may have 60 s or more.
-    monkeypatch.setattr(assignment_configs, "_at_least", lambda *_: None)
-    from_dict, shorter = StreamsConfig.from_dict, {"probing_rebalance_interval_ms": 2000}
-    monkeypatch.setattr(StreamsConfig, "from_dict", lambda config: from_dict(config).model_copy(update=shorter))
+    for module in ("config", "assignment.assignment_configs"):
+        monkeypatch.setattr(f"sparkrelay.{module}.check", lambda _: None)
     users = [f"u{n}" for n in range(200)]
     produce(topics[0], [(user, {"shop": "s"}) for user in users])
-    settings = {"acceptable.recovery.lag": 10, "follow.up.when.caught.up": False}
+    settings = {
+        "acceptable.recovery.lag": 10,
+        "follow.up.when.caught.up": False,
+        "probing.rebalance.interval.ms": 2000,
+    }
     first = start("first", HighAvailabilityTaskAssignor, settings)
     expected = {user.encode(): {"user": user, "count": 1} for user in users}
     wait_for_table(topics[1], expected, first)

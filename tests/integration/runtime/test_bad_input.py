@@ -127,12 +127,12 @@ def test_a_source_topic_gets_more_partitions_while_running(
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"num.standby.replica": 1}, "unknown setting num.standby.replica=1; did you mean 'num.standby.replicas'"),
-        ({"num.standby.replicas": -1}, "'num.standby.replicas' has the value -1"),
-        ({"max.batch.records": "many"}, "'max.batch.records' has the value 'many'"),
+        ({"num.standby.replica": 1}, "num.standby.replica=1 of an instance; did you mean 'num.standby.replicas'"),
+        ({"num.standby.replicas": -1}, "num.standby.replicas=-1 is out of range"),
+        ({"max.batch.records": "many"}, "max.batch.records='many' is not a valid whole number"),
         ({"session.timeout.ms": 1000, "heartbeat.interval.ms": 900}, r"heartbeat.interval.ms \(900\)"),
-        ({"processing.guarantee": "exactly_twice"}, "'processing.guarantee' has the value 'exactly_twice'"),
-        ({"application.id": "no/slash"}, "'application.id' has the value 'no/slash'"),
+        ({"processing.guarantee": "exactly_twice"}, "processing.guarantee='exactly_twice' is none of"),
+        ({"application.id": "no/slash"}, "application.id='no/slash': use 1 to 200"),
         ({"bootstrap.servers": "nowhere"}, "'nowhere' is not HOST:PORT"),
         ({"task.assignor.class": "no.such:Assignor"}, "no.such:Assignor"),
         ({"consumer.fetch.min.byte": 1}, "fetch.min.byte=1.*did you mean 'fetch.min.bytes'"),

@@ -32,7 +32,7 @@ def test_an_unknown_key_names_the_nearest(key, nearest):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "bootstrap.servers is missing"),
+        ({}, "bootstrap.servers is required: HOST:PORT"),
         ({"bootstrap.servers": ""}, "bootstrap.servers is empty"),
         ({"bootstrap.servers": "localhost"}, "not HOST:PORT"),
         ({"bootstrap.servers": "localhost:99999"}, "not HOST:PORT"),

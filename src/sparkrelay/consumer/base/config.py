@@ -114,7 +114,6 @@ class ConsumerConfig:
             foreign=FOREIGN,
             also=ClientConfig.keys() | CLIENT_FOREIGN.keys(),
         )
-        values = {name: value for name, value in values.items() if value is not None}
         result = cls(client=ClientConfig.from_dict(client), **values)
         result._check()
         result._check_protocol(config)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Self
 
 from sparkrelay.config import MOST_TAGS, check_client_tags
@@ -73,7 +73,7 @@ class HostMetadata:
                     f"rack.aware.assignment.tags names {tag!r}, but the process on {self.host} has no such tag: set "
                     f"client.tag.{tag}, or {_TAG}{tag.upper()} in the environment of that machine"
                 )
-        return config.model_copy(update={"client_tags": tags, "client_rack": self.rack or config.client_rack})
+        return replace(config, client_tags=tags, client_rack=self.rack or config.client_rack)
 
 
 def _short(host: str) -> str:

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from sparkrelay.topology import Topology
     from sparkrelay.types import ProcessId, TaskId
 
-__all__ = ["StreamsGroupAssignor", "assignment_configs"]
+__all__ = ["StreamsGroupAssignor"]
 
 T = TypeVar("T")
 
@@ -272,7 +272,7 @@ class StreamsGroupAssignor:
                     tasks=view.tasks,
                     ends=view.ends,
                     assignor=view.assignor,
-                    configs=assignment_configs(self._config),
+                    configs=AssignmentConfigs.of(self._config),
                     leader=self._process_id,
                     now_ms=int(time.time() * 1000),
                     refused=dict.fromkeys(view.foreign, ErrorCode.ASSIGNMENT_ERROR),
@@ -371,20 +371,6 @@ class StreamsGroupAssignor:
         limit_s = min(self._config.max_poll_interval_ms * _SHARE_FOR_ENDS / 1000, _LONGEST_FOR_ENDS_S)
         timeout = min(limit_s, self._config.default_api_timeout_ms / 1000)
         return end_offset_sums(tasks, self._topics.end_offsets(changelogs, timeout=timeout))
-
-
-def assignment_configs(config: StreamsConfig) -> AssignmentConfigs:
-    """Return what task assignors may see of the settings."""
-    return AssignmentConfigs(
-        acceptable_recovery_lag=config.acceptable_recovery_lag,
-        max_warmup_replicas=config.max_warmup_replicas,
-        num_standby_replicas=config.num_standby_replicas,
-        probing_rebalance_interval_ms=config.probing_rebalance_interval_ms,
-        rack_aware_assignment_tags=config.rack_aware_assignment_tags,
-        rack_aware_assignment_strategy=config.rack_aware_assignment_strategy,
-        traffic_cost=config.rack_aware_assignment_traffic_cost,
-        non_overlap_cost=config.rack_aware_assignment_non_overlap_cost,
-    )
 
 
 def _asked(what: str, ask: Callable[[], T]) -> Once[T]:

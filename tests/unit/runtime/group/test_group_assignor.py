@@ -42,7 +42,7 @@ from sparkrelay.protocol import (
 )
 from sparkrelay.records.formats import Json, String
 from sparkrelay.runtime.group.assignment_log import Notice
-from sparkrelay.runtime.group.group_assignor import StreamsGroupAssignor, assignment_configs
+from sparkrelay.runtime.group.group_assignor import StreamsGroupAssignor
 from sparkrelay.runtime.topics.layout import TopicNames, lay_out
 from sparkrelay.topology import StreamsBuilder
 from sparkrelay.types import ProcessId, TaskId, TopicPartition
@@ -328,7 +328,7 @@ def test_assignors_see_the_settings():
             "client.tag.cluster": "b",
         }
     )
-    assert assignment_configs(config) == AssignmentConfigs(
+    assert AssignmentConfigs.of(config) == AssignmentConfigs(
         acceptable_recovery_lag=7,
         max_warmup_replicas=8,
         num_standby_replicas=9,
