@@ -43,7 +43,7 @@ def main() -> int:
             others = f"load average {machine['load_average']}: others are at work here, figures will be low"
             print(others, file=sys.stderr)
         try:
-            results = _run(options, journal.tell)
+            results = _run(options, journal.add)
         except BenchError as error:
             print(f"bench: {error}", file=sys.stderr)
             return 1
@@ -52,7 +52,7 @@ def main() -> int:
     return 0
 
 
-def _run(options: argparse.Namespace, tell: Any) -> list[dict[str, Any]]:
+def _run(options: argparse.Namespace, on_figures: Any) -> list[dict[str, Any]]:
     quick = options.quick
     repeats = options.repeats or (1 if quick else 3)
     systems = [SYSTEMS[name] for name in options.only or SYSTEMS]
@@ -65,20 +65,22 @@ def _run(options: argparse.Namespace, tell: Any) -> list[dict[str, Any]]:
             servers = kafka.bootstrap_servers
             if part == "drain":
                 workload = Workload(records=options.records or (200_000 if quick else 2_000_000))
-                results += drain(servers, workload=workload, systems=systems, repeats=repeats, tell=tell)
+                results += drain(servers, workload=workload, systems=systems, repeats=repeats, on_figures=on_figures)
             elif part == "latency":
                 seconds = 5.0 if quick else 30.0
                 results += latency(
-                    servers, systems=systems, seconds=seconds, warm_up=seconds, repeats=repeats, tell=tell
+                    servers, systems=systems, seconds=seconds, warm_up=seconds, repeats=repeats, on_figures=on_figures
                 )
             else:
                 last = options.minutes or (1.0 if quick else 12.0)
                 pause, idle = (2.0, 5.0) if quick else (30.0, 60.0)
                 marks = (min(2.0, last / 2), last)
                 # A peer only when asked for: it would double a quarter of an hour.
-                results += steady(servers, system=systems[0], marks=marks, pause=pause, idle=idle, tell=tell)
+                results += steady(
+                    servers, system=systems[0], marks=marks, pause=pause, idle=idle, on_figures=on_figures
+                )
     for line in results:
-        tell({**line, "result": True})
+        on_figures({**line, "result": True})
     return results
 
 

@@ -149,8 +149,8 @@ def main() -> int:
             raise AssertionError(f"racks made it worse: {crossing}")
         print(f"{'':<16} source partitions read across racks: {crossing['HA']} -> {crossing['HA, racks']}")
     if given.json:
-        told = {"python": platform.python_version(), "cores": os.cpu_count(), "figures": figures}
-        Path(given.json).write_text(json.dumps(told, indent=2), encoding="utf-8")
+        result = {"python": platform.python_version(), "cores": os.cpu_count(), "figures": figures}
+        Path(given.json).write_text(json.dumps(result, indent=2), encoding="utf-8")
     return 0
 
 

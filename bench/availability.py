@@ -44,13 +44,13 @@ def main() -> int:
         if not options.only or "streams" in options.only:
             classpath()  # fetched and compiled now, not while it is measured
         for name in options.scenarios or SCENARIOS:
-            failed = _run(name, options, scale, journal.tell) or failed
+            failed = _run(name, options, scale, journal.add) or failed
     print()
     print(availability_table(journal.machine, [line for line in journal.lines if line["bench"] == "availability"]))
     return 1 if failed else 0
 
 
-def _run(name: str, options: argparse.Namespace, scale: Scale, tell: Any) -> bool:
+def _run(name: str, options: argparse.Namespace, scale: Scale, on_figures: Any) -> bool:
     """Run a scenario with each system that has it; tell whether one failed. A failure does not end the others."""
     scenario, systems = SCENARIOS[name]
     wanted = [SYSTEMS[only] for only in options.only or SYSTEMS]
@@ -67,7 +67,7 @@ def _run(name: str, options: argparse.Namespace, scale: Scale, tell: Any) -> boo
                 failed = True
                 print(f"bench: {name}, {system.name}: {error}", file=sys.stderr)
                 figures = {"failed": str(error).partition("\n")[0]}
-            tell({**line, **figures, "seconds": round(time.monotonic() - began, 1)})
+            on_figures({**line, **figures, "seconds": round(time.monotonic() - began, 1)})
     return failed
 
 

@@ -80,7 +80,7 @@ def main() -> int:
     versions = {name: importlib.metadata.version(name) for name in chosen if name in _DISTRIBUTIONS}
     with Journal(options.json, versions) as journal:
         try:
-            results = run(options.parts or _PARTS, chosen, scale, journal.tell)
+            results = run(options.parts or _PARTS, chosen, scale, journal.add)
         except BenchError as error:
             print(f"bench: {error}", file=sys.stderr)
             return 1
@@ -101,7 +101,7 @@ def _installed(system: str) -> bool:
 
 
 def run(
-    parts: tuple[str, ...] | list[str], systems: list[str], scale: Scale, tell: Callable[[dict[str, Any]], None]
+    parts: tuple[str, ...] | list[str], systems: list[str], scale: Scale, on_figures: Callable[[dict[str, Any]], None]
 ) -> list[dict[str, Any]]:
     """Run parts; returns a line of medians for each row of the table."""
     results: list[dict[str, Any]] = []
@@ -112,18 +112,20 @@ def run(
         with DevKafka() as kafka:
             servers = kafka.bootstrap_servers
             if part == "drain":
-                results += drain(servers, systems, records=scale.records, repeats=scale.repeats, tell=tell)
+                results += drain(servers, systems, records=scale.records, repeats=scale.repeats, on_figures=on_figures)
             elif part == "latency":
-                results += latency(servers, python, seconds=scale.seconds, repeats=scale.repeats, tell=tell)
+                results += latency(servers, python, seconds=scale.seconds, repeats=scale.repeats, on_figures=on_figures)
             elif part == "idle":
-                results += crowd(servers, python, members=1, seconds=scale.seconds, part="idle", tell=tell)
+                results += crowd(servers, python, members=1, seconds=scale.seconds, part="idle", on_figures=on_figures)
             elif part == "crowd":
                 members = scale.members
-                results += crowd(servers, python, members=members, seconds=scale.seconds, part="crowd", tell=tell)
+                results += crowd(
+                    servers, python, members=members, seconds=scale.seconds, part="crowd", on_figures=on_figures
+                )
             elif "SparkRelay" in systems:
-                results += rebalance(servers, callback_s=scale.callback_s, tell=tell)
+                results += rebalance(servers, callback_s=scale.callback_s, on_figures=on_figures)
     for line in results:
-        tell({**line, "result": True})
+        on_figures({**line, "result": True})
     return results
 
 

@@ -6,7 +6,7 @@ Orders name a ``system`` of ``consumer_readers`` and a ``task``. Reports, see ``
     drained  all records came: records and seconds, from assigning; the same without the first batch, and cpu_s (user
              and system time of this process meanwhile)
     stamped  some records came, each this many seconds after it was sent: waits
-    told     what a member saw of a rebalance: see ``_watch_rebalance``
+    status   what a member saw of a rebalance: see ``_watch_rebalance``
 """
 
 from __future__ import annotations
@@ -79,19 +79,19 @@ def _latency(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> No
     reader.read(1.0)
     report("ready", rss_mb=rss_mb())
     waits: list[float] = []
-    told = time.monotonic()
+    reported_at = time.monotonic()
     while not stopping.wait(0):
         stamps = reader.stamps(0.2)
         now = time.monotonic()
         waits += [now - stamp for stamp in stamps]
-        if now - told >= _REPORT_S:
+        if now - reported_at >= _REPORT_S:
             report("stamped", waits=[round(wait, 6) for wait in waits])
-            waits, told = [], now
+            waits, reported_at = [], now
     reader.close()
 
 
 def _crowd(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
-    """Have ``members`` consumers in one group, each polled by a thread of its own, until told to stop."""
+    """Have ``members`` consumers in one group, each polled by a thread of its own, until asked to stop."""
     threading.stack_size(256 * 1024)
     network = NetworkThread() if orders["members"] > 1 else None
     readers = []
@@ -130,9 +130,9 @@ _COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
 
 
 def _watch_rebalance(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
-    """Be a member whose ``on_revoked`` takes ``callback_s`` seconds; tell what happened meanwhile.
+    """Be a member whose ``on_revoked`` takes ``callback_s`` seconds; report what happened meanwhile.
 
-    ``told`` has: when a callback began and ended (monotonic), how many heartbeats were answered in it and the longest
+    ``status`` has: when a callback began and ended (monotonic), how many heartbeats were answered in it and the longest
     pause between two, records read and the longest pause between two reads that brought some, generation, and how
     often partitions were lost.
     """
@@ -164,7 +164,7 @@ def _watch_rebalance(orders: dict[str, Any], report: Reporter, stopping: Stoppin
         consumer.subscribe([orders["topic"]], on_revoked=revoked, on_lost=lost)
         watcher = threading.Thread(target=watch, args=(consumer,), daemon=True)
         watcher.start()
-        ready, told, last, records, pause = False, time.monotonic(), None, 0, 0.0
+        ready, reported_at, last, records, pause = False, time.monotonic(), None, 0, 0.0
         while not stopping.wait(0):
             rows = consumer.poll(0.1).num_rows
             now = time.monotonic()
@@ -175,9 +175,9 @@ def _watch_rebalance(orders: dict[str, Any], report: Reporter, stopping: Stoppin
                 records += rows
                 pause = max(pause, now - last) if last is not None else pause
                 last = now
-            if ready and now - told >= _REPORT_S:
-                told = now
-                report("told", records=records, pause_s=pause, held=len(consumer.assignment()), **state)
+            if ready and now - reported_at >= _REPORT_S:
+                reported_at = now
+                report("status", records=records, pause_s=pause, held=len(consumer.assignment()), **state)
         done.set()
         watcher.join()
 

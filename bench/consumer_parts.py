@@ -37,7 +37,7 @@ _POLL_S = 5.0
 
 
 def drain(
-    servers: str, systems: Sequence[str], *, records: int, repeats: int, tell: Callable[[dict[str, Any]], None]
+    servers: str, systems: Sequence[str], *, records: int, repeats: int, on_figures: Callable[[dict[str, Any]], None]
 ) -> list[dict[str, Any]]:
     """Read a full topic, once for each codec; returns medians with their ratios to confluent-kafka and Java.
 
@@ -48,7 +48,7 @@ def drain(
     for codec in _CODECS:
         topics = {records: f"drain-{codec}", records // 10: f"drain-{codec}-small"}
         for count, topic in topics.items():
-            tell({"bench": "drain", "codec": codec, "loaded": fill(servers, topic, count, codec)})
+            on_figures({"bench": "drain", "codec": codec, "loaded": fill(servers, topic, count, codec)})
         runs: dict[str, list[dict[str, Any]]] = {name: [] for name in systems if (name, codec) not in _CANNOT}
         for number in range(1, repeats + 1):
             for name, figures in runs.items():
@@ -60,7 +60,9 @@ def drain(
                     else _drain_python(servers, topics[count], count, name)
                 )
                 figures.append(one)
-                tell({"bench": "drain", "codec": codec, "system": name, "run": number, **one, "load": load_before})
+                on_figures(
+                    {"bench": "drain", "codec": codec, "system": name, "run": number, **one, "load": load_before}
+                )
         for topic in topics.values():
             delete_topic(servers, topic)
         medians = {name: _medians(figures) for name, figures in runs.items()}
@@ -128,7 +130,7 @@ def java_figures(text: str, records: int) -> dict[str, Any]:
 
 
 def latency(
-    servers: str, systems: Sequence[str], *, seconds: float, repeats: int, tell: Callable[[dict[str, Any]], None]
+    servers: str, systems: Sequence[str], *, seconds: float, repeats: int, on_figures: Callable[[dict[str, Any]], None]
 ) -> list[dict[str, Any]]:
     """Measure from producing a record to having it in hand, at 1,000 records a second."""
     # A broker that has just started is slow: whoever comes first would pay for it.
@@ -138,7 +140,7 @@ def latency(
         for name in systems:
             waits = _waits_of(servers, name, f"latency-{number}-{name}", seconds)
             runs[name].append({**percentiles(waits), "load": load_average()})
-            tell({"bench": "latency", "system": name, "run": number, **runs[name][-1]})
+            on_figures({"bench": "latency", "system": name, "run": number, **runs[name][-1]})
     return [
         {"bench": "latency", "system": name, "runs": repeats, **_medians(figures)} for name, figures in runs.items()
     ]
@@ -200,7 +202,7 @@ def crowd(
     members: int,
     seconds: float,
     part: str,
-    tell: Callable[[dict[str, Any]], None],
+    on_figures: Callable[[dict[str, Any]], None],
 ) -> list[dict[str, Any]]:
     """Have members of one group in one process, each with its partition, and nothing to read."""
     results = []
@@ -215,7 +217,7 @@ def crowd(
                 if name == "SparkRelay":
                     raise
                 results.append({"bench": part, "system": name, "members": members, "failed": str(error)[:200]})
-                tell(results[-1])
+                on_figures(results[-1])
                 continue
             time.sleep(min(seconds, 10.0))
             before, began = child.cpu.seconds(), time.monotonic()
@@ -225,11 +227,11 @@ def crowd(
             rss = child.wait_for("ending", 30.0)["rss_mb"]
         line = {"bench": part, "system": name, "members": members, "core_percent": round(percent, 2), "rss_mb": rss}
         results.append({**line, "load": load_average()})
-        tell(results[-1])
+        on_figures(results[-1])
     return results
 
 
-def rebalance(servers: str, *, callback_s: float, tell: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
+def rebalance(servers: str, *, callback_s: float, on_figures: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
     """Have a third member join two, one of which takes ``callback_s`` to give up partitions.
 
     Raises:
@@ -264,7 +266,7 @@ def rebalance(servers: str, *, callback_s: float, tell: Callable[[dict[str, Any]
         "lost": after["lost"] + kept["lost"],
         "others_longest_pause_s": round(kept["pause_s"], 2),
     }
-    tell(line)
+    on_figures(line)
     if line["lost"]:
         raise BenchError(f"a member was expelled: {line}")
     return [line]
@@ -279,10 +281,10 @@ def _until(
         stamped(servers, topic, rate=200, seconds=0.5)
         latest = None
         while (report := child.next_report(0.0)) is not None:
-            latest = report if report["event"] == "told" else latest
+            latest = report if report["event"] == "status" else latest
         if latest is not None and ready(latest):
             return latest
-    raise BenchError(f"a member did not get where it should be within {timeout:g} s; last it told {latest}")
+    raise BenchError(f"a member did not get where it should be within {timeout:g} s; last it reported {latest}")
 
 
 def _medians(runs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def drain(
     workload: Workload,
     systems: Collection[System],
     repeats: int,
-    tell: Callable[[dict[str, Any]], None],
+    on_figures: Callable[[dict[str, Any]], None],
 ) -> list[dict[str, Any]]:
     """Run each variant in turn, ``repeats`` times.
 
@@ -50,7 +50,7 @@ def drain(
         workload: what to drain.
         systems: which ones to run.
         repeats: rounds; each round runs every variant once, so that a slow minute hits all alike.
-        tell: called with each run's figures.
+        on_figures: called with each run's figures.
 
     Returns:
         A line of medians for each variant, with its ratios to Structured Streaming that takes a pass in one batch, and
@@ -70,14 +70,14 @@ def drain(
         STREAMS_AT_LEAST_ONCE,
     )
     variants = [variant for variant in every if variant.system in systems]
-    tell({"bench": "drain", "loaded": dict(load(bootstrap_servers, _SOURCE, workload)), "keys": workload.keys})
+    on_figures({"bench": "drain", "loaded": dict(load(bootstrap_servers, _SOURCE, workload)), "keys": workload.keys})
     expected = workload.expected()
     runs: dict[Variant, list[dict[str, Any]]] = {variant: [] for variant in variants}
     for number in range(1, repeats + 1):
         for variant in variants:
             figures = _run(bootstrap_servers, variant, workload, expected)
             runs[variant].append(figures)
-            tell({"bench": "drain", "variant": variant.name, "run": number, **figures})
+            on_figures({"bench": "drain", "variant": variant.name, "run": number, **figures})
     delete_topic(bootstrap_servers, _SOURCE)
     medians = {variant: _median(figures) for variant, figures in runs.items()}
     return [

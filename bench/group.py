@@ -151,8 +151,8 @@ class Group:
             if condition():
                 return time.monotonic() - began
             if time.monotonic() - began > timeout:
-                told = {member.name: member.places for member in self.members}
-                raise BenchError(f"{self._name}, {self.system.name}: not within {timeout:g} s: {what}; {told}")
+                places = {member.name: member.places for member in self.members}
+                raise BenchError(f"{self._name}, {self.system.name}: not within {timeout:g} s: {what}; {places}")
             time.sleep(_TICK_S)
 
     def places(self) -> list[dict[str, Any]]:
@@ -286,7 +286,7 @@ class Show:
         }
 
     def finish(self) -> dict[str, Any]:
-        """End the feed, wait for its last record, stop everybody, check the result; returns what is told of that.
+        """End the feed, wait for its last record, stop everybody, check the result; returns what is reported of that.
 
         Raises:
             BenchError: a record has no effect, or the result is not exact.

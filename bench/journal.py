@@ -1,4 +1,4 @@
-"""What a bench tells while it runs: JSON lines on standard output, and in a file if one was named."""
+"""What a bench prints while it runs: JSON lines on standard output, and in a file if one was named."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Journal:
 
     Attributes:
         machine: what is measured on.
-        lines: what was told so far.
+        lines: what was added so far.
     """
 
     def __init__(self, file: str | None, versions: dict[str, str] | None = None) -> None:
@@ -37,14 +37,14 @@ class Journal:
         self.machine = {**facts(), **(versions or {})}
         self.lines: list[dict[str, Any]] = []
 
-    def tell(self, line: dict[str, Any]) -> None:
+    def add(self, line: dict[str, Any]) -> None:
         """Add a line."""
         self.lines.append(line)
         print(json.dumps(line), flush=True)
 
     def __enter__(self) -> Self:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: stopped by SIGTERM"))
-        self.tell({"bench": "machine", "at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), **self.machine})
+        self.add({"bench": "machine", "at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), **self.machine})
         return self
 
     def __exit__(

@@ -50,8 +50,8 @@ _VARIANTS = (
     Variant(RELAY),
     Variant(STRUCTURED),
     STREAMS_EXACTLY_ONCE,
-    Variant(STREAMS, told="exactly once, linger 5 ms", settings=EXACTLY_ONCE + SHORT_LINGER),
-    Variant(STREAMS, told="at least once, linger 5 ms, no cache", settings=AT_LEAST_ONCE + SHORT_LINGER + NO_CACHE),
+    Variant(STREAMS, summary="exactly once, linger 5 ms", settings=EXACTLY_ONCE + SHORT_LINGER),
+    Variant(STREAMS, summary="at least once, linger 5 ms, no cache", settings=AT_LEAST_ONCE + SHORT_LINGER + NO_CACHE),
 )
 
 
@@ -62,7 +62,7 @@ def latency(
     seconds: float,
     warm_up: float,
     repeats: int,
-    tell: Callable[[dict[str, Any]], None],
+    on_figures: Callable[[dict[str, Any]], None],
 ) -> list[dict[str, Any]]:
     """Measure each variant in turn, ``repeats`` times; returns a line of medians for each.
 
@@ -76,7 +76,7 @@ def latency(
         runs = []
         for number in range(1, repeats + 1):
             runs.append(_run(bootstrap_servers, variant, seconds=seconds, warm_up=warm_up))
-            tell({"bench": "latency", "variant": variant.name, "run": number, **runs[-1]})
+            on_figures({"bench": "latency", "variant": variant.name, "run": number, **runs[-1]})
         names = [name for name in runs[0] if name.endswith("_ms")]
         medians = {name: round(float(np.median([run[name] for run in runs])), 1) for name in names}
         results.append({"bench": "latency", "variant": variant.name, "runs": repeats, **medians})

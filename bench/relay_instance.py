@@ -31,7 +31,7 @@ def build_topology(source: str, sink: str) -> Topology:
 
 
 def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
-    """Run until told to stop."""
+    """Run until asked to stop."""
     spark = spark_session("bench", **orders["spark"])
     report("spark", at=time.time(), version=spark.version)
     streams = KafkaStreams(build_topology(orders["source"], orders["sink"]), orders["config"], spark=spark)

@@ -21,7 +21,7 @@ class RelayTasks:
     def __init__(self, streams: KafkaStreams, report: Reporter) -> None:
         self._streams = streams
         self._report = report
-        self._told: dict[str, Any] = {}
+        self._reported: dict[str, Any] = {}
         self._restored = 0
         self._restoring_since: float | None = None
 
@@ -41,8 +41,8 @@ class RelayTasks:
                     place["standby" if task.state == "standby" else "restoring"][partition] = task.changelog_lag
                 if task.state == "restoring" and task.replay_began is not None:
                     began.append(task.replay_began.timestamp())
-        if places != self._told:
-            self._told = places
+        if places != self._reported:
+            self._reported = places
             self._report("tasks", at=now, places=places)
         if began:
             self._restoring_since = min([*began, *filter(None, [self._restoring_since])])

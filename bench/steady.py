@@ -47,7 +47,7 @@ def steady(
     marks: tuple[float, float],
     pause: float,
     idle: float,
-    tell: Callable[[dict[str, Any]], None],
+    on_figures: Callable[[dict[str, Any]], None],
 ) -> list[dict[str, Any]]:
     """Run one instance: idleness, steady work, idleness again.
 
@@ -57,7 +57,7 @@ def steady(
         marks: minutes of the steady run whose memory is compared.
         pause: seconds before an idle measurement.
         idle: seconds of the idle measurement.
-        tell: called with each minute's figures.
+        on_figures: called with each minute's figures.
 
     Raises:
         BenchError: the instance failed, or the output is not exact.
@@ -73,14 +73,14 @@ def steady(
         with Instance(system.module, orders) as instance:
             instance.wait_for("live", _START_TIMEOUT_S)
             idle_cold = _idle(instance, pause, idle) | {"when": "before any record"}
-            tell({"bench": "steady", **idle_cold})
+            on_figures({"bench": "steady", **idle_cold})
             with Feed(bootstrap_servers, source, rate=_RATE, keys=_KEYS) as feed:
                 instance.wait_for("batch", _START_TIMEOUT_S)
-                grown = _work(instance, marks, tell)
+                grown = _work(instance, marks, on_figures)
                 feed.stop()
             _wait_until_taken(instance)
             idle_warm = _idle(instance, pause, idle) | {"when": "after the work"}
-            tell({"bench": "steady", **idle_warm})
+            on_figures({"bench": "steady", **idle_warm})
             instance.stop()
         rows, _ = last_rows(bootstrap_servers, sink)
     check_totals("steady", feed.totals(), rows)
@@ -101,12 +101,14 @@ def _idle(instance: Instance, pause: float, seconds: float) -> dict[str, Any]:
     }
 
 
-def _work(instance: Instance, marks: tuple[float, float], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def _work(
+    instance: Instance, marks: tuple[float, float], on_figures: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
     """Sample memory while the feed runs; returns what is compared."""
     began, busy = time.perf_counter(), instance.cpu.seconds()
     samples: list[tuple[float, Sample]] = []
     heaps: dict[float, dict[str, float] | None] = {}
-    told, batches = 0, []
+    reported, batches = 0, []
     while (passed := time.perf_counter() - began) < marks[1] * 60:
         time.sleep(min(_SAMPLE_S, max(0.05, marks[1] * 60 - passed)))
         batches += instance.batches_so_far()
@@ -115,9 +117,9 @@ def _work(instance: Instance, marks: tuple[float, float], tell: Callable[[dict[s
             if samples[-1][0] >= mark * 60 and mark not in heaps:
                 heaps[mark] = heap_mb(instance.pid)
         minute = int(samples[-1][0] // 60)
-        if minute > told:
-            told = minute
-            tell({"bench": "steady", "minute": minute, "memory_mb": _figures(samples, samples[-1][0])})
+        if minute > reported:
+            reported = minute
+            on_figures({"bench": "steady", "minute": minute, "memory_mb": _figures(samples, samples[-1][0])})
     elapsed = time.perf_counter() - began
     first, last = (_figures(samples, mark * 60) for mark in marks)
     return {

@@ -40,7 +40,7 @@ def start_query(spark: SparkSession, orders: dict[str, Any]) -> StreamingQuery:
 
 
 def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
-    """Run until told to stop."""
+    """Run until asked to stop."""
     settings = {
         "spark.jars": ",".join(map(str, connector_jars())),
         "spark.sql.shuffle.partitions": str(PARTITIONS),

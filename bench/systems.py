@@ -48,7 +48,7 @@ Settings = tuple[tuple[str, str], ...]
 #: Kafka Streams' settings with their own names; what is not named has its default.
 EXACTLY_ONCE: Settings = (("processing.guarantee", "exactly_once_v2"),)
 AT_LEAST_ONCE: Settings = (("processing.guarantee", "at_least_once"),)
-#: Its producers wait for 100 ms unless told otherwise; the producer's own default is 5 ms (Kafka 4).
+#: Its producers wait for 100 ms unless set otherwise; the producer's own default is 5 ms (Kafka 4).
 SHORT_LINGER: Settings = (("producer.linger.ms", "5"),)
 #: The cache holds updates back until the next commit.
 NO_CACHE: Settings = (("statestore.cache.max.bytes", "0"),)
@@ -56,25 +56,25 @@ NO_CACHE: Settings = (("statestore.cache.max.bytes", "0"),)
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A system with what it is told beyond its defaults.
+    """A system with its settings beyond the defaults.
 
     Attributes:
         system: which system.
         batch_records: most records of a micro-batch over all partitions; None for the system's own default.
-        told: what the settings come to, in words.
+        summary: what the settings come to, in words.
         settings: added to ``orders["config"]``; not for Structured Streaming, which has none.
     """
 
     system: System
     batch_records: int | None = None
-    told: str = ""
+    summary: str = ""
     settings: Settings = ()
 
     @property
     def name(self) -> str:
         """What the table calls it."""
         if self.batch_records is None:
-            return f"{self.system.name}, {self.told}" if self.told else self.system.name
+            return f"{self.system.name}, {self.summary}" if self.summary else self.system.name
         size = (
             f"{self.batch_records // 1000} k" if self.batch_records < 1_000_000 else f"{self.batch_records / 1e6:g} M"
         )
@@ -113,5 +113,5 @@ class Variant:
         return orders | {"config": config | dict(self.settings)}
 
 
-STREAMS_EXACTLY_ONCE = Variant(STREAMS, told="exactly once", settings=EXACTLY_ONCE)
-STREAMS_AT_LEAST_ONCE = Variant(STREAMS, told="at least once", settings=AT_LEAST_ONCE)
+STREAMS_EXACTLY_ONCE = Variant(STREAMS, summary="exactly once", settings=EXACTLY_ONCE)
+STREAMS_AT_LEAST_ONCE = Variant(STREAMS, summary="at least once", settings=AT_LEAST_ONCE)

@@ -136,8 +136,8 @@ public final class Instance {
             throws InterruptedException {
         long everyMillis = Math.round(Math.max(LEAST_LOOK_S, lookSeconds) * 1000);
         boolean live = false;
-        long told = 0;
-        double toldAt = 0;
+        long reported = 0;
+        double reportedAt = 0;
         for (int number = 0; !ending.await(everyMillis, TimeUnit.MILLISECONDS); ) {
             if (!live && streams.state() == KafkaStreams.State.RUNNING) {
                 live = true;
@@ -151,13 +151,13 @@ public final class Instance {
             }
             long count = processed.sum();
             double ended = now();
-            if (count > told) {
-                ObjectNode batch = event("began", told == 0 ? first.get() / 1000.0 : toldAt);
-                batch.put("id", number++).put("rows", count - told).put("ended", ended).putObject("millis");
+            if (count > reported) {
+                ObjectNode batch = event("began", reported == 0 ? first.get() / 1000.0 : reportedAt);
+                batch.put("id", number++).put("rows", count - reported).put("ended", ended).putObject("millis");
                 report("batch", batch);
-                told = count;
+                reported = count;
             }
-            toldAt = ended;
+            reportedAt = ended;
         }
     }
 

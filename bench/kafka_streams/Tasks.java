@@ -27,7 +27,7 @@ final class Tasks implements StateRestoreListener {
     /** Partitions that restore, with how many records they have so far. */
     private final Map<Integer, Long> restoring = new ConcurrentHashMap<>();
     private final Map<Integer, Long> lags = new TreeMap<>();
-    private ObjectNode told = JSON.createObjectNode();
+    private ObjectNode reported = JSON.createObjectNode();
     private double lagsAt;
     private double began;
     private long restored;
@@ -69,8 +69,8 @@ final class Tasks implements StateRestoreListener {
                 standby.put(String.valueOf(partition), lags.get(partition));
             }
         }
-        if (!places.equals(told)) {
-            told = places;
+        if (!places.equals(reported)) {
+            reported = places;
             reports.add(JSON.createObjectNode().put("event", "tasks").put("at", now()).set("places", places));
         }
         return reports;

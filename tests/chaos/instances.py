@@ -35,7 +35,7 @@ def members_of(session):
 
 
 class Instance:
-    """A child process with a Spark session of its own; it joins the group when it is told to."""
+    """A child process with a Spark session of its own; it joins the group when it is asked to."""
 
     def __init__(self, folder, name, settings, faults, environment=None):
         self.log = folder / f"{name}.log"
@@ -52,7 +52,7 @@ class Instance:
             )
         self._ready = False
 
-    def tell(self, word):
+    def ask(self, word):
         """Send a word and return the answer; '' if the process died over it."""
         if not self._ready:
             assert self.process.stdout.readline().strip() == "ready", self.tail()
@@ -65,16 +65,16 @@ class Instance:
         return self.process.stdout.readline().strip()
 
     def start(self):
-        answer = self.tell("start")
+        answer = self.ask("start")
         assert answer == "started", f"{answer}\n{self.tail()}"
         return self
 
     def tasks(self):
-        return json.loads(self.tell("tasks"))
+        return json.loads(self.ask("tasks"))
 
     def processes(self):
         """Return process id -> active and standby tasks."""
-        return json.loads(self.tell("processes"))
+        return json.loads(self.ask("processes"))
 
     def members(self):
         """Return every process of the instance: pid -> command line."""
@@ -89,7 +89,7 @@ class Instance:
         return found
 
     def stop(self):
-        answer = self.tell("stop")
+        answer = self.ask("stop")
         self.process.wait(120)
         return answer
 
@@ -168,7 +168,7 @@ class Fleet:
             self._instances.append(self._spare)
 
     def start(self, *, spare=True):
-        """Start the prepared instance and, unless told otherwise, prepare another."""
+        """Start the prepared instance and, unless asked otherwise, prepare another."""
         self.running = self.take_spare().start()
         if spare:
             self.prepare()
@@ -177,7 +177,7 @@ class Fleet:
     def launch_and_die(self, why):
         """Start the prepared instance, which an armed fault kills while it opens its tasks."""
         doomed = self.take_spare()
-        doomed.tell("start")
+        doomed.ask("start")
         doomed.wait_for_death(why)
         self.prepare()
 

@@ -39,7 +39,7 @@ def test_the_broker_goes_and_returns(goes, kafka, fleet, ledger, wait_until):
     ledger.write(100)
     ledger.wait_for_results(fleet)
     assert instance.alive
-    wait_until(lambda: instance.tell("status") == "RUNNING", "the trouble is not over")
+    wait_until(lambda: instance.ask("status") == "RUNNING", "the trouble is not over")
 
 
 @pytest.mark.long
@@ -54,7 +54,7 @@ def test_the_broker_is_gone_for_a_minute(kafka, fleet, ledger, wait_until):
     ledger.wait_for_results(fleet)
     ledger.write(100)
     ledger.wait_for_results(fleet)
-    wait_until(lambda: instance.tell("status") == "RUNNING", "the trouble is not over")
+    wait_until(lambda: instance.ask("status") == "RUNNING", "the trouble is not over")
     ledger.read_again()
 
 
@@ -63,5 +63,5 @@ def test_an_instance_stops_while_the_broker_is_away(kafka, fleet, ledger, wait_u
     # A late reader finds what the earlier one found.
     ledger.read_again()
     kafka.kill()
-    wait_until(lambda: instance.tell("status").startswith("RUNNING: "), "the status does not tell of the trouble")
+    wait_until(lambda: instance.ask("status").startswith("RUNNING: "), "the status does not tell of the trouble")
     assert instance.stop() == "stopped NOT_RUNNING"

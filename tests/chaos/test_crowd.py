@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.long, pyte
 
 
 class Load(threading.Thread):
-    """Writes at a steady rate until it is told to stop."""
+    """Writes at a steady rate until it is asked to stop."""
 
     def __init__(self, ledger):
         super().__init__(daemon=True)

@@ -58,7 +58,7 @@ def test_all_executors_are_killed_and_the_instance_waits_for_new_ones(cluster, l
     # Two JVMs and their Python daemons start anew.
     ledger.wait_for_results(cluster, 240)
     assert wait_for_share() == identities
-    ledger.read_until(lambda: cluster.running.tell("status").startswith("RUNNING"), cluster.tail)
+    ledger.read_until(lambda: cluster.running.ask("status").startswith("RUNNING"), cluster.tail)
     ledger.read_again()
 
 

@@ -57,7 +57,7 @@ def test_a_terminated_instance_hands_over(neighbours, ledger, share, has_everyth
     first, second = neighbours.crew
     share(first, second)
     ledger.write_and_read_half(800, neighbours.tail)
-    assert first.tell("wait") == "waits", first.tail()
+    assert first.ask("wait") == "waits", first.tail()
     first.process.send_signal(signal.SIGTERM)
     assert first.process.stdout.readline().strip() == "ended NOT_RUNNING", first.tail()
     assert first.process.wait(120) == 0
@@ -74,7 +74,7 @@ def test_the_leader_dies_over_an_assignment(neighbours, ledger, share):
     neighbours.arm("leader-before-answer", 1, "instance")
     ledger.write_and_read_half(800, neighbours.tail)
     # It dies itself if the group makes it its leader.
-    newcomer.tell("start")
+    newcomer.ask("start")
     everybody = [*neighbours.crew, newcomer]
     neighbours.wait_for_one_death(everybody)
     left = [instance for instance in everybody if instance.alive]

@@ -158,17 +158,17 @@ def _answering(read: Callable[[], InstanceSnapshot]) -> Callable[..., Iterable[b
                 return answered
             case "/health":
                 instance = read()
-                return _told(instance, instance.alive, start_response)
+                return _respond(instance, instance.alive, start_response)
             case "/ready":
                 instance = read()
-                return _told(instance, instance.ready, start_response)
+                return _respond(instance, instance.ready, start_response)
         start_response("404 Not Found", [_PLAIN])
         return [b"there are /metrics, /health and /ready\n"]
 
     return answer
 
 
-def _told(instance: InstanceSnapshot, well: bool, start_response: Callable[..., Any]) -> Iterable[bytes]:
+def _respond(instance: InstanceSnapshot, well: bool, start_response: Callable[..., Any]) -> Iterable[bytes]:
     start_response("200 OK" if well else "503 Service Unavailable", [_PLAIN])
     text = instance.state if instance.trouble is None else f"{instance.state}: {instance.trouble}"
     return [f"{text}\n".encode("utf-8", "backslashreplace")]

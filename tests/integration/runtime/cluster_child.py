@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from pyspark.sql import functions as F
-from tests.integration.runtime.cluster_steps import claim_and_wait, hold_core, tell_where
+from tests.integration.runtime.cluster_steps import claim_and_wait, hold_core, report_where
 from tests.short_spark import SHORT_LIVED
 from tests.topics import read_to_end, write
 
@@ -89,7 +89,7 @@ def where_all(target, sources):
     frame = sources[0]
     for source in sources[1:]:
         frame = frame.union(source)
-    frame = frame.mapInArrow(tell_where, REPORT_SCHEMA)
+    frame = frame.mapInArrow(report_where, REPORT_SCHEMA)
     return run_job(target, frame, None, pool=BATCH_POOL, group=target.job_group("where"), description="where")
 
 
@@ -137,7 +137,7 @@ def cancel_claim(target, state_dir):
     wait_for(lock.is_held_elsewhere, bool)
     target.cancel(group)
     claiming.join()
-    # The job's end is told before the executor has heard of it, and until then Spark would read the answer.
+    # The job's end is reported before the executor knows of it, and until then Spark would read the answer.
     scheduler = frame.sparkSession.sparkContext._jsc.sc().taskScheduler()
     wait_for(lambda: scheduler.runningTasksByExecutors().apply(target.executor.id) == 0, bool)
     (Path(state_dir) / "answer").touch()
@@ -264,9 +264,9 @@ def drop_executors(spark, settings):
 
     def look():
         now = streams.snapshot()
-        told = [now.state, now.alive, now.ready, now.trouble]
-        if told not in seen:
-            seen.append(told)
+        answer = [now.state, now.alive, now.ready, now.trouble]
+        if answer not in seen:
+            seen.append(answer)
         return now.state
 
     with make_pipeline(spark, settings, **config) as streams:

@@ -11,7 +11,7 @@ from sparkrelay.runtime.worker.own_executor import own_executor
 from sparkrelay.runtime.worker.slot_keeper import ClaimCommand, claim_slot
 
 
-def tell_where(batches):
+def report_where(batches):
     """Yield the executor's id, the Spark partition among three, and the JVM's pid."""
     drain(batches)
     current_command(type(None))

@@ -47,8 +47,8 @@ def active(streams):
     }
 
 
-def hear_of_every_job(spark):
-    """Return when Spark's status store, which a thread of its own fills, knows of all jobs that have begun."""
+def wait_for_every_job(spark):
+    """Wait until Spark's status store, which a thread of its own fills, knows of all jobs that have begun."""
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(60_000)
 
 

@@ -59,13 +59,13 @@ def topics(make_topic):
 
 @pytest.fixture
 def start(instance, topics, tmp_path):
-    """`start(name, assignor, **settings)` starts an instance; `.heard` and `.states` are what it told."""
+    """`start(name, assignor, **settings)` starts an instance; `.failures` and `.states` are what it reported."""
 
     def make(name, assignor, settings=None):
         folder = {"state.dir": str(tmp_path / name)}
         streams = instance(counting(*topics), {"task.assignor.class": assignor, **folder, **(settings or {})})
-        streams.heard, streams.states = [], []
-        streams.set_uncaught_exception_handler(streams.heard.append)
+        streams.failures, streams.states = [], []
+        streams.set_uncaught_exception_handler(streams.failures.append)
         streams.set_state_listener(lambda new, _old: streams.states.append(new))
         streams.start()
         return streams
@@ -112,13 +112,13 @@ def test_an_instance_whose_assignor_fails_ends_with_the_cause(start, scripted, w
     with pytest.raises(StreamsException) as ended:
         streams.awaitTermination(10)  # until the listener has heard it too
     assert streams.states == ["REBALANCING", "PENDING_ERROR", "ERROR"]
-    (heard,) = streams.heard
-    assert heard is ended.value is streams.exception()
-    assert message in str(heard)
-    assert any(isinstance(error, cause) for error in causes(heard)), list(causes(heard))
+    (failures,) = streams.failures
+    assert failures is ended.value is streams.exception()
+    assert message in str(failures)
+    assert any(isinstance(error, cause) for error in causes(failures)), list(causes(failures))
 
 
-def test_both_members_hear_of_a_failing_assignor(start, scripted, wait_until):
+def test_both_members_learn_of_a_failing_assignor(start, scripted, wait_until):
     assignor = scripted(None)
     first = start("first", assignor)
     wait_until(lambda: first.state == "RUNNING", "the first instance does not run")
@@ -126,9 +126,9 @@ def test_both_members_hear_of_a_failing_assignor(start, scripted, wait_until):
     second = start("second", assignor)
     wait_until(lambda: first.state == second.state == "ERROR", "an instance goes on")
     for streams in (first, second):
-        (heard,) = streams.heard
-        assert isinstance(heard, StreamsException)
-        assert "OfThisTest failed: ZeroDivisionError: oh" in str(heard)
+        (failures,) = streams.failures
+        assert isinstance(failures, StreamsException)
+        assert "OfThisTest failed: ZeroDivisionError: oh" in str(failures)
 
 
 def test_an_assignor_that_never_answers_is_not_waited_for(start, scripted, wait_until):
@@ -144,9 +144,9 @@ def test_an_assignor_that_never_answers_is_not_waited_for(start, scripted, wait_
     finally:
         go.set()
     for streams in (first, second):
-        (heard,) = streams.heard
-        assert isinstance(heard, StreamsException)
-        assert "OfThisTest did not answer within 3 s" in str(heard)
+        (failures,) = streams.failures
+        assert isinstance(failures, StreamsException)
+        assert "OfThisTest did not answer within 3 s" in str(failures)
 
 
 def test_an_assignor_that_is_not_ready_keeps_the_assignment_and_is_asked_again_at_once(
@@ -169,7 +169,7 @@ def test_an_assignor_that_is_not_ready_keeps_the_assignment_and_is_asked_again_a
         assert held == [[], sorted(everything)]
     produce(topics[0], [(f"u{n}", {"shop": "s"}) for n in range(40)])
     wait_for_table(topics[1], {f"u{n}".encode(): {"user": f"u{n}", "count": 1} for n in range(40)}, first, second)
-    assert first.heard == second.heard == []
+    assert first.failures == second.failures == []
 
 
 def test_a_group_whose_assignor_was_not_ready_at_first_works(start, scripted, wait_until):
@@ -177,24 +177,24 @@ def test_a_group_whose_assignor_was_not_ready_at_first_works(start, scripted, wa
     streams = start("one", assignor)
     wait_until(lambda: len(active(streams)) == PARTITIONS, "the instance does not run")
     assert len(assignor.seen) >= 3
-    assert streams.heard == []
+    assert streams.failures == []
 
 
 # Looking again
 
 
 def test_a_member_asks_for_a_rebalance_at_the_deadline_that_the_assignor_gave_it(start, scripted, wait_until):
-    told = []  # when it is to look again, and when it looked
+    looks = []  # when it is to look again, and when it looked
 
     def later(state):
         """Let everything be as it was; the newcomer is to look again in two seconds."""
-        told.append(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=2))
+        looks.append(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=2))
         kept = task_assignment_utils.identity_assignment(state)
         (newcomer,) = (process for process, entry in kept.items() if not entry.tasks)
-        return TaskAssignment([*kept.values(), kept[newcomer].with_followup_rebalance(told[0])])
+        return TaskAssignment([*kept.values(), kept[newcomer].with_followup_rebalance(looks[0])])
 
     def again(state):
-        told.append(dt.datetime.now(dt.UTC))
+        looks.append(dt.datetime.now(dt.UTC))
         return HighAvailabilityTaskAssignor().assign(state)
 
     assignor = scripted(None)
@@ -202,9 +202,9 @@ def test_a_member_asks_for_a_rebalance_at_the_deadline_that_the_assignor_gave_it
     wait_until(lambda: len(active(first)) == PARTITIONS, "the first instance does not run")
     assignor.script = [None] * len(assignor.seen) + [later, again]
     second = start("second", assignor)
-    wait_until(lambda: len(told) == 2, "nobody looks again")
+    wait_until(lambda: len(looks) == 2, "nobody looks again")
     wait_until(lambda: len(active(first)) == len(active(second)) == 2, "the two do not share the tasks")
-    deadline, looked = told
+    deadline, looked = looks
     assert looked >= deadline
 
 

@@ -223,7 +223,7 @@ def test_state_of_another_application_is_set_aside(
     wait_for_table(sink, {b"a": {"user": "a", "n": 3, "m": 30}}, streams)
 
 
-def told(caplog, words):
+def warnings(caplog, words):
     return [r.getMessage() for r in caplog.records if r.levelname == "WARNING" and words in r.getMessage()]
 
 
@@ -236,9 +236,9 @@ def test_a_renamed_store_is_a_new_one_and_that_is_said(
     streams.start()
     produce(topics[0], [("a", {"n": 5, "m": 50})])
     wait_for_table(topics[1], {b"a": {"user": "a", "n": 5, "m": 50}}, streams)
-    (renamed,) = told(caplog, "which this pipeline does not have")
+    (renamed,) = warnings(caplog, "which this pipeline does not have")
     assert renamed.startswith(f"topic {before!r} is the changelog of store ")
-    (new,) = told(caplog, "it starts empty")
+    (new,) = warnings(caplog, "it starts empty")
     assert new.startswith("store 'renamed' is new, or its changelog")
 
 
@@ -247,7 +247,7 @@ def test_nothing_is_said_where_nothing_changed(ran_before, topics, instance, pro
     streams.start()
     produce(topics[0], [("a", {"n": 5, "m": 50})])
     wait_for_table(topics[1], {b"a": {"user": "a", "n": 8, "m": 80}}, streams)
-    assert not told(caplog, "pipeline")
+    assert not warnings(caplog, "pipeline")
 
 
 @pytest.fixture
@@ -294,7 +294,7 @@ def test_a_source_that_goes_and_comes_back(two, instance, produce, wait_for_tabl
             streams.start()
             # What came while nobody read it is read when it is read again.
             wait_for_table(two.sink, sums((1, 1, 3)[round_], 10 * (round_ + 1)), streams)
-    (gone,) = told(caplog, "which this pipeline does not have")
+    (gone,) = warnings(caplog, "which this pipeline does not have")
     assert "is the changelog of store 'orders'" in gone
 
 
@@ -325,6 +325,6 @@ def test_a_source_of_another_name_under_the_same_store(instance, topics, produce
         with instance(aggregating((source, topics[1]), F.sum("n").alias("n"), name="users")) as streams:
             streams.start()
             wait_for_table(topics[1], {b"a": {"user": "a", "n": n}}, streams)
-    (renamed,) = told(caplog, "was a source topic renamed?")
+    (renamed,) = warnings(caplog, "was a source topic renamed?")
     assert f"its state holds what came from {topics[0]}-0" in renamed
     assert f"goes on with {other}-0" in renamed

@@ -51,7 +51,7 @@ def cluster(kafka, topics, tmp_path_factory, spark_home):
     return json.loads(child.stdout)
 
 
-def test_spark_tells_its_executors(cluster):
+def test_spark_lists_its_executors(cluster):
     assert cluster["separate"]
     assert [executor["id"] for executor in cluster["executors"]] == ["0", "1"]
     assert all(executor["spark_partitions"] == 1 and ":" not in executor["host"] for executor in cluster["executors"])
@@ -74,7 +74,7 @@ def test_each_claim_gets_a_slot_of_its_own_and_a_free_one_keeps_identity_and_sta
     assert slots["again"] == [1, slots["identities"][1], ["0_3"]]
 
 
-def test_a_claim_tells_the_host_and_the_tags_of_its_environment(cluster):
+def test_a_claim_reports_the_host_and_the_tags_of_its_environment(cluster):
     assert cluster["slots"]["host"] == {"host": socket.gethostname(), "rack": "", "tags": {"zone": "east"}}
 
 

@@ -8,7 +8,7 @@ import pytest
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.runtime.batch.progress import ThreadProgress
 
-from .conftest import hear_of_every_job
+from .conftest import wait_for_every_job
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -101,7 +101,7 @@ def test_an_idle_instance_runs_no_jobs(instance, topics, orders, wait_for_table,
     (thread,) = (one.thread_name for one in streams.metadata_for_local_threads())
 
     def jobs():
-        hear_of_every_job(spark)
+        wait_for_every_job(spark)
         return set(spark.sparkContext._jsc.sc().statusTracker().getJobIdsForTag(thread))
 
     before = jobs()

@@ -96,8 +96,8 @@ def test_legs_that_write_one_topic_lose_nothing_of_each_other(instance, make_top
     for n in range(3):
         produce(source, [{"value": {"n": n}}])
         wait_until(lambda n=n: len(consumed(metrics)) >= 2 * (n + 1), f"batch {n} is not in: {streams.status}")
-    told = [json.loads(message.value()) for message in consumed(alerts, full=True)]
-    assert sorted((row["n"], row["alert"]) for row in told) == [(n, alert) for n in range(3) for alert in range(3)]
+    rows = [json.loads(message.value()) for message in consumed(alerts, full=True)]
+    assert sorted((row["n"], row["alert"]) for row in rows) == [(n, alert) for n in range(3) for alert in range(3)]
 
 
 def test_aggregates_with_windows_beside_a_repartition(instance, make_topic, produce, wait_for_table, consumed):
@@ -319,7 +319,7 @@ def test_zeros_and_nans_are_grouped_as_spark_groups_them(spark, instance, make_t
 
 
 def test_what_comes_before_the_first_batch_is_not_lost_with_latest(instance, make_topic, produce, consumed, wait_until):
-    """Where a task first started is where every later owner goes on, though no batch has told the group so."""
+    """Where a task first started is where every later owner goes on, though no batch has committed it to the group."""
     source, sink = make_topic("orders", 2), make_topic("out", 2)
     produce(source, [("a", "old"), ("b", "old")])
 

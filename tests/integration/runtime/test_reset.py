@@ -1,4 +1,4 @@
-"""Starting an application over: told first, all or nothing, and as from scratch afterwards."""
+"""Starting an application over: announced first, all or nothing, and as from scratch afterwards."""
 
 import os
 import signal
@@ -100,7 +100,7 @@ def seen(client, application_id, tmp_path):
     return look
 
 
-def test_it_is_told_first_and_then_all_is_as_from_scratch(
+def test_it_is_announced_first_and_then_all_is_as_from_scratch(
     ran_before, topics, command, seen, application_id, instance, wait_for_table, tmp_path
 ):
     before = seen()
@@ -277,17 +277,17 @@ def pretended(client, application_id):
 @pytest.mark.parametrize("step", range(1, 6))
 def test_of_two_resets_at_once_the_later_one_does_it_all(step, pretended, client, application_id):
     request = ResetRequest(application_id=application_id)
-    steps, told = [], []
+    earlier, later = [], []
 
     def begin_another(done):
-        steps.append(done)
-        if len(steps) == step:
-            Resetter(client, request).carry_out(told.append)
+        earlier.append(done)
+        if len(earlier) == step:
+            Resetter(client, request).carry_out(later.append)
 
     with pytest.raises(StreamsException, match=f"another sparkrelay reset of application '{application_id}' was begun"):
         Resetter(client, request).carry_out(begin_another)
-    assert len(steps) == step
-    assert len(told) == 6
+    assert len(earlier) == step
+    assert len(later) == 6
     assert {name for name in Admin(client).list_topics() if name.startswith(application_id)} == {pretended}
     assert ApplicationAdmin(client, application_id).offsets() == {TopicPartition(pretended, 0): 0}
 
@@ -314,7 +314,7 @@ def test_a_reset_that_is_overtaken_in_the_middle_of_another_one_leaves_the_marke
 
 
 @pytest.mark.parametrize("step", range(1, 6))
-def test_who_joins_in_the_middle_is_told_and_nothing_goes_on(step, pretended, client, application_id, kafka):
+def test_who_joins_in_the_middle_is_named_and_nothing_goes_on(step, pretended, client, application_id, kafka):
     steps = []
     settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": application_id}
     consumer = Consumer(settings)

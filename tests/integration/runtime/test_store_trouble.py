@@ -69,9 +69,9 @@ def test_what_cannot_be_used_is_set_aside_and_rebuilt(
         wait_for_table(topics[1], users.table, streams)
     aside = task_dir.with_name("0_0.corrupt-1")
     assert (aside / "data.mdb").exists()
-    (told,) = (r for r in caplog.records if r.levelname == "ERROR" and "is set aside as" in r.getMessage())
-    assert re.search(words, told.getMessage())
-    assert f"{aside.parent / '0_0'}.corrupt-" in told.getMessage()
+    (logged,) = (r for r in caplog.records if r.levelname == "ERROR" and "is set aside as" in r.getMessage())
+    assert re.search(words, logged.getMessage())
+    assert f"{aside.parent / '0_0'}.corrupt-" in logged.getMessage()
 
 
 def test_a_store_that_is_damaged_while_it_runs(task_dir, instance, topics, users, wait_for_table, wait_until, caplog):

@@ -16,7 +16,7 @@ from sparkrelay import Json, StreamsBuilder, String, TopicPartition
 from sparkrelay.devkafka.ports import free_port
 from sparkrelay.errors import ConfigException
 
-from .conftest import hear_of_every_job
+from .conftest import wait_for_every_job
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -168,7 +168,7 @@ def test_jobs_say_what_they_are_for(instance, topics, write, wait_for_table, wai
         wait_for_table(topics[1], write(100), first)
         wait_until(lambda: first.state == "RUNNING", "the instance does not run")
     (thread,) = (one.thread_name for one in first.metadata_for_local_threads())
-    hear_of_every_job(spark)
+    wait_for_every_job(spark)
     batches = [(text, tags) for text, tags in jobs_of(spark, thread) if text.startswith("batch ")]
     assert batches[0][0] in {"batch 1 of 2 tasks, 0_0..0_1", "batch 1 of 0_0", "batch 1 of 0_1"}
     assert all({"sparkrelay", "sparkrelay-batches"} <= tags for _, tags in batches)
@@ -177,7 +177,7 @@ def test_jobs_say_what_they_are_for(instance, topics, write, wait_for_table, wai
     second.start()
     wait_until(lambda: second.state == "RUNNING", "the instance does not run")
     (thread,) = (one.thread_name for one in second.metadata_for_local_threads())
-    hear_of_every_job(spark)
+    wait_for_every_job(spark)
     restoring = [(text, tags) for text, tags in jobs_of(spark, thread) if text.startswith("restoring ")]
     assert restoring[0][0] == "restoring 2 tasks, 0_0..0_1"
     assert {"sparkrelay", "sparkrelay-restore"} <= restoring[0][1]
@@ -188,10 +188,10 @@ def test_jobs_say_what_they_are_for(instance, topics, write, wait_for_table, wai
     wait_until(lambda: any(text.startswith("standby of ") for text, _ in jobs_of(spark, thread)), "no job says so")
 
 
-def test_each_member_tells_the_rebalance(instance, topics, write, wait_for_table, wait_until, caplog):
+def test_each_member_logs_the_rebalance(instance, topics, write, wait_for_table, wait_until, caplog):
     caplog.set_level("INFO", logger="sparkrelay.runtime.group.assignment_log")
 
-    def told(streams):
+    def logged(streams):
         (thread,) = streams.metadata_for_local_threads()
         start = f"{thread.thread_name}: "
         messages = [record.getMessage() for record in caplog.records]
@@ -201,28 +201,28 @@ def test_each_member_tells_the_rebalance(instance, topics, write, wait_for_table
     first.start()
     wait_for_table(topics[1], write(60), first)
     wait_until(lambda: first.state == "RUNNING", "the first does not run")
-    process, lines = told(first)
+    process, lines = logged(first)
     assert lines[0].endswith(
         f", 1 process ({process}), because the group begins: gains 0_0, 0_1; 2 active, 0 standby now"
     )
-    wait_until(lambda: len(told(first)[1]) == 2, "nobody says that the tasks are in service")
+    wait_until(lambda: len(logged(first)[1]) == 2, "nobody says that the tasks are in service")
     assert re.fullmatch(
         r"generation 1: every task in service after [\d.]+ s: [\d.]+ s until the assignment, [\d.]+ s to open 0_0, 0_1",
-        told(first)[1][1],
+        logged(first)[1][1],
     )
     second = instance(counting(*topics))
     second.start()
     wait_until(lambda: sorted(map(len, map(active_tasks, (first, second)))) == [1, 1], "they do not share")
     wait_until(lambda: first.state == second.state == "RUNNING", "the two do not run")
-    newcomer = told(second)[0]
+    newcomer = logged(second)[0]
     for streams in (first, second):
-        assert any(f"{newcomer} joined" in line for line in told(streams)[1]), told(streams)
-    assert any("gives up 0_" in line for line in told(first)[1])
-    assert any("gains 0_" in line or "promotes 0_" in line for line in told(second)[1])
+        assert any(f"{newcomer} joined" in line for line in logged(streams)[1]), logged(streams)
+    assert any("gives up 0_" in line for line in logged(first)[1])
+    assert any("gains 0_" in line or "promotes 0_" in line for line in logged(second)[1])
     # The rebalance is over for the thread a moment after its tasks are as they were assigned.
     wait_until(lambda: first.snapshot().totals.rebalances.count >= 2, "the second rebalance is not counted")
     assert second.stop(60)
-    wait_until(lambda: any(f"{newcomer} left" in line for line in told(first)[1]), "nobody tells that it left")
+    wait_until(lambda: any(f"{newcomer} left" in line for line in logged(first)[1]), "nobody tells that it left")
     wait_until(lambda: len(active_tasks(first)) == 2, "the tasks do not come back")
 
 
@@ -277,8 +277,8 @@ def test_threads_and_tasks_are_described(instance, topics, write, wait_for_table
     wait_until(
         lambda: {task for report in reports() for task in report["standby"]} == standbys, "they are not reported"
     )
-    told = reports()
-    assert json.loads(json.dumps(told)) == told
+    logged = reports()
+    assert json.loads(json.dumps(logged)) == logged
     for streams in (first, second):
         assert streams.stop(60)
         assert [thread.thread_state for thread in streams.metadata_for_local_threads()] == ["DEAD"]

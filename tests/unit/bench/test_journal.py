@@ -14,9 +14,9 @@ def signals():
     signal.signal(signal.SIGTERM, before)
 
 
-def told(file, raised=None):
+def written(file, raised=None):
     with Journal(str(file), {"peer": "1.2"}) as journal:
-        journal.tell({"bench": "x", "figure": 1})
+        journal.add({"bench": "x", "figure": 1})
         if raised is not None:
             signal.raise_signal(raised)
     return journal
@@ -30,12 +30,12 @@ def check(file, capsys):
 
 
 def test_lines_go_to_the_file_too(tmp_path, capsys):
-    journal = told(tmp_path / "lines")
+    journal = written(tmp_path / "lines")
     check(tmp_path / "lines", capsys)
     assert journal.machine["peer"] == "1.2"
 
 
 def test_they_do_when_it_is_stopped(tmp_path, capsys):
     with pytest.raises(SystemExit, match="SIGTERM"):
-        told(tmp_path / "lines", signal.SIGTERM)
+        written(tmp_path / "lines", signal.SIGTERM)
     check(tmp_path / "lines", capsys)

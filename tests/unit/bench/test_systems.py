@@ -28,7 +28,7 @@ def test_kafka_streams_is_told_its_guarantee_and_threads_and_nothing_else():
 
 
 def test_settings_of_a_variant_come_last():
-    config = orders(Variant(STREAMS, told="one", settings=(*NO_CACHE, ("num.stream.threads", "1"))))["config"]
+    config = orders(Variant(STREAMS, summary="one", settings=(*NO_CACHE, ("num.stream.threads", "1"))))["config"]
     assert (config["statestore.cache.max.bytes"], config["num.stream.threads"]) == ("0", "1")
 
 
@@ -45,5 +45,5 @@ def test_a_bound_on_batches_is_shared_among_partitions():
         (STREAMS_EXACTLY_ONCE, "Kafka Streams, exactly once"),
     ],
 )
-def test_a_variant_is_named_after_what_it_is_told(variant, name):
+def test_a_variant_is_named_after_its_summary(variant, name):
     assert variant.name == name

@@ -77,5 +77,5 @@ def test_the_page_tells_every_metric_and_no_other(busy):
         "info": lambda name: f"{name}_info",
     }
     names = {kinds.get(family.type, str)(family.name) for family in registry.collect()}
-    told = re.findall(r"^\| `(sparkrelay_\w+)(?:\{.*\})?` \|", PAGE.read_text(), re.MULTILINE)
-    assert sorted(told) == sorted(names)
+    documented = re.findall(r"^\| `(sparkrelay_\w+)(?:\{.*\})?` \|", PAGE.read_text(), re.MULTILINE)
+    assert sorted(documented) == sorted(names)

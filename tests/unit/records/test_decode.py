@@ -226,7 +226,7 @@ def test_the_last_record_of_a_batch_may_be_missing(new_log):
     assert (values_of(read(log, start=4)), read(log, start=4).next_offset) == ([], 6)
 
 
-def test_leader_epochs_are_told_where_they_change(new_log):
+def test_leader_epochs_are_reported_where_they_change(new_log):
     log = new_log()
     for epoch in (3, 3, 5, -1):
         raw = bytearray(some(2))

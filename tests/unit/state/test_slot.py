@@ -75,11 +75,11 @@ def test_a_dead_owners_slot_is_taken_over_with_its_identity(tmp_path, start):
 
 def test_a_forked_child_does_not_hold_the_slot(tmp_path):
     slot = Slot.claim(tmp_path, "app")
-    (reader, writer), (ready, tell_ready) = os.pipe(), os.pipe()
+    (reader, writer), (ready, say_ready) = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
         os.close(writer)
-        os.write(tell_ready, b".")
+        os.write(say_ready, b".")
         os.read(reader, 1)
         os._exit(0)
     os.read(ready, 1)
@@ -91,7 +91,7 @@ def test_a_forked_child_does_not_hold_the_slot(tmp_path):
     again.release()
     os.close(writer)
     os.waitpid(child, 0)
-    for descriptor in (reader, ready, tell_ready):
+    for descriptor in (reader, ready, say_ready):
         os.close(descriptor)
 
 

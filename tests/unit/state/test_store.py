@@ -401,7 +401,7 @@ def test_who_has_a_wiped_store_open_is_refused(driver, path):
     again.close(clean=False)
 
 
-def test_a_forked_child_is_told_to_open_its_own(store):
+def test_a_forked_child_has_to_open_its_own(store):
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -599,7 +599,7 @@ def test_a_state_that_cannot_be_set_aside_is_named_and_left(path, monkeypatch):
     assert (path / "data.mdb").exists()
 
 
-def test_a_full_disk_is_told_with_what_was_set_aside_on_it(path):
+def test_a_full_disk_is_reported_with_what_was_set_aside_on_it(path):
     assert "set aside" not in str(full_disk(path, "full"))
     TaskStore.open(path).close(clean=False)
     aside = TaskStore.set_aside(path)

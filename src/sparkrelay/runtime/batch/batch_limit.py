@@ -24,7 +24,7 @@ _EASY: Final = 0.25
 
 
 class BatchLimit:
-    """Pure: told of each batch, it says how large the next one may be.
+    """Decides, from each batch's outcome, how large the next one may be. Pure.
 
     Args:
         records: ``max.batch.records``.

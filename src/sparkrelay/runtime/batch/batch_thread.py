@@ -75,7 +75,7 @@ class BatchThread:
         self._progress = progress
         self._pause = _SHORTEST_PAUSE
         self._backoff = _SHORTEST_BACKOFF
-        #: Seconds to wait for the inputs' ends: short, so that a silent broker is soon told of, longer for a slow one.
+        #: Seconds to wait for the inputs' ends: short, so that a silent broker is soon reported, longer for a slow one.
         self._longest_look = self._shortest_wait = min(_SHORTEST_WAIT, config.default_api_timeout_ms / 1000)
         self._limit = BatchLimit(config.max_batch_records, config.transaction_timeout_ms, config.max_batch_retries)
         self._retention = RetentionWatch(topics.retention_ms)

@@ -1,4 +1,4 @@
-"""What the Kafka clients of an instance are told, made from its settings.
+"""The settings of an instance's Kafka clients, made from its own.
 
 Prefixed settings (``consumer.``, ``producer.``, ``admin.``) win over what is derived, but for those that exactly-once
 stands on. They are checked when the instance is made, though some are needed only later or only in workers.

@@ -1,4 +1,4 @@
-"""Whether a copy that has become warm is a reason to ask for the next rebalance. Pure: it is told the time.
+"""Whether a copy that has become warm is a reason to ask for the next rebalance. Pure: the time is an argument.
 
 KIP-441 waits for ``probing.rebalance.interval.ms``, fearing storms. Here each copy that the leader held to be cold asks
 once, at half of the acceptable lag, after a pause that begins short and grows to ``follow.up.min.interval.ms`` while
@@ -34,39 +34,39 @@ class FollowUp:
     def __init__(self, *, acceptable_lag: int, longest_pause_s: float) -> None:
         self._acceptable_lag = acceptable_lag
         self._pause = FollowUpPause(longest_pause_s)
-        self._told: Mapping[TaskId, int] = {}
+        self._reported: Mapping[TaskId, int] = {}
         self._standby: frozenset[TaskId] = frozenset()
         self._cold: set[TaskId] = set()
         #: Since when there is a reason that is kept back.
         self._warm_since: float | None = None
 
-    def told(self, lags: Mapping[TaskId, int], running: Iterable[TaskId]) -> None:
-        """Hear of our copies when the leader is told of them.
+    def on_subscription(self, lags: Mapping[TaskId, int], running: Iterable[TaskId]) -> None:
+        """Note the copies that a subscription reports to the leader.
 
         Args:
             lags: how far each copy is behind, where that is known.
             running: tasks that we run. If they stand by here from now on, they do so without being behind.
         """
-        # Of a copy that was not looked at since, what was told before holds: a hand-over takes two rebalances at once.
-        before = {task: lag for task, lag in self._told.items() if task in self._standby}
-        self._told = {**before, **dict.fromkeys(running, 0), **lags}
+        # Of a copy that was not looked at since, the last report holds: a hand-over takes two rebalances at once.
+        before = {task: lag for task, lag in self._reported.items() if task in self._standby}
+        self._reported = {**before, **dict.fromkeys(running, 0), **lags}
 
-    def assigned(self, now: float) -> None:
-        """Hear that an assignment has come."""
+    def on_assignment(self, now: float) -> None:
+        """Note that an assignment has come."""
         self._pause.assigned(now)
 
-    def followed(self, standby: Collection[TaskId], warming: Collection[str]) -> None:
-        """Hear the copies of the assignment that is followed now.
+    def on_followed(self, standby: Collection[TaskId], warming: Collection[str]) -> None:
+        """Note the copies of the assignment that is followed now.
 
         Args:
             standby: all of ours.
             warming: tasks that are to move here once our copy, which the leader holds to be cold, has caught up.
         """
-        # The leader decided on what we told it; a copy that has caught up since must still ask. And the leader may hold
-        # one to be cold that we held to be warm: the ends that it lists are newer, by whole batches of a busy owner.
+        # The leader decided on our report; a copy that has caught up since must still ask. And the leader may hold one
+        # to be cold that we held to be warm: the ends that it lists are newer, by whole batches of a busy owner.
         limit = self._acceptable_lag
         self._standby = frozenset(standby)
-        self._cold = {task for task in standby if self._told.get(task, limit + 1) > limit or str(task) in warming}
+        self._cold = {task for task in standby if self._reported.get(task, limit + 1) > limit or str(task) in warming}
 
     @property
     def waits(self) -> bool:

@@ -1,4 +1,4 @@
-"""When a member is to ask for the next rebalance, as the leader told it. Pure: it is told the time.
+"""When a member is to ask for the next rebalance, as the leader's assignment says. Pure: the time is an argument.
 
 KIP-924, "followupRebalanceDeadline": a wish lasts until the next rebalance, whoever causes it; each assignment brings
 its own or none.
@@ -30,7 +30,7 @@ class ScheduledRebalance:
     due_ms: int = NO_REBALANCE_SCHEDULED
     _in_a_row: int = 0
 
-    def told(self, next_rebalance_ms: int, now_ms: int) -> None:
+    def on_assignment(self, next_rebalance_ms: int, now_ms: int) -> None:
         """Take what an assignment says; it replaces what an earlier one said.
 
         Args:

@@ -441,7 +441,7 @@ class KafkaStreams:
             log.exception("%s: no new thread can be made", thread.name)
             self._processes_failed(error)
         if not self._life.alive:
-            # It was told to stop while the new thread was not there yet.
+            # It was asked to stop while the new thread was not there yet.
             process.stop()
 
     def _wait_for_end(self, timeout: float | None) -> bool:

@@ -1,4 +1,4 @@
-"""What an instance tells its operator about its threads and tasks: copies, made from any thread."""
+"""What an instance shows its operator of its threads and tasks: copies, made from any thread."""
 
 from __future__ import annotations
 

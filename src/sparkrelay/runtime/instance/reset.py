@@ -175,14 +175,15 @@ class Resetter:
                 "one that was killed is gone after its session.timeout.ms"
             )
         if plan.holders:
-            told = ", ".join(f"{slot} by {holder}" for slot, holder in plan.holders.items())
-            raise LockException(f"application {name!r} runs on this host: {told}. Stop it first")
+            holders = ", ".join(f"{slot} by {holder}" for slot, holder in plan.holders.items())
+            raise LockException(f"application {name!r} runs on this host: {holders}. Stop it first")
         if plan.doubtful:
-            told = ", ".join(f"{topic} ({why})" for topic, why in sorted(plan.doubtful.items()))
+            topics = ", ".join(f"{topic} ({why})" for topic, why in sorted(plan.doubtful.items()))
             name_them = "Name" if self._home is not None else "Give --state-dir on a host with local state; or name"
             raise ConfigException(
-                f"it is not clear whether these topics are of application {name!r} or of another: {told}. {name_them} "
-                f"its own ones, out of all that were found: --internal-topics {','.join(plan.internal_topics)}"
+                f"it is not clear whether these topics are of application {name!r} or of another: {topics}. "
+                f"{name_them} its own ones, out of all that were found: "
+                f"--internal-topics {','.join(plan.internal_topics)}"
             )
         if plan.nothing:
             where = "" if self._home is None else f", and no local state in {self._home.path}"
@@ -191,20 +192,20 @@ class Resetter:
                 f"Kafka{where}; is the application.id right"
             )
 
-    def carry_out(self, tell: Callable[[str], object]) -> None:
-        """Start the application over; ``tell`` hears of each step once it is done.
+    def carry_out(self, on_step: Callable[[str], object]) -> None:
+        """Start the application over; ``on_step`` is called after each step with what it did.
 
         Raises:
             SparkRelayError: as :meth:`require_possible` and :meth:`look`, and what the broker refuses.
         """
         self.require_possible(self.look())
         if self._home is None:
-            self._carry_out(tell)
+            self._carry_out(on_step)
             return
         with self._home.claimed():
-            self._carry_out(tell)
+            self._carry_out(on_step)
 
-    def _carry_out(self, tell: Callable[[str], object]) -> None:
+    def _carry_out(self, on_step: Callable[[str], object]) -> None:
         marker = self._seal.topic
         made = self._admin.create_topics({marker: TopicSpec(1)}, exist_ok=True)
         self._marker_id = self._admin.topic_ids([marker])
@@ -214,28 +215,28 @@ class Resetter:
                 self._admin.delete_topics([marker], missing_ok=True)
             self.require_possible(plan)
         self._application.set_offsets({self._seal: self._token})
-        tell(f"no instance starts from here on: made topic {marker}")
+        on_step(f"no instance starts from here on: made topic {marker}")
         self._require_alone()
         if plan.transactional_ids:
             self._transactions.init(plan.transactional_ids, transaction_timeout_ms=_TRANSACTION_MS)
-        tell(f"fenced {_count(plan.transactional_ids, 'transactional id')}")
+        on_step(f"fenced {_count(plan.transactional_ids, 'transactional id')}")
         self._require_alone()
         # Before the local state, which may be what proves whose they are when an interrupted reset is run again.
         if plan.internal_topics:
             self._admin.delete_topics(plan.internal_topics, missing_ok=True)
-        tell(f"deleted {_count(plan.internal_topics, 'internal topic')}")
+        on_step(f"deleted {_count(plan.internal_topics, 'internal topic')}")
         self._require_alone()
         for directory in plan.directories:
             remove_state(directory)
-        tell(f"removed {_count(plan.directories, 'local directory', 'local directories')}")
+        on_step(f"removed {_count(plan.directories, 'local directory', 'local directories')}")
         self._require_alone()
         self._application.delete_offsets(plan.forgotten)
         self._application.set_offsets({at: then for at, (_, then) in plan.offsets.items()})
-        tell(f"set the offsets of {_count(plan.offsets, 'partition')}")
+        on_step(f"set the offsets of {_count(plan.offsets, 'partition')}")
         self._require_alone()
         self._application.delete_offsets([self._seal])
         self._admin.delete_topics([marker], missing_ok=True)
-        tell(f"deleted topic {marker}: the application may be started")
+        on_step(f"deleted topic {marker}: the application may be started")
 
     def _require_alone(self) -> None:
         """Make sure, before a step, that nobody else works on the application.

@@ -1,4 +1,4 @@
-"""What all processes of an instance share: settings, topology, who is told of what, and how clients are made."""
+"""What all processes of an instance share: settings, topology, callbacks, and how clients are made."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class ProcessThreads:
 
         Not at once: an error that does not pass would else have thread follow thread as fast as they can die. The pause
         doubles until one of them has committed a batch. A broker that does not answer is waited for. Once the process
-        is told to stop, or its executor is gone, there is no successor.
+        is asked to stop, or its executor is gone, there is no successor.
 
         Raises:
             SparkRelayError: a thread cannot be made.

@@ -128,7 +128,7 @@ class DriverProcess:
 
     def tidy(self) -> bool:
         """Release what has ended; return True once nothing is left that runs."""
-        # One at a time: who is told that all is over may start anew, so everything must be released.
+        # One at a time: who is notified that all is over may start anew, so everything must be released.
         with self._tidying:
             ended = all(process.ended for process in self.all)
             if ended:
@@ -259,7 +259,7 @@ class ExecutorProcesses:
         for process in self.all:
             if thread in process.threads and (process.target.lost or isinstance(error, ExecutorLost)):
                 process.lose()
-                # Its members leave, which a heartbeat would tell the others up to heartbeat.interval.ms later.
+                # Its members leave, which a heartbeat's answer says to the others up to heartbeat.interval.ms later.
                 for other in self.all:
                     if other is not process:
                         other.expect_rebalance()
@@ -268,7 +268,7 @@ class ExecutorProcesses:
 
     def tidy(self) -> bool:
         """Release what has ended; return True once nothing is left that runs or may be added."""
-        # One at a time: who is told that all is over may take the session down, so everything must be released.
+        # One at a time: who is notified that all is over may take the session down, so everything must be released.
         with self._tidying:
             for process in self.all:
                 if process.ended:
@@ -318,7 +318,7 @@ class ExecutorProcesses:
             self._on_failure(error)
         self._finish_making()
         for process in self.all:
-            # One that was added while the others were told to stop.
+            # One that was added while the others were asked to stop.
             process.stop()
         while self.all:
             # Leaving runs jobs on executors, which may die meanwhile.

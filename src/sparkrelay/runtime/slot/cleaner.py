@@ -1,8 +1,8 @@
 """When local copies are removed that no task here needs (``state.cleanup.delay.ms``), and when they must not be.
 
-KIP-441's mutex: a subscription tells the group which copies there are, and the leader may give tasks to whoever has
-them. So from the moment a subscription is made until its assignment is followed, nothing is removed. All stream threads
-of a process share one slot, hence one cleaner; it removes only while none of them is in between.
+KIP-441's mutex: a subscription reports which copies there are, and the leader may give tasks to whoever has them. So
+from the moment a subscription is made until its assignment is followed, nothing is removed. All stream threads of a
+process share one slot, hence one cleaner; it removes only while none of them is in between.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Cleaner:
         self._seen: dict[TaskId, float] = {}
 
     def reported(self, who: Hashable) -> None:
-        """A subscription is about to tell of the local copies; returns once nothing is being removed."""
+        """A subscription is about to report the local copies; returns once nothing is being removed."""
         with self._lock:
             self._reported.add(who)
 

@@ -1,7 +1,7 @@
 """Cleaning up a slot on an executor's host: when is decided here, as for any slot; what goes is removed there.
 
 That is a small Spark job, which may wait for a core behind a long batch. So it runs on a thread of its own, while the
-stream threads serve the group; who is about to tell the group of the copies (KIP-441's mutex) cancels it.
+stream threads serve the group; a subscription that is about to report the copies (KIP-441's mutex) cancels it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ExecutorCleaner(Cleaner):
         self._look: threading.Thread | None = None
 
     def reported(self, who: Hashable) -> None:
-        """A subscription is about to tell of the local copies; returns once nothing is being removed."""
+        """A subscription is about to report the local copies; returns once nothing is being removed."""
         super().reported(who)
         self._end_look()
 

@@ -1,7 +1,7 @@
 """The slot of a process that lives on an executor: claimed there, known here.
 
-The driver cannot lock a file on another host. A placed job claims the slot (``worker.slot_keeper``) and tells what the
-driver needs: the process's identity, where its tasks' directories are, and which of them hold state.
+The driver cannot lock a file on another host. A placed job claims the slot (``worker.slot_keeper``) and reports what
+the driver needs: the process's identity, where its tasks' directories are, and which of them hold state.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class ExecutorTarget:
             except (Py4JError, ConnectionError) as error:
                 raise StreamsException(f"{SESSION_GONE} ({error})") from error
             if stopped:
-                # Python hears of it later, if it was Python at all.
+                # Python notices it later, if it was Python at all.
                 raise StreamsException(
                     f"{SESSION_GONE}: it was stopped in its JVM, by spark.stop() or as the cluster manager ended the "
                     "application. Stop the KafkaStreams instance before its Spark session, or start it again"

@@ -3,7 +3,7 @@
 Liveness comes from the scheduler's own table (``getExecutorIds``, ``isExecutorActive``): quick calls, and an executor
 has left it before Spark fails the jobs that ran there. One that is being decommissioned stays in the table until its
 last task has ended, but gets no further one: what is pinned to it would run elsewhere. So it counts as gone. Host and
-cores come from Spark's status store, which hears of new executors a moment later; ``getExecutorMemoryStatus`` was
+cores come from Spark's status store, which lists new executors a moment later; ``getExecutorMemoryStatus`` was
 refused because it does not tell executors of one host apart. The driver is in none of it: with ``local[N]`` it is the
 only place where jobs run, and there is nothing to watch.
 """

@@ -45,7 +45,7 @@ class InService:
         """Take tasks into service: micro-batches may take input for them from now on."""
         with self._changed:
             self._tasks |= {task.id: task for task in tasks}
-            self._tell()
+            self._notify()
 
     def fall_out(self, tasks: Mapping[TaskId, tuple[Task, Exception]]) -> None:
         """Note tasks that could not be taken into service: they are opened again like those that fell out of it."""
@@ -105,13 +105,13 @@ class InService:
         """Go on after ``pause``."""
         with self._changed:
             self._paused = False
-            self._tell()
+            self._notify()
 
     def end(self) -> None:
         """Let the batch thread end after what it does."""
         with self._changed:
             self._ended = True
-            self._tell()
+            self._notify()
 
     # -- for the batch thread ---------------------------------------------------------------------------------------
 
@@ -151,6 +151,6 @@ class InService:
         with self._changed:
             self._changed.wait_for(lambda: self._ended or self._news != self._seen, seconds)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._news += 1
         self._changed.notify_all()

@@ -90,7 +90,7 @@ class StateUpdater:
             running: tells whether the process runs tasks; called on the thread.
             idle_seconds: pause where nothing is to do.
             longest_wait_seconds: how long a slice may keep a task from leaving before it is cancelled.
-            stale_seconds: how long ends that were listed before a slice tell how far its copies are behind.
+            stale_seconds: how long ends that were listed before a slice say how far its copies are behind.
             retry_seconds: pause after the first Spark job that fails; it doubles after each.
             topic_ids: gives the ids of topics; called on the thread.
             active_elsewhere: tells which tasks other threads of the process open or run; called on the thread.
@@ -122,7 +122,7 @@ class StateUpdater:
         self._stopping = False
         #: How many slices there were.
         self._slices = 0
-        #: As of this turn, what ``active_elsewhere`` told.
+        #: As of this turn, what ``active_elsewhere`` returned.
         self._theirs: Collection[TaskId] = ()
         self._failures = 0
         self._failure: Exception | None = None

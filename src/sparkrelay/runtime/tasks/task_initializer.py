@@ -176,20 +176,23 @@ class TaskInitializer:
         earliest = self._offsets(dict.fromkeys(moved, EARLIEST))
         winning = {}
         for partition, offset in moved.items():
-            told = committed[partition]
-            if offset < earliest[partition] <= told:
-                winning[partition] = told
+            group_offset = committed[partition]
+            if offset < earliest[partition] <= group_offset:
+                winning[partition] = group_offset
                 log.warning(
                     "%s: records %d to %d are gone from the topic and are not in the state; going on at the group's "
                     "offset %d",
                     partition,
                     offset,
                     earliest[partition],
-                    told,
+                    group_offset,
                 )
             else:
                 log.warning(
-                    "%s: the group's offset is %d, the state has seen %d; the state decides", partition, told, offset
+                    "%s: the group's offset is %d, the state has seen %d; the state decides",
+                    partition,
+                    group_offset,
+                    offset,
                 )
         return winning
 

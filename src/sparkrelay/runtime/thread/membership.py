@@ -1,4 +1,4 @@
-"""A stream thread's membership of the group: its consumer, what the leader told it, when to ask for a rebalance."""
+"""A stream thread's membership of the group: its consumer, what the leader sent it, when to ask for a rebalance."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["StreamsMembership"]
 log = logging.getLogger(__name__)
 
 _ASK_SECONDS = 0.1
-#: How long the broker may take to hear that we leave; else it finds out by the session timeout.
+#: How long a LeaveGroup may take; else it finds out by the session timeout.
 _LEAVE_SECONDS = 5.0
 
 
@@ -128,9 +128,9 @@ class StreamsMembership:
         self._topics.purge(before)
 
     def ask_all_to_end(self) -> None:
-        """Ask the whole application to end: the leader, told in a subscription, tells every member.
+        """Ask the whole application to end: a subscription asks the leader, whose answer goes to every member.
 
-        Returns when we were told ourselves, or when that takes longer than a rebalance may.
+        Returns when our own answer has come, or when that takes longer than a rebalance may.
         """
         self._assignor.shutdown_requested = True
         deadline = time.monotonic() + self._config.max_poll_interval_ms / 1000
@@ -169,7 +169,7 @@ class StreamsMembership:
             self.ask(f"copies of {names} are warm")
 
     def note_service(self, *, all_up: bool) -> None:
-        """Hear, again and again, whether every active task is in service."""
+        """Note, again and again, whether every active task is in service."""
         if all_up:
             self._story.in_service(time.monotonic())
 
@@ -183,7 +183,7 @@ class StreamsMembership:
         self._consumer.enforce_rebalance(reason)
 
     def _lose_if_expelled(self) -> None:
-        """Drop also what we were given while we were expelled: ``on_lost`` never hears of that."""
+        """Drop also what we were given while we were expelled: ``on_lost`` is not called for that."""
         assert self._tasks is not None, "subscribe() comes after start()"
         if self._joined and self._consumer.group_metadata().generation < 0:
             self._lose(self._tasks, {partition for task in self._tasks.all() for partition in task.inputs})
@@ -200,7 +200,7 @@ class StreamsMembership:
         assert self._tasks is not None
         self._story.joins(time.monotonic())
         sums = self._tasks.offset_sums()
-        self._follow_up.told(self._tasks.standby_lags(), (task.id for task in self._tasks.running()))
+        self._follow_up.on_subscription(self._tasks.standby_lags(), (task.id for task in self._tasks.running()))
         return sums
 
     def _on_info(self, info: AssignmentInfo, metadata: GroupMetadata) -> None:
@@ -209,8 +209,8 @@ class StreamsMembership:
         self._story.assigned(self._assignor.notice, metadata.generation, active, standby, time.monotonic())
         self._joined = True
         self.member_id = metadata.member_id
-        self._follow_up.assigned(time.monotonic())
-        self._scheduled_rebalance.told(info.next_rebalance_ms, int(time.time() * 1000))
+        self._follow_up.on_assignment(time.monotonic())
+        self._scheduled_rebalance.on_assignment(info.next_rebalance_ms, int(time.time() * 1000))
         self._unfollowed = active, standby
         self._follow()
 
@@ -222,4 +222,4 @@ class StreamsMembership:
         active, standby = self._unfollowed
         self._tasks.follow(active, standby)
         self._unfollowed = None
-        self._follow_up.followed(standby, self._assignor.notice.warms(self._process_id))
+        self._follow_up.on_followed(standby, self._assignor.notice.warms(self._process_id))

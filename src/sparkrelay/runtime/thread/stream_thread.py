@@ -104,7 +104,7 @@ class StreamThread:
         self._in_service.resume()
 
     def expect_rebalance(self) -> None:
-        """Tell the member that a rebalance is about to begin; returns at once."""
+        """Notify the member that a rebalance is about to begin; returns at once."""
         self._rebalance_expected.set()
         self._membership.wakeup()
 

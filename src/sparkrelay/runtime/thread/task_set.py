@@ -167,7 +167,7 @@ class TaskSet:
         """
         self._cleaner.reported(self)
         self._note_restore_progress()
-        # What another thread of the process has, it tells of itself.
+        # What another thread of the process has, it reports itself.
         held = self._cleaner.held()
         sums = {
             id_: total
@@ -210,7 +210,7 @@ class TaskSet:
             and task.task_epoch == report.task_epoch
         }
         for task, report in restored.values():
-            # The state updater tells no more of it, and the subscription must, also if the task cannot be served yet.
+            # The state updater reports no more of it, and the subscription must, also if the task cannot be served yet.
             task.restore_progressed(report.changelog_next)
         # First those that need nothing more: what keeps others from being opened must not keep them from service.
         try:

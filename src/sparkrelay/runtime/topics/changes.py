@@ -44,12 +44,12 @@ def new_stores(layout: TaskLayout, missing: Collection[str], committed: Mapping[
         missing: internal topics that did not exist.
         committed: the group's offsets.
     """
-    told = set()
+    named = set()
     for id_, shape in sorted(layout.tasks.items()):
         for store, changelog in sorted(shape.changelogs.items()):
             read = [p for p in shape.inputs if p.topic in shape.state_topics and committed.get(p, 0) > 0]
-            if changelog.topic in missing and read and store not in told:
-                told.add(store)
+            if changelog.topic in missing and read and store not in named:
+                named.add(store)
                 yield (
                     f"store {store!r} is new, or its changelog {changelog.topic!r} was deleted: it starts empty, and "
                     f"sees only what comes after the group's offsets (task {id_}: {read[0]} at {committed[read[0]]}). "

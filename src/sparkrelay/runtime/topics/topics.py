@@ -42,8 +42,8 @@ class Topics:
         self._names = names
         self._config = config
         self._lock = threading.Lock()
-        self._changes_told = False
-        #: Topics of ours that the broker has told of.
+        self._changes_logged = False
+        #: Topics of ours that the broker has listed.
         self._seen: set[str] = set()
 
     def interrupt(self) -> None:
@@ -80,7 +80,7 @@ class Topics:
             for topic in layout.internal_topics.values()
             if topic.name not in partitions
         }
-        self._tell_changes(layout, missing)
+        self._log_changes(layout, missing)
         if missing:
             log.info("creating internal topics: %s", ", ".join(sorted(missing)))
             with self._lock:
@@ -137,18 +137,18 @@ class Topics:
             with self._lock:
                 self._admin.delete_records(dict(before), timeout=_PURGE_SECONDS)
 
-    def _tell_changes(self, layout: TaskLayout, missing: Collection[str]) -> None:
-        """Tell, once in the life of an instance, what has changed since the pipeline last ran."""
-        if self._changes_told:
+    def _log_changes(self, layout: TaskLayout, missing: Collection[str]) -> None:
+        """Log, once in the life of an instance, what has changed since the pipeline last ran."""
+        if self._changes_logged:
             return
         with self._lock:
             topics = self._admin.list_topics()
-        told = [*changed_topics(layout, self._names, topics)]
+        changes = [*changed_topics(layout, self._names, topics)]
         if missing:
             inputs = [partition for shape in layout.tasks.values() for partition in shape.inputs]
-            told += new_stores(layout, missing, self.committed(inputs))
-        self._changes_told = True
-        for sentence in told:
+            changes += new_stores(layout, missing, self.committed(inputs))
+        self._changes_logged = True
+        for sentence in changes:
             log.warning("%s", sentence)
 
     def _partitions(self) -> dict[str, int]:

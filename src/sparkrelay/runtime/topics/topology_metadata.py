@@ -40,7 +40,7 @@ class SubtopologyMetadata:
 
 
 def topology_metadata(topology: Topology) -> str:
-    """Return what members compare: the fingerprint, and names that let a difference be told in words."""
+    """Return what members compare: the fingerprint, and names that describe a difference."""
     parts = {
         str(subtopology.id): sorted(
             [f"source {topic}" for leg in subtopology.legs for topic in leg.source.topics]
@@ -54,20 +54,24 @@ def topology_metadata(topology: Topology) -> str:
 
 
 def difference(ours: str, theirs: str) -> str:
-    """Return in words what a member's card has that the group's has not, and the other way round."""
+    """Return in words what a member's metadata has that the group's has not, and the other way round."""
     try:
         group, member = (
-            {f"{name} of sub-topology {part}" for part, names in json.loads(card)["parts"].items() for name in names}
-            for card in (ours, theirs)
+            {
+                f"{name} of sub-topology {part}"
+                for part, names in json.loads(metadata)["parts"].items()
+                for name in names
+            }
+            for metadata in (ours, theirs)
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "its description cannot be read"
-    told = []
+    differences = []
     if group - member:
-        told.append(f"it lacks {', '.join(sorted(group - member))}")
+        differences.append(f"it lacks {', '.join(sorted(group - member))}")
     if member - group:
-        told.append(f"it has {', '.join(sorted(member - group))} besides")
-    return "; ".join(told) or "the names agree, but formats, steps or aggregates differ"
+        differences.append(f"it has {', '.join(sorted(member - group))} besides")
+    return "; ".join(differences) or "the names agree, but formats, steps or aggregates differ"
 
 
 def parse_topology_metadata(
@@ -78,7 +82,7 @@ def parse_topology_metadata(
     Args:
         text: The tag's value.
         application_id: It stands in front of internal topics' names.
-        subscribed: Kafka's names of the topics that members read: they tell internal topics from others.
+        subscribed: Kafka's names of the topics that members read: they set internal topics apart from others.
 
     Raises:
         StreamsException: it is not a card.

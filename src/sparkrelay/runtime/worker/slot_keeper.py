@@ -85,12 +85,12 @@ def claim_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     command = current_command(ClaimCommand)
     own = own_executor()
     assert own is not None, "only executors are asked to claim slots"
-    claimed, keep = hold_slot(command, lambda: process_start(own.jvm) == own.jvm_start)
-    with keep:
+    claimed, confirm = hold_slot(command, lambda: process_start(own.jvm) == own.jvm_start)
+    with confirm:
         yield report_row([claimed], _PADDING)
         # Asked for the next row: Spark has read this one. A job that ends before ends the keeper, or nobody would ever
-        # give its slot back while the executor lives. The worker itself may not hear of the end until it writes.
-        keep.write(b"k")
+        # give its slot back while the executor lives. The worker itself may not notice the end until it writes.
+        confirm.write(b"k")
 
 
 @reporting
@@ -107,17 +107,17 @@ def release_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def hold_slot(command: ClaimCommand, wanted: Callable[[], bool]) -> tuple[ClaimedSlot, FileIO]:
-    """Fork a keeper that holds a slot for as long as ``wanted()`` says, once it is told to keep it.
+    """Fork a keeper that holds a slot for as long as ``wanted()`` says, once it is confirmed.
 
     Returns:
-        The slot, and what the keeper listens to: write one byte for it to keep the slot. If that is closed before, by
+        The slot, and the pipe that the keeper reads: one byte confirms the slot. If that is closed before, by
         whatever death, the keeper ends.
 
     Raises:
         SparkRelayError: the slot cannot be claimed.
     """
     reading, writing = os.pipe()
-    confirmed, keep = os.pipe()
+    confirmed, confirming = os.pipe()
     child = os.fork()
     if child == 0:
         # The keeper's parent ends at once, so that nobody has to wait for the keeper's end.
@@ -127,7 +127,7 @@ def hold_slot(command: ClaimCommand, wanted: Callable[[], bool]) -> tuple[Claime
     os.close(writing)
     os.close(confirmed)
     os.waitpid(child, 0)
-    told = FileIO(keep, "w")
+    confirm = FileIO(confirming, "w")
     try:
         with os.fdopen(reading, "rb") as answer:
             data = answer.read()
@@ -137,9 +137,9 @@ def hold_slot(command: ClaimCommand, wanted: Callable[[], bool]) -> tuple[Claime
         if isinstance(claimed, SparkRelayError):
             raise claimed
     except BaseException:
-        told.close()
+        confirm.close()
         raise
-    return claimed, told
+    return claimed, confirm
 
 
 def _keep(command: ClaimCommand, wanted: Callable[[], bool], writing: int, confirmed: int) -> NoReturn:

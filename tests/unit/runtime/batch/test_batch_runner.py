@@ -174,7 +174,7 @@ def test_a_passing_failure_runs_again_with_the_same_ranges(error, how):
     assert (task.position.batch, task.position.committed, task.attempt.ranges) == (1, 1, None)
 
 
-def test_a_failure_that_tasks_share_is_told_once(caplog):
+def test_a_failure_that_tasks_share_is_reported_once(caplog):
     run(Jobs(raised=JobFailed("a worker died")))
     assert caplog.messages == ["batch 1 of 2 tasks, 0_0..0_1 failed and runs again: a worker died"]
 

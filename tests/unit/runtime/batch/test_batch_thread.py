@@ -174,7 +174,7 @@ def test_a_prewarm_is_over_with_the_thread(bench, wait_until):
     assert bench.thread.wait_prewarmed(60)
 
 
-def test_a_prewarm_that_spark_does_not_end_is_told(bench, monkeypatch, wait_until):
+def test_a_prewarm_that_spark_does_not_end_is_reported(bench, monkeypatch, wait_until):
     monkeypatch.setattr("sparkrelay.runtime.batch.batch_thread._LONGEST_LEAVE", 0.01)
     bench.batches.may_prewarm.clear()
     bench.start()
@@ -309,7 +309,9 @@ def test_a_broker_that_is_away_is_waited_for(bench, wait_until):
     assert bench.failure() is None
 
 
-def test_partitions_that_a_source_gets_are_told_until_an_assignment_knows_them(bench, wait_until, monkeypatch, caplog):
+def test_partitions_that_a_source_gets_are_reported_until_an_assignment_knows_them(
+    bench, wait_until, monkeypatch, caplog
+):
     monkeypatch.setattr(batch_thread, "_SOURCES_SECONDS", 0.0)
     bench.service.source_partitions = {"orders": 2}
     bench.start()
@@ -330,7 +332,7 @@ def test_a_source_that_stays_away_ends_it(bench, wait_until):
     assert "orders is gone 1" in str(bench.failure()), "the second look took as long as any may"
 
 
-def test_what_cannot_be_mended_is_told_and_frees_the_tasks(bench, wait_until):
+def test_what_cannot_be_mended_is_reported_and_frees_the_tasks(bench, wait_until):
     bench.batches.outcomes = [SerializationException("offset 3 does not decode")]
     bench.write(ONE, 5)
     bench.start()

@@ -1,4 +1,4 @@
-"""What the Kafka clients of an instance are told."""
+"""The settings of an instance's Kafka clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_batch_waits_for_its_writes_as_long_as_its_transaction_and_the_produce
     assert flush_seconds(config) == seconds
 
 
-def test_workers_wait_as_long_as_they_are_told(monkeypatch):
+def test_workers_wait_as_long_as_settings_say(monkeypatch):
     waited = []
     flushed = types.SimpleNamespace(failed={})
     producer = types.SimpleNamespace(flush_each=lambda timeout: waited.append(timeout) or flushed)

@@ -4,16 +4,16 @@ from sparkrelay.types import TaskId
 A, B = TaskId(0, 0), TaskId(0, 1)
 
 
-def follow_up(standby, *, told=None, running=(), warming=(), at=0.0):
+def follow_up(standby, *, lags=None, running=(), warming=(), at=0.0):
     made = FollowUp(acceptable_lag=1000, longest_pause_s=10.0)
-    made.told(told or {}, running)
-    made.assigned(at)
-    made.followed(standby, warming)
+    made.on_subscription(lags or {}, running)
+    made.on_assignment(at)
+    made.on_followed(standby, warming)
     return made
 
 
 def test_a_copy_that_was_cold_asks_once_when_it_is_at_half_of_the_acceptable_lag():
-    ours = follow_up([A, B], told={A: 5000, B: 5000})
+    ours = follow_up([A, B], lags={A: 5000, B: 5000})
     assert ours.reasons({A: 501, B: 2000}, 19.0) == []
     assert ours.reasons({A: 500, B: 2000}, 20.0) == []
     assert ours.reasons({A: 500, B: 2000}, 21.0) == [A]
@@ -37,7 +37,7 @@ def test_a_copy_that_has_fallen_behind_again_waits_anew_for_the_others():
     assert ours.reasons({A: 0, B: 2000}, 22.2) == [A]
 
 
-def test_a_copy_whose_lag_the_leader_was_not_told_was_cold():
+def test_a_copy_whose_lag_the_leader_does_not_know_was_cold():
     assert follow_up([A]).reasons({A: 0}, 20.0) == [A]
 
 
@@ -45,8 +45,8 @@ def test_a_task_that_we_ran_until_now_does_not_ask():
     ours = follow_up([A], running=[A])
     assert not ours.waits
     # Its partitions are given up, so the second rebalance follows before anybody has looked at the copy.
-    ours.told({}, ())
-    ours.followed([A], ())
+    ours.on_subscription({}, ())
+    ours.on_followed([A], ())
     assert not ours.waits
 
 
@@ -54,15 +54,15 @@ def test_a_copy_whose_lag_is_not_known_does_not_ask():
     assert follow_up([A]).reasons({}, 20.0) == []
 
 
-def test_a_copy_that_the_leader_was_told_to_be_warm_does_not_ask():
-    ours = follow_up([A], told={A: 1000})
+def test_a_copy_that_was_reported_as_warm_does_not_ask():
+    ours = follow_up([A], lags={A: 1000})
     assert not ours.waits
     assert ours.reasons({A: 0}, 20.0) == []
 
 
-def test_a_copy_that_the_leader_holds_to_be_cold_asks_again_though_it_was_told_to_be_warm():
+def test_a_copy_that_the_leader_holds_to_be_cold_asks_again_though_it_was_reported_as_warm():
     # We know the ends as of our last look, the leader those of now: a busy owner had committed a batch in between.
-    ours = follow_up([A, B], told={A: 0, B: 0}, warming=["0_0", "7_7"])
+    ours = follow_up([A, B], lags={A: 0, B: 0}, warming=["0_0", "7_7"])
     assert ours.reasons({A: 0, B: 0}, 20.0) == [A]
 
 

@@ -182,10 +182,10 @@ def take(member, answer, generation=1):
     return member.assignor.notice
 
 
-def test_every_member_is_told_who_is_there_and_why(made):
+def test_every_member_learns_who_is_there_and_why(made):
     one, two = made(1), made(2)
-    (told,) = (take(one, answer) for answer, _ in lead(one, {"one": one}).values())
-    assert told == Notice(("00000000",), "the group begins")
+    (notice,) = (take(one, answer) for answer, _ in lead(one, {"one": one}).values())
+    assert notice == Notice(("00000000",), "the group begins")
     one, two = made(0x1 << 96), made(0x2 << 96)
     take(one, lead(one, {"one": one})["one"][0])
     answers = lead(one, {"one": one, "two": two})
@@ -193,13 +193,13 @@ def test_every_member_is_told_who_is_there_and_why(made):
         Notice(("00000001", "00000002"), "00000002 joined")
     ] * 2
     # The leader leaves; the next one knows from the notice who was there.
-    told = take(two, lead(two, {"two": two})["two"][0])
-    assert told == Notice(("00000002",), "00000001 left")
+    notice = take(two, lead(two, {"two": two})["two"][0])
+    assert notice == Notice(("00000002",), "00000001 left")
     # The same process under another name in the group.
     assert take(two, lead(two, {"again": two})["again"][0]).why == "00000002 rejoined"
 
 
-def test_every_member_is_told_whose_copy_is_cold_and_waited_for(made):
+def test_every_member_learns_whose_copy_is_cold_and_waited_for(made):
     running = {TaskId(0, 0): LATEST_OFFSET, TaskId(0, 1): LATEST_OFFSET}
     settings = {"acceptable.recovery.lag": 50}
     owner = made(1, sums=running, settings=settings)
@@ -213,7 +213,7 @@ def test_every_member_is_told_whose_copy_is_cold_and_waited_for(made):
             assert [len(notice.warms(one.assignor._process_id)) for one in (owner, other)] == [0, warming]
 
 
-def test_the_reason_of_a_request_is_told_once(made):
+def test_the_reason_of_a_request_is_reported_once(made):
     one = made(1)
     take(one, lead(one, {"one": one})["one"][0])
     one.assignor.asked = "copies of 0_1 are warm"
@@ -225,8 +225,8 @@ def test_the_leader_logs_one_line_and_each_decision_at_debug(made, caplog):
     caplog.set_level("DEBUG", logger="sparkrelay.runtime.group.group_assignor")
     one = made(1)
     lead(one, {"one": one})
-    told = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
-    assert told == ["leads the rebalance (members: 1), because the group begins: starts 0_0, 0_1"]
+    notice = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
+    assert notice == ["leads the rebalance (members: 1), because the group begins: starts 0_0, 0_1"]
     assert any("task 0_0 starts on" in record.getMessage() for record in caplog.records)
 
 
@@ -259,7 +259,7 @@ def test_copies_come_as_configured(made, settings):
     assert len(copies) == (2 if settings else 0)
 
 
-def test_a_topic_that_is_missing_is_told_to_all_and_raised_here(made):
+def test_a_topic_that_is_missing_is_reported_to_all_and_raised_here(made):
     leader = made(1, topology=pipeline("nowhere"))
     answers = lead(leader, {"one": leader, "two": made(2, topology=pipeline("nowhere"))})
     assert {info.err_code for _answer, info in answers.values()} == {ErrorCode.INCOMPLETE_SOURCE_TOPIC_METADATA}
@@ -355,7 +355,7 @@ class Seen(TaskAssignor):
 
 
 class Asks(TaskAssignor):
-    """Asks for what it is told to, twice, and places tasks without it."""
+    """Asks for what the test says, twice, and places tasks without it."""
 
     def __init__(self, *questions, swallows=()):
         self.questions, self.swallows, self.answers = questions, swallows, []
@@ -407,7 +407,7 @@ def test_a_question_that_fails_keeps_the_assignment_and_is_asked_again_in_the_ne
     assert "cannot be listed: no answer in time" in caplog.text
 
 
-def test_an_assignor_may_go_on_without_what_the_broker_does_not_tell(made):
+def test_an_assignor_may_go_on_without_what_the_broker_does_not_know(made):
     assignor = Asks("racks", "racks", swallows=TaskAssignmentException)
     leader = made(1, assignor=assignor, racks_error=TimeoutException("no answer in time"))
     [(_answer, info)] = lead(leader, {"one": leader}).values()

@@ -6,46 +6,46 @@ from sparkrelay.runtime.group.scheduled_rebalance import ScheduledRebalance
 NOW = 1_800_000_000_000
 
 
-def test_nothing_is_due_unless_told():
-    appointment = ScheduledRebalance()
-    assert not appointment.due(NOW)
-    appointment.told(NO_REBALANCE_SCHEDULED, NOW)
-    assert not appointment.due(NOW + (1 << 50))
+def test_nothing_is_due_unless_assigned():
+    scheduled = ScheduledRebalance()
+    assert not scheduled.due(NOW)
+    scheduled.on_assignment(NO_REBALANCE_SCHEDULED, NOW)
+    assert not scheduled.due(NOW + (1 << 50))
 
 
 def test_a_deadline_is_kept_once():
-    appointment = ScheduledRebalance()
-    appointment.told(NOW + 500, NOW)
-    assert not appointment.due(NOW + 499)
-    assert appointment.due(NOW + 500)
-    assert not appointment.due(NOW + 501)
+    scheduled = ScheduledRebalance()
+    scheduled.on_assignment(NOW + 500, NOW)
+    assert not scheduled.due(NOW + 499)
+    assert scheduled.due(NOW + 500)
+    assert not scheduled.due(NOW + 501)
 
 
 def test_another_rebalance_replaces_the_deadline():
-    appointment = ScheduledRebalance()
-    appointment.told(NOW + 500, NOW)
-    appointment.told(NO_REBALANCE_SCHEDULED, NOW + 100)
-    assert not appointment.due(NOW + 500)
-    appointment.told(NOW + 900, NOW + 200)
-    assert not appointment.due(NOW + 899)
-    assert appointment.due(NOW + 900)
+    scheduled = ScheduledRebalance()
+    scheduled.on_assignment(NOW + 500, NOW)
+    scheduled.on_assignment(NO_REBALANCE_SCHEDULED, NOW + 100)
+    assert not scheduled.due(NOW + 500)
+    scheduled.on_assignment(NOW + 900, NOW + 200)
+    assert not scheduled.due(NOW + 899)
+    assert scheduled.due(NOW + 900)
 
 
 def test_at_once_again_and_again_gets_pauses():
-    appointment, now, pauses = ScheduledRebalance(), NOW, []
+    scheduled, now, pauses = ScheduledRebalance(), NOW, []
     for _ in range(14):
-        appointment.told(0, now)
-        pauses.append(appointment.due_ms - now)
-        now = appointment.due_ms
-        assert appointment.due(now)
+        scheduled.on_assignment(0, now)
+        pauses.append(scheduled.due_ms - now)
+        now = scheduled.due_ms
+        assert scheduled.due(now)
     assert pauses[:6] == [0, 0, 0, 100, 200, 400]
     assert pauses[-1] == 10_000
-    appointment.told(NOW * 2, now)
-    appointment.told(0, now)
-    assert appointment.due(now), "a quiet rebalance in between, and at once means at once"
+    scheduled.on_assignment(NOW * 2, now)
+    scheduled.on_assignment(0, now)
+    assert scheduled.due(now), "a quiet rebalance in between, and at once means at once"
 
 
 def test_a_deadline_in_the_past_is_at_once():
-    appointment = ScheduledRebalance()
-    appointment.told(NOW - 1, NOW)
-    assert appointment.due(NOW)
+    scheduled = ScheduledRebalance()
+    scheduled.on_assignment(NOW - 1, NOW)
+    assert scheduled.due(NOW)

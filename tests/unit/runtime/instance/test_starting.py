@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 class Processes:
-    """An instance's processes without Spark: their thread ends when it is told to, if it has been started."""
+    """An instance's processes without Spark: their thread ends when it is stopped, if it has been started."""
 
     def __init__(self):
         self.all, self.blocked, self.trouble = [], "", ""
@@ -261,14 +261,14 @@ def test_a_start_withdrawn_before_its_thread_came_to_it_never_happens():
 
 
 def test_breaking_off_ends_at_the_next_point():
-    told = []
+    steps = []
     beginning = Beginning(lambda _: None, name="start")
-    with contextlib.suppress(WakeupException), beginning.breakable(lambda: told.append("interrupted")):
+    with contextlib.suppress(WakeupException), beginning.breakable(lambda: steps.append("interrupted")):
         beginning.break_off()
-        told.append("goes on to the end of the block")
-    assert told == ["interrupted", "goes on to the end of the block"]
+        steps.append("goes on to the end of the block")
+    assert steps == ["interrupted", "goes on to the end of the block"]
     with pytest.raises(WakeupException):
         beginning.check()
-    with pytest.raises(WakeupException), beginning.breakable(told.clear):
-        told.append("never")
-    assert told[-1] != "never"
+    with pytest.raises(WakeupException), beginning.breakable(steps.clear):
+        steps.append("never")
+    assert steps[-1] != "never"

@@ -38,7 +38,7 @@ class Executors:
 
 
 class Process:
-    """Doubles ProcessThreads: one thread, which ends when it is told to, or when its executor is gone."""
+    """Doubles ProcessThreads: one thread, which ends when it is stopped, or when its executor is gone."""
 
     made = ()
 
@@ -200,7 +200,7 @@ def test_without_any_executor_for_too_long_the_instance_fails(watch, wait_until)
     executors.there = set()
     wait_until(lambda: watched.all[0].target.lost, "the place of executor 0 is open")
     watched.tidy()
-    wait_until(lambda: watch.failures, "nobody is told")
+    wait_until(lambda: watch.failures, "nobody is notified")
     (failure,) = watch.failures
     assert "no executor has worked for this instance for 0.05 s (executor.wait.timeout.ms): Spark has none" in str(
         failure
@@ -216,7 +216,7 @@ def test_an_executor_that_never_becomes_a_process_does_not_keep_the_instance_wai
     wait_until(lambda: watched._making, "nothing is made")
     watched.tidy()
     assert watched.blocked == "an executor is being made ready"
-    wait_until(lambda: watch.failures, "nobody is told")
+    wait_until(lambda: watch.failures, "nobody is notified")
     assert "one is there, but does not become ready" in str(watch.failures[0])
 
 
@@ -257,7 +257,7 @@ def test_a_session_that_spark_has_stopped_is_no_wait_for_an_executor(watch, wait
     executors, _ = started(watch, "0")
     watch.stopped = True
     executors.there = set()
-    wait_until(lambda: watch.failures, "nobody is told")
+    wait_until(lambda: watch.failures, "nobody is notified")
     assert "the Spark session is gone: it was stopped in its JVM" in str(watch.failures[0])
 
 
@@ -317,7 +317,7 @@ def test_an_executor_that_cannot_be_used_ends_the_instance_if_there_is_no_other_
     executors.there = {"1"}
     wait_until(lambda: watched.all[0].target.lost and watched._making, "nothing is made")
     slots.gate.set()
-    wait_until(lambda: watch.failures, "nobody is told")
+    wait_until(lambda: watch.failures, "nobody is notified")
 
 
 def test_an_executor_that_cannot_be_used_ends_nothing_while_another_one_is_made(watch, slots, wait_until):

@@ -14,7 +14,7 @@ from sparkrelay.runtime.tasks.task_state import TaskState
 
 
 class Process(ProcessThreads):
-    """A process of one thread; notes each pause instead of making it, and fails to make threads as it is told."""
+    """A process of one thread; notes each pause instead of making it, and fails to make threads as the test says."""
 
     def __init__(self):
         self.target = SimpleNamespace(lost=False)
@@ -45,23 +45,23 @@ class Process(ProcessThreads):
 
 
 class Thread:
-    """A stream thread that notes what it is told."""
+    """A stream thread that notes its calls."""
 
     def __init__(self):
         self.name = "app-StreamThread-1"
-        self.told = []
+        self.calls = []
         self.progress = SimpleNamespace(
-            committed=False, trouble=print, end=lambda: self.told.append("left out of the log")
+            committed=False, trouble=print, end=lambda: self.calls.append("left out of the log")
         )
 
     def start(self):
-        self.told.append("start")
+        self.calls.append("start")
 
     def stop(self):
-        self.told.append("stop")
+        self.calls.append("stop")
 
     def discard(self):
-        self.told.append("discard")
+        self.calls.append("discard")
 
 
 def test_of_threads_that_could_not_be_started_nothing_is_waited_for():
@@ -69,7 +69,7 @@ def test_of_threads_that_could_not_be_started_nothing_is_waited_for():
     process.threads = [Thread(), Thread()]
     process.threads[0].started, process.threads[1].started = True, False
     process.give_up_unstarted()
-    assert [thread.told for thread in process.threads] == [[], ["discard", "left out of the log"]]
+    assert [thread.calls for thread in process.threads] == [[], ["discard", "left out of the log"]]
 
 
 class Client:
@@ -152,7 +152,7 @@ def test_a_successor_that_comes_after_the_stop_is_not_started(process):
     process._thread = make
     process.die()
     assert (process.threads, process.begun) == ([thread], [])
-    assert late.told == ["discard", "left out of the log"]
+    assert late.calls == ["discard", "left out of the log"]
 
 
 @pytest.mark.parametrize("connected", range(4))

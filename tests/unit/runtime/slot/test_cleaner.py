@@ -111,7 +111,7 @@ def test_slots_of_others(cleaner, directories, tmp_path):
     used.release()
 
 
-def test_what_cannot_be_removed_is_told_and_tried_again(cleaner, directories, monkeypatch, caplog):
+def test_what_cannot_be_removed_is_reported_and_tried_again(cleaner, directories, monkeypatch, caplog):
     directories.make("0_1", 9999)
     with monkeypatch.context() as patch:
         patch.setattr("os.unlink", lambda *_, **__: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))

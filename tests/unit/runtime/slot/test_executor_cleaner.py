@@ -58,7 +58,7 @@ def test_a_look_holds_nobody_up(cleaner, slot):
     assert slot.commands == [(frozenset({A}), 400.0)], "one at a time"
 
 
-def test_who_tells_the_group_of_the_copies_ends_the_look(cleaner, slot):
+def test_a_report_of_the_copies_to_the_group_ends_the_look(cleaner, slot):
     cleaner.turn("one", [A], 1000.0)
     assert slot.began.acquire(timeout=60)
     cleaner.reported("two")

@@ -99,17 +99,17 @@ def failing(monkeypatch, error):
 
 
 def test_a_job_under_way_is_known_until_it_ends(monkeypatch):
-    on, told = jobs(), []
+    on, overdue = jobs(), []
 
     def collect():
-        told.append(on._target.overdue(-1))
+        overdue.append(on._target.overdue(-1))
         raise PySparkException("no")
 
     frame = failing(monkeypatch, None)
     frame._jdf.collect = collect
     with pytest.raises(JobFailed):
         on.run_batch(frame, None, description="batch 7 of 0_0")
-    assert told == ["on the driver the Spark job 'app: batch 7 of 0_0' has not ended for 0 s"]
+    assert overdue == ["on the driver the Spark job 'app: batch 7 of 0_0' has not ended for 0 s"]
     assert on._target.overdue(-1) == ""
 
 

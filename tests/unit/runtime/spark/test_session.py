@@ -41,7 +41,7 @@ def test_nothing_is_said_of_a_session_as_recommended(caplog):
         ({"spark__dynamicAllocation__enabled": "true"}, "spark.dynamicAllocation.minExecutors is not set"),
     ],
 )
-def test_what_costs_is_told_with_its_remedy(caplog, settings, words):
+def test_what_costs_is_reported_with_its_remedy(caplog, settings, words):
     check_session(session(**settings))
     (message,) = caplog.messages
     assert words in message
@@ -53,7 +53,7 @@ def test_of_a_local_session_nothing_is_said_that_is_for_clusters(caplog):
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_a_zone_of_the_hosts_own_is_told(caplog, local):
+def test_a_zone_of_the_hosts_own_is_reported(caplog, local):
     check_session(session(local=local, host_zone="America/New_York"))
     (message,) = caplog.messages
     assert "spark.sql.session.timeZone is not set: this host's zone, America/New_York, decides" in message

@@ -57,7 +57,7 @@ def test_withdrawing_waits_for_the_batch_and_no_longer(service):
     assert [one.id for one in service.look()] == [B]
 
 
-def test_what_falls_out_is_told_once_and_not_looked_at_again(service):
+def test_what_falls_out_is_reported_once_and_not_looked_at_again(service):
     service.look()
     reason = ValueError("fenced")
     service.done({A: reason})

@@ -126,11 +126,11 @@ def test_a_restore_ends_at_the_ends_that_were_listed(state_updater_of, wait_unti
 
 def test_a_complete_copy_is_shown_until_its_task_is_taken(state_updater_of, wait_until):
     """Else a subscription in between would tell of less than there is. It is no news of the restore, though."""
-    told = []
-    state_updater = state_updater_of(Jobs(), on_slice=lambda copies, records: told.append(list(copies)))
+    slices = []
+    state_updater = state_updater_of(Jobs(), on_slice=lambda copies, records: slices.append(list(copies)))
     state_updater.assign([restore()])
-    wait_until(lambda: state_updater.copies()[TASK].lag == 0 and told, "the task is not restored")
-    assert told == [[]]
+    wait_until(lambda: state_updater.copies()[TASK].lag == 0 and slices, "the task is not restored")
+    assert slices == [[]]
     assert list(state_updater.take_restored()) == [TASK]
     assert state_updater.copies() == {}
 
@@ -244,8 +244,8 @@ def test_a_record_that_cannot_be_read_ends_the_instance_and_leaves_the_copy(stat
     def failed():
         try:
             state_updater.take_restored()
-        except SerializationException as told:
-            raised.append(told)
+        except SerializationException as error:
+            raised.append(error)
         return raised
 
     wait_until(failed, "the restore does not fail")
@@ -378,8 +378,8 @@ def test_the_end_breaks_off_a_look_at_a_silent_broker(state_updater_of):
     assert state_updater.take_restored() == {}
 
 
-@pytest.mark.parametrize(("stale", "told"), [(60.0, 10), (-1.0, 5000)])
-def test_a_slice_that_took_long_is_measured_by_the_ends_after_it(state_updater_of, wait_until, stale, told):
+@pytest.mark.parametrize(("stale", "end"), [(60.0, 10), (-1.0, 5000)])
+def test_a_slice_that_took_long_is_measured_by_the_ends_after_it(state_updater_of, wait_until, stale, end):
     """A copy that waited for its first slice would else ask to take over what it is far behind of."""
     jobs = Jobs()
     jobs.may_end = threading.Semaphore(0)
@@ -390,7 +390,7 @@ def test_a_slice_that_took_long_is_measured_by_the_ends_after_it(state_updater_o
     ends[CHANGELOG] = 5000
     jobs.may_end.release()
     wait_until(lambda: state_updater.copies()[TASK].offsets, "the slice does not end")
-    assert state_updater.copies()[TASK].ends == {CHANGELOG: told}
+    assert state_updater.copies()[TASK].ends == {CHANGELOG: end}
     jobs.may_end.release(1000)
 
 

@@ -91,7 +91,7 @@ def stateless(id_=ONE, *inputs):
     return Task(id=id_, inputs=inputs or (TopicPartition("orders", id_.partition),), changelogs={}, directory=None)
 
 
-def test_stores_without_changelog_are_told_the_groups_offsets(made, broker):
+def test_stores_without_changelog_get_the_groups_offsets(made, broker):
     broker.group = {A: 40}
     initializer = made()
     initializer._state_updater.assign = (works := []).extend
@@ -167,7 +167,7 @@ def test_a_task_whose_first_offsets_are_not_in_is_not_served(made, broker, servi
     assert broker.group == {A: 100, B: 100}
 
 
-def test_first_offsets_that_are_refused_for_good_are_told(made, broker, service):
+def test_first_offsets_that_are_refused_for_good_are_reported(made, broker, service):
     """Initializing the task again and again would not change it."""
     broker.fails["app-0_0"] = AuthorizationException("not authorized for topic 'orders'")
     task = stateless()

@@ -111,7 +111,7 @@ class Tasks:
 
 class Bench:
     def __init__(self):
-        self.told, self.replaced, self.failure = [], [], None
+        self.failures, self.replaced, self.failure = [], [], None
         self.prewarmed = threading.Event()
         self.prewarmed.set()
         self.membership, self.tasks, self.service = StreamsMembership(), Tasks(), InService()
@@ -124,8 +124,8 @@ class Bench:
             batches=SimpleNamespace(check=self.check, start=lambda: None, wait_prewarmed=self.prewarmed.wait),
             progress=ProgressLog("app").thread(),
             on_change=lambda: None,
-            on_failure=lambda _, error: self.told.append(error) or StreamThreadExceptionResponse.REPLACE_THREAD,
-            on_unclosed=lambda _, error: self.told.append(error) or StreamThreadExceptionResponse.SHUTDOWN_CLIENT,
+            on_failure=lambda _, error: self.failures.append(error) or StreamThreadExceptionResponse.REPLACE_THREAD,
+            on_unclosed=lambda _, error: self.failures.append(error) or StreamThreadExceptionResponse.SHUTDOWN_CLIENT,
             on_replace=self.replaced.append,
         )
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_purged_is_purged_another_time(bench, caplog, failure):
     assert str(failure) in caplog.text
 
 
-def test_who_may_not_purge_is_told(bench):
+def test_who_may_not_purge_is_reported(bench):
     def purge(_):
         raise AuthorizationException("DELETE on topic app-repartition")
 
@@ -199,7 +199,7 @@ def test_a_member_without_an_assignment_opens_nothing(bench):
     assert bench.turn() == [TASK]
 
 
-def test_it_is_told_that_tasks_are_not_up_while_the_broker_hinders_them(bench, monkeypatch):
+def test_it_is_reported_that_tasks_are_not_up_while_the_broker_hinders_them(bench, monkeypatch):
     monkeypatch.setattr(bench.thread, "_thread", threading.current_thread())
     bench.turn()
     seen = []
@@ -262,7 +262,7 @@ def test_a_thread_that_lost_its_executor_in_the_prewarm_does_not_join(bench, wai
     bench.thread.start()
     wait_until(lambda: bench.thread.ended, "the thread did not end")
     assert not bench.membership.joined.is_set()
-    assert bench.told == [bench.tasks.gone]
+    assert bench.failures == [bench.tasks.gone]
 
 
 @pytest.mark.parametrize("users", [True, False])
@@ -287,7 +287,7 @@ def test_a_dead_thread_gets_a_successor(bench, wait_until):
     bench.failure = ValueError("user code")
     bench.thread.start()
     wait_until(lambda: bench.thread.ended, "it does not end")
-    assert (bench.told, bench.replaced) == ([bench.failure], [bench.thread])
+    assert (bench.failures, bench.replaced) == ([bench.failure], [bench.thread])
 
 
 def test_beside_a_batch_that_cannot_be_ended_nobody_takes_its_place(bench, wait_until):
@@ -295,7 +295,7 @@ def test_beside_a_batch_that_cannot_be_ended_nobody_takes_its_place(bench, wait_
     bench.tasks.unclosed = StreamsException("the micro-batch neither ended nor could Spark cancel it")
     bench.thread.start()
     wait_until(lambda: bench.thread.ended, "it does not end")
-    assert (bench.told, bench.replaced) == ([bench.failure, bench.tasks.unclosed], [])
+    assert (bench.failures, bench.replaced) == ([bench.failure, bench.tasks.unclosed], [])
 
 
 def test_stopping_breaks_off_what_a_silent_broker_is_asked(bench, wait_until):
@@ -311,7 +311,7 @@ def test_stopping_breaks_off_what_a_silent_broker_is_asked(bench, wait_until):
     assert asked.wait(60)
     bench.thread.stop()
     wait_until(lambda: bench.thread.ended, "it does not end")
-    assert (bench.told, bench.replaced) == ([], [])
+    assert (bench.failures, bench.replaced) == ([], [])
 
 
 def test_who_is_past_serving_is_not_broken_off(bench, wait_until):
@@ -331,7 +331,7 @@ def test_who_lost_its_executor_leaves_before_its_batch_has_ended(bench, wait_unt
     assert bench.tasks.ended == ["dropped", "left", "closed", "left"]
 
 
-def test_who_is_told_of_a_coming_rebalance_looks_for_it_once(bench):
+def test_who_knows_of_a_coming_rebalance_looks_for_it_once(bench):
     bench.thread.expect_rebalance()
     assert bench.membership.woken
     bench.turn()

@@ -1,4 +1,4 @@
-"""How tasks are brought up, and what a member tells the group of its local copies while they come and go."""
+"""How tasks are brought up, and what a member reports to the group of its local copies while they come and go."""
 
 import contextlib
 import dataclasses
@@ -124,12 +124,12 @@ def tasks(unstarted):
     return unstarted
 
 
-def test_a_copy_that_was_found_is_told_of(tasks):
+def test_a_copy_that_was_found_is_reported(tasks):
     assert tasks.offset_sums() == {TASK: 470}
 
 
 @pytest.mark.parametrize("state", ["active", "standby"])
-def test_a_copy_is_still_told_of_when_its_task_came_and_nothing_was_restored_yet(tasks, state):
+def test_a_copy_is_still_reported_when_its_task_came_and_nothing_was_restored_yet(tasks, state):
     """A rebalance that follows at once would else take the task from the one member that has its state."""
     tasks.follow(**{"active": [], "standby": [], state: [TASK]})
     assert tasks.offset_sums() == {TASK: 470}
@@ -202,12 +202,12 @@ def test_a_look_at_the_copies_that_ends_by_itself_is_not_cancelled(tasks, jobs):
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "sums"),
     [(StoreCorruptedException("a page is torn"), {}), (StoreOutOfStepException("a batch came late"), {TASK: 480})],
 )
 @pytest.mark.parametrize("then", ["gone", "standby"])
 def test_what_a_store_could_not_be_closed_for_is_said_and_a_damaged_one_is_not_counted_on(
-    tasks, jobs, error, told, then, caplog
+    tasks, jobs, error, sums, then, caplog
 ):
     tasks.follow(active=[TASK], standby=[])
     (task,) = tasks.all()
@@ -215,7 +215,7 @@ def test_what_a_store_could_not_be_closed_for_is_said_and_a_damaged_one_is_not_c
     task.restore_progressed({CHANGELOG: 480})
     jobs.unclosed = error
     tasks.follow(active=[], standby=[TASK] if then == "standby" else [])
-    assert {id_: total for id_, total in tasks.offset_sums().items() if total} == told
+    assert {id_: total for id_, total in tasks.offset_sums().items() if total} == sums
     assert f"task 0_1: its store could not be closed cleanly: {error}" in caplog.text
 
 
@@ -363,7 +363,7 @@ def test_who_falls_out_while_it_is_served_is_not_opened_at_once(many):
     initializer = many._initializer
     bring_up(many)
     serve = initializer.serve
-    initializer.serve = lambda ready: serve(ready[1:])  # the first one was told to InService
+    initializer.serve = lambda ready: serve(ready[1:])  # the first one was given to InService
     initializer.tried.clear()
     bring_up(many)
     assert [what for what, _ in initializer.tried] == ["serve"]

@@ -26,19 +26,21 @@ def test_topics_without_a_use():
 
 def test_a_store_that_begins_in_the_middle():
     read = {TopicPartition("in", 0): 0, TopicPartition("in", 1): 12}
-    (told,) = new_stores(layout(), {"app-users-changelog"}, read)
-    assert told.startswith("store 'users' is new, or its changelog 'app-users-changelog' was deleted: it starts empty")
-    assert "(task 0_1: in-1 at 12)" in told
+    (sentence,) = new_stores(layout(), {"app-users-changelog"}, read)
+    assert sentence.startswith(
+        "store 'users' is new, or its changelog 'app-users-changelog' was deleted: it starts empty"
+    )
+    assert "(task 0_1: in-1 at 12)" in sentence
     assert not list(new_stores(layout(), {"app-users-changelog"}, {}))
     assert not list(new_stores(layout(), set(), read))
 
 
 def test_a_source_that_was_renamed():
     task, old, new = TaskId(0, 0), TopicPartition("old", 0), TopicPartition("new", 0)
-    told = other_inputs(task, {old}, (new,), {"new"})
-    assert told is not None
-    assert told.startswith("task 0_0: its state holds what came from old-0, which this pipeline does not read")
-    assert other_inputs(task, {old, new}, (new,), {"new"}) is None, "told once, when it changes"
+    sentence = other_inputs(task, {old}, (new,), {"new"})
+    assert sentence is not None
+    assert sentence.startswith("task 0_0: its state holds what came from old-0, which this pipeline does not read")
+    assert other_inputs(task, {old, new}, (new,), {"new"}) is None, "said once, when it changes"
     assert other_inputs(task, {new}, (new,), {"new"}) is None
     assert other_inputs(task, set(), (new,), {"new"}) is None
     assert other_inputs(task, {old}, (new,), set()) is None, "only stateless legs read it"

@@ -72,6 +72,6 @@ def test_nobody_is_warned_of_topics_that_keep_all_or_cannot_be_looked_at(note, a
     assert not caplog.records
 
 
-def test_a_time_before_all_calendars_is_told_as_well(note, caplog):
+def test_a_time_before_all_calendars_is_reported_as_well(note, caplog):
     note(out=366 * 3000)
     assert "and rows of -" in caplog.text

@@ -35,15 +35,15 @@ def test_the_tasks_of_the_card_are_those_of_the_layout():
         assert tasks[id_].state_store_names == frozenset(shape.changelogs)
 
 
-def test_a_store_without_changelog_is_told_as_such():
+def test_a_store_without_changelog_is_reported_as_such():
     cards = []
     for logged in (True, False):
         builder = StreamsBuilder()
         orders = builder.stream("orders", key=String("user"), value=Json("n int"))
         orders.groupBy("user").count(name="users", logged=logged)
         cards.append(topology_metadata(builder.build()))
-    told = difference(*cards)
-    assert told == "it lacks store users of sub-topology 0; it has unlogged store users of sub-topology 0 besides"
+    words = difference(*cards)
+    assert words == "it lacks store users of sub-topology 0; it has unlogged store users of sub-topology 0 besides"
     [(_number, part)] = parse_topology_metadata(cards[1], "app", {"orders"}).items()
     assert part.changelogs == {}
 

@@ -34,7 +34,7 @@ def test_a_packed_zero_keeps_its_sign(kind):
 
 
 @pytest.mark.parametrize("layout", [0, -1, 1, 7, (1 << 31) - 1, -(1 << 31)])
-def test_rows_of_another_layout_are_told(layout):
+def test_rows_of_another_layout_are_reported(layout):
     rows = pa.record_batch({"k": ["x", None, "z"]})
     values = pa.concat_arrays([pack_rows(rows, None, LAYOUT), pack_rows(rows, None, layout)])
     assert first_of_another_layout(values, LAYOUT) == 3

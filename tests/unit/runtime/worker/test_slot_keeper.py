@@ -127,13 +127,13 @@ def test_a_claim_whose_job_was_cancelled_meanwhile_leaves_no_keeper(claiming, co
     wait_until(free, "the slot is held")
 
 
-def test_a_keeper_is_told_to_go(command, wanted, wait_until):
+def test_a_keeper_ends_on_a_signal(command, wanted, wait_until):
     held = hold_slot(command, wanted.exists)
     os.kill(held.keeper, signal.SIGTERM)
     wait_until(lambda: process_start(held.keeper) != held.keeper_start, "the keeper goes on")
 
 
-def test_a_keeper_tells_what_state_there_is(command, wanted):
+def test_a_keeper_reports_what_state_there_is(command, wanted):
     first = Slot.claim(command.state_dir, command.application_id)
     for name in ("1_2", "0_11", "0_9"):
         (first.path / name).mkdir()
