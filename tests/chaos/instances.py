@@ -175,7 +175,7 @@ class Fleet:
         return self.running
 
     def launch_and_die(self, why):
-        """Start the prepared instance, which an armed fault kills while it opens its tasks."""
+        """Start the prepared instance, which an armed fault kills while it initializes its tasks."""
         doomed = self.take_spare()
         doomed.ask("start")
         doomed.wait_for_death(why)

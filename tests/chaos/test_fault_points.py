@@ -29,7 +29,12 @@ IN_BATCHES = {
     "driver-after-commit": 3,
 }
 #: An instance opens its four tasks at once: each time what is unfinished is undone.
-WHILE_OPENING = {"open-after-init": 1, "restore-before-undo": 2, "restore-after-undo": 3, "restore-after-slice": 2}
+WHILE_INITIALIZING = {
+    "initialize-after-epoch": 1,
+    "restore-before-undo": 2,
+    "restore-after-undo": 3,
+    "restore-after-slice": 2,
+}
 #: The telling ones, of which each stands for its neighbours; `make chaos` tries all.
 ALWAYS = {
     "state-after-apply",
@@ -42,7 +47,7 @@ ALWAYS = {
 }
 #: Its own test is in test_takeover: it takes others who are led.
 WHILE_LEADING = "leader-before-answer"
-IN_WORKERS = [point for point in POINTS if not point.startswith(("leader", "driver", "open", "restore"))]
+IN_WORKERS = [point for point in POINTS if not point.startswith(("leader", "driver", "initialize", "restore"))]
 
 
 def marked(points):
@@ -50,7 +55,7 @@ def marked(points):
 
 
 def test_every_point_is_tried():
-    assert {*IN_BATCHES, *WHILE_OPENING, WHILE_LEADING} >= set(POINTS)
+    assert {*IN_BATCHES, *WHILE_INITIALIZING, WHILE_LEADING} >= set(POINTS)
 
 
 @pytest.mark.parametrize("point", marked(IN_BATCHES))
@@ -58,7 +63,7 @@ def test_the_instance_dies_in_a_batch(point, fleet, ledger):
     fleet.die_in_a_batch(point, IN_BATCHES[point], ledger)
 
 
-@pytest.mark.parametrize("point", marked(WHILE_OPENING))
+@pytest.mark.parametrize("point", marked(WHILE_INITIALIZING))
 def test_the_instance_dies_while_it_opens_tasks(point, fleet, ledger):
     former = fleet.ensure_running()
     ledger.wait_for_results(fleet)
@@ -67,7 +72,7 @@ def test_the_instance_dies_while_it_opens_tasks(point, fleet, ledger):
     former.wait_for_death("in a batch")
     if point == "restore-after-slice":
         fleet.forget_state()
-    fleet.arm(point, WHILE_OPENING[point], "instance")
+    fleet.arm(point, WHILE_INITIALIZING[point], "instance")
     fleet.launch_and_die(f"at {point}")
     fleet.disarm()
     fleet.start()
@@ -79,7 +84,7 @@ def test_a_worker_dies(point, fleet, ledger):
     fleet.lose_a_worker(point, ledger)
 
 
-@pytest.mark.parametrize("point", marked(point for point in WHILE_OPENING if point.startswith("restore")))
+@pytest.mark.parametrize("point", marked(point for point in WHILE_INITIALIZING if point.startswith("restore")))
 def test_a_worker_dies_while_tasks_open(point, fleet, ledger):
     former = fleet.ensure_running()
     ledger.wait_for_results(fleet)
@@ -88,7 +93,7 @@ def test_a_worker_dies_while_tasks_open(point, fleet, ledger):
     former.wait_for_death("in a batch")
     if point == "restore-after-slice":
         fleet.forget_state()
-    fleet.arm(point, WHILE_OPENING[point], "worker")
+    fleet.arm(point, WHILE_INITIALIZING[point], "worker")
     instance = fleet.start()
     ledger.wait_for_results(fleet)
     assert fleet.struck

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
 
-#: Between adding a partition and writing, between writing and ending, around the end, and where tasks are opened.
+#: Between adding a partition and writing, between writing and ending, around the end, and where tasks are initialized.
 IN_BATCHES = {
     "publish-after-send": 17,
     "publish-after-flush": 6,

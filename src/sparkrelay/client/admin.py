@@ -258,7 +258,7 @@ class Admin:
         what = "asking for the cluster's features"
         return run_exchange(self._client, what, finalized_features(self._client), self._timeout)
 
-    # -- flows ------------------------------------------------------------------------------------------------------
+    # -- exchanges --------------------------------------------------------------------------------------------------
 
     def _ask(self, make: Callable[[], Any], backoff: Backoff) -> Exchange[Any]:
         """Ask the controller (with KRaft any broker passes it on)."""

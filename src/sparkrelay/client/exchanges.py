@@ -1,9 +1,9 @@
 """Many conversations with brokers at once, each written as if it were alone.
 
-A flow is a generator: it yields a ``Response`` it waits for, or a ``Pause``, and returns its result. ``run_exchanges``
-drives any number of them over one ``KafkaClient``, on the caller's thread. So the driver commits all its tasks in the
-time of the slowest one, and a flow that fails stops nobody else. Refused: threads (one connection is cheaper), asyncio
-(the caller is synchronous), callbacks (retries become unreadable).
+An exchange is a generator: it yields a ``Response`` it waits for, or a ``Pause``, and returns its result.
+``run_exchanges`` drives any number of them over one ``KafkaClient``, on the caller's thread. So the driver commits all
+its tasks in the time of the slowest one, and an exchange that fails stops nobody else. Refused: threads (one connection
+is cheaper), asyncio (the caller is synchronous), callbacks (retries become unreadable).
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class _Running:
 
 
 class ExchangeSet(Generic[K, T]):
-    """Flows under way, driven step by step by whoever polls the client. Flows may be added at any time."""
+    """Exchanges under way, driven step by step by whoever polls the client. Exchanges may be added at any time."""
 
     def __init__(self) -> None:
         self._running: dict[K, _Running] = {}
@@ -123,11 +123,11 @@ class ExchangeSet(Generic[K, T]):
         return len(self._running)
 
     def add(self, key: K, exchange: Exchange[T]) -> None:
-        """Start a flow with the next step."""
+        """Start an exchange with the next step."""
         self._running[key] = _Running(exchange)
 
     def step(self) -> tuple[dict[K, T | SparkRelayError], float]:
-        """Take every flow that can go on one step further.
+        """Take every exchange that can go on one step further.
 
         Returns:
             For each key that is done the result, or the SparkRelayError that ended it; and for how many seconds there
@@ -148,12 +148,12 @@ class ExchangeSet(Generic[K, T]):
         return done, 0.0 if advanced else max(0.0, min(pauses, default=float("inf")))
 
     def last_error(self, key: K) -> KafkaException | None:
-        """Return what hindered a flow last, if anything did."""
+        """Return what hindered an exchange last, if anything did."""
         one = self._running.get(key)
         return None if one is None else one.last_error
 
     def give_up(self, timeout: float) -> dict[K, T | SparkRelayError]:
-        """End all flows that are under way; each gets a TimeoutException with its last error."""
+        """End all exchanges that are under way; each gets a TimeoutException with its last error."""
         ended: dict[K, T | SparkRelayError] = {}
         for key, one in self._running.items():
             one.exchange.close()
@@ -166,7 +166,7 @@ class ExchangeSet(Generic[K, T]):
 def run_exchanges(
     client: KafkaClient, exchanges: Mapping[K, Exchange[T]], timeout: float
 ) -> dict[K, T | SparkRelayError]:
-    """Run flows side by side to their ends.
+    """Run exchanges side by side to their ends.
 
     Args:
         client: the client that sends for them; it is polled here.
@@ -174,7 +174,7 @@ def run_exchanges(
         timeout: seconds after which those that are not done get a TimeoutException as their result.
 
     Returns:
-        For each key the flow's result, or the SparkRelayError that ended it.
+        For each key the exchange's result, or the SparkRelayError that ended it.
     """
     deadline = time.monotonic() + timeout
     running: ExchangeSet[K, T] = ExchangeSet()
@@ -195,7 +195,7 @@ def run_exchanges(
 
 
 def _advance(one: _Running, now: float) -> tuple[Any] | None:
-    """Take a flow one step further; return its outcome in a tuple if that was the last."""
+    """Take an exchange one step further; return its outcome in a tuple if that was the last."""
     if one.response is not None and one.response.error is not None:
         one.last_error = one.response.error
     try:
@@ -213,7 +213,7 @@ def _advance(one: _Running, now: float) -> tuple[Any] | None:
 
 
 def run_exchange(client: KafkaClient, what: str, exchange: Exchange[T], timeout: float) -> T:
-    """Run one flow and return its result, or raise its error; ``what`` names it if time runs out."""
+    """Run one exchange and return its result, or raise its error; ``what`` names it if time runs out."""
     outcome = run_exchanges(client, {what: exchange}, timeout)[what]
     if isinstance(outcome, SparkRelayError):
         raise outcome
@@ -221,7 +221,7 @@ def run_exchange(client: KafkaClient, what: str, exchange: Exchange[T], timeout:
 
 
 def results(outcomes: Mapping[K, T | SparkRelayError]) -> dict[K, T]:
-    """Return the results of flows that must all succeed.
+    """Return the results of exchanges that must all succeed.
 
     Raises:
         SparkRelayError: the first failure.

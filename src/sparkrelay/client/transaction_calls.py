@@ -1,4 +1,4 @@
-"""The requests of Kafka's transaction protocol, each as a flow that finds its coordinator and repeats what passes.
+"""The requests of Kafka's transaction protocol, each as an exchange that finds its coordinator and repeats what passes.
 
 Which requests make up a transaction is decided elsewhere (``transactions`` for the driver, ``joining`` for workers);
 here is what they have in common, and the identity under which all of them are sent.

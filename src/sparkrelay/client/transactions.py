@@ -116,7 +116,7 @@ class TransactionCoordinator:
         }
         return dict(run_exchanges(self._client, exchanges, self._timeout))
 
-    # -- flows ------------------------------------------------------------------------------------------------------
+    # -- exchanges --------------------------------------------------------------------------------------------------
 
     def _prepare(self, transactional_ids: Collection[str]) -> Exchange[int]:
         yield from self._calls.locate(transactional_ids)

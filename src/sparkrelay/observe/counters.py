@@ -55,7 +55,7 @@ class Totals:
         records: offsets of each input topic that committed batches passed.
         rows_written: rows written to sink and repartition topics by batches that went well.
         restored: changelog records that restores and standbys have applied.
-        reopened: times a task was opened again because a batch left it in doubt.
+        reopened: times a task was initialized again because a batch left it in doubt.
         errors: what went wrong, by where: ``batch`` (it runs again), ``broker`` (it is asked again), ``thread``
             (the instance ends).
         last_batch_at: when the last micro-batch ended, in seconds since the epoch; None before the first.

@@ -132,7 +132,9 @@ def _of_totals(totals: Totals) -> Iterator[Metric]:
         totals.rebalances,
     )
     yield CounterMetricFamily(
-        "sparkrelay_task_reopens", "Times a task was opened again because a batch left it in doubt.", totals.reopened
+        "sparkrelay_task_reopens",
+        "Times a task was initialized again because a batch left it in doubt.",
+        totals.reopened,
     )
     errors = CounterMetricFamily("sparkrelay_errors", "What went wrong, by where.", labels=["where"])
     for where, count in sorted(totals.errors.items()):

@@ -583,7 +583,7 @@ class TaskStore:
                 )
 
     def _out_of_step(self, what: str) -> StoreOutOfStepException:
-        return StoreOutOfStepException(f"task {self.path.name}: {what}; the task must be opened again")
+        return StoreOutOfStepException(f"task {self.path.name}: {what}; the task must be initialized again")
 
     def _check_idle(self, header: TaskHeader, changelog: TopicPartition) -> None:
         if header.journals:

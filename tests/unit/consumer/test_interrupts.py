@@ -102,8 +102,8 @@ def make_session(network=None, **settings):
     )
 
 
-def run(session, flow):
-    return blocking(flow, session.mailbox)
+def run(session, exchange):
+    return blocking(exchange, session.mailbox)
 
 
 def commit_without_waiting(session):

@@ -157,7 +157,7 @@ def test_a_slice_that_was_overtaken_is_refused(store):
     assert store.header.changelog == {CHANGELOG: 12}
 
 
-def test_what_comes_late_for_a_former_opening_changes_nothing(driver):
+def test_what_comes_late_for_a_former_task_epoch_changes_nothing(driver):
     """A Spark job that was cancelled may have a worker that goes on for a moment."""
     driver.apply({b"a": b"1"}, commit=False)
     store = driver.store
@@ -205,7 +205,7 @@ def test_without_a_changelog_the_groups_offsets_say_what_is_kept(driver, read_al
     assert read_all(store) == kept | {b"b": b"3"}
 
 
-def test_an_opening_takes_nothing_back_once_its_batches_have_begun(driver, read_all):
+def test_a_take_over_takes_nothing_back_once_its_batches_have_begun(driver, read_all):
     """A Spark job that was cancelled may have a worker that comes late to its take-over, beside the one sent again."""
     driver.store.take_over(2)
     driver.task_epoch = 2

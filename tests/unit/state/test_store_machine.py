@@ -143,7 +143,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.pending, self.tries, self.pending_try = {}, 1, 1
 
     @rule()
-    def what_comes_late_for_an_opening_takes_nothing_back(self):
+    def what_comes_late_for_a_task_epoch_takes_nothing_back(self):
         assert self.store.take_over(self.task_epoch) == []
 
     @precondition(lambda self: self.batch == self.committed and not self.pending)

@@ -1,4 +1,4 @@
-"""The consumer of programs that await: each method runs a flow of ``session`` in the current task.
+"""The consumer of programs that await: each method runs an exchange of ``session`` in the current task.
 
 There is no thread that polls: the event loop is the application thread, and the network thread wakes it with
 ``loop.call_soon_threadsafe``. Callbacks may be coroutines; they run inside ``await poll()`` (or ``unsubscribe`` and

@@ -1,4 +1,4 @@
-"""The consumer of programs that block: each method runs a flow of ``session`` on the calling thread.
+"""The consumer of programs that block: each method runs an exchange of ``session`` on the calling thread.
 
 Every call submits an event to the network thread and waits for its answer; nothing here touches a socket. Rebalance
 callbacks and assignors run in the calling thread, inside ``poll``. See the consumer threading refactor; for access keys

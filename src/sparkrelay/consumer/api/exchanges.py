@@ -1,12 +1,13 @@
 """What a consumer does, written once for those who block and those who await.
 
-An operation is a *flow*: a generator that yields what it waits for and returns its result. Two small drivers run flows:
-``blocking`` on the calling thread, ``awaiting`` on an asyncio event loop. So ``Consumer`` and ``AsyncConsumer`` differ
-in nothing but the wait. Refused: writing each operation twice, and an asyncio face that polls in a thread of its own
-(callbacks would then run in a thread that the application does not know).
+An operation is an *exchange*: a generator that yields what it waits for and returns its result. Two small drivers run
+exchanges: ``blocking`` on the calling thread, ``awaiting`` on an asyncio event loop. So ``Consumer`` and
+``AsyncConsumer`` differ in nothing but the wait. Refused: writing each operation twice, and an asyncio face that polls
+in a thread of its own (callbacks would then run in a thread that the application does not know).
 
-A wait that is interrupted (KeyboardInterrupt, a cancelled task) is raised inside the flow, where it waited. Between two
-waits nothing can interrupt an awaiting flow, so a flow that moves a position and then returns cannot lose records.
+A wait that is interrupted (KeyboardInterrupt, a cancelled task) is raised inside the exchange, where it waited. Between
+two waits nothing can interrupt an awaiting exchange, so an exchange that moves a position and then returns cannot lose
+records.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ Exchange: TypeAlias = "Generator[Wait | Promise, None, T]"
 
 
 def blocking(exchange: Exchange[T], mailbox: Mailbox) -> T:
-    """Run a flow on this thread, and return its result."""
+    """Run an exchange on this thread, and return its result."""
     try:
         step = next(exchange)
         while True:
@@ -52,7 +53,7 @@ def blocking(exchange: Exchange[T], mailbox: Mailbox) -> T:
                     _refuse(step.awaitable)
                 else:
                     mailbox.wait_for(step)
-            except BaseException as error:  # noqa: BLE001 - it is the flow's to handle
+            except BaseException as error:  # noqa: BLE001 - it is the exchange's to handle
                 step = exchange.throw(error)
             else:
                 step = next(exchange)
@@ -62,7 +63,7 @@ def blocking(exchange: Exchange[T], mailbox: Mailbox) -> T:
 
 
 async def awaiting(exchange: Exchange[T], mailbox: Mailbox) -> T:
-    """Run a flow in the current task, and return its result; other tasks run while it waits."""
+    """Run an exchange in the current task, and return its result; other tasks run while it waits."""
     try:
         step = next(exchange)
         while True:
@@ -71,7 +72,7 @@ async def awaiting(exchange: Exchange[T], mailbox: Mailbox) -> T:
                     await step.awaitable
                 else:
                     await mailbox.awaited(step)
-            except BaseException as error:  # noqa: BLE001 - it is the flow's to handle
+            except BaseException as error:  # noqa: BLE001 - it is the exchange's to handle
                 step = exchange.throw(error)
             else:
                 step = next(exchange)
@@ -85,7 +86,7 @@ def attempt(failures: list[BaseException], action: Callable[[], object]) -> Exch
 
     Args:
         failures: takes the error, also an interrupt or a cancellation: whoever looks at the list raises it later.
-        action: may return a flow, or an awaitable.
+        action: may return an exchange, or an awaitable.
     """
     try:
         result = action()
@@ -94,7 +95,7 @@ def attempt(failures: list[BaseException], action: Callable[[], object]) -> Exch
         elif inspect.isawaitable(result):
             yield Promise(result)
     except GeneratorExit:
-        raise  # nobody runs this flow any more
+        raise  # nobody runs this exchange any more
     except BaseException as error:  # noqa: BLE001 - see above
         failures.append(error)
 

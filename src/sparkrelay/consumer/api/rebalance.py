@@ -35,14 +35,14 @@ _log = logging.getLogger(__name__)
 
 
 class RebalanceSteps:
-    """Runs the steps of one consumer's rebalances, as flows.
+    """Runs the steps of one consumer's rebalances, as exchanges.
 
     Args:
         consumer: first argument of callbacks; it is not held.
         subscription: what the consumer holds.
         assignors: what it offers to its group.
-        before_revoking: called before partitions are given up in good order: the automatic commit, perhaps a flow.
-        after_revoking: called when ``on_revoked`` has returned, and before they are gone; perhaps a flow.
+        before_revoking: called before partitions are given up in good order: the automatic commit, perhaps an exchange.
+        after_revoking: called when ``on_revoked`` has returned, and before they are gone; perhaps an exchange.
         after_callback: called after each callback; raises if somebody whom it let in is still using the consumer.
     """
 

@@ -1,8 +1,8 @@
-"""The application's side of a consumer, without a face: its parts, and what it does, as flows.
+"""The application's side of a consumer, without a face: its parts, and what it does, as exchanges.
 
-``Consumer`` runs the flows on the calling thread, ``AsyncConsumer`` in the current task. Whoever calls has the consumer
-to itself (see ``access``), so nothing here is locked. See the consumer threading refactor, "Application thread and its
-lifecycle". What concerns offsets is in ``offset_exchanges``.
+``Consumer`` runs the exchanges on the calling thread, ``AsyncConsumer`` in the current task. Whoever calls has the
+consumer to itself (see ``access``), so nothing here is locked. See the consumer threading refactor, "Application thread
+and its lifecycle". What concerns offsets is in ``offset_exchanges``.
 """
 
 from __future__ import annotations
@@ -457,7 +457,7 @@ class Session:
         except (TimeoutException, DisconnectException):
             pass  # the broker finds out by itself after session.timeout.ms
         except GeneratorExit:
-            raise  # nobody runs this flow any more
+            raise  # nobody runs this exchange any more
         except BaseException:
             # It may be on its way; a connection that is closed now might take it along.
             limit = time.monotonic() + HURRIED_SECONDS

@@ -48,7 +48,7 @@ class BatchLimit:
         """
         seconds = outcome.seconds.get("total", 0.0)
         timeout_seconds = self._timeout_ms / 1000
-        fenced = [error for error in outcome.reopen.values() if isinstance(error, ProducerFencedException)]
+        fenced = [error for error in outcome.reinitialize.values() if isinstance(error, ProducerFencedException)]
         if not fenced or seconds < timeout_seconds:
             if outcome.committed:
                 self._outlasted = 0

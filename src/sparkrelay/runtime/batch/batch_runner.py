@@ -62,14 +62,14 @@ class BatchOutcome:
 
     Attributes:
         committed: tasks whose batch is in.
-        reopen: tasks to open again (unknown outcome, fenced, store out of step), with the reason.
+        reinitialize: tasks to initialize again (unknown outcome, fenced, store out of step), with the reason.
         again: tasks whose batch was aborted and runs again with the same ranges, with the reason.
         reports: what each leg did.
         seconds: phase -> seconds.
     """
 
     committed: list[TaskId] = field(default_factory=list)
-    reopen: dict[TaskId, Exception] = field(default_factory=dict)
+    reinitialize: dict[TaskId, Exception] = field(default_factory=dict)
     again: dict[TaskId, Exception] = field(default_factory=dict)
     reports: list[LegReport] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -191,7 +191,7 @@ class BatchRunner:
             answer = answers[task.producer.transactional_id]
             if isinstance(answer, Exception):
                 # Whether it was committed is unknown: initializing the task again finds out from its marker.
-                outcome.reopen[id_] = answer
+                outcome.reinitialize[id_] = answer
                 continue
             task.batch_committed(answer)
             outcome.committed.append(id_)
@@ -204,7 +204,7 @@ class BatchRunner:
         failed: Exception | None,
         broken: Mapping[TaskId, Exception],
     ) -> None:
-        """Abort every transaction of the batch, then decide for each task: open again, run again, or give up."""
+        """Abort every transaction of the batch, then decide for each task: initialize again, run again, or give up."""
         producers = [task.producer for task, _ in work.values() if task.producer is not None]
         answers = self._transactions.abort(producers, self._group_id)
         # Fenced is no failure of the instance: it slept, say, and others have its tasks. What comes next tells.
@@ -222,23 +222,23 @@ class BatchRunner:
             answer = answers[task.producer.transactional_id]
             reason = broken.get(id_) or failed or bystander
             if isinstance(answer, Exception):
-                outcome.reopen[id_] = answer
+                outcome.reinitialize[id_] = answer
                 continue
             task.batch_aborted(answer)
             if isinstance(reason, StoreCorruptedException):
                 if not task.copy_corrupt():
                     fatal = _rebuilt_in_vain(task, reason)
-                outcome.reopen[id_] = reason
+                outcome.reinitialize[id_] = reason
             elif isinstance(reason, StoreFullException):
                 fatal = reason
             elif isinstance(reason, StoreOutOfStepException | ProducerFencedException):
-                outcome.reopen[id_] = reason
+                outcome.reinitialize[id_] = reason
             elif reason is bystander or isinstance(reason, JobCancelled) or _passes(reason):
                 outcome.again[id_] = reason
             elif task.failed() > self._retries or not _worth_another_try(reason):
                 fatal = reason
             elif isinstance(reason, StateStoreException):
-                outcome.reopen[id_] = reason
+                outcome.reinitialize[id_] = reason
             else:
                 outcome.again[id_] = reason
         if fatal is not None:

@@ -160,7 +160,7 @@ class BatchThread:
                 raise
             pause = self._wait_for_broker(error)
         finally:
-            self._in_service.done({} if outcome is None else outcome.reopen)
+            self._in_service.done({} if outcome is None else outcome.reinitialize)
         self._in_service.rest(pause)
 
     def _wait_for_broker(self, error: KafkaException) -> float:
@@ -214,7 +214,7 @@ class BatchThread:
 
     def _choose(self, tasks: list[Task]) -> dict[TaskId, tuple[Task, Ranges]]:
         """Decide each task's ranges: an unfinished batch runs again as it was, else what is new."""
-        # As of now: a task that leaves meanwhile may be opened again, further on than the ends that are listed here.
+        # As of now: a task that leaves meanwhile may be initialized again, further on than the ends listed here.
         positions = {task.id: task.position.offsets for task in tasks}
         wanted: list[TopicPartition] = []
         for task in tasks:

@@ -76,7 +76,7 @@ class ThreadProgress:
         self, work: Mapping[TaskId, tuple[Task, Ranges]], outcome: BatchOutcome, *, listed_seconds: float
     ) -> None:
         """Add a micro-batch."""
-        reason = next(iter({**outcome.reopen, **outcome.again}.items()), None)
+        reason = next(iter({**outcome.reinitialize, **outcome.again}.items()), None)
         self.committed = self.committed or bool(outcome.committed)
         self.failing = None if reason is None else f"task {reason[0]}: {reason[1]}"
         records: dict[str, int] = {}
@@ -89,7 +89,7 @@ class ThreadProgress:
             commit_seconds=outcome.seconds.get("commit"),
             records=records,
             rows_written=sum(report.rows_out for report in outcome.reports if report.task in outcome.committed),
-            reopened=len(outcome.reopen),
+            reopened=len(outcome.reinitialize),
             failed=reason is not None,
         )
         self._log.batch(work, outcome, listed_seconds=listed_seconds, ends=self.ends)
@@ -226,7 +226,7 @@ class ProgressLog:
             tasks = {
                 "committed": sorted(map(str, outcome.committed)),
                 "again": {str(task): str(reason) for task, reason in outcome.again.items()},
-                "reopened": {str(task): str(reason) for task, reason in outcome.reopen.items()},
+                "reopened": {str(task): str(reason) for task, reason in outcome.reinitialize.items()},
             }
         return {
             "state": self._state(),

@@ -17,10 +17,10 @@ from typing import Final
 
 __all__ = ["POINTS", "reach"]
 
-#: Every point, in the order in which a task passes them: assigned, opening, restoring, then one micro-batch.
+#: Every point, in the order in which a task passes them: assigned, initialized, restoring, then one micro-batch.
 POINTS: Final = (
     "leader-before-answer",
-    "open-after-init",
+    "initialize-after-epoch",
     "restore-before-undo",
     "restore-after-undo",
     "restore-after-slice",

@@ -48,7 +48,7 @@ class InService:
             self._notify()
 
     def fall_out(self, tasks: Mapping[TaskId, tuple[Task, Exception]]) -> None:
-        """Note tasks that could not be taken into service: they are opened again like those that fell out of it."""
+        """Note tasks that could not be taken into service: they are initialized again, as those that fell out are."""
         with self._changed:
             self._fallen_out.update(tasks)
 
@@ -91,7 +91,7 @@ class InService:
                 do()
 
     def take_fallen_out(self) -> list[tuple[Task, Exception]]:
-        """Return, once, the tasks that fell out of service, with the reason: they are to be opened again."""
+        """Return, once, the tasks that fell out of service, with the reason: they are to be initialized again."""
         with self._changed:
             fallen_out, self._fallen_out = self._fallen_out, {}
             return list(fallen_out.values())
@@ -137,7 +137,7 @@ class InService:
             return self._under_way
 
     def done(self, fallen_out: Mapping[TaskId, Exception]) -> None:
-        """End the micro-batch; ``fallen_out`` are tasks that must be opened again before they can go on."""
+        """End the micro-batch; ``fallen_out`` are tasks that must be initialized again before they can go on."""
         with self._changed:
             for id_, reason in fallen_out.items():
                 task = self._tasks.pop(id_, None)

@@ -22,9 +22,9 @@ class RestoreProgress:
     Attributes:
         restoring: True if its task waits for it, False for a standby.
         began_at: when the restore began, in seconds since the epoch.
-        offsets: changelog partition -> offset where the restore goes on; None until the store was opened.
+        offsets: changelog partition -> offset where the restore goes on; None until the store was taken over.
         ends: changelog partition -> where it is to get to; for a standby, the end as of the last look.
-        first_lag: offsets that were to restore when it began; None until the store was opened.
+        first_lag: offsets that were to restore when it began; None until the store was taken over.
     """
 
     task: TaskId

@@ -29,13 +29,13 @@ class RestoreWork:
         changelogs: store -> changelog partition.
         task_epoch: of a task that is being restored; None for a standby.
         ends: where an active task must get to; None for a standby, which follows the changelog for ever.
-        changelog_next: changelog partition -> where the restore goes on; None until the store was opened.
+        changelog_next: changelog partition -> where the restore goes on; None until the store was taken over.
         committed: of a task whose stores have no changelog: the group's offset of each partition that they are made of,
             None where there is none. Else None.
         width: of the same, how many tasks its subtopology has. Else None.
-        opened: True once the store was taken over for ``task_epoch``.
+        taken_over: True once the store was taken over for ``task_epoch``.
         began_at: when the work was given, in seconds since the epoch.
-        first_lag: offsets that were to restore when the store was opened.
+        first_lag: offsets that were to restore when the store was taken over.
         wiped: how often the copy was found unusable since it was last complete.
         turn: number of the slice in which it last had time for records; 0 if in none.
     """
@@ -48,7 +48,7 @@ class RestoreWork:
     committed: Mapping[TopicPartition, int | None] | None = None
     width: int | None = None
     wipe: bool = False
-    opened: bool = False
+    taken_over: bool = False
     changelog_next: Ends | None = None
     began_at: float = field(default_factory=time.time)
     first_lag: int | None = None
@@ -84,8 +84,8 @@ class RestoreWork:
         return tuple(StoreRestore(store, self.changelogs[store], ends[self.changelogs[store]]) for store in ordered)
 
     def ids_to_check(self, ids: Mapping[str, str]) -> dict[str, str]:
-        """Return the ids of the changelog topics, while the stores are to be opened."""
-        return {} if self.opened else {p.topic: ids[p.topic] for p in self.changelogs.values() if p.topic in ids}
+        """Return the ids of the changelog topics, while the stores are to be taken over."""
+        return {} if self.taken_over else {p.topic: ids[p.topic] for p in self.changelogs.values() if p.topic in ids}
 
     def require_changelogs(self) -> None:
         """Refuse a changelog of an active task that ends before what was restored: nobody could restore from it.

@@ -275,25 +275,25 @@ class StateUpdater:
         """
         partitions = [p for work in works if work.ends is None for p in work.changelogs.values()]
         ends = self._list_ends(partitions) if partitions else {}
-        new = {p.topic for work in works if not work.opened for p in work.changelogs.values()}
+        new = {p.topic for work in works if not work.taken_over for p in work.changelogs.values()}
         ids = self._topic_ids(new) if new else {}
         commands: dict[TaskId, RestoreCommand] = {}
         weights: dict[TaskId, int] = {}
         for work in works:
             # A copy that is wiped is filled in the slice after: wiping it again must not cost what was restored.
             stores = () if work.wipe else work.missing(work.goal(ends))
-            if stores or not work.opened:
+            if stores or not work.taken_over:
                 commands[work.task] = RestoreCommand(
                     task=work.task,
                     directory=work.directory,
                     stores=stores,
-                    take_over=not work.opened,
+                    take_over=not work.taken_over,
                     task_epoch=work.task_epoch or _NOBODYS,
                     wipe=work.wipe,
                     topic_ids=work.ids_to_check(ids),
-                    changelogs={} if work.opened else work.changelogs,
-                    committed=None if work.opened else work.committed,
-                    width=None if work.opened else work.width,
+                    changelogs={} if work.taken_over else work.changelogs,
+                    committed=None if work.taken_over else work.committed,
+                    width=None if work.taken_over else work.width,
                 )
                 known = work.changelog_next or {}
                 weights[work.task] = 1 + sum(store.end - known.get(store.changelog, 0) for store in stores)
@@ -352,7 +352,7 @@ class StateUpdater:
         if any(report.error is not None for report in reports):
             return False
         with self._wake:
-            return any(not work.opened or work.missing(work.goal(ends)) for work in self._ours())
+            return any(not work.taken_over or work.missing(work.goal(ends)) for work in self._ours())
 
     def _ours(self) -> list[RestoreWork]:
         return [work for work in self._work.values() if work.ends is not None or work.task not in self._theirs]
@@ -361,7 +361,7 @@ class StateUpdater:
         if report.error is not None:
             self._recover(work, report.error)
             return
-        work.opened = True
+        work.taken_over = True
         work.wipe = False
         work.changelog_next = dict(report.changelog_next)
         if work.first_lag is None:
@@ -391,11 +391,11 @@ class StateUpdater:
                 error,
             )
             # It has nothing, which is more than not to know: the group must not count on what it had.
-            work.wipe, work.opened, work.changelog_next, work.first_lag = True, False, {}, None
+            work.wipe, work.taken_over, work.changelog_next, work.first_lag = True, False, {}, None
         elif isinstance(error, StoreOutOfStepException):
             # A batch that was cancelled may have reached the store late: it is taken back, and refused from now on.
-            log.warning("task %s: its store is out of step and is opened again: %s", work.task, error)
-            work.opened, work.changelog_next = False, None
+            log.warning("task %s: its store is out of step and is taken over again: %s", work.task, error)
+            work.taken_over, work.changelog_next = False, None
         elif isinstance(error, KafkaException) and error.retriable:
             log.warning("task %s: a slice of its restore failed and is tried again: %s", work.task, error)
         else:

@@ -300,7 +300,7 @@ class Task:
         self.producer = producer
         self.position.offsets.update({partition: end for partition, (_, end) in self.attempt.ranges.items()})
         self.position.committed = self.position.batch
-        # Nobody has opened the task between the look and this commit, so all that was there is ours.
+        # Nobody has initialized the task between the look and this commit, so all that was there is ours.
         self.copy.offsets |= self.copy.listed
         self.attempt.ranges = None
         self.attempt.failures = 0

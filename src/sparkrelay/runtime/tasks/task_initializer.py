@@ -47,7 +47,7 @@ _SHARE_OF_REBALANCE: Final = 0.25
 
 
 def longest_initialization(config: StreamsConfig) -> float:
-    """Return the seconds that each question to the broker may take while tasks are opened."""
+    """Return the seconds that each question to the broker may take while tasks are initialized."""
     share = config.max_poll_interval_ms / 1000 * _SHARE_OF_REBALANCE
     return min(_LONGEST_SECONDS, share, config.default_api_timeout_ms / 1000)
 
@@ -84,11 +84,11 @@ class TaskInitializer:
         for topic, count in layout.source_partitions.items():
             self._added |= {TopicPartition(topic, number) for number in range(before.get(topic, count), count)}
 
-    def open(self, tasks: list[Task]) -> None:
+    def initialize(self, tasks: list[Task]) -> None:
         """Open transactions first - that fences a former owner and ends its transaction - and only then list ends."""
         names = {self._transactional_id(task.id): task for task in tasks}
         identities = self._transactions.init(list(names), transaction_timeout_ms=self._config.transaction_timeout_ms)
-        fault_points.reach("open-after-init")
+        fault_points.reach("initialize-after-epoch")
         changelogs = {p for task in tasks for p in task.changelogs.values()}
         ends = self._offsets(dict.fromkeys(changelogs, LATEST))
         try:

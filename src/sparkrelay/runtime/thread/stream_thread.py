@@ -74,7 +74,7 @@ class StreamThread:
         self._serving = True
         #: Set by others, who know that somebody is gone before the group does.
         self._rebalance_expected = threading.Event()
-        #: Heartbeats that must have been answered before tasks are opened again, since one of ours was fenced.
+        #: Heartbeats that must have been answered before tasks are initialized again, since one of ours was fenced.
         self._awaited_heartbeats: int | None = None
         self._purged_at = time.monotonic()
         #: What was not read at the last look.
@@ -213,7 +213,7 @@ class StreamThread:
             self._turn()
 
     def _turn(self) -> None:
-        """Do one round: serve the group, bring tasks up."""
+        """Serve the group once and bring tasks up."""
         backoff = 0.1
         while not self._stopping.is_set():
             try:
@@ -224,7 +224,7 @@ class StreamThread:
                     self._membership.expect_rebalance()
                 self._membership.poll(_IDLE_SECONDS if self.tasks.all_up else _BUSY_SECONDS)
                 self._batches.check()
-                fenced = self._reopen()
+                fenced = self._reinitialize()
                 if member and not fenced and self._membership.stable:
                     self.tasks.bring_up()
                 else:
@@ -248,19 +248,19 @@ class StreamThread:
             return
 
     def _is_member(self) -> bool:
-        """Tell whether we may open tasks: not after being fenced, until a heartbeat sent since then was answered.
+        """Tell whether we may initialize tasks: not after being fenced, until a heartbeat sent since then was answered.
 
-        Who is no member any more, and opened its tasks again at once, would fence their new owner.
+        Who is no member any more, and initialized its tasks again at once, would fence their new owner.
         """
         if self._awaited_heartbeats is not None and self._membership.heartbeats >= self._awaited_heartbeats:
             self._awaited_heartbeats = None
         return self._awaited_heartbeats is None
 
-    def _reopen(self) -> bool:
-        """Have tasks opened again that fell out of service; return True if one of them was fenced."""
+    def _reinitialize(self) -> bool:
+        """Have tasks initialized again that fell out of service; return True if one of them was fenced."""
         fenced = False
         for task, reason in self._in_service.take_fallen_out():
-            self.tasks.reopen(task, reason)
+            self.tasks.reinitialize(task, reason)
             # Also where the broker was silent: this member may have been fenced meanwhile.
             fenced = fenced or isinstance(reason, KafkaException)
         if fenced:

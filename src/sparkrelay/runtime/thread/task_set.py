@@ -1,4 +1,4 @@
-"""The tasks of one stream thread: which it has, how they open, restore, run, stand by and leave."""
+"""The tasks of one stream thread: which it has, how they are initialized, restore, run, stand by and leave."""
 
 from __future__ import annotations
 
@@ -194,10 +194,10 @@ class TaskSet:
         self._slot.require_in_place()
 
     def bring_up(self) -> None:
-        """Take restored tasks into service and open created ones; raises as :meth:`require_target` does.
+        """Take restored tasks into service and initialize created ones; raises as :meth:`require_target` does.
 
         Raises:
-            KafkaException: some could not be opened. If the error is retriable, they are with one of the next calls.
+            KafkaException: some could not be initialized. After a retriable error, one of the next calls does it.
         """
         self.require_target()
         # As of now: who cannot be served below may have been fenced, which the next turn looks at first.
@@ -212,7 +212,7 @@ class TaskSet:
         for task, report in restored.values():
             # The state updater reports no more of it, and the subscription must, also if the task cannot be served yet.
             task.restore_progressed(report.changelog_next)
-        # First those that need nothing more: what keeps others from being opened must not keep them from service.
+        # First those that need nothing more: what keeps others from being initialized must not keep them from service.
         try:
             self._in_turn(
                 [task for task, _ in restored.values()],
@@ -221,7 +221,7 @@ class TaskSet:
         finally:
             # Who was not served: their reports are taken and would not come again.
             self._initializer.start_over([task for task, _ in restored.values()])
-        self._in_turn(created, self._initializer.open)
+        self._in_turn(created, self._initializer.initialize)
 
     def _in_turn(self, tasks: list[Task], do: Callable[[list[Task]], None]) -> None:
         """Do it for all tasks at once; if the broker's silence hindered that, one by one, the least hindered first.
@@ -245,14 +245,14 @@ class TaskSet:
                 if task.state is TaskState.RUNNING:
                     task.hindered = 0
 
-    def reopen(self, task: Task, reason: Exception) -> None:
-        """Open a task again that fell out of service: its outcome is unknown, its store lost step, or it was fenced."""
+    def reinitialize(self, task: Task, reason: Exception) -> None:
+        """Initialize a task again that fell out of service: fenced, or of unknown outcome, or its store lost step."""
         if task.copy.wipe:
             how = "begins empty, having no changelog" if task.unlogged else "is rebuilt from the changelog"
             log.error("task %s: its local state cannot be used and %s: %s", task.id, how, reason)
             self._leftovers.pop(task.id, None)
         else:
-            log.warning("task %s is opened again: %s", task.id, reason)
+            log.warning("task %s is initialized again: %s", task.id, reason)
         task.fell_out()
 
     def running(self) -> list[Task]:
@@ -406,7 +406,7 @@ class TaskSet:
         if not ids:
             return {}
         commands = [
-            # Nothing is undone: another thread of the process may have opened the task meanwhile.
+            # Nothing is undone: another thread of the process may have initialized the task meanwhile.
             RestoreCommand(task=id_, directory=str(self._slot.task_dir(id_)), close=True)
             for id_ in ids
         ]

@@ -1,4 +1,4 @@
-"""The two drivers of flows, and the mailbox in which they wait."""
+"""The two drivers of exchanges, and the mailbox in which they wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def mailbox():
 
 @pytest.fixture(params=["blocking", "awaiting"])
 def run(request, mailbox):
-    """Run a flow with either driver."""
+    """Run an exchange with either driver."""
     if request.param == "blocking":
         return lambda exchange: blocking(exchange, mailbox)
     return lambda exchange: asyncio.run(awaiting(exchange, mailbox))
@@ -119,12 +119,12 @@ def test_what_is_thrown_while_it_waits_is_raised_in_the_flow(run):
         try:
             yield Wait(ready, FAR)
         except KeyError:
-            story.append("in the flow")
+            story.append("in the exchange")
             raise
 
     with pytest.raises(KeyError):
         run(exchange())
-    assert story == ["in the flow"]
+    assert story == ["in the exchange"]
 
 
 def test_cancelling_is_raised_in_the_flow_and_takes_the_bell_down(mailbox):

@@ -12,7 +12,7 @@ TASK, OTHER = TaskId(0, 0), TaskId(0, 1)
 
 def fenced(seconds, error=None, committed=()):
     error = error or ProducerFencedException("too late")
-    return BatchOutcome(committed=list(committed), reopen={TASK: error}, seconds={"total": seconds})
+    return BatchOutcome(committed=list(committed), reinitialize={TASK: error}, seconds={"total": seconds})
 
 
 def done(seconds):

@@ -166,7 +166,7 @@ def test_a_batch_that_works_moves_positions_and_epochs():
 def test_a_passing_failure_runs_again_with_the_same_ranges(error, how):
     work = tasks()
     outcome, transactions = run(Jobs(**{how: error}), work=work)
-    assert (set(outcome.again), outcome.committed, outcome.reopen) == ({ONE, OTHER}, [], {})
+    assert (set(outcome.again), outcome.committed, outcome.reinitialize) == ({ONE, OTHER}, [], {})
     assert transactions.aborted == ["app-0_0", "app-0_1"]
     task, ranges = work[ONE]
     assert (task.attempt.ranges, task.position.batch, task.producer.epoch) == (ranges, 1, 1)
@@ -182,8 +182,8 @@ def test_a_failure_that_tasks_share_is_reported_once(caplog):
 @pytest.mark.parametrize("how", ["raised", "reported"])
 def test_who_is_fenced_opens_its_tasks_again_and_lives(how):
     outcome, _ = run(Jobs(**{how: ProducerFencedException("somebody else writes")}))
-    assert ONE in outcome.reopen
-    assert isinstance(outcome.reopen[ONE], ProducerFencedException)
+    assert ONE in outcome.reinitialize
+    assert isinstance(outcome.reinitialize[ONE], ProducerFencedException)
 
 
 @pytest.mark.parametrize("answer", [TimeoutException("no answer"), ProducerFencedException("another owner")])
@@ -192,8 +192,8 @@ def test_errors_of_a_zombie_are_no_failure_of_the_instance(answer):
     work = tasks()
     gone = OffsetOutOfRangeException("the log does not have it")
     outcome, _ = run(Jobs(raised=gone), Transactions(answer), work)
-    assert (set(outcome.reopen), set(outcome.again)) == ({ONE}, {OTHER})
-    assert outcome.reopen[ONE] is answer
+    assert (set(outcome.reinitialize), set(outcome.again)) == ({ONE}, {OTHER})
+    assert outcome.reinitialize[ONE] is answer
     del work[ONE]
     with pytest.raises(OffsetOutOfRangeException):
         run(Jobs(raised=gone), work=work)
@@ -203,7 +203,7 @@ def test_errors_of_a_zombie_are_no_failure_of_the_instance(answer):
 def test_an_unknown_outcome_opens_the_task_again(error):
     work = tasks()
     outcome, _ = run(Jobs(), Transactions(error), work)
-    assert (outcome.committed, set(outcome.reopen)) == ([OTHER], {ONE})
+    assert (outcome.committed, set(outcome.reinitialize)) == ([OTHER], {ONE})
     assert list(work[ONE][0].position.offsets.values()) == [5]
 
 
@@ -214,7 +214,7 @@ def test_an_unknown_outcome_opens_the_task_again(error):
 def test_a_store_that_cannot_be_used_as_it_is(error, wiped, raised):
     work = tasks()
     outcome, _ = run(Jobs(raised=TaskFailed(ONE, error)) if raised else Jobs(reported=error), work=work)
-    assert set(outcome.reopen) == {ONE}
+    assert set(outcome.reinitialize) == {ONE}
     assert set(outcome.again) == {OTHER}
     assert (work[ONE][0].copy.wipe, work[OTHER][0].copy.wipe) == (wiped, False)
 
@@ -224,7 +224,7 @@ def test_a_store_that_was_rebuilt_in_vain_ends_the_instance():
     task, _ = work[ONE]
     task.changelogs = {"counts": TopicPartition("app-counts-changelog", 0)}
     run(jobs, work=work)
-    # It was opened again: the same batch meets the same values.
+    # It was initialized again: the same batch meets the same values.
     initialize_again(task)
     with pytest.raises(
         StreamsException, match=r"task 0_0: .*rebuilt from app-counts-changelog.* version 3.*newer release"
@@ -236,7 +236,7 @@ def test_a_store_that_is_damaged_again_later_is_rebuilt_again():
     work, damaged = tasks(), Jobs(reported=StoreCorruptedException("torn"))
     for _ in range(3):
         outcome, _ = run(damaged, work=work)
-        assert set(outcome.reopen) == {ONE}
+        assert set(outcome.reinitialize) == {ONE}
         for task, _ in work.values():
             initialize_again(task)
         run(Jobs(), work=work)
@@ -303,8 +303,8 @@ def test_what_a_store_refuses_again_and_again_ends_the_instance():
     task, _ = work[ONE]
     for _ in range(2):
         outcome, _ = run(jobs, work=work)
-        assert (set(outcome.reopen), set(outcome.again)) == ({ONE}, {OTHER})
-        # It was opened again: nothing is unfinished, but what happened is not forgotten.
+        assert (set(outcome.reinitialize), set(outcome.again)) == ({ONE}, {OTHER})
+        # It was initialized again: nothing is unfinished, but what happened is not forgotten.
         initialize_again(task)
     with pytest.raises(StateStoreException, match="comes twice"):
         run(jobs, work=work)
@@ -315,7 +315,7 @@ def test_who_has_lost_step_opens_its_task_however_often_it_takes(error):
     work = tasks()
     for _ in range(5):
         outcome, _ = run(Jobs(reported=error), work=work)
-        assert (set(outcome.reopen), set(outcome.again)) == ({ONE}, {OTHER})
+        assert (set(outcome.reinitialize), set(outcome.again)) == ({ONE}, {OTHER})
         initialize_again(work[ONE][0])
 
 

@@ -94,7 +94,7 @@ class Batches:
         outcome = planned or BatchOutcome()
         for id_, (task, ranges) in work.items():
             task.batch_begun(ranges)
-            if id_ not in outcome.again and id_ not in outcome.reopen:
+            if id_ not in outcome.again and id_ not in outcome.reinitialize:
                 task.batch_committed(task.producer)
         return outcome
 
@@ -252,7 +252,7 @@ def test_rows_that_are_older_than_their_topic_keeps_them_are_warned_of(bench, wa
 
 def test_what_fell_out_is_handed_back(bench, wait_until):
     reason = ProducerFencedException("another owner")
-    bench.batches.outcomes = [BatchOutcome(reopen={ONE: reason})]
+    bench.batches.outcomes = [BatchOutcome(reinitialize={ONE: reason})]
     bench.write(ONE, 5)
     bench.write(OTHER, 5)
     bench.start()
@@ -376,7 +376,7 @@ def test_a_look_alone_moves_no_copy_on(bench, wait_until):
 
 def test_what_fell_out_is_handed_back_though_the_topics_cannot_be_looked_at(bench, wait_until):
     reason = ProducerFencedException("another owner")
-    bench.batches.outcomes = [BatchOutcome(reopen={ONE: reason}, again={OTHER: ValueError("user code")})]
+    bench.batches.outcomes = [BatchOutcome(reinitialize={ONE: reason}, again={OTHER: ValueError("user code")})]
     bench.topics.sinks = DisconnectException("the broker is away")
     bench.write(ONE, 5)
     bench.write(OTHER, 5)

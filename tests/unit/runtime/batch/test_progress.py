@@ -80,7 +80,7 @@ def test_only_what_was_committed_is_counted():
     oops = RuntimeError("oops")
     log.thread().batch(
         work(done, again, doubtful),
-        outcome(done.id, again={again.id: oops}, reopen={doubtful.id: oops}),
+        outcome(done.id, again={again.id: oops}, reinitialize={doubtful.id: oops}),
         listed_seconds=0.0,
     )
     totals = log.counters.totals()

@@ -98,21 +98,21 @@ def test_stores_without_changelog_get_the_groups_offsets(made, broker):
     topics = {"state_topics": frozenset(["orders"])}
     unlogged = Task(id=ONE, inputs=(A, B, INTERNAL), changelogs={}, directory="/state/0_0", **topics)
     logged = Task(id=OTHER, inputs=(A,), changelogs={"counts": CHANGELOG}, directory="/state/0_1", **topics)
-    initializer.open([unlogged, logged])
+    initializer.initialize([unlogged, logged])
     assert [work.committed for work in works] == [{A: 40, B: None}, None]
 
 
 def test_where_the_log_ends_is_committed_before_a_task_is_in_service(made, broker, service):
     """Whoever opens it next, before any batch is in, begins there too."""
     task = stateless()
-    made().open([task])
+    made().initialize([task])
     assert broker.group == {A: 100}
     assert broker.commits == [("app-0_0", 10, {A: 100})]
     assert (task.position.offsets, task.state, task.producer.epoch) == ({A: 100}, TaskState.RUNNING, 11)
     assert service.look() == [task]
     broker.end = 150
     elsewhere = stateless()
-    made().open([elsewhere])
+    made().initialize([elsewhere])
     assert elsewhere.position.offsets == {A: 100}
     assert len(broker.commits) == 1, "once in the life of a group"
 
@@ -120,14 +120,14 @@ def test_where_the_log_ends_is_committed_before_a_task_is_in_service(made, broke
 def test_only_partitions_without_an_offset_are_committed(made, broker):
     broker.group = {A: 40}
     task = stateless(ONE, A, B, INTERNAL)
-    made().open([task])
+    made().initialize([task])
     assert task.position.offsets == {A: 40, B: 100, INTERNAL: 3}
     assert broker.commits == [("app-0_0", 10, {B: 100})], "what our own legs write starts where it begins"
 
 
 def test_nothing_is_committed_where_tasks_start_at_the_beginning(made, broker):
     task = stateless()
-    made("earliest").open([task])
+    made("earliest").initialize([task])
     assert (task.position.offsets, task.producer.epoch, broker.commits) == ({A: 3}, 10, [])
 
 
@@ -135,7 +135,7 @@ def test_partitions_that_were_added_meanwhile_are_read_from_their_beginning(made
     """What is in them came while this instance ran: `latest` passes over what was there before."""
     initializer, task = made(), stateless(ONE, A, B)
     initializer.see(TaskLayout({}, {}, {}, {"orders": 2}))
-    initializer.open([task])
+    initializer.initialize([task])
     assert task.position.offsets == {A: 100, B: 3}
     assert [positions for *_, positions in broker.commits] == [{A: 100, B: 3}], "the next owner would not know"
 
@@ -145,7 +145,7 @@ def test_a_state_that_has_seen_its_input_needs_no_offset(made, broker, service):
         id=ONE, inputs=(A,), changelogs={"counts": CHANGELOG}, directory="/0_0", state_topics=frozenset({A.topic})
     )
     initializer = made()
-    initializer.open([task])
+    initializer.initialize([task])
     initializer.serve([(task, RestoreReport(ONE, {A: 70}, 5, {CHANGELOG: 0}, task_epoch=task.task_epoch))])
     assert (task.position.offsets, broker.commits) == ({A: 70}, [])
 
@@ -155,14 +155,14 @@ def test_a_task_whose_first_offsets_are_not_in_is_not_served(made, broker, servi
     broker.fails["app-0_0"] = reason
     one, other = stateless(ONE), stateless(OTHER)
     initializer = made()
-    initializer.open([one, other])
+    initializer.initialize([one, other])
     assert service.look() == [other]
     assert service.take_fallen_out() == [(one, reason)]
     assert one.state is not TaskState.RUNNING
     # Opened again while the log has grown: it still begins where it did, unless another owner began elsewhere.
     broker.end = 150
     one.fell_out()
-    initializer.open([one])
+    initializer.initialize([one])
     assert one.position.offsets == {A: 100}
     assert broker.group == {A: 100, B: 100}
 
@@ -172,7 +172,7 @@ def test_first_offsets_that_are_refused_for_good_are_reported(made, broker, serv
     broker.fails["app-0_0"] = AuthorizationException("not authorized for topic 'orders'")
     task = stateless()
     with pytest.raises(AuthorizationException, match="orders"):
-        made().open([task])
+        made().initialize([task])
     assert task.state is not TaskState.RUNNING
     assert service.take_fallen_out() == []
 
@@ -180,16 +180,16 @@ def test_first_offsets_that_are_refused_for_good_are_reported(made, broker, serv
 def test_who_was_fenced_begins_where_the_next_owner_began(made, broker):
     broker.fails["app-0_0"] = ProducerFencedException("another owner")
     task, initializer = stateless(), made()
-    initializer.open([task])
+    initializer.initialize([task])
     broker.group = {A: 120}
     task.fell_out()
-    initializer.open([task])
+    initializer.initialize([task])
     assert task.position.offsets == {A: 120}
 
 
 def test_a_task_that_has_left_meanwhile_is_not_opened_again(made, broker, service):
     broker.fails["app-0_0"] = TimeoutException("no answer")
-    made().open([stateless()])
+    made().initialize([stateless()])
     service.withdraw([ONE], timeout=0)
     assert service.take_fallen_out() == []
 
@@ -202,12 +202,12 @@ def test_a_topic_that_a_broker_does_not_know_is_waited_for_but_not_for_ever(made
     broker.missing, task.hindered = gone, 70
     for clock.now in (1010.0, 1050.0):
         with pytest.raises(TimeoutException, match="did not exist"):
-            initializer.open([task])
+            initializer.initialize([task])
     if meanwhile == "there":
         broker.missing = set()
-        initializer.open([task])
+        initializer.initialize([task])
         task.fell_out()
         broker.missing = gone
     clock.now = 9000.0 if meanwhile == "not asked for" else 1070.0
     with pytest.raises(UnknownTopicException if meanwhile == "missing" else TimeoutException, match="did not exist"):
-        initializer.open([task])
+        initializer.initialize([task])

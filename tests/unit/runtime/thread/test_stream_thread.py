@@ -70,13 +70,13 @@ class StreamsMembership:
 
 
 class Tasks:
-    """Notes which tasks are opened."""
+    """Notes which tasks are initialized."""
 
     all_up = True
     internal_topics = ()
 
     def __init__(self):
-        self.closed, self.opened = [], []
+        self.closed, self.initialized = [], []
         self.gone = None
         self.unclosed = None
         self.ended = []
@@ -92,7 +92,7 @@ class Tasks:
         if self.unclosed is not None:
             raise self.unclosed
 
-    def reopen(self, task, reason):
+    def reinitialize(self, task, reason):
         self.closed.append(task.id)
 
     def require_target(self):
@@ -100,7 +100,7 @@ class Tasks:
             raise self.gone
 
     def bring_up(self):
-        self.opened, self.closed = self.opened + self.closed, []
+        self.initialized, self.closed = self.initialized + self.closed, []
 
     def clean_up(self):
         pass
@@ -140,7 +140,7 @@ class Bench:
 
     def turn(self):
         self.thread._turn()
-        return self.tasks.opened
+        return self.tasks.initialized
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_it_is_reported_that_tasks_are_not_up_while_the_broker_hinders_them(benc
     assert seen == ["RUNNING", "PARTITIONS_ASSIGNED"]
 
 
-def test_a_fenced_owner_opens_nothing_before_a_heartbeat_sent_since_was_answered(bench):
+def test_a_fenced_owner_initializes_nothing_before_a_heartbeat_sent_since_was_answered(bench):
     bench.fall_out(ProducerFencedException("another owner"))
     assert bench.turn() == bench.turn() == []
     bench.membership.heartbeats += 1

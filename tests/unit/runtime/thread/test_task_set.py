@@ -163,7 +163,7 @@ def test_a_running_task_whose_copy_is_set_aside_has_nothing(tasks):
     serve(task)
     task.restore_progressed({CHANGELOG: 480})
     task.copy_corrupt()
-    tasks.reopen(task, StoreCorruptedException("a page is torn"))
+    tasks.reinitialize(task, StoreCorruptedException("a page is torn"))
     assert tasks.offset_sums() == {TASK: 0}
 
 
@@ -224,7 +224,7 @@ def test_a_copy_that_is_to_be_rebuilt_is_so_as_a_standby_too(tasks, state_update
     (task,) = tasks.all()
     serve(task)
     task.copy_corrupt()
-    tasks.reopen(task, StoreCorruptedException("a page is torn"))
+    tasks.reinitialize(task, StoreCorruptedException("a page is torn"))
     tasks.follow(active=[], standby=[TASK])
     assert [(work.task, work.wipe) for work in state_updater.works] == [(TASK, True)]
     tasks.offset_sums()
@@ -243,7 +243,7 @@ class TaskInitializer:
     def see(self, layout):
         pass
 
-    def open(self, tasks):
+    def initialize(self, tasks):
         self._do("open", tasks)
         for task in tasks:
             initialize(task)
@@ -341,7 +341,7 @@ def test_nothing_is_done_one_by_one_where_nothing_is_hindered(many):
     assert [(what, len(ids)) for what, ids in many._initializer.tried] == [("open", 4), ("serve", 4)]
 
 
-def test_what_is_restored_is_served_before_others_are_opened(many):
+def test_what_is_restored_is_served_before_others_are_initialized(many):
     bring_up(many)
     late = many.all()[3]
     late.fell_out()
@@ -359,7 +359,7 @@ def test_a_broker_that_is_silent_to_all_is_asked_once_a_call(many):
 
 
 def test_who_falls_out_while_it_is_served_is_not_opened_at_once(many):
-    """It may have been fenced: opened again before the group has answered, it would fence its new owner."""
+    """It may have been fenced: initialized again before the group has answered, it would fence its new owner."""
     initializer = many._initializer
     bring_up(many)
     serve = initializer.serve
