@@ -23,6 +23,7 @@ from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesse
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 from sparkrelay.runtime.spark.executors import Executors
 from sparkrelay.runtime.spark.session import check_session
+from sparkrelay.runtime.thread.stream_thread import ThreadCallbacks
 from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse, ask_handler
 from sparkrelay.settings import MaskedSettings
 from sparkrelay.topology import Topology
@@ -91,10 +92,12 @@ class KafkaStreams:
             assignor=assignor,
             load_assignor=load,
             progress=self._progress,
-            on_change=self._changed,
-            on_failure=self._thread_failed,
-            on_unclosed=self._thread_unclosed,
-            on_replace=self._replace_thread,
+            callbacks=ThreadCallbacks(
+                on_change=self._changed,
+                on_failure=self._thread_failed,
+                on_unclosed=self._thread_unclosed,
+                on_replace=self._replace_thread,
+            ),
             show=self._console.show,
         )
         self._processes = self._make_processes(spark)

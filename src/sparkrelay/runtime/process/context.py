@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.batch.progress import ProgressLog
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
-    from sparkrelay.runtime.thread.stream_thread import StreamThread
-    from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse
+    from sparkrelay.runtime.thread.stream_thread import ThreadCallbacks
     from sparkrelay.topology import Topology
 
 __all__ = ["RuntimeContext"]
@@ -54,10 +53,7 @@ class RuntimeContext:
         assignor: TaskAssignor,
         load_assignor: Callable[[str], TaskAssignor],
         progress: ProgressLog,
-        on_change: Callable[[], None],
-        on_failure: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
-        on_unclosed: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
-        on_replace: Callable[[StreamThread], None],
+        callbacks: ThreadCallbacks,
         show: Callable[[logging.Logger, str], None],
     ) -> None:
         self.config = config
@@ -66,12 +62,9 @@ class RuntimeContext:
         self.assignor = assignor
         self.load_assignor = load_assignor
         self.progress = progress
-        self.on_change = on_change
-        self.on_failure = on_failure
-        self.on_unclosed = on_unclosed
+        self.callbacks = callbacks
         _runs[config.application_id] += 1
         self.run = _runs[config.application_id]
-        self.on_replace = on_replace
         self.show = show
         #: True while no micro-batch is to begin, here or in a process to come.
         self.paused = False

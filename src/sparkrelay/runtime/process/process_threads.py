@@ -342,10 +342,7 @@ class ProcessThreads:
                 progress=progress,
             ),
             progress=progress,
-            on_change=shared.on_change,
-            on_failure=shared.on_failure,
-            on_unclosed=shared.on_unclosed,
-            on_replace=shared.on_replace,
+            callbacks=shared.callbacks,
         )
 
     def _instance_id(self, number: int) -> str | None:

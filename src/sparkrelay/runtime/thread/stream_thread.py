@@ -10,6 +10,7 @@ import functools
 import logging
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import AuthorizationException, KafkaException, SparkRelayError, StreamsException, WakeupException
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.thread.membership import StreamsMembership
     from sparkrelay.runtime.thread.task_set import TaskSet
 
-__all__ = ["StreamThread"]
+__all__ = ["StreamThread", "ThreadCallbacks"]
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,23 @@ _PURGE_SECONDS = 30.0
 _LONGEST_BACKOFF = 5.0
 #: One may have been under way when we were fenced; the one after it tells how things stand since.
 _HEARTBEATS_AFTER_FENCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadCallbacks:
+    """What a stream thread calls, on itself.
+
+    Attributes:
+        on_change: its state has changed, or it has ended.
+        on_failure: it dies of this; decides on what becomes of its place.
+        on_unclosed: what it leaves behind could not be closed; decides likewise.
+        on_replace: it has ended, and another is to take its place.
+    """
+
+    on_change: Callable[[], None]
+    on_failure: Callable[[StreamThread, Exception], StreamThreadExceptionResponse]
+    on_unclosed: Callable[[StreamThread, Exception], StreamThreadExceptionResponse]
+    on_replace: Callable[[StreamThread], None]
 
 
 class StreamThread:
@@ -53,10 +71,7 @@ class StreamThread:
         in_service: InService,
         batches: BatchThread,
         progress: ThreadProgress,
-        on_change: Callable[[], None],
-        on_failure: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
-        on_unclosed: Callable[[StreamThread, Exception], StreamThreadExceptionResponse],
-        on_replace: Callable[[StreamThread], None],
+        callbacks: ThreadCallbacks,
     ) -> None:
         self.name = name
         self._config = config
@@ -66,10 +81,7 @@ class StreamThread:
         self._in_service = in_service
         self._batches = batches
         self._progress = progress
-        self._on_change = on_change
-        self._on_failure = on_failure
-        self._on_unclosed = on_unclosed
-        self._on_replace = on_replace
+        self._callbacks = callbacks
         self._stopping = threading.Event()
         self._serving = True
         #: Set by others, who know that somebody is gone before the group does.
@@ -154,7 +166,7 @@ class StreamThread:
     def _run(self) -> None:
         failure = self._attempt(self._serve, "stream thread dies")
         self._serving = False
-        response = None if failure is None else self._on_failure(self, failure)
+        response = None if failure is None else self._callbacks.on_failure(self, failure)
         if isinstance(failure, ExecutorLost):
             # Nothing runs there any more, and the tasks' next owners fence what was begun: they need not wait for us.
             self.tasks.drop()
@@ -163,18 +175,18 @@ class StreamThread:
         unclosed = self._attempt(close, "closing tasks failed")
         if unclosed is not None:
             # A batch of ours may go on: nobody may take our place beside it.
-            response = self._on_unclosed(self, unclosed)
+            response = self._callbacks.on_unclosed(self, unclosed)
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
             self._attempt(self._membership.ask_all_to_end, "asking the application to end failed")
         self._leave()
         if response is StreamThreadExceptionResponse.REPLACE_THREAD:
             # Its successor may take a while.
             self.running = False
-            self._on_change()
-            self._on_replace(self)
+            self._callbacks.on_change()
+            self._callbacks.on_replace(self)
         self._progress.end()
         self._ended = True
-        self._on_change()
+        self._callbacks.on_change()
 
     def _leave(self) -> None:
         self._attempt(self._membership.close, "leaving the group failed")
@@ -272,7 +284,7 @@ class StreamThread:
         self._membership.note_service(all_up=running)
         if running != self.running:
             self.running = running
-            self._on_change()
+            self._callbacks.on_change()
 
     def _consider_unread(self) -> None:
         """Ask for a rebalance, once, where source topics have partitions that nobody has been given."""

@@ -20,7 +20,7 @@ from sparkrelay.runtime.batch.progress import ProgressLog
 from sparkrelay.runtime.spark.executor_target import ExecutorLost
 from sparkrelay.runtime.tasks.in_service import InService
 from sparkrelay.runtime.tasks.task import Task
-from sparkrelay.runtime.thread.stream_thread import StreamThread
+from sparkrelay.runtime.thread.stream_thread import StreamThread, ThreadCallbacks
 from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse
 from sparkrelay.types import TaskId
 
@@ -123,10 +123,12 @@ class Bench:
             in_service=self.service,
             batches=SimpleNamespace(check=self.check, start=lambda: None, wait_prewarmed=self.prewarmed.wait),
             progress=ProgressLog("app").thread(),
-            on_change=lambda: None,
-            on_failure=lambda _, error: self.failures.append(error) or StreamThreadExceptionResponse.REPLACE_THREAD,
-            on_unclosed=lambda _, error: self.failures.append(error) or StreamThreadExceptionResponse.SHUTDOWN_CLIENT,
-            on_replace=self.replaced.append,
+            callbacks=ThreadCallbacks(
+                on_change=lambda: None,
+                on_failure=lambda _, error: self.failures.append(error) or StreamThreadExceptionResponse.REPLACE_THREAD,
+                on_unclosed=lambda _, error: self.failures.append(error) or StreamThreadExceptionResponse.SHUTDOWN_CLIENT,
+                on_replace=self.replaced.append,
+            ),
         )
 
     def check(self):
