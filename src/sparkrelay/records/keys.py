@@ -25,9 +25,7 @@ from sparkrelay.records.key_loop import BYTES, DECIMAL, FIELDS, FIXED, STRUCT, r
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["TUPLE_VERSION", "is_plain_key", "is_text", "key_bytes", "key_columns", "plain_misfit", "plain_misfits"]
-
-TUPLE_VERSION: Final = 1
+__all__ = ["is_plain_key", "is_text", "key_bytes", "key_columns", "plain_misfit", "plain_misfits"]
 
 _READ_ERRORS: Final = (
     "",

@@ -15,10 +15,7 @@ from sparkrelay.records.arrow_buffers import BinaryColumn
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["NO_KEY", "murmur2_partitions", "split_by_partition"]
-
-NO_KEY = -1
-"""The partition of a record without a key: the caller decides."""
+__all__ = ["murmur2_partitions", "split_by_partition"]
 
 _MASK = 0xFFFFFFFF
 _MULTIPLIER = 0x5BD1E995

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import datetime as dt
 import decimal
 import json
 import math
@@ -24,7 +23,6 @@ __all__ = ["Misfit", "row_from_json"]
 
 _SHOWN: Final = 80
 _MARK: Final = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
-_EPOCH_DATE: Final = dt.date(1970, 1, 1)
 _FLOAT32_BOUND: Final = 3.4028235677973366e38  # from here on a number is rounded to an infinite float
 _TEXT_FLOATS: Final = {
     "NaN": math.nan,
