@@ -14,9 +14,32 @@ from sparkrelay.assignment.hash_order import task_hash_order
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from sparkrelay.assignment.assignment_configs import AssignmentConfigs
+    from sparkrelay.assignment.kafka_streams_state import KafkaStreamsState
     from sparkrelay.assignment.placement import Placement
+    from sparkrelay.types import ProcessId
 
-__all__ = ["TagStandbys"]
+__all__ = ["TagStandbys", "place_standbys"]
+
+
+def place_standbys(
+    placement: Placement,
+    states: Mapping[ProcessId, KafkaStreamsState],
+    tasks: Sequence[int],
+    configs: AssignmentConfigs,
+) -> TagStandbys | None:
+    """Place ``num.standby.replicas`` copies of each task: by tags if any are configured, else by load.
+
+    Returns:
+        The rules for moving the copies, None if there are none.
+    """
+    if not configs.rack_aware_assignment_tags:
+        placement.place_standbys(tasks, configs.num_standby_replicas)
+        return None
+    tags = [states[process].client_tags for process in placement.processes]
+    by_tags = TagStandbys(placement, tags, configs.rack_aware_assignment_tags)
+    by_tags.place(tasks, configs.num_standby_replicas)
+    return by_tags
 
 
 class TagStandbys:

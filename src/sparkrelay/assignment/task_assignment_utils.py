@@ -12,7 +12,7 @@ from sparkrelay.assignment.hash_order import task_hash_order
 from sparkrelay.assignment.kafka_streams_assignment import AssignedTask, KafkaStreamsAssignment
 from sparkrelay.assignment.placement import Placement
 from sparkrelay.assignment.rack_awareness import Costs, RackAwareness, racks_known
-from sparkrelay.assignment.standbys import place_standbys
+from sparkrelay.assignment.tag_standbys import place_standbys
 from sparkrelay.assignment.validation import validate as validate_task_assignment
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from kafka.protocol.admin import (
     ListGroupsRequest,
 )
 from kafka.protocol.admin.transactions import ListTransactionsRequest
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
     FetchRequest,
     HeartbeatRequest,
@@ -60,9 +61,8 @@ from kafka.protocol.producer import (
     TxnOffsetCommitResponse,
 )
 
+from sparkrelay.client import definitions
 from sparkrelay.client.fetch_response import FetchResponse
-from sparkrelay.client.group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from sparkrelay.client.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 __all__ = [
     "AddOffsetsToTxnRequest",
@@ -117,3 +117,23 @@ __all__ = [
     "TxnOffsetCommitRequest",
     "TxnOffsetCommitResponse",
 ]
+
+
+class OffsetDeleteRequest(ApiMessage):  # type: ignore[misc]
+    """Forget a group's offsets of some partitions (KIP-496); kafka-python brings the definition without a class."""
+
+
+class OffsetDeleteResponse(ApiMessage):  # type: ignore[misc]
+    """An error code for the group, and one for each partition."""
+
+
+class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=definitions):  # type: ignore[call-arg, misc]
+    """Join (epoch 0), live on, acknowledge, or leave (epoch -1, or -2 for a static member that comes back).
+
+    The heartbeat of KIP-848, which kafka-python does not bring: compiled by it from our definitions. Version 1 adds the
+    regular expression that the broker matches.
+    """
+
+
+class ConsumerGroupHeartbeatResponse(ApiMessage, load_json=definitions):  # type: ignore[call-arg, misc]
+    """The member's epoch, when to come again and, if it changed, the assignment."""

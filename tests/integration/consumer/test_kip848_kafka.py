@@ -9,8 +9,8 @@ import time
 import pytest
 
 from sparkrelay.client.config import ClientConfig
-from sparkrelay.client.group_heartbeat import ConsumerGroupHeartbeatRequest
 from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.client.messages import ConsumerGroupHeartbeatRequest
 from sparkrelay.consumer.group.heartbeats import HeartbeatManager
 from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.errors import KafkaException, UnsupportedVersionException

@@ -6,8 +6,7 @@ import pytest
 
 from sparkrelay.assignment import HighAvailabilityTaskAssignor, task_assignment_utils
 from sparkrelay.assignment.placement import Placement
-from sparkrelay.assignment.standbys import place_standbys
-from sparkrelay.assignment.tag_standbys import TagStandbys
+from sparkrelay.assignment.tag_standbys import TagStandbys, place_standbys
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import pytest
 from sparkrelay.assignment import HighAvailabilityTaskAssignor, task_assignment_utils
 from sparkrelay.assignment.placement import Placement
 from sparkrelay.assignment.rack_awareness import RackAwareness
-from sparkrelay.assignment.standbys import place_standbys
-from sparkrelay.assignment.tag_standbys import TagStandbys
+from sparkrelay.assignment.tag_standbys import TagStandbys, place_standbys
 
 
 def tagged(groups, *tags, threads=None):
