@@ -1,4 +1,4 @@
-"""What a consumer does with offsets: committing, seeking, asking; the other half of ``session``."""
+"""What a consumer does with offsets: committing, seeking, asking. A part of the session, which it does not know."""
 
 from __future__ import annotations
 
@@ -25,10 +25,14 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from sparkrelay.consumer.api.auto_commit import AsyncCommits, CommitCallback
+    from sparkrelay.consumer.api.calls import Calls
     from sparkrelay.consumer.api.exchanges import Exchange
-    from sparkrelay.consumer.api.session import Session
     from sparkrelay.consumer.base.committed_offsets import OffsetsToCommit
-    from sparkrelay.consumer.base.events import Call
+    from sparkrelay.consumer.base.config import ConsumerConfig
+    from sparkrelay.consumer.base.events import Call, Mailbox
+    from sparkrelay.consumer.base.metrics import ConsumerMetrics
+    from sparkrelay.consumer.base.subscription import SubscriptionState
+    from sparkrelay.consumer.network.network_thread import ConsumerHandle
     from sparkrelay.types import TopicPartition
 
 __all__ = ["OffsetExchanges"]
@@ -38,17 +42,34 @@ class OffsetExchanges:
     """See the module.
 
     Args:
-        session: whose offsets.
+        network: the network thread.
+        mailbox: where the application waits.
+        subscription: where the positions are.
+        config: the consumer's settings.
+        metrics: counts the time that commits take.
+        calls: asks the network thread.
         commits: those that nobody waits for.
         fetching: whether positions are looked up at all.
     """
 
-    def __init__(self, session: Session, commits: AsyncCommits, *, fetching: bool) -> None:
-        self._session = session
-        self._network = session.network
-        self._mailbox = session.mailbox
-        self._subscription = session.subscription
-        self._calls = session.calls
+    def __init__(
+        self,
+        network: ConsumerHandle,
+        mailbox: Mailbox,
+        subscription: SubscriptionState,
+        *,
+        config: ConsumerConfig,
+        metrics: ConsumerMetrics,
+        calls: Calls,
+        commits: AsyncCommits,
+        fetching: bool,
+    ) -> None:
+        self._network = network
+        self._mailbox = mailbox
+        self._subscription = subscription
+        self._config = config
+        self._metrics = metrics
+        self._calls = calls
         self._commits = commits
         self._fetching = fetching
 
@@ -56,12 +77,12 @@ class OffsetExchanges:
 
     def commit(self, offsets: OffsetsToCommit | None, timeout: float | None) -> Exchange[None]:
         """Commit and wait; what was committed without waiting is decided first, and its callbacks have run."""
-        self._session.require_group("commit()")
+        self._config.require_group("commit()")
         began = time.monotonic()
         try:
             yield from self._commit(offsets, timeout)
         finally:
-            self._session.metrics.commit_sync_seconds += time.monotonic() - began
+            self._metrics.commit_sync_seconds += time.monotonic() - began
 
     def _commit(self, offsets: OffsetsToCommit | None, timeout: float | None) -> Exchange[None]:
         deadline = self._calls.deadline(timeout)
@@ -78,20 +99,20 @@ class OffsetExchanges:
     def commit_async(self, offsets: OffsetsToCommit | None, callback: CommitCallback | None) -> Future[None]:
         """Commit without waiting."""
         function_of("commit_async()", "callback", callback)
-        self._session.require_group("commit_async()")
+        self._config.require_group("commit_async()")
         return self._commits.submit(offsets, callback)
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None
     ) -> Exchange[dict[TopicPartition, OffsetAndMetadata | None]]:
         """Return what the group has committed."""
-        self._session.require_group("committed()")
+        self._config.require_group("committed()")
         wanted = frozenset(partitions_of("committed()", partitions))
         began = time.monotonic()
         try:
             found = yield from self._outcome(self._calls.committed(wanted, self._calls.deadline(timeout)))
         finally:
-            self._session.metrics.committed_seconds += time.monotonic() - began
+            self._metrics.committed_seconds += time.monotonic() - began
         return {p: _committed(*found[p]) if p in found else None for p in sorted(wanted)}
 
     # -- positions ---------------------------------------------------------------------------------------------------

@@ -150,7 +150,16 @@ class Session:
             interval=self.config.auto_commit_interval_ms / 1000,
             after_callback=access.check,
         )
-        self.offsets = OffsetExchanges(self, self._commits, fetching=fetching)
+        self.offsets = OffsetExchanges(
+            self.network,
+            self.mailbox,
+            self.subscription,
+            config=self.config,
+            metrics=self.metrics,
+            calls=self.calls,
+            commits=self._commits,
+            fetching=fetching,
+        )
 
     def _make_core(self, client: KafkaClient) -> ConsumerCore:
         return ConsumerCore(
@@ -179,7 +188,7 @@ class Session:
         if not wanted and pattern is None:
             yield from self.leave("subscribe() to nothing", self.calls.deadline())
             return
-        self.require_group("subscribe()")
+        self.config.require_group("subscribe()")
         if pattern is not None and self.config.group_protocol == "consumer":
             pattern_for_broker(pattern)  # refused here, where the caller is
         self.subscription.subscribe(wanted, pattern)
@@ -203,17 +212,17 @@ class Session:
     def enforce_rebalance(self, reason: str) -> None:
         """Ask for a rebalance."""
         wanted = reason_of("enforce_rebalance()", reason)
-        self.require_group("enforce_rebalance()")
+        self.config.require_group("enforce_rebalance()")
         self.network.submit(Rejoin(wanted))
 
     def expect_rebalance(self) -> None:
         """Hear of the next rebalance soon."""
-        self.require_group("expect_rebalance()")
+        self.config.require_group("expect_rebalance()")
         self.network.submit(ExpectRebalance())
 
     def group_metadata(self) -> GroupMetadata:
         """Return the member's place in its group."""
-        self.require_group("group_metadata()")
+        self.config.require_group("group_metadata()")
         metadata = self.network.core.group_metadata
         assert metadata is not None, "there is a group.id"
         return metadata
@@ -482,11 +491,6 @@ class Session:
         if self._leaving is not None:
             return self._leaving.until()
         return min(self.calls.deadline(), time.monotonic() + self.config.max_poll_interval_ms / 2000)
-
-    def require_group(self, what: str) -> None:
-        """Raise ConfigException if there is no ``group.id``."""
-        if self.config.group_id is None:
-            raise ConfigException(f"{what} needs a group: set group.id")
 
     def check_open(self) -> None:
         """Raise DisconnectException if the consumer is closed."""

@@ -96,6 +96,11 @@ class ConsumerConfig:
         """Return ``auto.offset.reset`` as ListOffsets takes it: -2 start, -1 end, or ms of now; None for ``none``."""
         return timestamp_of(self.auto_offset_reset)
 
+    def require_group(self, what: str) -> None:
+        """Raise ConfigException if there is no ``group.id``."""
+        if self.group_id is None:
+            raise ConfigException(f"{what} needs a group: set group.id")
+
     @classmethod
     def from_dict(cls, config: Mapping[str, object], *, defaults: Mapping[str, object] | None = None) -> Self:
         """Read dotted keys.

@@ -127,8 +127,8 @@ def test_the_automatic_commit_before_leaving_is_marked_so(make_session):
     assert [(commit.retry, commit.automatic) for commit in commits] == [(True, True)]
 
 
-def adopt_needed(*partitions):
-    return AdoptNeeded(1, "range", MemberAssignment(partitions), GroupMetadata("g", 5, "m"))
+def adopt_needed(*partitions, number=1):
+    return AdoptNeeded(number, "range", MemberAssignment(partitions), GroupMetadata("g", 5, "m"))
 
 
 def test_only_what_made_the_member_give_up_is_raised_by_every_poll(make_session):
@@ -261,8 +261,8 @@ def test_the_core_tells_the_story_when_a_member_that_was_away_is_polled(cluster)
     assert core.awaits_poll
     core.process(Polled(1000.0), 1000.0)
     core.now = 1001.0
-    core._tell(adopt_needed(T0))
-    core.process(Adopted(1), 1002.0)
+    core._tell(adopt_needed(T0, number=7))
+    core.process(Adopted(7), 1002.0)
     assert metrics.snapshot(SubscriptionState(), 1002.0)["rebalance-latency-total"] == 2000
 
 
