@@ -12,6 +12,7 @@ from collections import deque
 import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.unit.consumer.surroundings import Located
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import HeartbeatResponse, JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
@@ -137,19 +138,6 @@ class Coordinator:
         )
 
 
-class FoundCoordinator:
-    node, last_error = 1, None
-
-    def need(self):
-        return self.node
-
-    def lost(self, why):
-        pass
-
-    def moved(self, code):
-        return False
-
-
 class KnownTopics:
     def ask(self, topics, done):
         done()
@@ -162,7 +150,7 @@ class Member:
         self.steps = RebalanceSteps(self, self.subscription, [assignor], before_revoking=lambda: None)
         self.membership = ClassicMembership(
             MemberSettings(group_id="g", assignors=((assignor.name, assignor.supports_cooperative),)),
-            coordinator=FoundCoordinator(),
+            coordinator=Located(),
             topics=KnownTopics(),
             metadata=metadata,
             tell=self.mailbox.put,

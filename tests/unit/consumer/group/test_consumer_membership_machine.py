@@ -13,6 +13,7 @@ from collections import deque
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from tests.unit.consumer.kip848_coordinator import Coordinator
+from tests.unit.consumer.surroundings import Located
 
 from sparkrelay.client.metadata import Metadata
 from sparkrelay.consumer.api.exchanges import blocking
@@ -31,19 +32,6 @@ NAMES = {T: "t", U: "u"}
 SUBSCRIPTIONS = [frozenset("t"), frozenset("u"), frozenset("tu")]
 
 
-class FoundCoordinator:
-    node, last_error = 1, None
-
-    def need(self):
-        return self.node
-
-    def lost(self, why):
-        pass
-
-    def moved(self, code):
-        return False
-
-
 class Member:
     def __init__(self, coordinator):
         self.coordinator = coordinator
@@ -56,14 +44,14 @@ class Member:
         settings = MemberSettings(group_id="g")
         self.membership = ConsumerMembership(
             settings,
-            coordinator=FoundCoordinator(),
+            coordinator=Located(),
             topics=self,
             metadata=cluster,
             tell=self.mailbox.put,
             fail=lambda error: self.mailbox.put(ErrorRaised(error)),
         )
         self.heartbeats = HeartbeatManager(
-            self.membership, FoundCoordinator(), session_timeout=1e9, state=RequestState(0.0, 0.0, jitter=0.0)
+            self.membership, Located(), session_timeout=1e9, state=RequestState(0.0, 0.0, jitter=0.0)
         )
         self.network = deque()  # what is on its way: callables
         self.outstanding = []
