@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["FOLLOWING", "ClassicMembership"]
 
 _log = logging.getLogger(__name__)
-
-
 _AWAY: Final = frozenset({MemberState.STALE, MemberState.LEAVING, MemberState.FATAL})
 _AGAIN: Final = _AWAY | {MemberState.PREPARING}
 #: State -> the states that may come after it.
@@ -104,7 +102,7 @@ class ClassicMembership(Membership):
 
     @property
     def subscribed(self) -> bool:
-        """Whether the consumer subscribed; also while it is leaving what it subscribed to before."""
+        """Whether the consumer subscribed, also if anew while it is still leaving."""
         return bool(self._subscription) or self._pattern.watching or super().subscribed
 
     # -- events of the application -----------------------------------------------------------------------------------

@@ -53,10 +53,8 @@ _LOOK_UP_SECONDS: Final = 1.0
 _LOOK_UP_UNANSWERED_SECONDS: Final = 30.0
 _NONE: Final[PartitionsById] = MappingProxyType({})
 _EXPELLED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
-
 _NAME_TAKEN: Final = frozenset({ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID})
 _ASSIGNED: Final = "the coordinator assigned"
-
 _INSIDE: Final = frozenset(
     {MemberState.JOINING, MemberState.RECONCILING, MemberState.ACKNOWLEDGING, MemberState.STABLE}
 )
