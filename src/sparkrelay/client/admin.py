@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error, is_retriable
 from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
-from sparkrelay.client.exchanges import Backoff, ask, run_exchange
+from sparkrelay.client.exchanges import Pause, ask, run_exchange
 from sparkrelay.client.features import finalized_features
 from sparkrelay.client.leader_requests import DeleteRecordsCall, ListOffsetsCall, per_leader
 from sparkrelay.client.messages import (
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Collection, Mapping
 
+    from sparkrelay.client.backoff import Backoff
     from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.errors import KafkaException
@@ -265,7 +266,7 @@ class Admin:
         return (yield from ask(self._client, make, node=lambda: self._client.metadata.controller, backoff=backoff))
 
     def _refresh(self, names: Collection[str] | None) -> Exchange[None]:
-        backoff = Backoff(self._client.config)
+        backoff = self._client.config.retry_backoff()
         while True:
             response = self._client.request_metadata(names)
             yield response
@@ -273,10 +274,10 @@ class Admin:
                 return
             if not response.error.retriable:
                 raise response.error
-            yield backoff.next(response.error)
+            yield Pause(backoff.next(), response.error)
 
     def _create(self, topics: Mapping[str, TopicSpec], *, exist_ok: bool) -> Exchange[frozenset[str]]:
-        backoff = Backoff(self._client.config)
+        backoff = self._client.config.retry_backoff()
         left, made, repeated = dict(topics), set(), False
         while left:
             answer = yield from self._ask(lambda: _creation(left, self._client.config.request_timeout_ms), backoff)
@@ -295,7 +296,8 @@ class Admin:
                     left.pop(topic.name, None)
             if left:
                 repeated = True
-                yield backoff.next(refused or broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic was left out"))
+                refused = refused or broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic was left out")
+                yield Pause(backoff.next(), refused)
         return frozenset(made)
 
     def _await_leaders(self, topics: Mapping[str, TopicSpec]) -> Exchange[None]:
@@ -314,17 +316,17 @@ class Admin:
 
     def _await_metadata(self, names: Collection[str], done: Callable[[str], bool], otherwise: str) -> Exchange[None]:
         """Refresh the metadata of topics until all of them are ``done``."""
-        backoff = Backoff(self._client.config)
+        backoff = self._client.config.retry_backoff()
         while True:
             yield from self._refresh(names)
             left = next((name for name in names if not done(name)), None)
             if left is None:
                 return
             error = broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {left} {otherwise}")
-            yield backoff.next(error, first=0.01)
+            yield Pause(backoff.next(first=0.01), error)
 
     def _delete(self, names: Collection[str], *, missing_ok: bool) -> Exchange[None]:
-        backoff = Backoff(self._client.config)
+        backoff = self._client.config.retry_backoff()
         left, repeated = set(names), False
         while left:
             answer = yield from self._ask(lambda: _deletion(left, self._client.config.request_timeout_ms), backoff)
@@ -342,10 +344,11 @@ class Admin:
                     refused = broker_error(code, f"deleting topic {topic.name}")
             if left:
                 repeated = True
-                yield backoff.next(refused or broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic was left out"))
+                refused = refused or broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic was left out")
+                yield Pause(backoff.next(), refused)
 
     def _describe_configs(self, names: Collection[str]) -> Exchange[dict[str, Mapping[str, str | None]]]:
-        backoff = Backoff(self._client.config)
+        backoff = self._client.config.retry_backoff()
         resource = DescribeConfigsRequest.DescribeConfigsResource
         while True:
             answer = yield from ask(
@@ -365,10 +368,10 @@ class Admin:
             error = broker_error(code, f"describing topic {name}")
             if not error.retriable:
                 raise error
-            yield backoff.next(error)
+            yield Pause(backoff.next(), error)
 
     def _fetch_offsets(self, group: str, partitions: Collection[TopicPartition]) -> Exchange[dict[TopicPartition, int]]:
-        backoff = Backoff(self._client.config)
+        backoff = self._client.config.retry_backoff()
         kind = CoordinatorKind.GROUP
         while True:
             yield from self._coordinators.locate(kind, (group,))
@@ -395,10 +398,10 @@ class Admin:
             elif not error.retriable or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise error
             first = 0.01 if code == ErrorCode.UNSTABLE_OFFSET_COMMIT else None
-            yield backoff.next(error, first=first)
+            yield Pause(backoff.next(first=first), error)
 
     def _describe_group(self, group: str) -> Exchange[GroupDescription]:
-        backoff = Backoff(self._client.config)
+        backoff = self._client.config.retry_backoff()
         kind = CoordinatorKind.GROUP
         while True:
             yield from self._coordinators.locate(kind, (group,))
@@ -427,7 +430,7 @@ class Admin:
                 self._coordinators.forget(kind, group)
             elif not error.retriable:
                 raise error
-            yield backoff.next(error)
+            yield Pause(backoff.next(), error)
 
 
 def _creation(topics: Mapping[str, TopicSpec], timeout_ms: int) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
-from sparkrelay.client.exchanges import Backoff, ask, results, run_exchange, run_exchanges
+from sparkrelay.client.exchanges import Pause, ask, results, run_exchange, run_exchanges
 from sparkrelay.client.messages import (
     ListGroupsRequest,
     ListTransactionsRequest,
@@ -93,7 +93,7 @@ class ApplicationAdmin:
 
     def _of_group(self, what: str, request: object, codes: Callable[[Any], Iterable[int]]) -> Exchange[Any]:
         """Ask the group's coordinator until it answers without an error that time may mend."""
-        backoff = Backoff(self._client.config)
+        backoff = self._client.config.retry_backoff()
         kind = CoordinatorKind.GROUP
         while True:
             yield from self._coordinators.locate(kind, (self._group,))
@@ -112,7 +112,7 @@ class ApplicationAdmin:
                 self._coordinators.forget(kind, self._group)
             elif not error.retriable:
                 raise error
-            yield backoff.next(error)
+            yield Pause(backoff.next(), error)
 
     def _everywhere(self, what: str, make: Callable[[], Any]) -> list[Any]:
         """Ask every broker: each knows what it coordinates."""
@@ -121,7 +121,7 @@ class ApplicationAdmin:
         return list(results(run_exchanges(self._client, exchanges, self._timeout)).values())
 
     def _brokers(self) -> Exchange[None]:
-        backoff = Backoff(self._client.config)
+        backoff = self._client.config.retry_backoff()
         while True:
             response = self._client.request_metadata(())
             yield response
@@ -129,10 +129,10 @@ class ApplicationAdmin:
                 return
             if not response.error.retriable:
                 raise response.error
-            yield backoff.next(response.error)
+            yield Pause(backoff.next(), response.error)
 
     def _of(self, node: int, what: str, make: Callable[[], Any]) -> Exchange[Any]:
-        backoff = Backoff(self._client.config)
+        backoff = self._client.config.retry_backoff()
         while True:
             answer = yield from ask(self._client, make, node=lambda: node, backoff=backoff)
             if not answer.error_code:
@@ -141,7 +141,7 @@ class ApplicationAdmin:
             # A coordinator that is loading has not all of its groups or transactions yet.
             if not error.retriable and not is_moved(answer.error_code):
                 raise error
-            yield backoff.next(error)
+            yield Pause(backoff.next(), error)
 
 
 def _fetch_request(group: str) -> object:

@@ -9,6 +9,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.client.foreign_settings import FOREIGN
 from sparkrelay.errors import ConfigException
 from sparkrelay.settings import (
@@ -205,6 +206,14 @@ class ClientConfig:
     def keys(cls) -> frozenset[str]:
         """Return every dotted key that ``from_dict`` takes and that has an effect."""
         return frozenset(key for known in settings_of(cls).values() for key in (known.key, *known.aliases))
+
+    def retry_backoff(self) -> Backoff:
+        """Return the pauses before a refused request is repeated, seconds."""
+        return Backoff(self.retry_backoff_ms / 1000, self.retry_backoff_max_ms / 1000)
+
+    def reconnect_backoff(self) -> Backoff:
+        """Return the pauses after lost or refused connections, seconds."""
+        return Backoff(self.reconnect_backoff_ms / 1000, self.reconnect_backoff_max_ms / 1000)
 
     def servers(self) -> tuple[tuple[str, int], ...]:
         """Return the bootstrap servers as (host, port).

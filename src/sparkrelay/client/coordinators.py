@@ -10,7 +10,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
-from sparkrelay.client.exchanges import Backoff, ask
+from sparkrelay.client.exchanges import Pause, ask
 from sparkrelay.client.messages import FindCoordinatorRequest
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class CoordinatorCache:
         Raises:
             KafkaException: an answer that repeating does not change, such as a missing permission.
         """
-        backoff = Backoff(self._client.config)
+        backoff = self._client.config.retry_backoff()
         while missing := [key for key in keys if (kind, key) not in self._nodes]:
             answer = yield from ask(
                 self._client,
@@ -81,12 +81,13 @@ class CoordinatorCache:
                     raise refused
             if refused is not None:
                 # A new cluster creates the coordinators' topic when it is first asked, which takes a moment.
-                yield backoff.next(refused)
+                yield Pause(backoff.next(), refused)
             elif any(node not in self._client.metadata.brokers for node in self._nodes.values()):
                 yield self._client.request_metadata(())
                 self._nodes = {k: n for k, n in self._nodes.items() if n in self._client.metadata.brokers}
                 if any((kind, key) not in self._nodes for key in keys):
-                    yield backoff.next(broker_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "coordinator not in metadata"))
+                    unknown = broker_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "coordinator not in metadata")
+                    yield Pause(backoff.next(), unknown)
 
 
 def _request(kind: CoordinatorKind, keys: list[str]) -> FindCoordinatorRequest:

@@ -12,16 +12,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from sparkrelay.client.pauses import pause_after
 from sparkrelay.errors import KafkaException, SparkRelayError, TimeoutException
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Mapping
 
-    from sparkrelay.client.config import ClientConfig
+    from sparkrelay.client.backoff import Backoff
     from sparkrelay.client.kafka_client import KafkaClient, Response
 
-__all__ = ["Backoff", "Exchange", "ExchangeSet", "Pause", "ask", "results", "run_exchange", "run_exchanges"]
+__all__ = ["Exchange", "ExchangeSet", "Pause", "ask", "results", "run_exchange", "run_exchanges"]
 
 T = TypeVar("T")
 K = TypeVar("K", bound="Hashable")
@@ -41,33 +40,6 @@ class Pause:
 
 
 Exchange: TypeAlias = "Generator[Response | Pause, None, T]"
-
-
-class Backoff:
-    """Growing pauses between the attempts of one flow, with jitter. See KIP-580."""
-
-    def __init__(self, config: ClientConfig) -> None:
-        self._first = config.retry_backoff_ms / 1000
-        self._longest = config.retry_backoff_max_ms / 1000
-        self._failures = 0
-
-    def reset(self) -> None:
-        """Start with the first pause again, after a success."""
-        self._failures = 0
-
-    def next(self, because: KafkaException, *, first: float | None = None, longest: float | None = None) -> Pause:
-        """Return the pause before the next attempt.
-
-        Args:
-            because: what failed.
-            first: overrides ``retry.backoff.ms``, in seconds.
-            longest: overrides ``retry.backoff.max.ms``, in seconds.
-        """
-        seconds = pause_after(
-            self._failures, self._first if first is None else first, self._longest if longest is None else longest
-        )
-        self._failures += 1
-        return Pause(seconds, because)
 
 
 def ask(
@@ -99,7 +71,7 @@ def ask(
             raise error
         if lost is not None:
             lost()
-        yield backoff.next(error)
+        yield Pause(backoff.next(), error)
 
 
 @dataclass(slots=True)

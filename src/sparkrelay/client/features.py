@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkrelay.client.exchanges import Backoff, ask
+from sparkrelay.client.exchanges import ask
 from sparkrelay.client.messages import ApiVersionsRequest
 
 if TYPE_CHECKING:
@@ -23,6 +23,6 @@ def finalized_features(client: KafkaClient) -> Exchange[dict[str, int]]:
         client,
         lambda: ApiVersionsRequest(client_software_name="sparkrelay", client_software_version="0"),
         node=lambda: None,
-        backoff=Backoff(client.config),
+        backoff=client.config.retry_backoff(),
     )
     return {feature.name: feature.max_version_level for feature in answer.finalized_features or ()}

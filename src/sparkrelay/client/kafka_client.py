@@ -33,7 +33,6 @@ from sparkrelay.client.messages import MetadataRequest
 from sparkrelay.client.metadata import Broker, Metadata
 from sparkrelay.client.oauth import TokenSource
 from sparkrelay.client.off_loop import off_loop
-from sparkrelay.client.pauses import pause_after
 from sparkrelay.client.response import Response
 from sparkrelay.client.tls import explain, make_context
 from sparkrelay.errors import (
@@ -48,6 +47,7 @@ from sparkrelay.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from sparkrelay.client.backoff import Backoff
     from sparkrelay.client.config import ClientConfig
 
 __all__ = ["KafkaClient", "Response"]
@@ -59,8 +59,10 @@ _WARN_AGAIN_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True)
-class _Backoff:
-    failures: int
+class _Loss:
+    """The newest of a broker's lost connections in a row."""
+
+    backoff: Backoff
     until: float
     error: KafkaException
     warned: str
@@ -88,7 +90,7 @@ class KafkaClient:
         self._owns_loop = loop is None
         self._net = Loop(config.client_id) if loop is None else loop
         self._connections: dict[tuple[int, str], BrokerConnection] = {}
-        self._backoff: dict[int, _Backoff] = {}
+        self._losses: dict[int, _Loss] = {}
         self._versions: dict[int, dict[int, tuple[int, int]]] = {}
         # Bootstrap addresses are brokers with negative ids, as in Kafka's own clients.
         self._seeds = {-1 - i: Broker(-1 - i, h, p) for i, (h, p) in enumerate(config.servers())}
@@ -348,13 +350,13 @@ class KafkaClient:
         return f"bootstrap server {broker.host}:{broker.port}" if broker.id < 0 else str(broker)
 
     def _delay(self, node: int) -> float:
-        backoff = self._backoff.get(node)
-        return 0.0 if backoff is None else max(0.0, backoff.until - time.monotonic())
+        loss = self._losses.get(node)
+        return 0.0 if loss is None else max(0.0, loss.until - time.monotonic())
 
     def _all_refuse(self) -> bool:
         """Tell whether each bootstrap address refused the newest connection to it."""
-        met = [self._backoff.get(node) for node in self._seeds]
-        return all(backoff is not None and "ECONNREFUSED" in str(backoff.error) for backoff in met)
+        losses = [self._losses.get(node) for node in self._seeds]
+        return all(loss is not None and "ECONNREFUSED" in str(loss.error) for loss in losses)
 
     def _because(self) -> str:
         return f"; last error: {self._last_error}" if self._last_error is not None else ""
@@ -371,7 +373,7 @@ class KafkaClient:
                 f"broker {node} is not in the cluster's metadata; known: {sorted(self.metadata.brokers)}"
             )
         if self._delay(node) > 0:
-            raise self._backoff[node].error
+            raise self._losses[node].error
         connection = BrokerConnection(self._net, node_id=node, **self._settings)
         self._connections[node, lane] = connection
         connection.init_future.add_callback(lambda _: self._connected(node, connection))
@@ -490,7 +492,7 @@ class KafkaClient:
         )
 
     def _connected(self, node: int, connection: BrokerConnection) -> None:
-        if self._backoff.pop(node, None) is not None:
+        if self._losses.pop(node, None) is not None:
             _log.info("connected to %s again", self._name(node))
         self._last_error = None
         self._versions[node] = connection.broker_version_data.api_versions
@@ -500,17 +502,15 @@ class KafkaClient:
             del self._connections[node, lane]
         if error is None or self._closed:
             return
-        before = self._backoff.get(node)
-        failures = 0 if before is None else before.failures
-        first, longest = self.config.reconnect_backoff_ms, self.config.reconnect_backoff_max_ms
-        pause = pause_after(failures, first, longest) / 1000
+        before = self._losses.get(node)
+        backoff = self.config.reconnect_backoff() if before is None else before.backoff
         cause = self._translate(error, node, None)
         self._last_error = cause
         now, text = time.monotonic(), str(cause)
         # Once for each loss, and again if what keeps us from coming back is something else.
         warn = before is None or (text != before.warned and now - before.warned_at >= _WARN_AGAIN_SECONDS)
         warned, warned_at = (text, now) if warn or before is None else (before.warned, before.warned_at)
-        self._backoff[node] = _Backoff(failures + 1, now + pause, cause, warned, warned_at)
+        self._losses[node] = _Loss(backoff, now + backoff.next(), cause, warned, warned_at)
         _log.log(logging.WARNING if warn else logging.DEBUG, "%s; trying again with back-off", cause)
 
     def _schedule_idle_check(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error, is_retriable
-from sparkrelay.client.exchanges import Backoff, run_exchange
+from sparkrelay.client.exchanges import Pause, run_exchange
 from sparkrelay.client.messages import DeleteRecordsRequest, ListOffsetsRequest
 from sparkrelay.errors import KafkaException, TimeoutException, UnknownTopicException
 from sparkrelay.types import TopicPartition
@@ -139,7 +139,7 @@ def _exchange(
     results: dict[TopicPartition, int],
     missing: list[TopicPartition],
 ) -> Exchange[None]:
-    backoff = Backoff(client.config)
+    backoff = client.config.retry_backoff()
     timeout_ms = client.config.request_timeout_ms
     #: True once a broker has answered this call: what was known before may be from when the brokers came up or went.
     heard = False
@@ -190,7 +190,7 @@ def _exchange(
                 continue  # their leaders just had not been asked for
         if len(results) < len(values):
             none = leaderless[0] if leaderless else left[0]
-            yield backoff.next(error or broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{none} has no leader"))
+            yield Pause(backoff.next(), error or broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{none} has no leader"))
 
 
 def _require_permission(metadata: Metadata, tp: TopicPartition, what: str) -> None:

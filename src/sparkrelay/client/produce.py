@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import STALE_METADATA, ErrorCode, broker_error, error_name
-from sparkrelay.client.exchanges import Backoff
 from sparkrelay.client.joining import Joins
 from sparkrelay.client.produce_request import ProduceBatches
 from sparkrelay.errors import (
@@ -31,6 +30,7 @@ from sparkrelay.errors import (
 )
 
 if TYPE_CHECKING:
+    from sparkrelay.client.backoff import Backoff
     from sparkrelay.client.kafka_client import KafkaClient, Response
     from sparkrelay.client.transaction_calls import ProducerIdentity
     from sparkrelay.types import TopicPartition
@@ -190,7 +190,7 @@ class Producer:
         (delta,) = _LAST_OFFSET_DELTA.unpack_from(data, 23)
         partition = this.partitions.get(tp)
         if partition is None:
-            partition = this.partitions[tp] = _Partition(Backoff(self._client.config))
+            partition = this.partitions[tp] = _Partition(self._client.config.retry_backoff())
         partition.waiting.append(_Batch(tp, data, transactional_id, this.batches, delta + 1))
         this.batches += 1
         this.queued_bytes += len(data)
@@ -389,7 +389,7 @@ class Producer:
                 self._refresh(this, {batch.tp.topic}, time.monotonic())
             if len(partition.failed) == 1:
                 first = _CONCURRENT_BACKOFF_S if code == ErrorCode.CONCURRENT_TRANSACTIONS else None
-                partition.retry_at = time.monotonic() + partition.backoff.next(error, first=first).seconds
+                partition.retry_at = time.monotonic() + partition.backoff.next(first=first)
             return
         this.queued_bytes -= len(batch.data)
         self._doom(this, batch.transactional_id, error)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error, is_retriable
 from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
-from sparkrelay.client.exchanges import Backoff
+from sparkrelay.client.exchanges import Pause
 from sparkrelay.client.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -24,6 +24,7 @@ from sparkrelay.errors import CommitFailedException, ProducerFencedException
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from sparkrelay.client.backoff import Backoff
     from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.errors import KafkaException
@@ -129,7 +130,7 @@ class TransactionCalls:
     ) -> Exchange[None]:
         """Add partitions to the transaction; those that are in it already may be named again."""
         key = identity.transactional_id
-        backoff = Backoff(self._client.config)
+        backoff = self._client.config.retry_backoff()
         topics: dict[str, list[int]] = {}
         for tp in partitions:
             topics.setdefault(tp.topic, []).append(tp.partition)
@@ -182,7 +183,7 @@ class TransactionCalls:
         lane: str,
     ) -> Exchange[None]:
         """Make offsets part of the transaction."""
-        backoff = Backoff(self._client.config)
+        backoff = self._client.config.retry_backoff()
         what = f"committing offsets of group {group_id} in the transaction of {identity.transactional_id}"
         while True:
             request = _offsets_request(identity, offsets, group_id, member)
@@ -235,7 +236,7 @@ class TransactionCalls:
 
     def _until_done(self, key: str, make: Callable[[], object], lane: str, what: str) -> Exchange[Any]:
         """Ask the transaction coordinator, with a new request each time, until it answers without an error."""
-        backoff = Backoff(self._client.config)
+        backoff = self._client.config.retry_backoff()
         while True:
             answer = yield from self._ask(CoordinatorKind.TRANSACTION, key, make(), lane, backoff)
             if not answer.error_code:
@@ -253,7 +254,7 @@ class TransactionCalls:
             if not response.error.retriable:
                 raise response.error
             self._coordinators.forget(kind, key)
-            yield backoff.next(response.error)
+            yield Pause(backoff.next(), response.error)
             yield from self._coordinators.locate(kind, (key,))
 
     def _retry_or_raise(
@@ -270,9 +271,9 @@ class TransactionCalls:
         elif not is_retriable(code):
             raise error
         if code == ErrorCode.CONCURRENT_TRANSACTIONS:
-            yield backoff.next(error, first=_CONCURRENT_FIRST_S, longest=_CONCURRENT_LONGEST_S)
+            yield Pause(backoff.next(first=_CONCURRENT_FIRST_S, longest=_CONCURRENT_LONGEST_S), error)
         else:
-            yield backoff.next(error)
+            yield Pause(backoff.next(), error)
 
 
 def _worst(codes: Mapping[tuple[str, int], int]) -> tuple[tuple[str, int], int]:

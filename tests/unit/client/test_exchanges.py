@@ -1,15 +1,14 @@
 import pytest
 
-from sparkrelay.client.broker_errors import broker_error
 from sparkrelay.client.config import ClientConfig
-from sparkrelay.client.exchanges import Backoff, Pause, ask, results, run_exchange, run_exchanges
+from sparkrelay.client.exchanges import Pause, ask, results, run_exchange, run_exchanges
 from sparkrelay.errors import AuthenticationException, DisconnectException, SparkRelayError, TimeoutException
 
 CONFIG = ClientConfig(bootstrap_servers="a:1", retry_backoff_ms=1, retry_backoff_max_ms=4)
 
 
 def asking(client, request, **kwargs):
-    return ask(client, lambda: request, node=lambda: 1, backoff=Backoff(CONFIG), **kwargs)
+    return ask(client, lambda: request, node=lambda: 1, backoff=CONFIG.retry_backoff(), **kwargs)
 
 
 def test_flows_are_in_flight_at_the_same_time(scripted):
@@ -61,17 +60,6 @@ def test_mistakes_in_a_flow_are_not_hidden(scripted):
 
     with pytest.raises(ZeroDivisionError):
         run_exchange(scripted(None), "it", broken(), 5)
-
-
-def test_pauses_double_with_jitter_up_to_a_maximum():
-    backoff = Backoff(ClientConfig(bootstrap_servers="a:1", retry_backoff_ms=100, retry_backoff_max_ms=1000))
-    error = broker_error(16, "x")
-    pauses = [backoff.next(error).seconds for _ in range(8)]
-    for pause, base in zip(pauses, [0.1, 0.2, 0.4, 0.8, 1, 1, 1, 1], strict=True):
-        assert 0.8 * base <= pause <= 1.2 * base
-    backoff.reset()
-    assert backoff.next(error).seconds <= 0.12
-    assert Backoff(CONFIG).next(error, first=0.005).seconds <= 0.006
 
 
 def test_no_flows_are_done_at_once(scripted):

@@ -13,7 +13,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from sparkrelay.client.pauses import JITTER, pause_after
+from sparkrelay.client.backoff import JITTER, Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,11 +98,10 @@ class RequestState:
         jitter: pauses vary by this share both ways; 0 in tests.
     """
 
-    __slots__ = ("_first", "_jitter", "_longest", "failures", "in_flight", "until")
+    __slots__ = ("_backoff", "in_flight", "until")
 
     def __init__(self, first: float, longest: float, *, jitter: float = JITTER) -> None:
-        self._first, self._longest, self._jitter = first, longest, jitter
-        self.failures = 0
+        self._backoff = Backoff(first, longest, jitter=jitter)
         self.in_flight = False
         self.until = -math.inf
 
@@ -121,11 +120,10 @@ class RequestState:
     def succeeded(self) -> None:
         """Note an answer that is final."""
         self.in_flight = False
-        self.failures = 0
+        self._backoff.reset()
         self.until = -math.inf
 
     def failed(self, now: float) -> None:
         """Note a failure; the next request waits."""
         self.in_flight = False
-        self.until = now + pause_after(self.failures, self._first, self._longest, jitter=self._jitter)
-        self.failures += 1
+        self.until = now + self._backoff.next()

@@ -13,8 +13,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
-from sparkrelay.client.pauses import pause_after
 from sparkrelay.consumer.base.requests import NOTHING, PollResult, RequestState, Unsent
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class TopicMetadataManager:
         self._asked_at = -math.inf
         self._not_before = -math.inf
         #: Topics that answers lacked: how often one after another, and when they may be asked for again.
-        self._lacking: dict[str, tuple[int, float]] = {}
+        self._lacking: dict[str, tuple[Backoff, float]] = {}
 
     def want(self, topics: Iterable[str]) -> None:
         """Keep these topics known from now on, and no others."""
@@ -138,7 +138,7 @@ class TopicMetadataManager:
         if self._refresh:
             due = now
         for topic in self._stale:
-            due = min(due, self._lacking.get(topic, (0, now))[1])
+            due = min(due, self._lacking[topic][1] if topic in self._lacking else now)
         # A stale leader stays stale for a while: do not ask again and again.
         due = now if self._asks else max(due, self._not_before)
         if due == math.inf:
@@ -166,9 +166,9 @@ class TopicMetadataManager:
 
     def _note_lacking(self, named: frozenset[str], now: float) -> None:
         for topic in named:
-            times, _ = self._lacking.pop(topic, (0, now))
+            backoff, _ = self._lacking.pop(topic, (Backoff(_PAUSE_SECONDS, _ABSENT_SECONDS, jitter=0), now))
             if self._metadata.topic(topic) is None:
-                self._lacking[topic] = times + 1, now + pause_after(times, _PAUSE_SECONDS, _ABSENT_SECONDS, jitter=0)
+                self._lacking[topic] = backoff, now + backoff.next()
         # Those that nobody asks for any more are forgotten.
         self._lacking = {topic: one for topic, one in self._lacking.items() if topic in named or one[1] > now}
 

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from sparkrelay.client.pauses import pause_after
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.errors import (
     KafkaException,
     SparkRelayError,
@@ -73,8 +73,8 @@ class BatchThread:
         self._plans = plans
         self._topics = topics
         self._progress = progress
-        self._pause = _SHORTEST_PAUSE
-        self._backoff = _SHORTEST_BACKOFF
+        self._idle = Backoff(_SHORTEST_PAUSE, config.poll_ms / 1000, jitter=0)
+        self._backoff = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
         #: Seconds to wait for the inputs' ends: short, so that a silent broker is soon reported, longer for a slow one.
         self._longest_look = self._shortest_wait = min(_SHORTEST_WAIT, config.default_api_timeout_ms / 1000)
         self._limit = BatchLimit(config.max_batch_records, config.transaction_timeout_ms, config.max_batch_retries)
@@ -154,7 +154,7 @@ class BatchThread:
             elif outcome is not None:
                 self._without_topics = 0
             pause = self._next_pause(tasks, outcome)
-            self._backoff = _SHORTEST_BACKOFF
+            self._backoff.reset()
         except KafkaException as error:
             if not error.retriable:
                 raise
@@ -164,7 +164,7 @@ class BatchThread:
         self._in_service.rest(pause)
 
     def _wait_for_broker(self, error: KafkaException) -> float:
-        pause, self._backoff = self._backoff, min(self._backoff * 2, _LONGEST_BACKOFF)
+        pause = self._backoff.next()
         log.warning("%s: %s; trying again in %.1f s", self._name, error, pause)
         self._progress.trouble(str(error))
         self._longest_look = min(self._longest_look * 2, self._config.default_api_timeout_ms / 1000)
@@ -173,13 +173,12 @@ class BatchThread:
     def _next_pause(self, tasks: list[Task], outcome: BatchOutcome | None) -> float:
         rest = max(self._due - time.monotonic(), 0.0)
         if outcome is not None:
-            self._pause = _SHORTEST_PAUSE
+            self._idle.reset()
             tries = _tries(tasks)
             # A failed batch waits before it runs again: new Python workers, say, take a while to start.
-            failed = pause_after(tries - 1, _SHORTEST_RETRY, _LONGEST_BACKOFF, jitter=0) if tries else 0.0
-            return max(failed, rest)
-        pause, self._pause = self._pause, min(self._pause * 2, self._config.poll_ms / 1000)
-        return max(pause, rest)
+            retry = Backoff(_SHORTEST_RETRY, _LONGEST_BACKOFF, jitter=0, failures=tries - 1)
+            return max(retry.next() if tries else 0.0, rest)
+        return max(self._idle.next(), rest)
 
     def _batch(self, tasks: list[Task]) -> BatchOutcome | None:
         """Run a micro-batch if there is input and it is time for one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.protocol import NO_REBALANCE_SCHEDULED
 
 __all__ = ["ScheduledRebalance"]
@@ -42,8 +43,8 @@ class ScheduledRebalance:
             return
         self._in_a_row += 1
         beyond = self._in_a_row - _AT_ONCE_WITHOUT_PAUSE
-        pause = min(_FIRST_PAUSE_MS << min(beyond - 1, 10), _LONGEST_PAUSE_MS) if beyond > 0 else 0
-        self.due_ms = now_ms + pause
+        backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, jitter=0, failures=beyond - 1)
+        self.due_ms = now_ms + (round(backoff.next()) if beyond > 0 else 0)
 
     def due(self, now_ms: int) -> bool:
         """Return whether to ask now; asked once, it is over."""

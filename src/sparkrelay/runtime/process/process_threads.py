@@ -13,7 +13,7 @@ import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.client.pauses import pause_after
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.errors import KafkaException, StreamsException, WakeupException
 from sparkrelay.runtime.batch.batch_runner import BatchRunner
@@ -159,8 +159,8 @@ class ProcessThreads:
         number = self.threads.index(thread)
         deaths = 1 if thread.progress.committed else self._deaths[number] + 1
         self._deaths[number] = deaths
-        tries = 0
-        while self._rest(pause_after(deaths + tries - 1, _FIRST_REPLACEMENT, _LONGEST_REPLACEMENT, jitter=0)):
+        backoff = Backoff(_FIRST_REPLACEMENT, _LONGEST_REPLACEMENT, jitter=0, failures=deaths - 1)
+        while self._rest(backoff.next()):
             self._disconnect(number)
             try:
                 successor = self._thread(number)
@@ -171,7 +171,6 @@ class ProcessThreads:
                     raise
                 log.warning("%s: its successor cannot be made yet: %s", thread.name, error)
                 thread.progress.trouble(str(error))
-                tries += 1
                 continue
             with self._lock:
                 welcome = not self._stopping.is_set()

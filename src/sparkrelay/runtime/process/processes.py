@@ -14,7 +14,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sparkrelay.client.pauses import pause_after
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.errors import KafkaException, StreamsException
 from sparkrelay.runtime.contract.host_metadata import HostMetadata
 from sparkrelay.runtime.process.process_threads import ProcessThreads
@@ -64,7 +64,7 @@ class _Failure(NamedTuple):
     @property
     def pause(self) -> float:
         """Seconds until it is tried again."""
-        return pause_after(self.tries - 1, _RETRY_SECONDS, _LONGEST_RETRY_SECONDS, jitter=0)
+        return Backoff(_RETRY_SECONDS, _LONGEST_RETRY_SECONDS, jitter=0, failures=self.tries - 1).next()
 
     def waits(self, now: float, longest: float) -> bool:
         """Tell whether it is too early to try again, where nobody waits longer than ``longest``."""

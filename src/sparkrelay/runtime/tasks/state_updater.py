@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from sparkrelay.client.pauses import pause_after
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.errors import (
     KafkaException,
     SparkRelayError,
@@ -124,7 +124,7 @@ class StateUpdater:
         self._slices = 0
         #: As of this turn, what ``active_elsewhere`` returned.
         self._theirs: Collection[TaskId] = ()
-        self._failures = 0
+        self._retries = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -240,7 +240,7 @@ class StateUpdater:
         try:
             if not self._slice(works):
                 pause = self._idle_seconds
-            self._failures = 0
+            self._retries.reset()
         except WakeupException:
             return False
         except SparkRelayError as error:
@@ -257,13 +257,12 @@ class StateUpdater:
             cancelled, self._cancelled = self._cancelled, False
         if cancelled and isinstance(error, JobFailed):
             return 0.0
-        self._failures += 1
         of_job = isinstance(error, JobFailed)
         passing = error.retriable if isinstance(error, KafkaException) else of_job
-        if not passing or (of_job and self._failures >= _JOB_TRIES):
+        if not passing or (of_job and self._retries.failures + 1 >= _JOB_TRIES):
             raise error
-        bounds = (self._retry_seconds, _LONGEST_RETRY) if of_job else (_SHORTEST_BACKOFF, _LONGEST_BACKOFF)
-        pause = pause_after(self._failures - 1, *bounds, jitter=0)
+        first, longest = (self._retry_seconds, _LONGEST_RETRY) if of_job else (None, None)
+        pause = self._retries.next(first=first, longest=longest)
         log.warning("a restore slice failed and is tried again in %.1f s: %s", pause, error)
         return pause
 

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sparkrelay.client.backoff import Backoff
 from sparkrelay.errors import AuthorizationException, KafkaException, SparkRelayError, StreamsException, WakeupException
 from sparkrelay.runtime.spark.executor_target import ExecutorLost
 from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse
@@ -36,6 +37,7 @@ _BUSY_SECONDS = 0.01
 _IDLE_SECONDS = 0.1
 _PURGE_SECONDS = 30.0
 #: A broker that is back is noticed within this.
+_SHORTEST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 5.0
 #: One may have been under way when we were fenced; the one after it tells how things stand since.
 _HEARTBEATS_AFTER_FENCE = 2
@@ -226,7 +228,7 @@ class StreamThread:
 
     def _turn(self) -> None:
         """Serve the group once and bring tasks up."""
-        backoff = 0.1
+        backoff = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
         while not self._stopping.is_set():
             try:
                 # Looked at first: what a heartbeat brought is acted on in the poll.
@@ -251,11 +253,11 @@ class StreamThread:
             except KafkaException as error:
                 if not error.retriable:
                     raise
-                log.warning("%s: %s; trying again in %.1f s", self.name, error, backoff)
+                pause = backoff.next()
+                log.warning("%s: %s; trying again in %.1f s", self.name, error, pause)
                 self._progress.trouble(str(error))
                 self._report_state()
-                self._stopping.wait(backoff)
-                backoff = min(backoff * 2, _LONGEST_BACKOFF)
+                self._stopping.wait(pause)
                 continue
             return
 
