@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Self
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.consumer.base.config import ConsumerConfig
-from sparkrelay.consumer.fetch.fetching import Fetched, FetchManager, FetchSettings
+from sparkrelay.consumer.fetch.fetching import Fetched, FetchManager
 from sparkrelay.errors import OffsetOutOfRangeException, TimeoutException, UnknownTopicException
 from sparkrelay.records import batches
 from sparkrelay.records.decode import decode
@@ -164,19 +164,9 @@ class _Run:
         self._metadata_not_before = -math.inf
         self._retry_seconds = config.client.retry_backoff_ms / 1000
         self._read_committed = config.read_committed
-        settings = FetchSettings(
-            min_bytes=config.fetch_min_bytes,
-            max_wait_ms=config.fetch_max_wait_ms,
-            max_bytes=config.fetch_max_bytes,
-            max_partition_bytes=config.max_partition_fetch_bytes,
-            read_committed=config.read_committed,
-            rack="",  # a follower may be behind the end that the driver saw
-            request_timeout_ms=config.client.request_timeout_ms,
-            retry_backoff_ms=config.client.retry_backoff_ms,
-            retry_backoff_max_ms=config.client.retry_backoff_max_ms,
-        )
-        self._manager = FetchManager(client.metadata, settings, self, self._stale_topics.add)
-        self._most = settings.max_partition_bytes
+        # By leaders only: a follower may be behind the end that the driver saw.
+        self._manager = FetchManager(client.metadata, config, self, self._stale_topics.add)
+        self._most = config.max_partition_fetch_bytes
         self._record_bytes = record_bytes
         for partition in self.ranges:
             self._limit(partition)

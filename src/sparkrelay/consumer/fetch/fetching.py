@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Set as AbstractSet
 
     from sparkrelay.client.metadata import Metadata
+    from sparkrelay.consumer.base.config import ConsumerConfig
     from sparkrelay.errors import KafkaException
 
-__all__ = ["FetchManager", "FetchSettings", "FetchSource", "Fetched"]
+__all__ = ["FetchManager", "FetchSource", "Fetched"]
 
 FETCH_LANE: Final = "fetch"
 _LAST_VERSION_WITH_NAMES: Final = 12
@@ -37,26 +38,6 @@ _NO_BYTES: Final = memoryview(b"")
 _WORTH_REPEATING: Final = frozenset({ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
 _MIN_VERSION: Final = 4  # read_committed came with it
 _MIN_SESSION_VERSION: Final = 7
-
-
-@dataclass(frozen=True, slots=True)
-class FetchSettings:
-    """How much to ask for, and how long to wait for it; see the settings ``fetch.*`` of the consumer."""
-
-    min_bytes: int = 1
-    max_wait_ms: int = 500
-    max_bytes: int = 52_428_800
-    max_partition_bytes: int = 1_048_576
-    read_committed: bool = True
-    rack: str = ""
-    #: Whether brokers remember what is asked for (KIP-227).
-    sessions: bool = False
-    #: How long another replica than the leader is read after it was named.
-    replica_lease_ms: int = 300_000
-    #: A response may come so much later than the broker's own wait.
-    request_timeout_ms: int = 30_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +118,27 @@ class FetchManager:
 
     Args:
         metadata: the cluster.
-        settings: sizes and waits.
+        config: sizes and waits.
         source: what is wanted, and where answers go.
         stale: called with a topic whose leaders must be asked for again.
+        sessions: whether brokers remember what is asked for (KIP-227).
+        rack: where to read from the nearest replica; empty for leaders only.
     """
 
     def __init__(
-        self, metadata: Metadata, settings: FetchSettings, source: FetchSource, stale: Callable[[str], None]
+        self,
+        metadata: Metadata,
+        config: ConsumerConfig,
+        source: FetchSource,
+        stale: Callable[[str], None],
+        *,
+        sessions: bool = False,
+        rack: str = "",
     ) -> None:
         self._metadata = metadata
-        self._settings = settings
+        self._config = config
+        self._sessions, self._rack = sessions, rack
+        self._retry_seconds = config.client.retry_backoff_ms / 1000
         self._source = source
         self._stale = stale
         self._nodes: dict[int, _Node] = {}
@@ -176,14 +168,14 @@ class FetchManager:
             if node_id is None:
                 # Again and again: a broker that is starting answers without a leader, or with nothing.
                 self._stale(partition.topic)
-                wait = min(wait, self._settings.retry_backoff_ms / 1000)
+                wait = min(wait, self._retry_seconds)
                 continue
             if self._under_way.get(partition, node_id) != node_id:
                 continue
             by_node.setdefault(node_id, {})[partition] = Asked(
                 offset,
                 self._metadata.leader_epoch(partition),
-                self._max_partition_bytes.get(partition, self._settings.max_partition_bytes),
+                self._max_partition_bytes.get(partition, self._config.max_partition_fetch_bytes),
                 self._metadata.topic_id(partition.topic),
             )
         requests = []
@@ -202,7 +194,7 @@ class FetchManager:
 
     def grow(self, partition: TopicPartition) -> None:
         """Ask for twice as much of a partition from now on: its next batch did not fit."""
-        size = self._max_partition_bytes.get(partition, self._settings.max_partition_bytes)
+        size = self._max_partition_bytes.get(partition, self._config.max_partition_fetch_bytes)
         self._max_partition_bytes[partition] = min(size * 2, (1 << 31) - 1)
 
     def keep(self, partitions: AbstractSet[TopicPartition]) -> None:
@@ -231,8 +223,8 @@ class FetchManager:
     def _node(self, node_id: int) -> _Node:
         node = self._nodes.get(node_id)
         if node is None:
-            backoff = self._settings.retry_backoff_ms / 1000, self._settings.retry_backoff_max_ms / 1000
-            node = _Node(RequestState(*backoff), FetchSession() if self._settings.sessions else None)
+            state = RequestState(self._retry_seconds, self._config.client.retry_backoff_max_ms / 1000)
+            node = _Node(state, FetchSession() if self._sessions else None)
             self._nodes[node_id] = node
         return node
 
@@ -258,7 +250,7 @@ class FetchManager:
 
     def _unsent(self, node_id: int, node: _Node, wanted: Mapping[TopicPartition, Asked], now: float) -> Unsent:
         change = Change(0, CLOSING_EPOCH, wanted, {}) if node.session is None else node.session.change(wanted)
-        request = self._message(change, aligned_wait_ms(self._settings.max_wait_ms, now))
+        request = self._message(change, aligned_wait_ms(self._config.fetch_max_wait_ms, now))
         node.state.sent()
         self._under_way.update(dict.fromkeys(wanted, node_id))
 
@@ -279,7 +271,8 @@ class FetchManager:
             if not error.retriable:
                 self._source.fetch_failed(error, now)
 
-        timeout = (self._settings.max_wait_ms + self._settings.request_timeout_ms) / 1000
+        # A response may come so much later than the broker's own wait.
+        timeout = (self._config.fetch_max_wait_ms + self._config.client.request_timeout_ms) / 1000
         return Unsent(request, handle, node_id, FETCH_LANE, timeout)
 
     def _message(self, change: Change, max_wait_ms: int = 0) -> Any:
@@ -297,16 +290,15 @@ class FetchManager:
         forgotten: dict[tuple[str, uuid.UUID | None], list[int]] = {}
         for partition, asked in change.forgotten.items():
             forgotten.setdefault((partition.topic, asked.topic_id), []).append(partition.partition)
-        settings = self._settings
-        versions = {"min_version": _MIN_SESSION_VERSION if settings.sessions else _MIN_VERSION}
+        versions = {"min_version": _MIN_SESSION_VERSION if self._sessions else _MIN_VERSION}
         if any(topic_id is None for _, topic_id in (*topics, *forgotten)):
             versions["max_version"] = _LAST_VERSION_WITH_NAMES
         return FetchRequest(
             replica_id=-1,
             max_wait_ms=max_wait_ms,
-            min_bytes=settings.min_bytes,
-            max_bytes=settings.max_bytes,
-            isolation_level=1 if settings.read_committed else 0,
+            min_bytes=self._config.fetch_min_bytes,
+            max_bytes=self._config.fetch_max_bytes,
+            isolation_level=1 if self._config.read_committed else 0,
             session_id=change.session_id,
             session_epoch=change.epoch,
             topics=[make(topic=name, topic_id=id_, partitions=parts) for (name, id_), parts in topics.items()],
@@ -314,7 +306,7 @@ class FetchManager:
                 FetchRequest.ForgottenTopic(topic=name, topic_id=id_, partitions=parts)
                 for (name, id_), parts in forgotten.items()
             ],
-            rack_id=settings.rack,
+            rack_id=self._rack,
             **versions,
         )
 
@@ -367,12 +359,12 @@ class FetchManager:
         news = leader is not None and self._metadata.set_leader(partition, leader.leader_id, leader.leader_epoch)
         if not news:
             self._stale(partition.topic)
-            self._paused_until[partition] = now + self._settings.retry_backoff_ms / 1000
+            self._paused_until[partition] = now + self._retry_seconds
         return True
 
     def _note_replica(self, partition: TopicPartition, named: int, leader_epoch: int, now: float) -> None:
         if named is not None and named >= 0:
-            until = now + self._settings.replica_lease_ms / 1000
+            until = now + self._config.metadata_max_age_ms / 1000
             self._replicas[partition] = _Replica(named, until, leader_epoch)
 
 

@@ -29,7 +29,7 @@ from sparkrelay.consumer.base.events import (
 from sparkrelay.consumer.base.metrics import ConsumerMetrics
 from sparkrelay.consumer.base.requests import RequestState
 from sparkrelay.consumer.base.topic_metadata import TopicMetadataManager
-from sparkrelay.consumer.fetch.fetching import FetchManager, FetchSettings
+from sparkrelay.consumer.fetch.fetching import FetchManager
 from sparkrelay.consumer.group.classic_membership import ClassicMembership
 from sparkrelay.consumer.group.classic_requests import MemberSettings
 from sparkrelay.consumer.group.consumer_membership import ConsumerMembership
@@ -345,18 +345,5 @@ class ConsumerCore:
         )
 
     def _make_fetches(self, buffer: FetchBuffer) -> FetchManager:
-        config = self._config
-        settings = FetchSettings(
-            min_bytes=config.fetch_min_bytes,
-            max_wait_ms=config.fetch_max_wait_ms,
-            max_bytes=config.fetch_max_bytes,
-            max_partition_bytes=config.max_partition_fetch_bytes,
-            read_committed=config.read_committed,
-            rack=config.client_rack,
-            sessions=True,
-            replica_lease_ms=config.metadata_max_age_ms,
-            request_timeout_ms=config.client.request_timeout_ms,
-            retry_backoff_ms=config.client.retry_backoff_ms,
-            retry_backoff_max_ms=config.client.retry_backoff_max_ms,
-        )
-        return FetchManager(self._metadata, settings, buffer, self._topics.stale)
+        rack = self._config.client_rack
+        return FetchManager(self._metadata, self._config, buffer, self._topics.stale, sessions=True, rack=rack)

@@ -6,11 +6,15 @@ import pytest
 
 from sparkrelay.client.broker_errors import ErrorCode
 from sparkrelay.client.messages import FetchResponse
-from sparkrelay.consumer.fetch.fetching import FetchManager, FetchSettings
+from sparkrelay.consumer.base.config import ConsumerConfig
+from sparkrelay.consumer.fetch.fetching import FetchManager
 from sparkrelay.errors import DisconnectException
 from sparkrelay.types import TopicPartition
 
 T0, T1, T2 = (TopicPartition("t", p) for p in range(3))
+CONFIG = ConsumerConfig.from_dict(
+    {"bootstrap.servers": "a:1", "isolation.level": "read_committed", "metadata.max.age.ms": 60_000}
+)
 
 
 class Source:
@@ -38,8 +42,7 @@ class Fetching:
     def __init__(self, driver, metadata, wanted, **more):
         self.metadata, self.source, self.stale = metadata, Source(wanted), []
         self.id = metadata.topic_id("t")
-        settings = FetchSettings(retry_backoff_ms=100, **more)
-        self.manager = FetchManager(metadata, settings, self.source, self.stale.append)
+        self.manager = FetchManager(metadata, CONFIG, self.source, self.stale.append, **more)
         self.driver = driver(self.manager)
 
 
@@ -137,7 +140,7 @@ def test_a_partition_without_leader_asks_for_metadata_until_there_is_one(driver,
         changes = 0
 
     metadata, stale = cluster({}), []
-    polling = driver(FetchManager(metadata, FetchSettings(retry_backoff_ms=100), Still({T0: 0}), stale.append))
+    polling = driver(FetchManager(metadata, CONFIG, Still({T0: 0}), stale.append))
     polling.poll()
     assert stale == ["t"]
     assert polling.waits["FetchManager"] <= 0.1
@@ -261,7 +264,7 @@ def test_as_long_as_nothing_changes_the_source_is_not_asked(driver, cluster):
 
     metadata, stale = cluster({"t": 3}), []
     source = Still({T0: 5})
-    polling = driver(FetchManager(metadata, FetchSettings(sessions=True), source, stale.append))
+    polling = driver(FetchManager(metadata, CONFIG, source, stale.append, sessions=True))
     assert polling.poll() == ["Fetch"]
     for _ in range(10):
         polling.pass_time(0.1)
@@ -284,7 +287,7 @@ def test_as_long_as_nothing_changes_the_source_is_not_asked(driver, cluster):
 def near(driver, cluster):
     """T0 and T1, both led by broker 1, which says that broker 2 is nearer for T0."""
     metadata = cluster({"t": 3}, brokers=(1, 2))
-    fetching = Fetching(driver, metadata, {T0: 5, T1: 6}, sessions=True, rack="b", replica_lease_ms=60_000)
+    fetching = Fetching(driver, metadata, {T0: 5, T1: 6}, sessions=True, rack="b")
     fetching.driver.poll()
     request = fetching.driver.answer(
         "Fetch",
