@@ -30,6 +30,8 @@ def instance(spark, kafka, tmp_path, application_id):
             **(config or {}),
         }
         made.append(KafkaStreams(builder.build(), settings, spark=spark, quiet=quiet))
+        # Instances that are processes of their own have theirs.
+        made[-1]._context.prewarm = False
         return made[-1]
 
     yield make

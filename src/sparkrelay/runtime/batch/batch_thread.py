@@ -64,6 +64,7 @@ class BatchThread:
         plans: PreparedLegs,
         topics: Topics,
         progress: ThreadProgress,
+        prewarm: bool = True,
     ) -> None:
         """Prepare the thread; ``topics`` is its own: it may wait for the broker on it."""
         self._name = name
@@ -87,6 +88,8 @@ class BatchThread:
         self._without_topics = 0
         self._failure: Exception | None = None
         self._prewarmed = threading.Event()
+        if not prewarm:
+            self._prewarmed.set()
         self._thread = threading.Thread(target=self._run, name=f"{name}-batch", daemon=True)
 
     def start(self) -> None:
@@ -125,7 +128,8 @@ class BatchThread:
 
     def _run(self) -> None:
         try:
-            self._prewarm()
+            if not self._prewarmed.is_set():
+                self._prewarm()
             while not self._in_service.ended:
                 self._turn()
         except WakeupException:

@@ -66,6 +66,8 @@ class RuntimeContext:
         _runs[config.application_id] += 1
         self.run = _runs[config.application_id]
         self.show = show
+        #: False where the first micro-batch may be slow: tests start many instances, and each prewarm costs a second.
+        self.prewarm = True
         #: True while no micro-batch is to begin, here or in a process to come.
         self.paused = False
         #: The instance's start while it is under way: whoever waits meanwhile can be interrupted.

@@ -339,6 +339,7 @@ class ProcessThreads:
                 plans=self._plans[number],
                 topics=batch_topics,
                 progress=progress,
+                prewarm=shared.prewarm,
             ),
             progress=progress,
             callbacks=shared.callbacks,
