@@ -7,6 +7,7 @@ import dataclasses
 import datetime as dt
 
 import pytest
+from tests.doubles.assignors import Answers
 
 from sparkrelay.assignment import (
     AssignedTask,
@@ -48,18 +49,6 @@ def assign(assignor):
     )
 
 
-class Does(TaskAssignor):
-    """Answers what it is told to, an exception by raising it."""
-
-    def __init__(self, answer):
-        self.answer = answer
-
-    def assign(self, application_state):
-        if isinstance(self.answer, BaseException):
-            raise self.answer
-        return self.answer
-
-
 def refused(assignor):
     """Return what the leader raises, once it is sure that all members were told."""
     result = assign(assignor)
@@ -96,7 +85,7 @@ class SilentKeeper(TaskAssignmentException):
     ids=lambda value: type(value).__name__,
 )
 def test_whatever_is_raised_is_told_to_all(raised, message):
-    assert message in refused(Does(raised))
+    assert message in refused(Answers(raised))
 
     class Late(HighAvailabilityTaskAssignor):
         def on_assignment_computed(self, assignment, subscription, error):
@@ -109,11 +98,11 @@ def test_whatever_is_raised_is_told_to_all(raised, message):
 
 def test_a_real_interrupt_is_not_taken_for_the_assignors():
     with pytest.raises(KeyboardInterrupt):
-        assign(Does(KeyboardInterrupt()))
+        assign(Answers(KeyboardInterrupt()))
 
 
 def test_an_assignor_that_keeps_the_assignment_need_not_say_why():
-    result = assign(Does(SilentKeeper()))
+    result = assign(Answers(SilentKeeper()))
     assert result.failure is None
     assert "SilentKeeper" in result.kept
 
@@ -195,8 +184,8 @@ NONSENSE = {
 @pytest.mark.parametrize("kind", NONSENSE)
 def test_nonsense_is_named_and_told_to_all(kind):
     given, message = NONSENSE[kind]
-    told = refused(Does(given))
-    assert "Does" in told
+    told = refused(Answers(given))
+    assert "Answers" in told
     assert message in told
     assert len(told) < 1_000, "an answer is quoted in full"
 
@@ -212,7 +201,7 @@ def test_nonsense_is_named_and_told_to_all(kind):
     ],
 )
 def test_any_time_is_a_deadline(deadline, sent_ms):
-    result = assign(Does(answer(entry().with_followup_rebalance(deadline))))
+    result = assign(Answers(answer(entry().with_followup_rebalance(deadline))))
     assert result.failure is None
     sent = {name: member.info for name, member in result.members.items()}
     assert (sent["one"].next_rebalance_ms, sent["two"].next_rebalance_ms) == (sent_ms, LONG_MAX)

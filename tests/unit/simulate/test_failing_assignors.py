@@ -3,20 +3,11 @@
 import asyncio
 
 import pytest
+from tests.doubles.assignors import Answers
 
-from sparkrelay.assignment import TaskAssignment, TaskAssignor
+from sparkrelay.assignment import TaskAssignment
 from sparkrelay.simulate.scenario import Scenario
 from sparkrelay.simulate.simulation import simulate
-
-
-class Does(TaskAssignor):
-    def __init__(self, answer):
-        self.answer = answer
-
-    def assign(self, application_state):
-        if isinstance(self.answer, BaseException):
-            raise self.answer
-        return self.answer
 
 
 @pytest.mark.parametrize(
@@ -32,4 +23,4 @@ class Does(TaskAssignor):
     ids=["raises", "exits", "is cancelled", "nothing", "nonsense", "forgets processes"],
 )
 def test_a_failing_assignor_is_a_result(answer, message):
-    assert message in simulate(Scenario(), Does(answer)).error
+    assert message in simulate(Scenario(), Answers(answer)).error

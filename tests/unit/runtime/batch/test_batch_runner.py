@@ -1,6 +1,7 @@
 """What a micro-batch makes of failures, without Spark and without a broker."""
 
 import pytest
+from tests.doubles.jobs import Jobs
 from tests.doubles.tasks import serve, task_in
 
 from sparkrelay.client.transactions import ProducerIdentity
@@ -19,39 +20,11 @@ from sparkrelay.errors import (
 from sparkrelay.runtime.batch import batch_runner
 from sparkrelay.runtime.batch.batch_runner import BatchRunner
 from sparkrelay.runtime.compile.prepared_legs import Wave
-from sparkrelay.runtime.contract.commands import LegReport
 from sparkrelay.runtime.spark.jobs import JobCancelled, JobFailed, TaskFailed
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.types import TaskId, TopicPartition
 
 ONE, OTHER = TaskId(0, 0), TaskId(0, 1)
-
-
-class Jobs:
-    """Raises an error for the whole job, or reports one for the first task."""
-
-    spark_partitions = 2
-
-    def __init__(self, raised=None, reported=None, silent=None):
-        self.raised, self.reported, self.silent = raised, reported, silent
-        self.prewarmed = None
-        self.prewarms = 0
-
-    def prewarm(self, legs, command, due):
-        self.prewarmed = command
-        self.prewarms += 1
-        self.due = due()
-
-    def run_batch(self, frame, command, *, description):
-        if self.raised is not None:
-            raise self.raised
-        self.command = command
-        return [
-            LegReport("leg", task.task, task.batch, error=self.reported if task.task == ONE else None)
-            for share in command.spark_partitions
-            for task in share
-            if task.task != self.silent
-        ]
 
 
 class PreparedLegs:
@@ -105,7 +78,7 @@ def run(jobs, transactions=None, work=None, retries=2):
 
 
 def test_a_prewarm_has_no_task_in_any_spark_partition():
-    jobs = Jobs()
+    jobs = Jobs(spark_partitions=2)
     BatchRunner(jobs, Transactions(), "app", retries=0).prewarm(PreparedLegs(), over=lambda: False)
     assert jobs.prewarmed.spark_partitions == ((), ())
     assert not jobs.due

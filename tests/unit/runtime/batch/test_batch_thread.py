@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from tests.doubles.clock import Clock
 from tests.doubles.tasks import task_in
 
 from sparkrelay.config import StreamsConfig
@@ -104,19 +105,8 @@ def made_task(id_):
     return task_in(TaskState.RUNNING, id_, (partition,), positions={partition: 0})
 
 
-class Clock:
-    """Stands still until the test moves it on."""
-
-    now = 0.0
-
-    def monotonic(self):
-        return self.now
-
-    perf_counter = monotonic
-
-
 class Bench:
-    def __init__(self, **more):
+    def __init__(self, *, prewarm=True, **more):
         self.topics, self.batches, self.service = Topics(), Batches(), InService()
         self.tasks = {id_: made_task(id_) for id_ in (ONE, OTHER)}
         self.progress = ProgressLog("app")
@@ -129,6 +119,7 @@ class Bench:
             plans=None,
             topics=self.topics,
             progress=self.progress.thread(),
+            prewarm=prewarm,
         )
 
     def start(self):
@@ -172,6 +163,15 @@ def test_a_prewarm_is_over_with_the_thread(bench, wait_until):
     assert bench.batches.over()
     bench.batches.may_prewarm.set()
     assert bench.thread.wait_prewarmed(60)
+
+
+@pytest.mark.parametrize("bench", [{"prewarm": False}], indirect=True)
+def test_a_thread_that_is_to_have_no_prewarm_has_none(bench, wait_until):
+    assert bench.thread.wait_prewarmed(0)
+    bench.write(ONE, 3)
+    bench.start()
+    wait_until(lambda: bench.batches.ran, "no batch runs")
+    assert bench.batches.over is None
 
 
 def test_a_prewarm_that_spark_does_not_end_is_reported(bench, monkeypatch, wait_until):

@@ -2,6 +2,7 @@
 
 import json
 
+from tests.doubles.clock import Clock
 from tests.doubles.tasks import task_in
 
 from sparkrelay.runtime.batch.batch_runner import BatchOutcome
@@ -18,13 +19,6 @@ SPARK = {
     "id", "runId", "name", "timestamp", "batchId", "numInputRows", "inputRowsPerSecond", "processedRowsPerSecond",
     "durationMs", "stateOperators", "sources", "sink",
 }  # fmt: skip
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self):
-        return self.now
 
 
 def task(number, partition, **more):
@@ -91,7 +85,7 @@ def test_only_what_was_committed_is_counted():
 
 
 def test_restores_are_reported_once_a_second_without_a_batch():
-    clock = Clock()
+    clock = Clock(100.0)
     log = ProgressLog("app", state=lambda: "REBALANCING", clock=clock)
     progress = log.thread()
     progress.copies = lambda: {TaskId(0, 0): copy()}
@@ -107,7 +101,7 @@ def test_restores_are_reported_once_a_second_without_a_batch():
 
 
 def test_standbys_alone_are_reported_every_ten_seconds_and_not_beside_batches():
-    clock = Clock()
+    clock = Clock(100.0)
     log = ProgressLog("app", clock=clock)
     progress = log.thread()
     standby = copy(restoring=False)

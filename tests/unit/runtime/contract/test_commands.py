@@ -5,6 +5,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from tests.doubles.attack import Attack
 
 from sparkrelay.client.transaction_calls import ProducerIdentity
 from sparkrelay.errors import (
@@ -75,14 +76,6 @@ def test_errors_keep_what_they_carry(error):
     found = decode_bytes(encode_bytes(error))
     assert type(found) is type(error)
     assert (str(found), vars(found)) == (str(error), vars(error))
-
-
-class Attack:
-    def __init__(self, call, *args):
-        self.how = call, args
-
-    def __reduce__(self):
-        return self.how
 
 
 @pytest.mark.parametrize("call", [os.mkdir, Path.mkdir, eval, exec, __import__, getattr])

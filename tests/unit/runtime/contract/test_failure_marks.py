@@ -6,6 +6,7 @@ import os
 import pickle
 
 import pytest
+from tests.doubles.attack import Attack
 
 from sparkrelay import errors
 from sparkrelay.errors import (
@@ -20,14 +21,6 @@ from sparkrelay.runtime.contract.failure_marks import MisplacedTask, WorkerFailu
 from sparkrelay.types import TaskId
 
 KEY = new_key()
-
-
-class Attack:
-    def __init__(self, file):
-        self.file = file
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.file),)
 
 
 def test_an_error_survives_sparks_error_text():
@@ -76,7 +69,7 @@ def test_text_of_others_is_not_ours():
 
 
 def test_marks_of_others_run_nothing_and_hide_nothing(tmp_path):
-    attack = base64.b64encode(pickle.dumps(Attack(tmp_path / "made"))).decode()
+    attack = base64.b64encode(pickle.dumps(Attack(os.mkdir, str(tmp_path / "made")))).decode()
     said = base64.urlsafe_b64encode(json.dumps({"class": "SparkRelayError", "message": "x"}).encode()).decode()
     forged = [
         f"[sparkrelay-error:{attack}]",

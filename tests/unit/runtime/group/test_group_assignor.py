@@ -12,6 +12,7 @@ import types
 import uuid
 
 import pytest
+from tests.doubles.assignors import Answers
 
 from sparkrelay.assignment import (
     AssignmentConfigs,
@@ -474,26 +475,16 @@ def test_an_assignor_that_does_not_come_back_ends_in_an_error_for_all(made):
         made(2).assignor.on_assignment(answers["two"][0], GROUP)
 
 
-class Broken(TaskAssignor):
-    def __init__(self, answer=None):
-        self.answer = answer
-
-    def assign(self, application_state):
-        if self.answer is None:
-            raise ZeroDivisionError("oh")
-        return self.answer
-
-
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (None, "Broken failed: ZeroDivisionError: oh"),
+        (ZeroDivisionError("oh"), "Answers failed: ZeroDivisionError: oh"),
         ("nonsense", "returned 'nonsense' instead of a TaskAssignment"),
         (TaskAssignment([]), "invalid assignment: MISSING_PROCESS_ID"),
     ],
 )
 def test_an_assignor_that_fails_is_named_to_every_member(made, answer, message):
-    broken = Broken(answer)
+    broken = Answers(answer)
     members = {"one": made(1, assignor=broken), "two": made(2, assignor=broken)}
     answers = lead(members["one"], members)
     assert isinstance(members["one"].assignor.failure, StreamsException)
@@ -503,7 +494,7 @@ def test_an_assignor_that_fails_is_named_to_every_member(made, answer, message):
 
 
 def test_an_assignors_words_do_not_make_another_topology(made):
-    broken = Raises(ValueError("this instance runs another topology"))
+    broken = Answers(ValueError("this instance runs another topology"))
     leader = made(1, assignor=broken)
     answers = lead(leader, {"one": leader})
     with pytest.raises(TaskAssignmentException, match="runs another topology"):
@@ -529,14 +520,6 @@ def test_members_that_name_different_assignors_get_one_that_all_have(made, caplo
     assert seen.state is not None
 
 
-class Raises(TaskAssignor):
-    def __init__(self, error):
-        self.error = error
-
-    def assign(self, application_state):
-        raise self.error
-
-
 @pytest.mark.parametrize(
     ("error", "message"),
     [
@@ -549,7 +532,7 @@ class Raises(TaskAssignor):
     ids=["exit", "interrupt", "lone surrogate", "zero", "long"],
 )
 def test_what_an_assignor_raises_reaches_all_members_and_the_leaders_thread(made, error, message):
-    raises = Raises(error)
+    raises = Answers(error)
     members = {"one": made(1, assignor=raises), "two": made(2, assignor=raises)}
     answers = lead(members["one"], members)
     assert isinstance(members["one"].assignor.failure, StreamsException)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sparkrelay.assignment import AssignmentConfigs, GroupMember, HighAvailabilityTaskAssignor, TaskAssignor, TaskInfo
+from tests.doubles.assignors import Answers
+
+from sparkrelay.assignment import AssignmentConfigs, GroupMember, HighAvailabilityTaskAssignor, TaskInfo
 from sparkrelay.assignment.explain import Reason
 from sparkrelay.assignment.group import assign_group
 from sparkrelay.errors import TaskAssignmentException
@@ -75,14 +77,6 @@ def test_standbys_without_a_place_are_one_line():
     ]
 
 
-class Refusing(TaskAssignor):
-    def __init__(self, error):
-        self._error = error
-
-    def assign(self, application_state):
-        raise self._error
-
-
 def test_a_summary_is_one_line():
     def summary(*members, **more):
         infos = tasks(8)
@@ -101,15 +95,15 @@ def test_a_summary_is_one_line():
     assert summary(member(P1)) == "starts 0_0, 0_1, 0_2, 0_3, 0_4 and 3 more"
     assert summary(member(P1, running=range(8)), member(P2)) == "warm-up 0_1, 0_3"
     assert summary(member(P1, running=range(8))) == "nothing changes"
-    assert summary(member(P1), assignor=Refusing(ZeroDivisionError("oops"))).startswith("it failed: task assignor ")
-    kept = summary(member(P1, running=range(8)), assignor=Refusing(TaskAssignmentException("not now")))
+    assert summary(member(P1), assignor=Answers(ZeroDivisionError("oops"))).startswith("it failed: task assignor ")
+    kept = summary(member(P1, running=range(8)), assignor=Answers(TaskAssignmentException("not now")))
     assert kept == "the previous assignment is kept (not now); nothing changes"
 
 
 def test_a_kept_assignment_and_a_failure_say_why():
-    kept = story(member(P1, running=range(2)), count=2, assignor=Refusing(TaskAssignmentException("not now")))
+    kept = story(member(P1, running=range(2)), count=2, assignor=Answers(TaskAssignmentException("not now")))
     assert kept[1] == "the previous assignment is kept: not now"
-    failed = story(member(P1), assignor=Refusing(ZeroDivisionError("oops")))
+    failed = story(member(P1), assignor=Answers(ZeroDivisionError("oops")))
     assert len(failed) == 1
     assert failed[0].startswith("rebalance failed (members: 1): task assignor ")
     assert failed[0].endswith("ZeroDivisionError: oops")

@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 
 import pytest
+from tests.doubles.jobs import Jobs
 
 from sparkrelay.errors import (
     DisconnectException,
@@ -23,52 +24,6 @@ from sparkrelay.types import TaskId, TopicPartition
 
 CHANGELOG = TopicPartition("app-counts-changelog", 0)
 TASK, OTHER = TaskId(0, 0), TaskId(0, 1)
-
-
-REPORTED = StoreCorruptedException | StoreOutOfStepException | SerializationException
-
-
-class Jobs:
-    """Answers each slice by what the test put in line, or by having restored everything."""
-
-    spark_partitions = 1
-
-    def __init__(self, *answers):
-        self.answers = list(answers)
-        self.commands = []
-        self.seconds = []
-        self.slice_began = threading.Semaphore(0)
-        self.may_end = None
-        self.cancelled = 0
-
-    def restore(self, slice_, *, description):
-        (commands,) = slice_.spark_partitions
-        self.commands.append(commands)
-        self.seconds.append(slice_.seconds)
-        self.slice_began.release()
-        if self.may_end is not None:
-            self.may_end.acquire()
-        if self.cancelled:
-            self.cancelled = 0
-            raise JobFailed("cancelled")
-        answer = self.answers.pop(0) if self.answers else None
-        if isinstance(answer, Exception) and not isinstance(answer, REPORTED):
-            raise answer
-        return [
-            RestoreReport(
-                command.task,
-                {},
-                0,
-                {s.changelog: s.end for s in command.stores},
-                task_epoch=command.task_epoch,
-                error=answer,
-            )
-            for command in commands
-        ]
-
-    def cancel_restore(self):
-        self.cancelled += 1
-        self.may_end.release()
 
 
 @pytest.fixture
@@ -326,14 +281,11 @@ def test_the_end_waits_for_no_core(state_updater_of):
 
 
 def test_a_slice_that_cannot_be_cancelled_is_named(state_updater_of, monkeypatch):
-    class Stubborn(Jobs):
-        def cancel_restore(self):
-            pass
-
     monkeypatch.setattr(
         "sparkrelay.runtime.tasks.state_updater.cancel_until", lambda ended, cancel: cancel() or ended(0.0)
     )
-    jobs = Stubborn()
+    jobs = Jobs()
+    jobs.deaf = 1
     state_updater = lagging(state_updater_of, jobs)
     with pytest.raises(StreamsException, match="restoring tasks 0_1 neither ended, nor could Spark cancel it"):
         state_updater.release([OTHER])
@@ -341,12 +293,7 @@ def test_a_slice_that_cannot_be_cancelled_is_named(state_updater_of, monkeypatch
 
 
 def test_a_changelog_that_ends_before_the_store_is_refused(state_updater_of, wait_until):
-    class Further(Jobs):
-        def restore(self, slice_, *, description):
-            reports = super().restore(slice_, description=description)
-            return [dataclasses.replace(report, changelog_next={CHANGELOG: 25}) for report in reports]
-
-    state_updater = state_updater_of(Further())
+    state_updater = state_updater_of(Jobs(copied={CHANGELOG: 25}))
     state_updater.assign([restore()])
 
     messages = []
@@ -413,7 +360,7 @@ def test_the_look_after_a_long_slice_holds_nobody_up(state_updater_of, wait_unti
     assert asked.acquire(timeout=60)
     state_updater.release([TASK])
     state_updater.stop()
-    assert jobs.cancelled == 0
+    assert jobs.cancels == 0
 
 
 def test_ends_that_cannot_be_listed_again_cost_no_slice(state_updater_of, wait_until):

@@ -1,8 +1,8 @@
 """Where tasks start, and when they are in service, without Spark and without a broker."""
 
-from types import SimpleNamespace
-
 import pytest
+from tests.doubles.clock import Clock
+from tests.doubles.state_updater import StateUpdater
 
 from sparkrelay.client.admin import EARLIEST, LATEST
 from sparkrelay.client.transactions import ProducerIdentity
@@ -53,11 +53,6 @@ class Broker:
                 self.group |= positions
                 answers[name] = ProducerIdentity(name, 1, identity.epoch + 1)
         return answers
-
-
-class StateUpdater:
-    def assign(self, works):
-        pass
 
 
 @pytest.fixture
@@ -197,8 +192,8 @@ def test_a_task_that_has_left_meanwhile_is_not_opened_again(made, broker, servic
 @pytest.mark.parametrize("meanwhile", ["missing", "there", "not asked for"])
 def test_a_topic_that_a_broker_does_not_know_is_waited_for_but_not_for_ever(made, broker, monkeypatch, meanwhile):
     """default.api.timeout.ms, 60 s, is for how long; other troubles before that do not count."""
-    clock, gone, task, initializer = SimpleNamespace(now=0.0), {"orders"}, stateless(), made("earliest")
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    clock, gone, task, initializer = Clock(), {"orders"}, stateless(), made("earliest")
+    monkeypatch.setattr(module, "time", clock)
     broker.missing, task.hindered = gone, 70
     for clock.now in (1010.0, 1050.0):
         with pytest.raises(TimeoutException, match="did not exist"):

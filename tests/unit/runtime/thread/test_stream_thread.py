@@ -126,7 +126,9 @@ class Bench:
             callbacks=ThreadCallbacks(
                 on_change=lambda: None,
                 on_failure=lambda _, error: self.failures.append(error) or StreamThreadExceptionResponse.REPLACE_THREAD,
-                on_unclosed=lambda _, error: self.failures.append(error) or StreamThreadExceptionResponse.SHUTDOWN_CLIENT,
+                on_unclosed=lambda _, error: (
+                    self.failures.append(error) or StreamThreadExceptionResponse.SHUTDOWN_CLIENT
+                ),
                 on_replace=self.replaced.append,
             ),
         )

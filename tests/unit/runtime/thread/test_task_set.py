@@ -7,6 +7,9 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from tests.doubles.clock import Clock
+from tests.doubles.jobs import Jobs
+from tests.doubles.state_updater import StateUpdater
 from tests.doubles.tasks import initialize, serve
 
 from sparkrelay.config import StreamsConfig
@@ -14,7 +17,6 @@ from sparkrelay.errors import StoreCorruptedException, StoreOutOfStepException, 
 from sparkrelay.protocol import LATEST_OFFSET
 from sparkrelay.runtime.contract.commands import RestoreReport
 from sparkrelay.runtime.slot.cleaner import Cleaner
-from sparkrelay.runtime.spark.jobs import JobFailed
 from sparkrelay.runtime.tasks.in_service import InService
 from sparkrelay.runtime.tasks.restore_progress import RestoreProgress
 from sparkrelay.runtime.tasks.task_state import TaskState
@@ -27,62 +29,6 @@ TASK = TaskId(0, 1)
 INPUT, CHANGELOG = TopicPartition("orders", 1), TopicPartition("totals", 1)
 
 
-class StateUpdater:
-    """Doubles the state updater: its copies stand where the test says."""
-
-    def __init__(self):
-        self.standing, self.works = {}, []
-
-    def start(self):
-        pass
-
-    def assign(self, works):
-        self.works += works
-
-    def release(self, tasks):
-        pass
-
-    def copies(self):
-        return self.standing
-
-
-class Jobs:
-    """Doubles a stream thread's jobs: the slot has a copy of the task with 470 changelog offsets."""
-
-    spark_partitions = 1
-
-    def __init__(self):
-        #: What goes wrong with each store that is closed.
-        self.unclosed = None
-        self.core = threading.Event()
-        self.core.set()
-        self.waits, self.cancelled = threading.Event(), 0
-
-    def restore(self, slice_, *, description):
-        self.waits.set()
-        assert self.core.wait(60)
-        if self.cancelled:
-            raise JobFailed("cancelled")
-        return [
-            RestoreReport(command.task, {}, 3, {CHANGELOG: 470})
-            for share in slice_.spark_partitions
-            for command in share
-        ]
-
-    def drop_journals(self, slice_, *, description, seconds):
-        return [
-            RestoreReport(command.task, {}, 0, {}, error=self.unclosed)
-            for share in slice_.spark_partitions
-            for command in share
-        ]
-
-    def cancel_restore(self):
-        self.cancelled += 1
-        if self.cancelled == 2:
-            # The first one came before the job was submitted.
-            self.core.set()
-
-
 @pytest.fixture
 def state_updater():
     return StateUpdater()
@@ -90,7 +36,7 @@ def state_updater():
 
 @pytest.fixture
 def jobs():
-    return Jobs()
+    return Jobs(copied={CHANGELOG: 470})
 
 
 @pytest.fixture
@@ -178,27 +124,27 @@ def test_a_look_at_the_copies_that_gets_no_core_ends_with_a_stop_and_without_a_w
     unstarted, jobs, stopping, monkeypatch, caplog
 ):
     monkeypatch.setattr("sparkrelay.runtime.spark.cancelling._AGAIN_SECONDS", 0.01)
-    jobs.core.clear()
+    jobs.may_end, jobs.deaf = threading.Semaphore(0), 1
     starting = threading.Thread(target=unstarted.start)
     starting.start()
-    assert jobs.waits.wait(60)
+    assert jobs.slice_began.acquire(timeout=60)
     assert starting.is_alive()
     stopping.set()
     starting.join(60)
     assert not starting.is_alive()
-    assert jobs.cancelled >= 2
+    assert jobs.cancels >= 2
     assert unstarted.offset_sums() == {}
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_copies_that_cannot_be_looked_at_are_said(unstarted, jobs, caplog):
-    jobs.cancelled = 1
+    jobs.cancelled = True
     unstarted.start()
     assert "local copies could not be looked at: cancelled" in caplog.text
 
 
 def test_a_look_at_the_copies_that_ends_by_itself_is_not_cancelled(tasks, jobs):
-    assert jobs.cancelled == 0
+    assert jobs.cancels == 0
 
 
 @pytest.mark.parametrize(
@@ -319,11 +265,11 @@ def test_a_standby_that_was_hindered_as_a_task_does_not_slow_the_others(many):
 
 
 def test_one_by_one_leaves_time_for_the_group(many, monkeypatch):
-    initializer, clock = many._initializer, SimpleNamespace(now=0.0)
+    initializer, clock = many._initializer, Clock()
     initializer.without_leader["open"] = {task.id for task in many.all()}
     bring_up(many)
     initializer.without_leader["open"] = set()
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(module, "time", clock)
     slow = initializer._do
     monkeypatch.setattr(initializer, "_do", lambda *args: (slow(*args), setattr(clock, "now", clock.now + 4.0)))
     counts = []

@@ -2,9 +2,9 @@
 
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from tests.doubles.clock import Clock
 
 from sparkrelay.runtime.worker import connections
 from sparkrelay.state import TaskStore
@@ -14,8 +14,8 @@ LIMIT = 1 << 24
 
 @pytest.fixture
 def clock(monkeypatch):
-    clock = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    clock = Clock(1000.0)
+    monkeypatch.setattr(connections, "time", clock)
     monkeypatch.setattr(connections, "_looked_at", 0.0)
     monkeypatch.setattr(connections, "_stores", {})
     return clock

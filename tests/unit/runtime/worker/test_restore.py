@@ -1,9 +1,8 @@
 """A Spark partition's share of a slice, with stores and without a broker: what is done in its time, and what anyway."""
 
-from types import SimpleNamespace
-
 import pyarrow as pa
 import pytest
+from tests.doubles.clock import Clock
 
 from sparkrelay.errors import TimeoutException
 from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreSlice, StoreRestore, decode_bytes
@@ -42,8 +41,8 @@ class Fetcher:
 
 @pytest.fixture
 def clock(monkeypatch):
-    clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(restore, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    clock = Clock(100.0)
+    monkeypatch.setattr(restore, "time", clock)
     return clock
 
 
