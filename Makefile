@@ -49,8 +49,8 @@ test: check  ## everything that must hold before a change lands
 chaos: venv  ## the whole kill suite
 	$(BIN)/pytest $(WITH_SPARK) tests/chaos
 
-test-long: venv  ## what takes hours: millions of damaged batches (FUZZ_INPUTS=N for fewer)
-	$(BIN)/pytest -m long tests/long
+test-long: venv  ## what takes hours: millions of damaged batches (FUZZ_INPUTS=N for fewer), every consumer scenario
+	$(BIN)/pytest -m long tests/long tests/integration/consumer
 
 bench: venv  ## drain and latency, ours beside its peers, as ratios
 	$(BIN)/python -m bench

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.integration.consumer.conformance.protocols import without_members
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, without_members]
 
 
 def test_assign_and_commit_async_not_committed(make_consumer, fill, tp):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.integration.consumer.conformance.protocols import only_classic, only_consumer
 
 from sparkrelay.errors import KafkaException
 from sparkrelay.types import TopicPartition
 
 pytestmark = pytest.mark.integration
-
-
-only_classic = pytest.mark.parametrize("protocol", ["classic"], indirect=True)
-only_consumer = pytest.mark.parametrize("protocol", ["consumer"], indirect=True)
 
 
 def _shared(partitions, members):

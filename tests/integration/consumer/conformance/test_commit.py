@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.integration.consumer.conformance.protocols import without_members
 
 from sparkrelay.consumer import OffsetAndMetadata
 from sparkrelay.errors import ConfigException, KafkaException
@@ -32,6 +33,7 @@ def test_auto_commit_on_close(make_consumer, fill, await_assignment, topic, tp, 
     assert make_consumer().committed([tp, tp2]) == {tp: 300, tp2: 500}
 
 
+@without_members
 def test_commit_metadata(make_consumer, tp):
     consumer = make_consumer()
     consumer.assign([tp])
@@ -44,6 +46,7 @@ def test_commit_metadata(make_consumer, tp):
     assert consumer.committed([tp], with_metadata=True) == {tp: OffsetAndMetadata(5, "")}
 
 
+@without_members
 def test_async_commit(make_consumer, poll_until, tp):
     consumer = make_consumer()
     consumer.assign([tp])
@@ -58,6 +61,7 @@ def test_async_commit(make_consumer, poll_until, tp):
     assert consumer.committed([tp]) == {tp: 5}
 
 
+@without_members
 def test_commit_specified_offsets(make_consumer, fill, tp, tp2):
     fill(tp, 5)
     fill(tp2, 7)
@@ -101,6 +105,7 @@ def test_subscribe_and_commit_sync(make_consumer, await_assignment, topic, tp, t
     assert consumer.group_metadata().member_id
 
 
+@without_members
 def test_position_and_commit(make_consumer, fill, expect_rows, tp):
     fill(tp, 5)
     absent = TopicPartition(tp.topic, 15)
@@ -141,6 +146,7 @@ def test_commit_async_completed_before_consumer_closes(make_consumer, tp, tp2):
     assert make_consumer().committed([tp, tp2]) == {tp: 1, tp2: 1}
 
 
+@without_members
 def test_commit_async_completed_before_commit_sync_returns(make_consumer, tp, tp2):
     consumer = make_consumer()
     consumer.assign([tp, tp2])

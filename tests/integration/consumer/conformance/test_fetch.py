@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.integration.consumer.conformance.protocols import without_members
 
 from sparkrelay.errors import OffsetOutOfRangeException
 from sparkrelay.types import TopicPartition
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.integration
 LIMIT = 10 * 1024
 
 
+@without_members
 def test_fetch_invalid_offset(make_consumer, fill, tp):
     fill(tp, 2)
     consumer = make_consumer(auto_offset_reset="none")
@@ -25,6 +27,7 @@ def test_fetch_invalid_offset(make_consumer, fill, tp):
         consumer.poll(60)
 
 
+@without_members
 def test_fetch_out_of_range_offset_reset_config_earliest(make_consumer, fill, expect_rows, tp):
     fill(tp, 10)
     consumer = make_consumer(auto_offset_reset="earliest", fetch_max_wait_ms=0)
@@ -34,6 +37,7 @@ def test_fetch_out_of_range_offset_reset_config_earliest(make_consumer, fill, ex
     expect_rows(consumer, tp, 10)
 
 
+@without_members
 def test_fetch_out_of_range_offset_reset_config_latest(make_consumer, fill, read, poll_until, tp):
     fill(tp, 10)
     consumer = make_consumer(auto_offset_reset="latest", fetch_max_wait_ms=0)
@@ -46,6 +50,7 @@ def test_fetch_out_of_range_offset_reset_config_latest(make_consumer, fill, read
     assert read(consumer, 1)[0]["offset"] == 10
 
 
+@without_members
 @pytest.mark.parametrize("setting", ["fetch_max_bytes", "max_partition_fetch_bytes"])
 def test_fetch_record_larger_than_limit(make_consumer, produce, read, tp, setting):
     """KIP-74: the first record comes whatever its size."""
@@ -57,6 +62,7 @@ def test_fetch_record_larger_than_limit(make_consumer, produce, read, tp, settin
     assert (row["key"], row["value"]) == (b"key", bytes(LIMIT + 1))
 
 
+@without_members
 @pytest.mark.parametrize("setting", ["fetch_max_bytes", "max_partition_fetch_bytes"])
 def test_fetch_honours_limit_if_large_record_not_first(make_consumer, produce, read, tp, setting):
     produce(tp.topic, [{"key": "small", "value": "value", "partition": 0}])

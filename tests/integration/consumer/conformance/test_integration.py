@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.integration.consumer.conformance.protocols import only_classic, only_consumer, without_members
 
 from sparkrelay.errors import UnsupportedVersionException
 from sparkrelay.types import TopicPartition
@@ -48,6 +49,7 @@ def test_fetch_partitions_with_always_failed_listener(make_consumer, fill, topic
     consumer.close()
 
 
+@without_members
 def test_rapid_assign_auto_commit_correctness(make_consumer, fill, read, wait_until, tp, tp2):
     """What was read of a partition is committed as the next one is assigned, however quickly."""
     fill(tp, 10)
@@ -72,7 +74,7 @@ def old_kafka():
         yield broker
 
 
-@pytest.mark.parametrize("protocol", ["consumer"], indirect=True)
+@only_consumer
 def test_consumer_with_consumer_protocol_disabled(old_kafka, make_consumer):
     """The error says what to do about it."""
     consumer = make_consumer(bootstrap_servers=old_kafka.bootstrap_servers)
@@ -105,7 +107,7 @@ class Racks:
         pass
 
 
-@pytest.mark.parametrize("protocol", ["classic"], indirect=True)
+@only_classic
 def test_rack_aware_assignment(members, wait_until, topic):
     """The assignor learns each member's `client.rack`."""
     assignors = [Racks(), Racks()]

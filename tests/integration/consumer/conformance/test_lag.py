@@ -6,12 +6,14 @@ Its lead, the distance from the log's start, is two calls here.
 from __future__ import annotations
 
 import pytest
+from tests.integration.consumer.conformance.protocols import without_members
 
 from sparkrelay.errors import ConfigException
 
 pytestmark = pytest.mark.integration
 
 
+@without_members
 def test_per_partition_lag_with_max_poll_records(make_consumer, fill, read, tp):
     fill(tp, 1000)
     consumer = make_consumer(max_poll_records=10)
@@ -20,6 +22,7 @@ def test_per_partition_lag_with_max_poll_records(make_consumer, fill, read, tp):
     assert consumer.lag(tp) == consumer.metrics()[f"{tp}.records-lag"] == 990
 
 
+@without_members
 def test_per_partition_lead_with_max_poll_records(make_consumer, fill, read, tp):
     fill(tp, 1000)
     consumer = make_consumer(max_poll_records=10)
@@ -52,6 +55,7 @@ def test_per_partition_lag_ends_with_the_assignment(
     assert f"{tp}.records-lag" not in consumer.metrics()
 
 
+@without_members
 def test_per_partition_lag_when_read_committed(kafka, make_consumer, fill, read, tp):
     """The end is the last stable offset: records of an open transaction are nothing to catch up with."""
     from confluent_kafka import Producer
@@ -69,6 +73,7 @@ def test_per_partition_lag_when_read_committed(kafka, make_consumer, fill, read,
     writer.abort_transaction(30)
 
 
+@without_members
 def test_lag_is_asked_for_if_nothing_was_read_yet(make_consumer, fill, poll_until, tp):
     """KIP-695: `lag()` never waits; what it does not know it asks for."""
     fill(tp, 100)

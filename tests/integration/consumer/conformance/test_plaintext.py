@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from tests.integration.consumer.conformance.protocols import without_members
 
 from sparkrelay.errors import ConfigException, KafkaException, TimeoutException, WakeupException
 from sparkrelay.types import TopicPartition
@@ -13,6 +14,7 @@ from sparkrelay.types import TopicPartition
 pytestmark = pytest.mark.integration
 
 
+@without_members
 def test_headers(make_consumer, produce, read, tp):
     produce(tp.topic, [{"key": "k", "value": "v", "partition": 0, "headers": [("headerKey", b"headerValue")]}])
     consumer = make_consumer()
@@ -24,6 +26,7 @@ def test_headers(make_consumer, produce, read, tp):
     assert row["headers"] == [{"key": "headerKey", "value": b"headerValue"}]
 
 
+@without_members
 def test_headers_serializer_deserializer(make_consumer, produce, read, tp):
     """A deserialiser reads a whole column; headers come beside it, untouched."""
     headers = [("content-type", b"application/octet-stream")]
@@ -35,6 +38,7 @@ def test_headers_serializer_deserializer(make_consumer, produce, read, tp):
     assert all(row["headers"] == [{"key": name, "value": value} for name, value in headers] for row in rows)
 
 
+@without_members
 def test_auto_offset_reset(make_consumer, fill, expect_rows, tp):
     fill(tp, 1)
     consumer = make_consumer()
@@ -49,10 +53,12 @@ def test_group_consumption(make_consumer, fill, expect_rows, topic, tp):
     expect_rows(consumer, tp, 10)
 
 
+@without_members
 def test_partitions_for(make_consumer, topic):
     assert make_consumer().partitions_for(topic) == (0, 1)
 
 
+@without_members
 def test_partitions_for_absent_topic_does_not_create_it(make_consumer, kafka_admin, topic):
     """Kafka's own consumer may create a topic by asking for it; ours never does."""
     absent = f"{topic}-absent"
@@ -60,11 +66,13 @@ def test_partitions_for_absent_topic_does_not_create_it(make_consumer, kafka_adm
     assert absent not in kafka_admin.list_topics(timeout=30).topics
 
 
+@without_members
 def test_partitions_for_invalid_topic(make_consumer):
     with pytest.raises(KafkaException, match="INVALID_TOPIC_EXCEPTION.*17"):
         make_consumer().partitions_for(";3# ads,{234")
 
 
+@without_members
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_seek(make_consumer, fill, expect_rows, tp, compression):
     fill(tp, 50, compression_type=compression)
@@ -81,6 +89,7 @@ def test_seek(make_consumer, fill, expect_rows, tp, compression):
     expect_rows(consumer, tp, 1, offset=25)
 
 
+@without_members
 def test_partition_pause_and_resume(make_consumer, fill, expect_rows, tp):
     fill(tp, 5)
     consumer = make_consumer()
@@ -93,6 +102,7 @@ def test_partition_pause_and_resume(make_consumer, fill, expect_rows, tp):
     expect_rows(consumer, tp, 5, offset=5, index=0)
 
 
+@without_members
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_consume_messages_with_create_time(make_consumer, fill, expect_rows, tp, compression):
     fill(tp, 50, compression_type=compression)
@@ -101,6 +111,7 @@ def test_consume_messages_with_create_time(make_consumer, fill, expect_rows, tp,
     expect_rows(consumer, tp, 50)
 
 
+@without_members
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_consume_messages_with_log_append_time(make_consumer, make_topic, fill, expect_rows, start_ms, compression):
     tp = TopicPartition(make_topic("conform", config={"message.timestamp.type": "LogAppendTime"}), 0)
@@ -111,6 +122,7 @@ def test_consume_messages_with_log_append_time(make_consumer, make_topic, fill, 
     assert all(start_ms <= row["timestamp"].timestamp() * 1000 <= time.time() * 1000 + 1000 for row in rows)
 
 
+@without_members
 def test_list_topics(make_consumer, make_topic):
     topics = {make_topic("conform", partitions=2) for _ in range(3)}
     consumer = make_consumer()
@@ -136,6 +148,7 @@ def test_pause_state_not_preserved_by_rebalance(
     expect_rows(consumer, tp, 5)
 
 
+@without_members
 def test_consuming_with_null_group_id(make_consumer, fill, read, tp):
     fill(tp, 3)
     earliest = make_consumer(group_id=None)
@@ -158,6 +171,7 @@ def test_consuming_with_null_group_id(make_consumer, fill, read, tp):
         consumer.close()
 
 
+@without_members
 def test_null_group_id_not_supported_if_committing(make_consumer, tp):
     consumer = make_consumer(group_id=None)
     consumer.assign([tp])
@@ -191,6 +205,7 @@ def test_end_offsets(make_consumer, fill, await_assignment, topic, tp, tp2):
     assert consumer.end_offsets([tp]) == {tp: 1000}
 
 
+@without_members
 def test_seek_throws_if_partitions_not_assigned(make_consumer, tp):
     consumer = make_consumer()
     for seek in (consumer.seek_to_end, consumer.seek_to_beginning, lambda partitions: consumer.seek(partitions[0], 1)):
@@ -198,6 +213,7 @@ def test_seek_throws_if_partitions_not_assigned(make_consumer, tp):
             seek([tp])
 
 
+@without_members
 def test_fetch_offsets_for_time(make_consumer, fill, start_ms, tp, tp2):
     fill(tp, 100)
     fill(tp2, 100)
@@ -209,6 +225,7 @@ def test_fetch_offsets_for_time(make_consumer, fill, start_ms, tp, tp2):
     assert consumer.offsets_for_times({tp: start_ms + 100}) == {tp: None}
 
 
+@without_members
 def test_kafka_16427_position_respects_timeout(make_consumer, tp):
     absent = tp._replace(partition=15)
     consumer = make_consumer()
@@ -217,6 +234,7 @@ def test_kafka_16427_position_respects_timeout(make_consumer, tp):
         consumer.position(absent, timeout=1)
 
 
+@without_members
 def test_kafka_16659_position_respects_wakeup(make_consumer, tp):
     absent = tp._replace(partition=15)
     consumer = make_consumer()
@@ -226,6 +244,7 @@ def test_kafka_16659_position_respects_wakeup(make_consumer, tp):
         consumer.position(absent, timeout=60)
 
 
+@without_members
 def test_position_with_error_connection_respects_wakeup(make_consumer, tp):
     consumer = make_consumer(bootstrap_servers="127.0.0.1:1")
     consumer.assign([tp])
@@ -234,6 +253,7 @@ def test_position_with_error_connection_respects_wakeup(make_consumer, tp):
         consumer.position(tp, timeout=60)
 
 
+@without_members
 def test_offset_related_when_timeout_zero(make_consumer, tp):
     """No time is a TimeoutException: an empty answer would look like a topic without records."""
     consumer = make_consumer()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.integration.consumer.conformance.protocols import without_members
 
 from sparkrelay.errors import OffsetOutOfRangeException
 
 pytestmark = pytest.mark.integration
 
 
+@without_members
 def test_max_poll_records(make_consumer, fill, wait_until, tp):
     fill(tp, 1000)
     consumer = make_consumer(max_poll_records=100)
@@ -121,6 +123,7 @@ def test_poll_eventually_returns_records_with_zero_timeout(make_consumer, fill, 
     assert counts[-1] == 100
 
 
+@without_members
 def test_no_offset_for_partition_exception_on_poll_zero(make_consumer, wait_until, tp):
     consumer, caught = make_consumer(auto_offset_reset="none"), []
     consumer.assign([tp])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.integration.consumer.conformance.protocols import only_consumer
 
 from sparkrelay.errors import KafkaException
 from sparkrelay.types import TopicPartition
@@ -134,7 +135,7 @@ def test_offsets_of_other_topics_beside_a_pattern(
     assert consumer.assignment() == partitions_of(matched)
 
 
-@pytest.mark.parametrize("protocol", ["consumer"], indirect=True)
+@only_consumer
 def test_pattern_that_the_broker_cannot_read(make_consumer):
     """The broker matches as RE2 does, which knows no lookahead."""
     consumer = make_consumer()

@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from tests.integration.consumer.conformance.protocols import without_members
 
 from sparkrelay.errors import KafkaException
 
@@ -50,6 +51,7 @@ def test_consumption_with_broker_failures(kafka, make_consumer, fill, topic, tp)
                 bouncing, rounds = kafka.bounce(), 0
 
 
+@without_members
 def test_seek_and_commit_with_broker_failures(kafka, make_consumer, fill, tp):
     fill(tp, 100)
     consumer, coins = make_consumer(), random.Random(5)
