@@ -53,7 +53,7 @@ class _Group:
         title: How it is called.
         ends: Length of the tasks' changelogs, as far as known.
         notes: What the reader has to know of where this comes from.
-        assignor: Who decides there; None if that is not told.
+        assignor: Who decides there; None if that is not known.
     """
 
     title: str
@@ -87,7 +87,7 @@ def plan(
     restore_rate: Annotated[float, Parameter(help="Records a second that one instance restores.")] = _RESTORE_RATE,
     as_json: Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")] = False,
 ) -> int:
-    """Tell what would happen if instances joined or left: what moves and why, and how long until all is warm.
+    """Show what would happen if instances joined or left: what moves and why, and how long until all is warm.
 
     Nothing is changed. Exit codes: 0 done, 2 the question cannot be answered.
     """
@@ -213,7 +213,7 @@ def _answer(
     joining = new_process_ids(present, add)
     outcome = what_if(group.state, decides, add=joining, remove=leaving, threads=threads, ends=group.ends)
     report = Report(
-        plan=outcome,
+        outcome=outcome,
         title=group.title,
         joining=tuple(joining),
         tasks=len(group.state.all_tasks),

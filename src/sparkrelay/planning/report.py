@@ -1,4 +1,4 @@
-"""A plan as people read it, and as programs do."""
+"""A what-if as people read it, and as programs do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from sparkrelay.assignment.explain import Decision
-    from sparkrelay.planning.what_if import Held, Pause, Plan, ProcessPlan, Restore
+    from sparkrelay.planning.what_if import Held, Pause, ProcessChange, Restore, WhatIf
     from sparkrelay.types import ProcessId, TaskId
 
 __all__ = ["Report"]
@@ -27,7 +27,7 @@ _MOST_NAMES = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A plan with what is needed to tell it.
+    """A what-if with all that its report needs.
 
     Attributes:
         title: What the group is called.
@@ -39,7 +39,7 @@ class Report:
         notes: Where the group comes from, and what was assumed.
     """
 
-    plan: Plan
+    outcome: WhatIf
     title: str
     joining: tuple[ProcessId, ...]
     tasks: int
@@ -50,32 +50,32 @@ class Report:
 
     def names(self) -> dict[ProcessId, str]:
         """Return short names: the ids' beginnings where they differ there, ``new-1`` for instances that join."""
-        present = [str(one.process) for one in self.plan.processes if not one.added]
+        present = [str(one.process) for one in self.outcome.processes if not one.added]
         short = _SHORT if len({text[:_SHORT] for text in present}) == len(present) else None
-        named = {one.process: str(one.process)[:short] for one in self.plan.processes}
+        named = {one.process: str(one.process)[:short] for one in self.outcome.processes}
         return named | {process: f"new-{number}" for number, process in enumerate(self.joining, 1)}
 
     def renderables(self) -> list[RenderableType]:
         """Return what is printed, part by part."""
-        leaving = sum(one.removed for one in self.plan.processes)
+        leaving = sum(one.removed for one in self.outcome.processes)
         changes = [f"{len(self.joining)} joining"] * bool(self.joining) + [f"{leaving} leaving"] * bool(leaving)
         head = f"{self.title}, instances: {' and '.join(changes) or 'none joining or leaving'}"
         return [Text(head, style="bold"), "", self._table(), "", *self._rounds(), "", self._summary(), *self._notes()]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the plan for programs; times in seconds, records in offsets."""
-        plan, rate = self.plan, self.restore_rate
+        """Return it for programs; times in seconds, records in offsets."""
+        outcome, rate = self.outcome, self.restore_rate
         return {
-            "settled": plan.settled,
-            "rebalances": plan.rebalances,
-            "moved_tasks": list(map(str, plan.moved)),
+            "settled": outcome.settled,
+            "rebalances": outcome.rebalances,
+            "moved_tasks": list(map(str, outcome.moved)),
             "moves_by_id": None if self.moves is None else {"least": self.moves[0], "most": self.moves[1]},
             "restore_rate": rate,
-            "restore": _restore_json(plan.restore),
-            "seconds_until_warm": plan.seconds(rate),
-            "tasks_run_by_nobody": [str(task) for task in plan.not_run],
-            "pauses": [_pause_json(pause, rate) for pause in plan.pauses],
-            "processes": [_process_json(one, rate) for one in plan.processes],
+            "restore": _restore_json(outcome.restore),
+            "seconds_until_warm": outcome.seconds(rate),
+            "tasks_run_by_nobody": [str(task) for task in outcome.not_run],
+            "pauses": [_pause_json(pause, rate) for pause in outcome.pauses],
+            "processes": [_process_json(one, rate) for one in outcome.processes],
             "rounds": [
                 {
                     "hands_over": one.hands_over,
@@ -83,7 +83,7 @@ class Report:
                     "restores": {str(process): _restore_json(left) for process, left in one.restores.items()},
                     "seconds": one.seconds(rate),
                 }
-                for one in plan.rounds
+                for one in outcome.rounds
             ],
             "notes": list(self.notes),
         }
@@ -93,7 +93,7 @@ class Report:
         for column in ("process", "threads", "active before", "after", "standby before", "after", "records to restore"):
             table.add_column(column, justify="right" if column in {"threads", "records to restore"} else "left")
         names = self.names()
-        for one in self.plan.processes:
+        for one in self.outcome.processes:
             table.add_row(
                 Text(names[one.process] + (" (leaves)" if one.removed else "")),
                 str(one.threads),
@@ -108,7 +108,7 @@ class Report:
     def _rounds(self) -> list[RenderableType]:
         names, told = self.names(), []
         number = 0
-        for one in self.plan.rounds:
+        for one in self.outcome.rounds:
             number += 1
             told.append(f"Rebalance {number}" + (", and one more to hand tasks over" if one.hands_over else ""))
             number += one.hands_over
@@ -119,27 +119,27 @@ class Report:
         return [Text(line) for line in told]
 
     def _summary(self) -> Table:
-        plan, names = self.plan, self.names()
+        outcome, names = self.outcome, self.names()
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-        moved = f"{len(plan.moved)} of {self.tasks} tasks"
-        table.add_row("moves", moved + (f": {_tasks(plan.moved)}" if plan.moved else ""))
+        moved = f"{len(outcome.moved)} of {self.tasks} tasks"
+        table.add_row("moves", moved + (f": {_tasks(outcome.moved)}" if outcome.moved else ""))
         if self.moves is not None and self.moves[0] != self.moves[1]:
             table.add_row(
                 "", f"a new instance's id is random: depending on where it sorts, {self.moves[0]} to {self.moves[1]}"
             )
-        table.add_row("rebalances", str(plan.rebalances) if _changes(plan) else "none needed")
-        table.add_row("records to restore", _records(plan.restore))
+        table.add_row("rebalances", str(outcome.rebalances) if _changes(outcome) else "none needed")
+        table.add_row("records to restore", _records(outcome.restore))
         rate = f"{self.restore_rate:,.0f} records/s in each instance"
         why = "" if self.rate_is_given else ", measured once on 2 cores: give your own by --restore-rate"
-        unknown = "; copies of unknown length not counted" if plan.restore.unknown else ""
-        table.add_row("all warm after", f"{_time(plan.seconds(self.restore_rate))} at {rate}{why}{unknown}")
+        unknown = "; copies of unknown length not counted" if outcome.restore.unknown else ""
+        table.add_row("all warm after", f"{_time(outcome.seconds(self.restore_rate))} at {rate}{why}{unknown}")
         table.add_row("without service", self._without_service(names))
-        if not plan.settled:
+        if not outcome.settled:
             table.add_row("not settled", "the assignor goes on asking for rebalances")
         return table
 
     def _without_service(self, names: dict[ProcessId, str]) -> Text:
-        pauses, not_run = self.plan.pauses, self.plan.not_run
+        pauses, not_run = self.outcome.pauses, self.outcome.not_run
         if not_run:
             return Text(f"{len(not_run)} tasks, which the assignor leaves to nobody, for good: {_tasks(not_run)}")
         if not pauses:
@@ -168,8 +168,8 @@ def _lines(decisions: Iterable[Decision], names: dict[ProcessId, str]) -> list[s
     return lines + [f"fewer standbys than asked for: {why} ({_tasks(tasks)})" for why, tasks in left_out.items()]
 
 
-def _changes(plan: Plan) -> bool:
-    return any(one.added or one.removed or one.before != one.after for one in plan.processes)
+def _changes(outcome: WhatIf) -> bool:
+    return any(one.added or one.removed or one.before != one.after for one in outcome.processes)
 
 
 def _tasks(tasks: Iterable[TaskId]) -> str:
@@ -202,7 +202,7 @@ def _pause_json(pause: Pause, rate: float) -> dict[str, Any]:
     return {"task": str(pause.task), "process": str(pause.process), "records": pause.records, "seconds": seconds}
 
 
-def _process_json(one: ProcessPlan, rate: float) -> dict[str, Any]:
+def _process_json(one: ProcessChange, rate: float) -> dict[str, Any]:
     def held(tasks: Held) -> dict[str, list[str]]:
         return {"active": list(map(str, tasks.active)), "standby": list(map(str, tasks.standby))}
 

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 __all__ = [
     "Held",
     "Pause",
-    "Plan",
-    "ProcessPlan",
+    "ProcessChange",
     "Restore",
     "Round",
+    "WhatIf",
     "moves_by_place",
     "what_if",
 ]
 
-#: A custom assignor may ask for rebalances for ever; a plan ends.
+#: A custom assignor may ask for rebalances for ever; a what-if ends.
 _MOST_ROUNDS = 1000
 _MOST_PLACES = 20
 
@@ -106,7 +106,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessPlan:
+class ProcessChange:
     """One process before and after.
 
     Attributes:
@@ -125,7 +125,7 @@ class ProcessPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WhatIf:
     """What a change would do to a group.
 
     Attributes:
@@ -134,7 +134,7 @@ class Plan:
         settled: False if the assignor would go on asking for rebalances.
     """
 
-    processes: tuple[ProcessPlan, ...]
+    processes: tuple[ProcessChange, ...]
     rounds: tuple[Round, ...]
     settled: bool
 
@@ -178,7 +178,7 @@ def what_if(
     remove: Collection[ProcessId] = (),
     threads: int = 1,
     ends: Mapping[TaskId, int] | None = None,
-) -> Plan:
+) -> WhatIf:
     """Work out what a change would do.
 
     Args:
@@ -203,7 +203,7 @@ def what_if(
     simulation = _Simulation(state, ends or {})
     present |= {process: simulation.newcomer(process, threads) for process in add}
     rounds, settled = simulation.run(replace(state, clients=present), assignor)
-    return Plan(_processes(state.clients, present, rounds), tuple(rounds), settled)
+    return WhatIf(_processes(state.clients, present, rounds), tuple(rounds), settled)
 
 
 def moves_by_place(
@@ -224,8 +224,8 @@ def moves_by_place(
     moved = []
     for place in range(0, len(present) + 1, step):
         added = new_process_ids(present, count, place=place)
-        plan = what_if(state, assignor, add=added, remove=remove, threads=threads, ends=ends)
-        moved.append(len(plan.moved))
+        outcome = what_if(state, assignor, add=added, remove=remove, threads=threads, ends=ends)
+        moved.append(len(outcome.moved))
     return min(moved), max(moved)
 
 
@@ -337,13 +337,13 @@ def _follow(state: ApplicationState, held: Mapping[ProcessId, Held]) -> Applicat
 
 def _processes(
     before: Mapping[ProcessId, KafkaStreamsState], after: Mapping[ProcessId, KafkaStreamsState], rounds: Sequence[Round]
-) -> tuple[ProcessPlan, ...]:
+) -> tuple[ProcessChange, ...]:
     """Return every process with what it has and will have."""
     told = []
     for process in sorted({*before, *after}):
         old = before.get(process)
         told.append(
-            ProcessPlan(
+            ProcessChange(
                 process=process,
                 threads=(old or after[process]).num_processing_threads,
                 added=old is None,

@@ -1,4 +1,4 @@
-"""What-if over a group: the plan ends where the assignor leads, and counts what has to be restored on the way."""
+"""What-if over a group: it ends where the assignor leads, and counts what has to be restored on the way."""
 
 from __future__ import annotations
 
@@ -62,59 +62,59 @@ def tasks(*partitions):
 
 
 def test_nothing_changes_in_a_settled_group():
-    plan = what_if(group({P1: [0, 2], P2: [1, 3]}), HA)
-    assert plan.settled
-    assert (plan.moved, plan.pauses, plan.restore, plan.rebalances) == ((), (), Restore(), 1)
-    assert [one.decisions for one in plan.rounds] == [()]
+    outcome = what_if(group({P1: [0, 2], P2: [1, 3]}), HA)
+    assert outcome.settled
+    assert (outcome.moved, outcome.pauses, outcome.restore, outcome.rebalances) == ((), (), Restore(), 1)
+    assert [one.decisions for one in outcome.rounds] == [()]
 
 
 def test_one_more_instance_warms_up_and_takes_over_without_a_pause():
     (new,) = new_process_ids([P1], 1)
-    plan = what_if(group({P1: [0, 1, 2, 3]}), HA, add=[new], ends={TaskId(0, n): END for n in range(4)})
-    assert [[d.kind for d in one.decisions] for one in plan.rounds] == [[Kind.WARM_UP] * 2, [Kind.MOVES] * 2]
-    assert [one.hands_over for one in plan.rounds] == [False, True]
-    assert plan.rebalances == 3
-    assert plan.moved == tasks(1, 3)
-    assert plan.pauses == ()
-    old, added = plan.processes
+    outcome = what_if(group({P1: [0, 1, 2, 3]}), HA, add=[new], ends={TaskId(0, n): END for n in range(4)})
+    assert [[d.kind for d in one.decisions] for one in outcome.rounds] == [[Kind.WARM_UP] * 2, [Kind.MOVES] * 2]
+    assert [one.hands_over for one in outcome.rounds] == [False, True]
+    assert outcome.rebalances == 3
+    assert outcome.moved == tasks(1, 3)
+    assert outcome.pauses == ()
+    old, added = outcome.processes
     assert (old.before, old.after, old.restore) == (Held(tasks(0, 1, 2, 3)), Held(tasks(0, 2)), Restore())
     assert (added.added, added.after, added.restore) == (True, Held(tasks(1, 3)), Restore(tasks=2, records=2 * END))
-    assert plan.seconds(1000) == 200.0
+    assert outcome.seconds(1000) == 200.0
 
 
 def test_warm_ups_come_one_after_the_other_if_only_one_is_allowed():
     (new,) = new_process_ids([P1], 1)
     state = group({P1: [0, 1, 2, 3]}, max_warmup_replicas=1)
-    plan = what_if(state, HA, add=[new], ends={TaskId(0, n): END for n in range(4)})
-    assert plan.seconds(1000) == 200.0
-    assert plan.rebalances == 5
+    outcome = what_if(state, HA, add=[new], ends={TaskId(0, n): END for n in range(4)})
+    assert outcome.seconds(1000) == 200.0
+    assert outcome.rebalances == 5
 
 
 def test_without_a_standby_the_tasks_of_the_one_that_leaves_pause():
-    plan = what_if(group({P1: [0, 2], P2: [1, 3]}), HA, remove=[P2])
-    assert [(pause.task, pause.process, pause.records) for pause in plan.pauses] == [
+    outcome = what_if(group({P1: [0, 2], P2: [1, 3]}), HA, remove=[P2])
+    assert [(pause.task, pause.process, pause.records) for pause in outcome.pauses] == [
         (TaskId(0, 1), P1, END),
         (TaskId(0, 3), P1, END),
     ]
-    gone = plan.processes[1]
+    gone = outcome.processes[1]
     assert (gone.removed, gone.before, gone.after) == (True, Held(tasks(1, 3)), Held())
 
 
 def test_standbys_cover_the_one_that_leaves():
     state = group({P1: [0, 2], P2: [1, 3]}, copies={P1: [1, 3], P2: [0, 2]}, num_standby_replicas=1)
-    plan = what_if(state, HA, remove=[P2])
-    assert plan.pauses == ()
-    assert plan.restore == Restore()
-    assert plan.moved == tasks(1, 3)
+    outcome = what_if(state, HA, remove=[P2])
+    assert outcome.pauses == ()
+    assert outcome.restore == Restore()
+    assert outcome.moved == tasks(1, 3)
 
 
 def test_what_is_not_known_is_not_counted_but_warmed_up():
     """One process runs everything: nobody's lag tells how long the changelogs are."""
     (new,) = new_process_ids([P1], 1)
-    plan = what_if(group({P1: [0, 1, 2, 3]}), HA, add=[new])
-    assert plan.restore == Restore(tasks=2, records=0, unknown=2)
-    assert plan.rounds[0].decisions[0].kind is Kind.WARM_UP
-    assert plan.pauses == ()
+    outcome = what_if(group({P1: [0, 1, 2, 3]}), HA, add=[new])
+    assert outcome.restore == Restore(tasks=2, records=0, unknown=2)
+    assert outcome.rounds[0].decisions[0].kind is Kind.WARM_UP
+    assert outcome.pauses == ()
 
 
 def test_a_newcomer_stands_where_fewest_do():
@@ -139,7 +139,7 @@ def test_a_newcomer_stands_where_fewest_do():
 
 @given(st.integers(1, 8), st.integers(1, 4), st.integers(0, 2), st.integers(0, 3), st.integers(0, 2), st.integers(1, 3))
 @settings(deadline=None)
-def test_every_plan_of_the_built_in_assignors_settles_and_its_story_agrees(
+def test_every_outcome_of_the_built_in_assignors_settles_and_its_story_agrees(
     count, present, standbys, added, removed, warm_ups
 ):
     ids = [P1, P2, P3, ProcessId.random()][:present]
@@ -152,22 +152,22 @@ def test_every_plan_of_the_built_in_assignors_settles_and_its_story_agrees(
     leaving = ids[: min(removed, present - 1 + bool(added))]
     joining = new_process_ids([one for one in ids if one not in leaving], added)
     for assignor in (HA, StickyTaskAssignor()):
-        plan = what_if(state, assignor, add=joining, remove=leaving)
-        assert plan.settled
-        after = [task for one in plan.processes for task in one.after.active]
+        outcome = what_if(state, assignor, add=joining, remove=leaving)
+        assert outcome.settled
+        after = [task for one in outcome.processes for task in one.after.active]
         assert sorted(after) == list(tasks(*range(count)))
         # Following the decisions leads from before to after.
-        runner = {task: one.process for one in plan.processes if not one.removed for task in one.before.active}
-        for one in plan.rounds:
+        runner = {task: one.process for one in outcome.processes if not one.removed for task in one.before.active}
+        for one in outcome.rounds:
             for decision in one.decisions:
                 if decision.kind is Kind.MOVES:
                     assert runner[decision.task] == decision.previous
                 if decision.kind in {Kind.MOVES, Kind.STARTS}:
                     runner[decision.task] = decision.process
-        assert runner == {task: one.process for one in plan.processes for task in one.after.active}
-        assert plan.restore.tasks == sum(one.restores[p].tasks for one in plan.rounds for p in one.restores)
+        assert runner == {task: one.process for one in outcome.processes for task in one.after.active}
+        assert outcome.restore.tasks == sum(one.restores[p].tasks for one in outcome.rounds for p in one.restores)
         if assignor is HA and not leaving:
-            assert not plan.pauses, "a task in service is not taken away before its next owner is warm"
+            assert not outcome.pauses, "a task in service is not taken away before its next owner is warm"
 
 
 class Restless(TaskAssignor):
@@ -182,9 +182,9 @@ class Doubling(TaskAssignor):
 
 
 def test_an_assignor_that_never_rests_ends_all_the_same():
-    plan = what_if(group({P1: [0, 2], P2: [1, 3]}), Restless())
-    assert not plan.settled
-    assert len(plan.rounds) == 1
+    outcome = what_if(group({P1: [0, 2], P2: [1, 3]}), Restless())
+    assert not outcome.settled
+    assert len(outcome.rounds) == 1
 
 
 class Broken(TaskAssignor):
