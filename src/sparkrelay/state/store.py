@@ -21,14 +21,13 @@ import pyarrow as pa
 
 from sparkrelay import host
 from sparkrelay.errors import (
-    IncompatibleTopologyException,
     StateStoreException,
     StoreCorruptedException,
     StoreOutOfStepException,
 )
 from sparkrelay.own_files import make_directory
-from sparkrelay.state import cleanliness, journal, rows, scan
-from sparkrelay.state.batch import SPREAD_BY, Applied, BatchStamp, MergeResult
+from sparkrelay.state import checks, cleanliness, journal, rows, scan
+from sparkrelay.state.batch import Applied, BatchStamp, MergeResult
 from sparkrelay.state.environment import DATA_FILE, Environment
 from sparkrelay.state.file_lock import FileLock
 from sparkrelay.state.header import JournalEntry, TaskHeader
@@ -50,8 +49,6 @@ _META: Final = "#meta"
 _JOURNAL: Final = "#journal"
 _STORE_PREFIX: Final = "s:"
 _HEADER: Final = b"header"
-#: Beside the ids of changelog topics in the header: how many tasks stores without changelog are spread over.
-_WIDTH: Final = "number of tasks"
 _CLEANLINESS_LOCK: Final = "boot.lock"
 _CLEANLINESS_SECONDS: Final = 60.0
 _DEFAULT_LIMIT: Final = 64 << 30
@@ -222,13 +219,13 @@ class TaskStore:
             self._open_tables_of_journals()
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, Applied]:
-            self._check_batch(header, batch)
+            checks.require_this_batch(self.path, header, batch)
             header = self._drop_journals(transaction, header, batch.committed, batch.changelog_next)
-            self._check_journals(header, leg, batch)
+            checks.require_next_batch(self.path, header, leg, batch)
             if header.journals and header.journals[0].tries < batch.tries:
                 header = self._take_back(transaction, header)
-            self._check_contents(header, store, batch)
-            self._check_positions(header, leg, batch)
+            checks.require_contents(header, store, batch)
+            checks.require_positions(self.path, header, leg, batch)
             old = pa.array(rows.get(transaction, table, ordered.keys), pa.binary()).take(ordered.back)
             result = merge(old)
             new = rows.as_binary(result.new)
@@ -308,7 +305,7 @@ class TaskStore:
         """
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
-            self._check_task_epoch(header, task_epoch)
+            checks.require_task_epoch(self.path, header, task_epoch)
             return self._drop_journals(transaction, header, batch, changelog_next), None
 
         self._change(change)
@@ -329,30 +326,8 @@ class TaskStore:
         """
 
         def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
-            if header.application not in {"", application}:
-                raise StoreCorruptedException(
-                    f"the state in {self.path} belongs to application.id {header.application!r}, not {application!r}"
-                )
-            for topic, id_ in (topics or {}).items():
-                known = header.topics.get(topic, id_)
-                if known != id_:
-                    raise StateStoreException(
-                        f"task {self.path.name}: the state in {self.path} was made with changelog {topic!r} of id "
-                        f"{known}, but that topic was deleted and created again since (id {id_}). If the application "
-                        f"was started over, remove {self.path} and start again; otherwise start it over: sparkrelay "
-                        f"reset --application-id {application} ..."
-                    )
-            made_with = dict(topics or {})
-            if width is not None:
-                known = header.topics.get(_WIDTH, str(width))
-                if known != str(width):
-                    raise IncompatibleTopologyException(
-                        f"task {self.path.name}: the stores without changelog in {self.path} are spread over {known} "
-                        f"tasks, and the source topic asks for {width} by now: keys would move to other tasks than "
-                        f"their state. Start the application over: sparkrelay reset --application-id {application} ..."
-                    )
-                made_with[_WIDTH] = known
-            return replace(header, application=application, topics={**header.topics, **made_with}), None
+            noted = checks.claimed_topics(self.path, header, application, topics or {}, width)
+            return replace(header, application=application, topics={**header.topics, **noted}), None
 
         self._change(change)
 
@@ -385,7 +360,7 @@ class TaskStore:
         tables = [self._table(store) for store in sorted(stores)]
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, list[TopicPartition]]:
-            self._check_task_epoch(header, task_epoch)
+            checks.require_task_epoch(self.path, header, task_epoch)
             for table in tables:
                 transaction.drop(table, delete=False)
             return replace(
@@ -422,8 +397,8 @@ class TaskStore:
         ordered, new = rows.latest(rows.as_binary(keys), rows.as_binary(values))
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
-            self._check_task_epoch(header, task_epoch)
-            self._check_idle(header, changelog)
+            checks.require_task_epoch(self.path, header, task_epoch)
+            checks.require_no_journals(self.path, header, changelog)
             known = header.changelog.get(changelog, 0)
             if next_offset < known:
                 raise StoreOutOfStepException(
@@ -450,8 +425,8 @@ class TaskStore:
         """Note that a changelog holds nothing more before ``end``, as when only control records are left."""
 
         def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
-            self._check_task_epoch(header, task_epoch)
-            self._check_idle(header, changelog)
+            checks.require_task_epoch(self.path, header, task_epoch)
+            checks.require_no_journals(self.path, header, changelog)
             reached = max(end, header.changelog.get(changelog, 0))
             return replace(header, changelog={**header.changelog, changelog: reached}), None
 
@@ -525,73 +500,6 @@ class TaskStore:
         """Do what cannot be done within a transaction, for what is to be taken back."""
         for entry in self.header.journals:
             self._table(entry.store)
-
-    def _check_task_epoch(self, header: TaskHeader, task_epoch: int | None) -> None:
-        if task_epoch is not None and task_epoch != header.task_epoch:
-            raise self._out_of_step(
-                f"what was sent under task epoch {task_epoch} comes late: the store was taken over under "
-                f"{header.task_epoch}"
-            )
-
-    def _check_batch(self, header: TaskHeader, batch: BatchStamp) -> None:
-        if batch.task_epoch != header.task_epoch:
-            raise self._out_of_step(
-                f"batch {batch.number} was sent under task epoch {batch.task_epoch}, the store was taken over under "
-                f"{header.task_epoch}"
-            )
-        if batch.committed < header.batch:
-            raise self._out_of_step(
-                f"batch {batch.number} was sent with {batch.committed} as the last committed one, the store knows "
-                f"{header.batch}"
-            )
-
-    def _check_contents(self, header: TaskHeader, store: str, batch: BatchStamp) -> None:
-        beside = {entry.store: entry.contents for entry in header.journals}
-        held = {**header.contents, **beside}.get(store, batch.contents)
-        unspread, said, _ = batch.contents.rpartition(SPREAD_BY)
-        if held != batch.contents and not (said and held == unspread):
-            raise IncompatibleTopologyException(
-                f"store {store!r} holds {held}, but the pipeline now wants {batch.contents}: one cannot be read as the "
-                'other. Give the aggregation a new name (agg(..., name="...")), which starts it anew from here on, or '
-                "start the application over: sparkrelay reset"
-            )
-
-    def _check_journals(self, header: TaskHeader, leg: str, batch: BatchStamp) -> None:
-        """Refuse a batch beside another one, a try that comes after a later one, and a leg that comes twice."""
-        if batch.number <= batch.committed:
-            raise self._out_of_step(f"batch {batch.number} was sent although {batch.committed} is committed")
-        for entry in header.journals:
-            if entry.batch != batch.number:
-                raise self._out_of_step(
-                    f"batch {batch.number} was sent after {batch.committed}, but the store holds batch {entry.batch} "
-                    f"of leg {entry.leg!r} unfinished"
-                )
-            if entry.tries > batch.tries or (entry.tries == batch.tries and entry.leg == leg):
-                raise self._out_of_step(
-                    f"batch {batch.number} of leg {leg!r} was sent as try {batch.tries}, but try {entry.tries} of leg "
-                    f"{entry.leg!r} is in"
-                )
-
-    def _check_positions(self, header: TaskHeader, leg: str, batch: BatchStamp) -> None:
-        starts = {partition: start for partition, (start, _) in batch.ranges.items()}
-        for partition, before in [*batch.positions_before.items(), *starts.items()]:
-            known = header.positions.get(partition, before)
-            if known not in (before, batch.skipped.get(partition)):
-                raise self._out_of_step(
-                    f"batch {batch.number} of leg {leg!r} was sent for {partition} from offset {before}, the store is "
-                    f"at {known}"
-                )
-
-    def _out_of_step(self, what: str) -> StoreOutOfStepException:
-        return StoreOutOfStepException(f"task {self.path.name}: {what}; the task must be initialized again")
-
-    def _check_idle(self, header: TaskHeader, changelog: TopicPartition) -> None:
-        if header.journals:
-            entry = header.journals[0]
-            raise self._out_of_step(
-                f"{changelog} cannot be restored over the unfinished batch {entry.batch} of leg {entry.leg!r}: undo it "
-                "first"
-            )
 
     def _table(self, store: str) -> Any:
         return self._environment.database(_STORE_PREFIX + store)

@@ -1,0 +1,160 @@
+"""What a task's store refuses: batches and commands that do not fit where it stands, and state that is not the task's.
+
+Pure: each check compares what was sent with the header, in the transaction that reads it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.errors import (
+    IncompatibleTopologyException,
+    StateStoreException,
+    StoreCorruptedException,
+    StoreOutOfStepException,
+)
+from sparkrelay.state.batch import SPREAD_BY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from sparkrelay.state.batch import BatchStamp
+    from sparkrelay.state.header import TaskHeader
+    from sparkrelay.types import TopicPartition
+
+__all__ = [
+    "claimed_topics",
+    "require_contents",
+    "require_next_batch",
+    "require_no_journals",
+    "require_positions",
+    "require_task_epoch",
+    "require_this_batch",
+]
+
+#: Beside the ids of changelog topics in the header: how many tasks stores without changelog are spread over.
+_WIDTH: Final = "number of tasks"
+
+
+def claimed_topics(
+    path: Path, header: TaskHeader, application: str, topics: Mapping[str, str], width: int | None
+) -> dict[str, str]:
+    """Return what a claim notes of topics; refuses state of another application, of other topics, or of other tasks.
+
+    Raises:
+        StoreCorruptedException: it was copied from another application.
+        IncompatibleTopologyException: the number of tasks is another one.
+        StateStoreException: a changelog was made anew.
+    """
+    if header.application not in {"", application}:
+        raise StoreCorruptedException(
+            f"the state in {path} belongs to application.id {header.application!r}, not {application!r}"
+        )
+    for topic, id_ in topics.items():
+        known = header.topics.get(topic, id_)
+        if known != id_:
+            raise StateStoreException(
+                f"task {path.name}: the state in {path} was made with changelog {topic!r} of id "
+                f"{known}, but that topic was deleted and created again since (id {id_}). If the application "
+                f"was started over, remove {path} and start again; otherwise start it over: sparkrelay "
+                f"reset --application-id {application} ..."
+            )
+    made_with = dict(topics)
+    if width is not None:
+        known = header.topics.get(_WIDTH, str(width))
+        if known != str(width):
+            raise IncompatibleTopologyException(
+                f"task {path.name}: the stores without changelog in {path} are spread over {known} "
+                f"tasks, and the source topic asks for {width} by now: keys would move to other tasks than "
+                f"their state. Start the application over: sparkrelay reset --application-id {application} ..."
+            )
+        made_with[_WIDTH] = known
+    return made_with
+
+
+def require_task_epoch(path: Path, header: TaskHeader, task_epoch: int | None) -> None:
+    """Refuse what was sent under another task epoch than the store was taken over under; None is any."""
+    if task_epoch is not None and task_epoch != header.task_epoch:
+        raise _out_of_step(
+            path,
+            f"what was sent under task epoch {task_epoch} comes late: the store was taken over under "
+            f"{header.task_epoch}",
+        )
+
+
+def require_this_batch(path: Path, header: TaskHeader, batch: BatchStamp) -> None:
+    """Refuse a batch of another task epoch, or one that does not know what is committed here."""
+    if batch.task_epoch != header.task_epoch:
+        raise _out_of_step(
+            path,
+            f"batch {batch.number} was sent under task epoch {batch.task_epoch}, the store was taken over under "
+            f"{header.task_epoch}",
+        )
+    if batch.committed < header.batch:
+        raise _out_of_step(
+            path,
+            f"batch {batch.number} was sent with {batch.committed} as the last committed one, the store knows "
+            f"{header.batch}",
+        )
+
+
+def require_next_batch(path: Path, header: TaskHeader, leg: str, batch: BatchStamp) -> None:
+    """Refuse a batch beside another one, a try that comes after a later one, and a leg that comes twice."""
+    if batch.number <= batch.committed:
+        raise _out_of_step(path, f"batch {batch.number} was sent although {batch.committed} is committed")
+    for entry in header.journals:
+        if entry.batch != batch.number:
+            raise _out_of_step(
+                path,
+                f"batch {batch.number} was sent after {batch.committed}, but the store holds batch {entry.batch} "
+                f"of leg {entry.leg!r} unfinished",
+            )
+        if entry.tries > batch.tries or (entry.tries == batch.tries and entry.leg == leg):
+            raise _out_of_step(
+                path,
+                f"batch {batch.number} of leg {leg!r} was sent as try {batch.tries}, but try {entry.tries} of leg "
+                f"{entry.leg!r} is in",
+            )
+
+
+def require_contents(header: TaskHeader, store: str, batch: BatchStamp) -> None:
+    """Refuse a batch whose pipeline wants something else in the store than it holds."""
+    beside = {entry.store: entry.contents for entry in header.journals}
+    held = {**header.contents, **beside}.get(store, batch.contents)
+    unspread, said, _ = batch.contents.rpartition(SPREAD_BY)
+    if held != batch.contents and not (said and held == unspread):
+        raise IncompatibleTopologyException(
+            f"store {store!r} holds {held}, but the pipeline now wants {batch.contents}: one cannot be read as the "
+            'other. Give the aggregation a new name (agg(..., name="...")), which starts it anew from here on, or '
+            "start the application over: sparkrelay reset"
+        )
+
+
+def require_positions(path: Path, header: TaskHeader, leg: str, batch: BatchStamp) -> None:
+    """Refuse a batch that begins elsewhere than the store stands."""
+    starts = {partition: start for partition, (start, _) in batch.ranges.items()}
+    for partition, before in [*batch.positions_before.items(), *starts.items()]:
+        known = header.positions.get(partition, before)
+        if known not in (before, batch.skipped.get(partition)):
+            raise _out_of_step(
+                path,
+                f"batch {batch.number} of leg {leg!r} was sent for {partition} from offset {before}, the store is "
+                f"at {known}",
+            )
+
+
+def require_no_journals(path: Path, header: TaskHeader, changelog: TopicPartition) -> None:
+    """Refuse to restore while a batch is unfinished."""
+    if header.journals:
+        entry = header.journals[0]
+        raise _out_of_step(
+            path,
+            f"{changelog} cannot be restored over the unfinished batch {entry.batch} of leg {entry.leg!r}: undo it "
+            "first",
+        )
+
+
+def _out_of_step(path: Path, what: str) -> StoreOutOfStepException:
+    """Return the error of a store that is not where the sender expects it."""
+    return StoreOutOfStepException(f"task {path.name}: {what}; the task must be initialized again")
