@@ -203,15 +203,15 @@ def test_the_consumers_assignor_keeps_as_much_as_even_shares_allow(state):
 @given(state=groups())
 def test_samza_leaves_groups_that_are_even_alone(state):
     first = SamzaHostAffinityTaskAssignor().assign(state)
-    settled = after(state, first)
+    later = after(state, first)
     # One task has lost its host; it comes back there, or goes to nobody who is full.
     assume(len(state.all_tasks) > 0)
-    lost = next(iter(settled.all_tasks)).id
+    lost = next(iter(later.all_tasks)).id
     without = {
         name: replace(client, previous_active_tasks=client.previous_active_tasks - {lost})
-        for name, client in settled.clients.items()
+        for name, client in later.clients.items()
     }
-    second = SamzaHostAffinityTaskAssignor().assign(replace(settled, clients=without))
+    second = SamzaHostAffinityTaskAssignor().assign(replace(later, clients=without))
     for one, other in zip(first.assignment, second.assignment, strict=True):
         assert set(one.active_tasks) - {lost} <= set(other.active_tasks)
 

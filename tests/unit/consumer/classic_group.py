@@ -73,7 +73,7 @@ class Group(Member):
         self.driver.answer("SyncGroup", self.synced(partitions))
         return self.step(AdoptNeeded)
 
-    def settle(self, partitions=(T0,), owned=()):
+    def become_stable(self, partitions=(T0,), owned=()):
         self.subscribe()
         self.adopted(self.follow(partitions, owned))
         assert self.state is MemberState.STABLE

@@ -59,7 +59,7 @@ class Group(Member):
         self.reply(Adopted(step.number, owned=frozenset(partitions), **fields))
         return step
 
-    def settle(self, partitions=(T0,), epoch=1):
+    def become_stable(self, partitions=(T0,), epoch=1):
         self.subscribe({p.topic for p in partitions} or ("t",))
         self.beat(partitions, epoch)
         self.adopt(partitions)

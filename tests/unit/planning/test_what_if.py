@@ -39,7 +39,7 @@ def info(partition):
 
 
 def group(active, *, copies=None, count=4, end=END, **configs):
-    """A settled group: `active` and `copies` name partitions by process."""
+    """A stable group: `active` and `copies` name partitions by process."""
     infos = [info(n) for n in range(count)]
     clients = {}
     for process, held in active.items():
@@ -61,7 +61,7 @@ def tasks(*partitions):
     return tuple(TaskId(0, n) for n in partitions)
 
 
-def test_nothing_changes_in_a_settled_group():
+def test_nothing_changes_in_a_stable_group():
     outcome = what_if(group({P1: [0, 2], P2: [1, 3]}), HA)
     assert outcome.settled
     assert (outcome.moved, outcome.pauses, outcome.restore, outcome.rebalances) == ((), (), Restore(), 1)

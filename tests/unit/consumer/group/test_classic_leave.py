@@ -50,7 +50,7 @@ def test_leaving_before_the_member_has_a_name_waits_for_it(group, make_call):
 
 def test_subscribing_while_the_leave_is_under_way_joins_afterwards(group, make_call):
     """The application hears of the end of unsubscribe() before the membership's next turn."""
-    group.settle()
+    group.become_stable()
     call = make_call()
     group.membership.leave(call, "unsubscribing")
     assert group.driver.poll() == ["LeaveGroup"]
@@ -64,7 +64,7 @@ def test_subscribing_while_the_leave_is_under_way_joins_afterwards(group, make_c
 
 def test_leaving_without_a_coordinator_does_not_look_for_one(group, make_call):
     """KAFKA-19357, KAFKA-18569."""
-    group.settle()
+    group.become_stable()
     group.coordinator.node = None
     call = make_call()
     group.membership.leave(call, "closing")
@@ -73,7 +73,7 @@ def test_leaving_without_a_coordinator_does_not_look_for_one(group, make_call):
 
 
 def test_leaving_is_done_though_the_broker_does_not_answer(group, make_call):
-    group.settle()
+    group.become_stable()
     call = make_call()
     group.membership.leave(call, "closing")
     group.driver.poll()
@@ -83,7 +83,7 @@ def test_leaving_is_done_though_the_broker_does_not_answer(group, make_call):
 
 def test_static_members_do_not_say_good_bye(driver, make_call):
     group = Group(driver, group_instance_id="static")
-    group.settle()
+    group.become_stable()
     call = make_call()
     group.membership.leave(call, "closing")
     assert group.driver.poll() == []
@@ -103,7 +103,7 @@ def test_static_members_do_not_wait_for_a_name_when_they_leave(driver, make_call
 
 
 def test_a_member_that_does_not_poll_leaves(group):
-    group.settle()
+    group.become_stable()
     assert group.driver.pass_time(299) == []
     assert group.driver.pass_time(1) == ["LeaveGroup"]
     assert group.state is MemberState.STALE
@@ -111,7 +111,7 @@ def test_a_member_that_does_not_poll_leaves(group):
 
 
 def test_who_gives_up_leaves_so_that_others_need_not_wait_for_the_end_of_the_session(group, make_call):
-    group.settle()
+    group.become_stable()
     group.beat(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     assert group.state is MemberState.FATAL
     assert group.driver.poll() == ["LeaveGroup"]

@@ -77,7 +77,7 @@ def test_a_leader_whose_assignor_fails_leaves_and_joins_when_polled(group):
 
 
 def test_a_heartbeats_news_begin_a_rebalance_and_cooperative_members_keep_what_they_have(group):
-    group.settle()
+    group.become_stable()
     group.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert group.step(JoinNeeded).hold is Hold.KEEP
     assert group.membership.beats  # while the application prepares
@@ -86,7 +86,7 @@ def test_a_heartbeats_news_begin_a_rebalance_and_cooperative_members_keep_what_t
 
 def test_eager_members_revoke_everything_first(driver):
     group = Group(driver, assignors=(("x", False), ("y", True)))
-    group.settle()
+    group.become_stable()
     group.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert group.step(JoinNeeded).hold is Hold.REVOKE
 
@@ -111,7 +111,7 @@ def test_whoever_was_interrupted_before_it_took_its_partitions_joins_again(group
 
 
 def test_a_rebalance_that_begins_anew_while_syncing(group):
-    group.settle()
+    group.become_stable()
     group.membership.rejoin("asked")
     group.driver.poll()
     group.prepare([T0])
@@ -153,7 +153,7 @@ def test_a_subscription_that_changes_before_joining_goes_along_and_is_no_reason_
 
 
 def test_a_changed_subscription_keeps_what_is_known_of_the_rebalance_that_begins(group):
-    group.settle()
+    group.become_stable()
     group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
     group.membership.rejoin("asked")
     group.subscribe(["u"])

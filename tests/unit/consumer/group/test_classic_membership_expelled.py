@@ -17,7 +17,7 @@ def group(driver):
 
 @pytest.mark.parametrize(("code", "kept"), [(ErrorCode.UNKNOWN_MEMBER_ID, ""), (ErrorCode.ILLEGAL_GENERATION, "m1")])
 def test_an_expelled_member_loses_everything_and_joins_anew(group, code, kept):
-    group.settle()
+    group.become_stable()
     group.beat(code)
     assert group.membership.metadata.generation == -1
     assert group.membership.metadata.member_id == kept
@@ -25,7 +25,7 @@ def test_an_expelled_member_loses_everything_and_joins_anew(group, code, kept):
 
 
 def test_expelled_while_preparing_loses_what_the_application_still_holds(group):
-    group.settle()
+    group.become_stable()
     group.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     step = group.step(JoinNeeded)
     group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -34,10 +34,10 @@ def test_expelled_while_preparing_loses_what_the_application_still_holds(group):
 
 
 def test_the_log_tells_a_silent_member_from_one_that_kept_a_rebalance_waiting(group, caplog):
-    group.settle()
+    group.become_stable()
     group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert "it was silent for session.timeout.ms=" in caplog.text
-    group.settle()
+    group.become_stable()
     group.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     caplog.clear()
     group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -48,7 +48,7 @@ def test_the_log_tells_a_silent_member_from_one_that_kept_a_rebalance_waiting(gr
 def test_answers_to_heartbeats_of_an_earlier_life_mean_nothing_though_the_generation_is_the_same(driver):
     """A static member that joins a stable group again gets its old generation."""
     group = Group(driver, group_instance_id="static")
-    group.settle()
+    group.become_stable()
     first = group.membership.life
     group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert group.membership.life != first
@@ -59,7 +59,7 @@ def test_answers_to_heartbeats_of_an_earlier_life_mean_nothing_though_the_genera
 
 
 def joining_again(group):
-    group.settle()
+    group.become_stable()
     group.membership.rejoin("asked")
     group.driver.poll()
     group.prepare(owned=[T0])
@@ -101,7 +101,7 @@ def test_expelled_in_a_callback_clears_the_generation_and_joins_anew_afterwards(
 
 def test_delayed_answers_are_ignored_after_the_member_went_on(group):
     """KAFKA-16375: in all three stages."""
-    group.settle()
+    group.become_stable()
     group.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     old = group.step(JoinNeeded)
     group.membership.polled(group.driver.now)

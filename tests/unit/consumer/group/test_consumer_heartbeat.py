@@ -19,7 +19,7 @@ def group(driver):
 
 
 def test_after_a_failure_everything_is_said_again(group):
-    group.settle([T0])
+    group.become_stable([T0])
     group.driver.pass_time(3)
     group.driver.answer(NAME, error=DisconnectException("gone"))
     assert len(group.coordinator.losses) == 1
@@ -38,7 +38,7 @@ def test_after_a_failure_everything_is_said_again(group):
     ],
 )
 def test_a_coordinator_that_moves_or_loads_is_asked_again(group, code, losses):
-    group.settle([T0])
+    group.become_stable([T0])
     group.beat(code=code, wait=3)
     assert len(group.coordinator.losses) == losses
     assert group.state is MemberState.STABLE
@@ -47,7 +47,7 @@ def test_a_coordinator_that_moves_or_loads_is_asked_again(group, code, losses):
 
 def test_no_step_begins_while_a_heartbeat_that_says_what_is_held_is_unanswered(group):
     """The broker may be giving to others what that heartbeat leaves out."""
-    group.settle([T0])
+    group.become_stable([T0])
     group.driver.pass_time(3)
     group.driver.answer(NAME, error=DisconnectException("gone"))
     group.driver.pass_time(0.1)  # everything again, on its way
@@ -61,7 +61,7 @@ def test_no_step_begins_while_a_heartbeat_that_says_what_is_held_is_unanswered(g
 
 
 def test_while_a_step_is_under_way_its_partitions_are_held_too(group):
-    group.settle([T0])
+    group.become_stable([T0])
     group.beat([T1], 2, wait=3)
     group.driver.poll()
     step = group.step(AdoptNeeded)
@@ -73,7 +73,7 @@ def test_while_a_step_is_under_way_its_partitions_are_held_too(group):
 
 
 def test_a_changed_subscription_is_told_at_once(group):
-    group.settle([T0])
+    group.become_stable([T0])
     group.subscribe(["t", "u"])
     request = group.beat()
     assert request.subscribed_topic_names == ["t", "u"]

@@ -56,7 +56,7 @@ def test_an_empty_assignment_is_told_to_the_application_as_well(group):
 
 
 def test_the_broker_says_how_often_heartbeats_come(group):
-    group.settle()
+    group.become_stable()
     assert group.driver.pass_time(2.9) == []
     request = group.beat(wait=0.1, interval=10_000)
     assert said(request) is None
@@ -66,7 +66,7 @@ def test_the_broker_says_how_often_heartbeats_come(group):
 
 
 def test_what_goes_to_others_is_given_up_and_acknowledged_before_more_is_taken(group):
-    group.settle([T0])
+    group.become_stable([T0])
     group.beat([T1], 2, wait=3)
     assert group.state is MemberState.RECONCILING
     group.adopt([T1])
@@ -75,7 +75,7 @@ def test_what_goes_to_others_is_given_up_and_acknowledged_before_more_is_taken(g
 
 
 def test_one_reconciliation_at_a_time_the_next_target_follows(group):
-    group.settle([T0])
+    group.become_stable([T0])
     group.beat([T0, T1], 2, wait=3)
     group.driver.poll()
     step = group.step(AdoptNeeded)
@@ -90,7 +90,7 @@ def test_one_reconciliation_at_a_time_the_next_target_follows(group):
 
 
 def test_an_assignment_taken_back_before_it_was_adopted_is_acknowledged_without_callbacks(group):
-    group.settle([T0])
+    group.become_stable([T0])
     group.names.pop(U)
     group.beat([T0, U0], 2, wait=3)
     group.driver.poll()
@@ -104,14 +104,14 @@ def test_an_assignment_taken_back_before_it_was_adopted_is_acknowledged_without_
 
 
 def test_the_same_assignment_again_is_no_news(group):
-    group.settle([T0])
+    group.become_stable([T0])
     group.beat([T0], 2, wait=3)
     assert group.state is MemberState.STABLE
     assert group.epoch == 2
 
 
 def test_an_interrupted_step_is_acknowledged_as_it_ended_and_tried_again(group):
-    group.settle([T0])
+    group.become_stable([T0])
     group.beat([T1], 2, wait=3)
     group.driver.poll()
     group.reply(Adopted(group.step(AdoptNeeded).number, owned=frozenset([T0])))
@@ -155,7 +155,7 @@ def test_nothing_is_adopted_while_no_topic_has_a_name(group):
 
 
 def test_a_name_once_known_is_remembered_while_the_topic_is_held(group):
-    group.settle([T0])
+    group.become_stable([T0])
     group.names.clear()
     group.beat([T0, T1], 2, wait=3)
     group.adopt([T0, T1])
@@ -180,7 +180,7 @@ def test_an_answer_to_a_look_up_of_an_earlier_life_means_nothing(group):
 
 
 def test_asking_for_a_rebalance_has_no_effect_and_says_so(group, caplog):
-    group.settle()
+    group.become_stable()
     with caplog.at_level(logging.WARNING):
         group.membership.rejoin("I want to")
     assert "I want to" in caplog.text

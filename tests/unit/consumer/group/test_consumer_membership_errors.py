@@ -48,7 +48,7 @@ def test_errors_that_joining_again_does_not_change_name_the_setting(driver, code
 )
 def test_who_gives_up_leaves_unless_it_is_no_member(driver, make_call, code, leaves):
     group = Group(driver, group_instance_id="i")
-    group.settle()
+    group.become_stable()
     group.beat(code=code, wait=3)
     assert group.state is MemberState.FATAL
     assert group.driver.poll() == leaves
@@ -87,7 +87,7 @@ def test_after_a_fatal_error_and_unsubscribe_the_consumer_may_start_again(group,
 
 
 def test_errors_of_the_coordinator_search_end_the_membership(group):
-    group.settle()
+    group.become_stable()
     group.membership.refused(AuthorizationException("no"))
     assert group.state is MemberState.FATAL
     assert not group.membership.active

@@ -20,7 +20,7 @@ def group(driver):
     "code", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND]
 )
 def test_an_expelled_member_loses_everything_and_joins_anew(group, code):
-    group.settle([T0], 4)
+    group.become_stable([T0], 4)
     member = group.membership.metadata.member_id
     group.beat(code=code, wait=3)
     assert group.state is MemberState.FENCED
@@ -60,7 +60,7 @@ def test_results_of_before_being_expelled_are_ignored(group, stage):
 
 
 def test_an_answer_to_a_heartbeat_of_an_earlier_life_is_ignored(group):
-    group.settle([T0])
+    group.become_stable([T0])
     group.driver.pass_time(3)
     group.membership.fenced(ErrorCode.UNKNOWN_MEMBER_ID)
     group.lose()
@@ -82,7 +82,7 @@ def test_a_member_refused_while_joining_tries_ever_more_slowly(group):
 
 
 def test_losing_that_was_interrupted_is_done_again(group):
-    group.settle()
+    group.become_stable()
     group.membership.fenced(ErrorCode.UNKNOWN_MEMBER_ID)
     group.reply(Prepared(group.step(JoinNeeded).number, error=KeyboardInterrupt()))
     assert group.state is MemberState.FENCED
@@ -91,7 +91,7 @@ def test_losing_that_was_interrupted_is_done_again(group):
 
 
 def test_a_commit_may_bring_the_news_first(group):
-    group.settle()
+    group.become_stable()
     group.membership.fenced(ErrorCode.UNKNOWN_MEMBER_ID)
     assert group.state is MemberState.FENCED
     group.membership.fenced(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -110,7 +110,7 @@ def leave_then_join(group, code=0):
 def test_a_static_member_that_is_fenced_frees_its_name_before_it_joins_again(driver):
     """Otherwise its own name is refused to it: the broker has it with an epoch that is not -2."""
     group = Group(driver, group_instance_id="i")
-    group.settle([T0])
+    group.become_stable([T0])
     group.beat(code=ErrorCode.FENCED_MEMBER_EPOCH, wait=3)
     group.lose()
     assert group.driver.pass_time(1) == [NAME, NAME]

@@ -47,7 +47,7 @@ def test_a_member_leaves_from_every_state(driver, make_call, state, instance, ep
 
 
 def test_the_leave_goes_out_although_a_heartbeat_is_under_way(group, make_call):
-    group.settle()
+    group.become_stable()
     group.driver.pass_time(3)
     group.membership.leave(make_call(), "closing")
     assert group.driver.poll() == [NAME]
@@ -58,7 +58,7 @@ def test_the_leave_goes_out_although_a_heartbeat_is_under_way(group, make_call):
 
 @pytest.mark.parametrize("failure", [DisconnectException("gone"), None])
 def test_a_leave_that_fails_holds_nobody_up(group, make_call, failure):
-    group.settle()
+    group.become_stable()
     call = make_call()
     group.membership.leave(call, "closing")
     group.driver.poll()
@@ -74,7 +74,7 @@ def test_nothing_is_said_where_there_is_nothing_to_leave(group, make_call, why):
     if why == "nobody heard of it":
         group.subscribe()
     elif why != "not subscribed":
-        group.settle()
+        group.become_stable()
     if why == "no coordinator":
         group.coordinator.node = None
     elif why == "expelled":
@@ -92,7 +92,7 @@ def test_nothing_is_said_where_there_is_nothing_to_leave(group, make_call, why):
 
 
 def test_whoever_subscribes_again_at_once_leaves_first(group, make_call):
-    group.settle()
+    group.become_stable()
     group.membership.leave(make_call(), "unsubscribed")
     group.subscribe()
     assert group.driver.poll() == [NAME, NAME]
@@ -108,7 +108,7 @@ def test_whoever_subscribes_again_at_once_leaves_first(group, make_call):
 @pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("i", -2)])
 def test_a_member_that_does_not_poll_leaves_and_returns_when_polled(driver, instance, epoch):
     group = Group(driver, group_instance_id=instance, max_poll_interval=10.0)
-    group.settle([T0])
+    group.become_stable([T0])
     for _ in range(3):
         group.beat(wait=3)
     assert group.beat(wait=1).member_epoch == epoch
@@ -125,7 +125,7 @@ def test_a_member_that_does_not_poll_leaves_and_returns_when_polled(driver, inst
 
 def test_a_stale_member_that_dropped_its_partitions_waits_for_poll(driver):
     group = Group(driver, max_poll_interval=2.0)
-    group.settle([T0])
+    group.become_stable([T0])
     group.driver.pass_time(2)
     group.lose()
     assert group.state is MemberState.STALE

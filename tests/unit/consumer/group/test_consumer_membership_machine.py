@@ -356,7 +356,7 @@ class Groups(RuleBasedStateMachine):
                 self.turn(member)
                 self.nothing_is_held_twice()
             resting = all(m.membership.state is MemberState.STABLE and not m.answers for m in alive)
-            settled = all(
+            calm = all(
                 s.epoch == self.coordinator.epoch and not s.revoking and not s.waiting
                 for s in self.coordinator.members.values()
             )
@@ -364,7 +364,7 @@ class Groups(RuleBasedStateMachine):
             ids = {m.membership.metadata.member_id for m in alive}
             for member in set(self.coordinator.members) - ids:
                 self.coordinator.remove(member)
-            quiet = quiet + 1 if resting and settled else 0
+            quiet = quiet + 1 if resting and calm else 0
             if quiet == 3:
                 break
         assert [m.membership.state for m in alive] == [MemberState.STABLE] * len(alive)

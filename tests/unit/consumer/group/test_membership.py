@@ -47,7 +47,7 @@ def test_both_protocols_use_every_state():
 @pytest.mark.parametrize("protocol", [classic_group, consumer_group])
 def test_a_change_without_a_way_is_refused_with_what_came_before(driver, protocol):
     group = protocol.Group(driver)
-    group.settle()
+    group.become_stable()
     before = group.state
     refusal = "member of group g: the application has adopted .* must not come in state STABLE.* UNSUBSCRIBED -> .*"
     with pytest.raises(IllegalTransitionException, match=refusal):

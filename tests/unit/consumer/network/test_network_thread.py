@@ -374,12 +374,12 @@ def test_the_network_thread_cannot_wait_for_itself(join):
 
     call.when_done(wait)
 
-    class Settles:
+    class Resolves:
         def poll(self, now):
             call.settle(None)
             return PollResult()
 
-    core.managers = (Settles(), core)
+    core.managers = (Resolves(), core)
     handle.wake()
     core.await_turn()
     assert "the callback argument of commit_async()" in seen[0]
