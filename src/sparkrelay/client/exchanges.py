@@ -57,7 +57,7 @@ def ask(
         client: whose connections to use.
         make: returns the request; called for each attempt.
         node: returns the broker to ask, or None for any; called for each attempt.
-        backoff: the flow's pauses.
+        backoff: the exchange's pauses.
         lane: which connection to that broker.
         lost: called after an attempt that the network failed, to drop what may be stale.
     """
