@@ -18,7 +18,7 @@ from sparkrelay.state_machine import StateMachine
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["ALIVE", "CREATED", "ERROR", "NOT_RUNNING", "PENDING_SHUTDOWN", "RUNNING", "Life", "State"]
+__all__ = ["ALIVE", "CREATED", "ERROR", "FOLLOWING", "NOT_RUNNING", "PENDING_SHUTDOWN", "RUNNING", "Life", "State"]
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,8 @@ NOT_RUNNING: Final = "NOT_RUNNING"
 PENDING_ERROR: Final = "PENDING_ERROR"
 ERROR: Final = "ERROR"
 
-_NEXT: Final[Mapping[State, frozenset[State]]] = {
+#: State -> the states that may come after it; docs/watching.md has them too.
+FOLLOWING: Final[Mapping[State, frozenset[State]]] = {
     CREATED: frozenset({REBALANCING, PENDING_SHUTDOWN}),
     REBALANCING: frozenset({RUNNING, PENDING_SHUTDOWN, PENDING_ERROR}),
     RUNNING: frozenset({REBALANCING, PENDING_SHUTDOWN, PENDING_ERROR}),
@@ -58,7 +59,7 @@ class Life:
         self._name = name
         self._on_change = on_change
         self._changed = threading.Condition()
-        self._machine: StateMachine[State] = StateMachine(f"instance {name}", CREATED, _NEXT)
+        self._machine: StateMachine[State] = StateMachine(f"instance {name}", CREATED, FOLLOWING)
         self._starting = False
         self._cause: Exception | None = None
         #: Changes (new, old) of which the listener is still to hear.

@@ -1,13 +1,17 @@
 """The states of an instance, from any thread and in any order."""
 
+import re
 import threading
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
 from sparkrelay.errors import IllegalTransitionException, StreamsException
-from sparkrelay.runtime.instance.lifecycle import Life
+from sparkrelay.runtime.instance.lifecycle import FOLLOWING, Life
+
+PAGE = Path(__file__).parents[4] / "docs" / "watching.md"
 
 
 @pytest.fixture
@@ -174,6 +178,11 @@ def test_a_change_without_a_way_is_refused_with_what_came_before(life):
     ):
         life.end()
     assert life.state == "REBALANCING"
+
+
+def test_the_table_for_users_is_the_one_that_is_enforced():
+    rows = re.findall(r"^\| `([A-Z_]+)` \| .+ \|((?: [A-Z_]+,?)*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {state: frozenset(re.findall(r"\w+", following)) for state, following in rows} == FOLLOWING
 
 
 CALLS = {
