@@ -177,10 +177,10 @@ def setting(
     )
 
 
-def setting_of(cls: type, name: str) -> Any:
-    """Declare a field that is a setting of another class: with its key, default and bounds."""
+def setting_of(cls: type, name: str, **other: int) -> Any:
+    """Declare a field that is a setting of another class: with its key, default and, but for ``other``, bounds."""
     source = next(item for item in dataclasses.fields(cls) if item.name == name)
-    declared = {**source.metadata[_META], "key": settings_of(cls)[name].key}
+    declared = {**source.metadata[_META], "key": settings_of(cls)[name].key, **other}
     return dataclasses.field(default=source.default, repr=source.repr, metadata={_META: declared})
 
 

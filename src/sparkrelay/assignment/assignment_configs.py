@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from sparkrelay.config import StreamsConfig
-from sparkrelay.settings import check, setting_of
+from sparkrelay.settings import INT32_MAX, check, setting_of
 
 __all__ = ["AssignmentConfigs"]
+
+#: Kafka bounds these nowhere, and its assignors take less than no standby for none.
+_ANY: Final = {"least": -INT32_MAX, "most": INT32_MAX}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +31,12 @@ class AssignmentConfigs:
 
     acceptable_recovery_lag: int = setting_of(StreamsConfig, "acceptable_recovery_lag")
     max_warmup_replicas: int = setting_of(StreamsConfig, "max_warmup_replicas")
-    num_standby_replicas: int = setting_of(StreamsConfig, "num_standby_replicas")
+    num_standby_replicas: int = setting_of(StreamsConfig, "num_standby_replicas", **_ANY)
     probing_rebalance_interval_ms: int = setting_of(StreamsConfig, "probing_rebalance_interval_ms")
     rack_aware_assignment_tags: tuple[str, ...] = setting_of(StreamsConfig, "rack_aware_assignment_tags")
     rack_aware_assignment_strategy: str = setting_of(StreamsConfig, "rack_aware_assignment_strategy")
-    traffic_cost: int | None = setting_of(StreamsConfig, "rack_aware_assignment_traffic_cost")
-    non_overlap_cost: int | None = setting_of(StreamsConfig, "rack_aware_assignment_non_overlap_cost")
+    traffic_cost: int | None = setting_of(StreamsConfig, "rack_aware_assignment_traffic_cost", **_ANY)
+    non_overlap_cost: int | None = setting_of(StreamsConfig, "rack_aware_assignment_non_overlap_cost", **_ANY)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rack_aware_assignment_tags", tuple(self.rack_aware_assignment_tags))
