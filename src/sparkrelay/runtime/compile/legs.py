@@ -238,9 +238,19 @@ class LegCompiler:
             check_event_time(times[0], where)
         return StructType([*fields, *hidden_fields(_carried(leg))])
 
+    def _step(self, leg: Leg) -> dict[str, Any]:
+        """Return what every step of a leg needs to know, by field of ``StepSpec``."""
+        return {
+            "leg": leg.id,
+            "subtopology": leg.subtopology,
+            "topics": tuple(self._names(topic, leg.source.internal) for topic in leg.source.topics),
+            "spark_partitions": self._spark_partitions,
+            "client": self._client,
+            "failure_key": self._target.failure_key,
+        }
+
     def _source(self, leg: Leg, schema: StructType) -> DataFrame:
         source = leg.source
-        topics = tuple(self._names(topic, source.internal) for topic in source.topics)
         value_schema = None
         if source.internal:
             value_schema = arrow_schema(self._shipped[source.topics[0]])
@@ -249,11 +259,7 @@ class LegCompiler:
             needed = [field for field in declared if field.name in schema.names or field.name == source.timestamp]
             value_schema = arrow_schema(StructType(needed))
         spec = FetchSpec(
-            leg=leg.id,
-            subtopology=leg.subtopology,
-            topics=topics,
-            spark_partitions=self._spark_partitions,
-            client=self._client,
+            **self._step(leg),
             key=source.key,
             value=source.value,
             internal=source.internal,
@@ -263,7 +269,6 @@ class LegCompiler:
             event_time=source.timestamp,
             skip_tombstones=leg.aggregation is not None,
             skip_bad_records=self._config.deserialization_exception_handler == "log-and-continue",
-            failure_key=self._target.failure_key,
         )
         return self._target.source().mapInArrow(functools.partial(fetch_leg, spec), schema)
 
@@ -362,11 +367,7 @@ class LegCompiler:
         # The newest timestamp of a group is kept with its state and becomes the timestamp of what it emits.
         states.append(AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()))
         spec = StateSpec(
-            leg=leg.id,
-            subtopology=leg.subtopology,
-            topics=tuple(self._names(topic, leg.source.internal) for topic in leg.source.topics),
-            spark_partitions=self._spark_partitions,
-            client=self._client,
+            **self._step(leg),
             store=aggregation.store,
             changelog=self._names.changelog(aggregation.store) if aggregation.logged else None,
             keys=tuple(field.name for field in keys),
@@ -381,7 +382,6 @@ class LegCompiler:
             compression=self._compression,
             flush_seconds=self._flush_seconds,
             map_limit=self._config.store_max_bytes,
-            failure_key=self._target.failure_key,
         )
         return spec, results, {**held, **computed}
 
@@ -411,11 +411,7 @@ class LegCompiler:
                 key = [columns[name] for name in plan.key if name in columns.names]
                 check_packable(StructType([*output, *key]), str(sink.call_site))
         return PublishSpec(
-            leg=leg.id,
-            subtopology=leg.subtopology,
-            topics=tuple(self._names(t, leg.source.internal) for t in leg.source.topics),
-            spark_partitions=self._spark_partitions,
-            client=self._client,
+            **self._step(leg),
             topic=topic,
             columns=tuple(output.names if sink is not None and sink.internal else plan.columns.names),
             key_columns=plan.key,
@@ -424,7 +420,6 @@ class LegCompiler:
             headers=plan.headers,
             compression=self._compression,
             flush_seconds=self._flush_seconds,
-            failure_key=self._target.failure_key,
         )
 
 

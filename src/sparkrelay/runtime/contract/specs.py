@@ -13,27 +13,19 @@ if TYPE_CHECKING:
     from sparkrelay.records.formats import Format
     from sparkrelay.state.aggregate import AggregateSpec
 
-__all__ = ["FetchSpec", "PublishSpec", "StateSpec"]
+__all__ = ["FetchSpec", "PublishSpec", "StateSpec", "StepSpec"]
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSpec:
-    """How a leg's source turns records into rows.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSpec:
+    """What every step of a leg needs to know.
 
     Attributes:
         leg: the leg's id.
-        subtopology: whose tasks it reads for.
+        subtopology: whose tasks it runs for.
         topics: Kafka's names of the source topics.
         spark_partitions: Spark partitions of the process.
         client: settings of the worker's Kafka connection.
-        key: format of the message key, or None.
-        value: format of the value, or None; internal topics carry typed rows (``internal``).
-        value_schema: Arrow schema of the decoded value (typed sources).
-        layout: of an internal topic: the number of the layout that its rows must have.
-        output: Arrow schema of the rows that leave the step: only the wanted columns, then the hidden ones.
-        event_time: column whose value replaces the record's timestamp, or None.
-        skip_tombstones: True where null values end here, as in front of an aggregation.
-        skip_bad_records: True to log and drop what does not decode, False to fail.
         failure_key: what signs an error that travels through Spark's text (``failure_marks``).
     """
 
@@ -42,6 +34,24 @@ class FetchSpec:
     topics: tuple[str, ...]
     spark_partitions: int
     client: Mapping[str, Any]
+    failure_key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSpec(StepSpec):
+    """How a leg's source turns records into rows.
+
+    Attributes:
+        key: format of the message key, or None.
+        value: format of the value, or None; internal topics carry typed rows (``internal``).
+        value_schema: Arrow schema of the decoded value (typed sources).
+        layout: of an internal topic: the number of the layout that its rows must have.
+        output: Arrow schema of the rows that leave the step: only the wanted columns, then the hidden ones.
+        event_time: column whose value replaces the record's timestamp, or None.
+        skip_tombstones: True where null values end here, as in front of an aggregation.
+        skip_bad_records: True to log and drop what does not decode, False to fail.
+    """
+
     key: Format | None
     value: Format | None
     internal: bool
@@ -50,12 +60,11 @@ class FetchSpec:
     event_time: str | None
     skip_tombstones: bool
     skip_bad_records: bool
-    failure_key: bytes = field(repr=False)
     layout: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class StateSpec:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSpec(StepSpec):
     """How a leg's stateful step aggregates.
 
     Attributes:
@@ -66,14 +75,8 @@ class StateSpec:
         changelog: Kafka's name of the store's changelog; None if it has none.
         contents: what the store holds, in words: a store that holds something else is refused.
         flush_seconds: how long the broker may take to acknowledge what is written.
-        failure_key: what signs an error that travels through Spark's text (``failure_marks``).
     """
 
-    leg: str
-    subtopology: int
-    topics: tuple[str, ...]
-    spark_partitions: int
-    client: Mapping[str, Any]
     store: str
     changelog: str | None
     keys: tuple[str, ...]
@@ -84,11 +87,10 @@ class StateSpec:
     compression: str
     flush_seconds: float
     map_limit: int
-    failure_key: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class PublishSpec:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishSpec(StepSpec):
     """How a leg's rows become records of its sink topic.
 
     Attributes:
@@ -99,14 +101,8 @@ class PublishSpec:
         layout: of a repartition topic: the number of its rows' layout.
         headers: True to write the column ``headers`` as the records' headers.
         flush_seconds: how long the broker may take to acknowledge what is written.
-        failure_key: what signs an error that travels through Spark's text (``failure_marks``).
     """
 
-    leg: str
-    subtopology: int
-    topics: tuple[str, ...]
-    spark_partitions: int
-    client: Mapping[str, Any]
     topic: str | None
     columns: tuple[str, ...]
     key_columns: tuple[str, ...]
@@ -114,5 +110,4 @@ class PublishSpec:
     headers: bool
     compression: str
     flush_seconds: float
-    failure_key: bytes = field(repr=False)
     layout: int = 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.specs import FetchSpec, PublishSpec, StateSpec
+    from sparkrelay.runtime.contract.specs import StepSpec
 
 __all__ = [
     "current_command",
@@ -96,7 +96,7 @@ def current_spark_partition(spark_partitions: int) -> int:
     return context.partitionId() % spark_partitions
 
 
-def leg_tasks(spec: FetchSpec | StateSpec | PublishSpec) -> list[TaskCommand]:
+def leg_tasks(spec: StepSpec) -> list[TaskCommand]:
     """Return the tasks of this Spark partition that have input for the leg in this batch.
 
     Raises:

@@ -102,5 +102,6 @@ def test_the_key_shows_in_no_representation():
     from sparkrelay.runtime.contract.specs import PublishSpec
 
     plain = {"columns": (), "key_columns": (), "value": None, "headers": False, "compression": "", "flush_seconds": 1.0}
-    spec = PublishSpec("leg", 0, ("a",), 1, client={}, topic="b", failure_key=KEY, **plain)
+    step = {"leg": "leg", "subtopology": 0, "topics": ("a",), "spark_partitions": 1, "client": {}, "failure_key": KEY}
+    spec = PublishSpec(**step, topic="b", **plain)
     assert repr(KEY) not in repr(spec)
