@@ -145,7 +145,7 @@ def test_a_static_member_that_is_fenced_frees_its_name_and_comes_back(modern, ma
     membership = a.consumer._network.core.membership
     # No answer that is under way may tell it its epoch again.
     wait_until(lambda: membership.state is MemberState.STABLE and not membership._declaring, "a has acknowledged")
-    membership.metadata = membership._placed(membership.metadata.generation + 7)
+    membership._place(membership.metadata.generation + 7, membership.metadata.member_id)
     wait_until(lambda: story(a, "lost") or a.errors, "a has heard of it")
     wait_until(lambda: shared(2, a) or a.errors, "a is back")
     assert a.errors == []
