@@ -43,11 +43,11 @@ def test_plain_formats_write_columns_of_their_own_type(instance, make_topic, pro
         ({"value": Raw("n")}, r"column 'n' \(int\) as value=Raw\(\"n\"\), which takes binary"),
     ],
 )
-def test_a_column_of_another_type_than_its_format_is_refused(instance, formats, words):
+def test_a_column_of_another_type_than_its_format_is_refused(compiled, formats, words):
     builder = StreamsBuilder()
     builder.stream("a", key=String("k"), value=Json("n int")).to("b", **formats)
     with pytest.raises(TopologyException, match=rf"test_columns.py:\d+: to\('b'\) writes {words}"):
-        instance(builder)
+        compiled(builder)
 
 
 UNHIDDEN = {
@@ -82,12 +82,12 @@ def test_a_step_with_a_star_behind_a_grouping_column_with_a_dot(instance, make_t
     assert values_of(consumed, sink) == [{"k": "a", "twice": 2}]
 
 
-def test_a_repartition_key_of_a_type_that_cannot_be_is_refused_though_nobody_reads_it(instance):
+def test_a_repartition_key_of_a_type_that_cannot_be_is_refused_though_nobody_reads_it(compiled):
     builder = StreamsBuilder()
     stream = builder.stream("a", key=String("k"), value=Json("n int, tags array<string>"))
     stream.repartition("tags").select("n").to("b", value=Json())
     with pytest.raises(TopologyException, match=r"column 'tags' \(array<string>\) cannot go through a repartition"):
-        instance(builder)
+        compiled(builder)
 
 
 STARS = {
@@ -143,18 +143,18 @@ def test_a_star_of_a_struct_beside_that_of_all_columns(instance, make_topic, pro
         lambda s: s.groupBy("k").count().withColumn("h", F.xxhash64("*")),
     ],
 )
-def test_a_star_that_would_take_in_hidden_columns_is_refused(instance, step):
+def test_a_star_that_would_take_in_hidden_columns_is_refused(compiled, step):
     builder = StreamsBuilder()
     step(builder.stream("a", key=String("k"), value=Json("n int"))).to("b", value=Json())
     with pytest.raises(TopologyException, match=r"test_columns.py:\d+: .* takes in columns that are not yours"):
-        instance(builder)
+        compiled(builder)
 
 
-def test_two_columns_of_one_name_are_refused(instance):
+def test_two_columns_of_one_name_are_refused(compiled):
     builder = StreamsBuilder()
     builder.stream("a", key=String("k"), value=Json("n int")).select("*", "n").to("b", value=Json())
     with pytest.raises(TopologyException, match=r"to\('b'\) writes two columns 'n'"):
-        instance(builder)
+        compiled(builder)
 
 
 def test_random_values_of_sql_are_new_in_every_batch(instance, make_topic, produce, consumed, wait_until):
@@ -266,14 +266,14 @@ def test_what_is_selected_and_not_read_behind_the_repartition(instance, make_top
     assert values_of(consumed, sink) == [{"n.`n": 5}]
 
 
-def test_a_key_of_a_repartition_that_is_not_there(instance):
+def test_a_key_of_a_repartition_that_is_not_there(compiled):
     builder = StreamsBuilder()
     builder.stream("a", key=String("k"), value=Json("n int")).repartition("m").select("n").to("b", value=Json())
     with pytest.raises(TopologyException, match=r"repartition.*writes column 'm', but the columns are n, k"):
-        instance(builder)
+        compiled(builder)
 
 
-def test_groups_and_extremes_by_a_collation_are_refused_until_it_is_taken_off(instance):
+def test_groups_and_extremes_by_a_collation_are_refused_until_it_is_taken_off(compiled):
     caseless, plain = F.collate("s", "UTF8_LCASE"), F.collate(F.lower("s"), "UTF8_BINARY")
 
     def grouped(key, value):
@@ -284,8 +284,8 @@ def test_groups_and_extremes_by_a_collation_are_refused_until_it_is_taken_off(in
 
     for key, value, words in ((F.col("s"), plain, "grouping column 'g'"), (plain, F.col("s"), "m is a max of")):
         with pytest.raises(TopologyException, match=rf"{words}.*UTF8_LCASE.*UTF8_BINARY"):
-            instance(grouped(key, value))
-    instance(grouped(plain, plain))
+            compiled(grouped(key, value))
+    compiled(grouped(plain, plain))
 
 
 def test_counts_of_literals_and_of_values_of_any_type(instance, make_topic, produce, wait_for_table):
