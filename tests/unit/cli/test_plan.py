@@ -99,7 +99,7 @@ def test_a_whole_assignment_case_will_do(ask, group):
     [
         (["--add", "-1"], "--add -1: give how many instances join"),
         (["--threads", "0"], "--threads 0: "),
-        (["--standbys", "-1"], "num.standby.replicas=-1 is out of range; give 0 to 100"),
+        (["--standbys", "-1"], "--standbys -1: "),
         (["--warm-ups", "0"], "max.warmup.replicas"),
         (["--acceptable-lag", "-5"], "acceptable.recovery.lag"),
         (["--restore-rate", "0"], "--restore-rate 0: "),
