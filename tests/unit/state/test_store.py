@@ -461,13 +461,16 @@ def test_a_clean_store_survives_boots_until_it_is_written(path, make_driver, reb
         TaskStore.open(path)
 
 
-def test_closing_cleanly_twice_is_clean(path, make_driver, reboot):
+def test_closing_cleanly_twice_is_clean(path, make_driver, reboot, read_all):
     store = TaskStore.open(path)
-    make_driver(store).apply({b"a": b"1"})
+    make_driver(store).apply({b"a": b"1"}, commit=False)
     store.close(clean=True)
     TaskStore.open(path).close(clean=True)
     reboot()
-    TaskStore.open(path).close(clean=True)
+    store = TaskStore.open(path)
+    assert read_all(store) == {b"a": b"1"}
+    assert store.header.clean
+    store.close(clean=True)
 
 
 def test_who_goes_on_writing_after_anothers_clean_close_is_noticed(path, driver, run_child, reboot):
