@@ -67,6 +67,17 @@ def _flock(path, kind):
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_compiler():
+    """Have brokers of tests do without Java's second compiler: they do not live long enough to earn its cost back."""
+    from sparkrelay.devkafka import DevKafka
+
+    options = DevKafka._jvm_options
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DevKafka, "_jvm_options", lambda broker: [*options(broker), "-XX:TieredStopAtLevel=1"])
+        yield
+
+
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory):
     """The run's broker: `kafka.bootstrap_servers`. Never stop, pause or kill it: make a `DevKafka` of your own."""
