@@ -27,10 +27,10 @@ INSTEAD = {
     r"(?-i:\border: (Batch|Task|Restore|Clean|Claim|Release)Command\b)|sparkrelay\.order\b": "command",
     r"\b(jobs|target|spec|executor|command)\.slots\b|Spark partition \(.?slot": "spark_partitions",
     r"replay thread|slices? of replaying|_replay_group|jobs\.replay\b|[a-z]-replay\b": "restore, state updater",
-    r"\b(ledger|book|producer|jobs|group)\.settle\(|(?-i:\bSettled\b)": "flush, drop journals, wait for results, ...",
+    r"\.settle\(|def _?settle\b|(?-i:\bSettled\b)": "resolve, flush, drop journals, wait for results, ...",
     r"\btasks? (is|are|was|were|must be) opened\b|\breopen_?task": "initialize",
     r"\bruns? (a|an|one|the) flow\b|\bflows under way": "exchange",
-    r"hear_of_every|_tell_changes|_changes_told|was told to (stop|end)": "log, notify, ask, on_*",
+    r"hear_of_every|_tell_changes|_changes_told|was told to (stop|end)|def _?(tell|told)\(": "log, notify, ask, on_*",
     r"(?-i:\bProcessPlan\b)": "ProcessChange",
 }
 LINES = {

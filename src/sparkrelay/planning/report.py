@@ -66,7 +66,7 @@ class Report:
         """Return it for programs; times in seconds, records in offsets."""
         outcome, rate = self.outcome, self.restore_rate
         return {
-            "settled": outcome.settled,
+            "settled": outcome.converged,
             "rebalances": outcome.rebalances,
             "moved_tasks": list(map(str, outcome.moved)),
             "moves_by_id": None if self.moves is None else {"least": self.moves[0], "most": self.moves[1]},
@@ -134,7 +134,7 @@ class Report:
         unknown = "; copies of unknown length not counted" if outcome.restore.unknown else ""
         table.add_row("all warm after", f"{_time(outcome.seconds(self.restore_rate))} at {rate}{why}{unknown}")
         table.add_row("without service", self._without_service(names))
-        if not outcome.settled:
+        if not outcome.converged:
             table.add_row("not settled", "the assignor goes on asking for rebalances")
         return table
 

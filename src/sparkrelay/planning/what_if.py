@@ -131,12 +131,12 @@ class WhatIf:
     Attributes:
         processes: Every process of before and after, in process order.
         rounds: The assignor's answers until nothing was left to do.
-        settled: False if the assignor would go on asking for rebalances.
+        converged: False if the assignor would go on asking for rebalances.
     """
 
     processes: tuple[ProcessChange, ...]
     rounds: tuple[Round, ...]
-    settled: bool
+    converged: bool
 
     @property
     def rebalances(self) -> int:
@@ -202,8 +202,8 @@ def what_if(
         raise ConfigException("nobody would be left: every process of the group is removed and none is added")
     simulation = _Simulation(state, ends or {})
     present |= {process: simulation.newcomer(process, threads) for process in add}
-    rounds, settled = simulation.run(replace(state, clients=present), assignor)
-    return WhatIf(_processes(state.clients, present, rounds), tuple(rounds), settled)
+    rounds, converged = simulation.run(replace(state, clients=present), assignor)
+    return WhatIf(_processes(state.clients, present, rounds), tuple(rounds), converged)
 
 
 def moves_by_place(

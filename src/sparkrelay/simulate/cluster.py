@@ -296,7 +296,7 @@ class Cluster:
                 self._open(process, task, Role.STANDBY)
         return waits
 
-    def settle(self, placed: Mapping[int, tuple[set[int], set[int]]]) -> None:
+    def put_in_place(self, placed: Mapping[int, tuple[set[int], set[int]]]) -> None:
         """Put an assignment in place as if it had always been there: everything has caught up."""
         self.owner = [None] * len(self.owner)
         for number, process in enumerate(self.processes):

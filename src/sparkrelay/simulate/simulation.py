@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["simulate"]
 
-_SETTLING = 10
+_CONVERGING = 10
 _HOUR_S = 3600.0
 
 
@@ -69,9 +69,9 @@ class _Simulation:
         self._left_out = 0
 
     def run(self) -> Outcome:
-        """Settle the group, let the churn happen, and measure until the group is at rest."""
+        """Let the group converge, let the churn happen, and measure until the group is at rest."""
         try:
-            self._settle()
+            self._converge()
             converged = self._run_until_rest()
             if self._left_out:
                 raise AssignorFailed(f"{self._left_out} tasks were given to no process")
@@ -93,13 +93,13 @@ class _Simulation:
             cross_rack_bytes_per_s=round(cluster.cross_rack_records_per_s() * record_bytes),
         )
 
-    def _settle(self) -> None:
+    def _converge(self) -> None:
         """Find the assignment that the group has before anything happens."""
         for number in range(self._scenario.clients):
             self._cluster.join(number)
-        for _ in range(_SETTLING):
+        for _ in range(_CONVERGING):
             answer = self._leader.ask(self._cluster)
-            self._cluster.settle(answer.placed)
+            self._cluster.put_in_place(answer.placed)
             if answer.look_again_s == math.inf:
                 break
         self._cluster.set_standbys_back(self._scenario.initial_lag)

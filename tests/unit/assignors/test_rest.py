@@ -113,7 +113,7 @@ def test_a_group_comes_to_rest_whoever_came_and_went(name, life):
     leader.place_replicas(nowhere)
     for number in placed:
         cluster.join(number)
-    cluster.settle(placed)
+    cluster.put_in_place(placed)
 
     def rebalance():
         return cluster.follow(leader.ask(cluster).placed)

@@ -41,7 +41,7 @@ class LeavingCore(SilentCore):
     def process(self, event, now):
         super().process(event, now)
         if isinstance(event, Leave):
-            event.call.settle(None)
+            event.call.resolve(None)
 
 
 class Face:

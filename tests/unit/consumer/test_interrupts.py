@@ -66,7 +66,7 @@ class Core:
     def poll(self, now):
         waiting, self.asked = self.asked, []
         for call in waiting:
-            call.settle({})
+            call.resolve({})
         return NOTHING
 
     def last_requests(self):

@@ -63,7 +63,7 @@ def tasks(*partitions):
 
 def test_nothing_changes_in_a_stable_group():
     outcome = what_if(group({P1: [0, 2], P2: [1, 3]}), HA)
-    assert outcome.settled
+    assert outcome.converged
     assert (outcome.moved, outcome.pauses, outcome.restore, outcome.rebalances) == ((), (), Restore(), 1)
     assert [one.decisions for one in outcome.rounds] == [()]
 
@@ -153,7 +153,7 @@ def test_every_outcome_of_the_built_in_assignors_settles_and_its_story_agrees(
     joining = new_process_ids([one for one in ids if one not in leaving], added)
     for assignor in (HA, StickyTaskAssignor()):
         outcome = what_if(state, assignor, add=joining, remove=leaving)
-        assert outcome.settled
+        assert outcome.converged
         after = [task for one in outcome.processes for task in one.after.active]
         assert sorted(after) == list(tasks(*range(count)))
         # Following the decisions leads from before to after.
@@ -183,7 +183,7 @@ class Doubling(TaskAssignor):
 
 def test_an_assignor_that_never_rests_ends_all_the_same():
     outcome = what_if(group({P1: [0, 2], P2: [1, 3]}), Restless())
-    assert not outcome.settled
+    assert not outcome.converged
     assert len(outcome.rounds) == 1
 
 

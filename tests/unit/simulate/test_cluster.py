@@ -59,7 +59,7 @@ def test_copies_share_the_restore_speed():
 
 def test_actives_restore_before_standbys():
     cluster = cluster_of(2, [1_000, 1_000])
-    cluster.settle({0: (set(), set()), 1: ({1}, set())})
+    cluster.put_in_place({0: (set(), set()), 1: ({1}, set())})
     cluster.follow({0: ({0}, {1}), 1: ({1}, set())})
     cluster.advance(1)
     assert cluster.running == [True, True]
@@ -86,7 +86,7 @@ def test_a_changelog_grows_only_while_its_task_runs():
 
 def test_a_standby_chases_a_growing_changelog_and_tells_when_it_is_warm():
     cluster = cluster_of(2, [9_900], input_rate=10, acceptable_lag=100)
-    cluster.settle({0: ({0}, set()), 1: (set(), set())})
+    cluster.put_in_place({0: ({0}, set()), 1: (set(), set())})
     cluster.follow({0: ({0}, set()), 1: (set(), {0})})
     # It gains 990 a second on 9,900 records; warm is half of the acceptable lag: 50 records to go.
     step = cluster.next_change_s()
@@ -99,7 +99,7 @@ def test_a_standby_chases_a_growing_changelog_and_tells_when_it_is_warm():
 
 def test_a_standby_slower_than_its_changelog_never_arrives():
     cluster = cluster_of(2, [100], input_rate=2_000)
-    cluster.settle({0: ({0}, set()), 1: (set(), set())})
+    cluster.put_in_place({0: ({0}, set()), 1: (set(), set())})
     cluster.follow({0: ({0}, set()), 1: (set(), {0})})
     assert cluster.next_change_s() == math.inf
     assert cluster.catching_up
@@ -107,7 +107,7 @@ def test_a_standby_slower_than_its_changelog_never_arrives():
 
 def test_a_running_task_is_handed_over_in_two_rebalances():
     cluster = cluster_of(2, [1_000])
-    cluster.settle({0: ({0}, set()), 1: (set(), {0})})
+    cluster.put_in_place({0: ({0}, set()), 1: (set(), {0})})
     moved = {0: (set(), {0}), 1: ({0}, set())}
     assert cluster.follow(moved) is True
     assert cluster.owner == [None]
@@ -122,7 +122,7 @@ def test_a_running_task_is_handed_over_in_two_rebalances():
 
 def test_a_crash_stops_tasks_and_keeps_what_is_on_disk():
     cluster = cluster_of(2, [1_000], input_rate=10)
-    cluster.settle({0: ({0}, set()), 1: (set(), {0})})
+    cluster.put_in_place({0: ({0}, set()), 1: (set(), {0})})
     cluster.crash(0)
     assert cluster.owner == [0]  # the group does not know yet
     assert cluster.running == [False]
@@ -142,7 +142,7 @@ def test_a_crash_stops_tasks_and_keeps_what_is_on_disk():
 
 def test_closed_copies_are_forgotten_after_the_cleanup_delay():
     cluster = cluster_of(2, [1_000], cleanup_delay_s=60)
-    cluster.settle({0: ({0}, set()), 1: (set(), {0})})
+    cluster.put_in_place({0: ({0}, set()), 1: (set(), {0})})
     cluster.follow({0: ({0}, set()), 1: (set(), set())})
     cluster.advance(60)
     cluster.forget_closed()
@@ -154,7 +154,7 @@ def test_closed_copies_are_forgotten_after_the_cleanup_delay():
 
 def test_a_task_is_exposed_while_it_has_no_caught_up_standby():
     cluster = cluster_of(2, [2_000])
-    cluster.settle({0: ({0}, set()), 1: (set(), set())})
+    cluster.put_in_place({0: ({0}, set()), 1: (set(), set())})
     cluster.follow({0: ({0}, set()), 1: (set(), {0})})
     run(cluster)
     assert cluster.exposed_task_s == pytest.approx(2)
@@ -164,7 +164,7 @@ def test_a_task_is_exposed_while_it_has_no_caught_up_standby():
 
 def test_reads_across_racks_are_counted():
     cluster = cluster_of(2, [1_000], racks=2, replicas=frozenset({0}), input_rate=10)
-    cluster.settle({0: ({0}, set()), 1: (set(), set())})
+    cluster.put_in_place({0: ({0}, set()), 1: (set(), set())})
     assert cluster.cross_rack_records_per_s() == 0
     cluster.follow({0: ({0}, set()), 1: (set(), {0})})
     run(cluster)

@@ -100,7 +100,7 @@ def test_the_real_leader_withholds_the_same_tasks(before, wanted):
     )
     for number in range(PROCESSES):
         cluster.join(number)
-    cluster.settle(before)
+    cluster.put_in_place(before)
     for _ in range(2):
         active, again = told(cluster, wanted)
         assert cluster.follow(wanted) is again

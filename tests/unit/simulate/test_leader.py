@@ -54,7 +54,7 @@ def everything_to(number):
 
 def test_the_state_equals_the_one_computed_from_subscriptions():
     cluster, leader, _ = group(everything_to(0))
-    cluster.settle({0: ({0, 2}, {1}), 1: ({1, 3}, {0})})
+    cluster.put_in_place({0: ({0, 2}, {1}), 1: ({1, 3}, {0})})
     # Process 0 restores task 1 as a standby from record 500; process 1 has closed its copy of task 0 at 700.
     behind, closed = cluster.processes[0].copies[1], cluster.processes[1].copies[0]
     behind.at_end, behind.offset = False, 500.0
@@ -114,7 +114,7 @@ def test_a_task_assignment_exception_keeps_what_is():
         raise TaskAssignmentException("not now")
 
     cluster, leader, _ = group(refuse)
-    cluster.settle({0: ({0, 2}, {1}), 1: ({1, 3}, {0})})
+    cluster.put_in_place({0: ({0, 2}, {1}), 1: ({1, 3}, {0})})
     answer = leader.ask(cluster)
     assert answer.kept
     assert answer.placed == {0: ({0, 2}, {1}), 1: ({1, 3}, {0})}

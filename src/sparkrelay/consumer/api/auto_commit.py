@@ -133,7 +133,7 @@ class AsyncCommits:
                 )
                 one.call.fail(error)
 
-    def settle(self, deadline: float) -> Exchange[None]:
+    def finish(self, deadline: float) -> Exchange[None]:
         """Wait until all that was committed without waiting is decided, and run the callbacks; wakeups wait.
 
         Raises:

@@ -94,7 +94,7 @@ class OffsetExchanges:
             if call.done:
                 yield from self._commits.run_callbacks()
             raise
-        yield from self._commits.settle(deadline)
+        yield from self._commits.finish(deadline)
 
     def commit_async(self, offsets: OffsetsToCommit | None, callback: CommitCallback | None) -> Future[None]:
         """Commit without waiting."""

@@ -407,7 +407,7 @@ class Session:
         closing = ClosingDeadline(time.monotonic() + (_CLOSE_SECONDS if timeout is None else timeout), failures)
         try:
             yield from attempt(failures, lambda: self.leave("the consumer is being closed", closing.until()))
-            yield from attempt(failures, lambda: self._commits.settle(closing.until()))
+            yield from attempt(failures, lambda: self._commits.finish(closing.until()))
         finally:
             self.closed = True
             self.network.ask_to_stop()
@@ -444,7 +444,7 @@ class Session:
                 finally:
                     self._leaving = outer
             # Once we have left, the broker takes none of them: they would come from nobody that it knows.
-            yield from attempt(failures, lambda: self._commits.settle(closing.until()))
+            yield from attempt(failures, lambda: self._commits.finish(closing.until()))
         self.subscription.clear()
         self._rebalance.forget()
         if self._buffer is not None:

@@ -67,7 +67,7 @@ _LONGEST_ALARM_SECONDS: Final = 86_400.0
 
 
 class Call:
-    """An operation that somebody waits for. It is settled once, by its result, an error, or its deadline.
+    """An operation that somebody waits for. It is resolved once, by its result, an error, or its deadline.
 
     Like the ``Mailbox`` it has no lock. That of a ``concurrent.futures.Future`` is taken by Python code, so a signal
     handler that raises in the application thread (Ctrl-C) may leave it taken for ever, and the network thread would
@@ -106,7 +106,7 @@ class Call:
             raise error
         return result
 
-    def settle(self, result: Any) -> None:
+    def resolve(self, result: Any) -> None:
         """Give the result, unless there is an outcome already."""
         self._decide(result, None)
 
@@ -117,7 +117,7 @@ class Call:
     def expire(self, now: float) -> bool:
         """Fail if the deadline has passed; return whether the outcome is known."""
         if self._outcomes:
-            self._tell()  # whoever decided may have been interrupted before it did
+            self._notify()  # whoever decided may have been interrupted before it did
         elif now >= self.deadline:
             self.fail(self.timed_out())
         return bool(self._outcomes)
@@ -129,7 +129,7 @@ class Call:
         """
         self._listeners.append(listener)
         if self._outcomes:
-            self._tell()
+            self._notify()
 
     def wait(self, timeout: float | None) -> bool:
         """Block this thread until the outcome is known, or for ``timeout`` seconds; return whether it is.
@@ -150,9 +150,9 @@ class Call:
     def _decide(self, result: Any, error: BaseException | None) -> None:
         if not self._outcomes:
             self._outcomes.append((result, error))
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         while self._listeners:
             try:
                 listener = self._listeners.popleft()
@@ -217,7 +217,7 @@ class Commit:
     """Commit offsets: (offset, leader epoch, metadata) by partition.
 
     Attributes:
-        call: settled when the broker has them.
+        call: resolved when the broker has them.
         offsets: what to commit.
         retry: whether it is repeated until the call's deadline if that may help.
         automatic: whether nobody asked for it; it is not repeated for a topic that is not there.

@@ -52,7 +52,7 @@ class ClassicLeave:
         self._sent = False
 
     def begin(self, call: Call, reason: str) -> None:
-        """Leave for good; ``call`` is settled when the broker knows, or cannot be told."""
+        """Leave for good; ``call`` is resolved when the broker knows, or cannot be told."""
         self._call, self._reason, self._sent = call, reason, False
 
     @property
@@ -71,7 +71,7 @@ class ClassicLeave:
         if requests:
             self._sent = True
         else:
-            call.settle(None)
+            call.resolve(None)
         return requests
 
     def request(self, reason: str, call: Call | None = None) -> tuple[Unsent, ...]:
@@ -85,6 +85,6 @@ class ClassicLeave:
             if error is not None:
                 _log.info("group %s: leaving was not confirmed: %s", self._settings.group_id, error)
             if call is not None:
-                call.settle(None)
+                call.resolve(None)
 
         return (Unsent(leave_request(place, reason), handle, node, GROUP_LANE),)

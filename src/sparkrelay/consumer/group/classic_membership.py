@@ -66,7 +66,7 @@ class ClassicMembership(Membership):
         coordinator: finds the broker to talk to.
         topics: gives the leader fresh metadata.
         metadata: what is known of the cluster.
-        tell: takes steps for the application.
+        on_step: takes steps for the application.
         fail: takes errors that the next ``poll`` raises.
         matched: takes the topics that the subscribed pattern stands for, whenever they change.
         state: pauses after failures.
@@ -79,12 +79,12 @@ class ClassicMembership(Membership):
         coordinator: CoordinatorManager,
         topics: TopicMetadataManager,
         metadata: Metadata,
-        tell: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None],
+        on_step: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None],
         fail: Callable[[Exception], None],
         matched: Callable[[frozenset[str]], None],
         state: RequestState,
     ) -> None:
-        super().__init__(settings, FOLLOWING, coordinator=coordinator, tell=tell, fail=fail)
+        super().__init__(settings, FOLLOWING, coordinator=coordinator, on_step=on_step, fail=fail)
         self._retry = state
         self._subscription: frozenset[str] = frozenset()
         self._joined_for: frozenset[str] = frozenset()
@@ -153,7 +153,7 @@ class ClassicMembership(Membership):
         """Leave the group when the broker has named us: else it would wait for a member that does not come."""
         if self.state in {MemberState.UNSUBSCRIBED, MemberState.LEAVING}:
             self._forget_subscription()
-            call.settle(None)
+            call.resolve(None)
             return
         self._cancel()
         self._machine.move(MemberState.LEAVING, reason)

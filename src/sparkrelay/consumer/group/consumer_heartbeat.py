@@ -29,7 +29,7 @@ _PATTERN_VERSION: Final = 1
 
 
 class HeartbeatWriter:
-    """Writes one member's heartbeats, and remembers what the coordinator has been told.
+    """Writes one member's heartbeats, and remembers what was sent to the coordinator.
 
     Args:
         settings: the member's.
@@ -37,15 +37,15 @@ class HeartbeatWriter:
 
     def __init__(self, settings: MemberSettings) -> None:
         self._settings = settings
-        self._told: tuple[frozenset[str], str] | None = None
+        self._sent: tuple[frozenset[str], str] | None = None
 
     def forget(self) -> None:
         """Say everything in the next heartbeat."""
-        self._told = None
+        self._sent = None
 
     def differs(self, topics: frozenset[str], pattern: str) -> bool:
-        """Tell whether the coordinator has been told of another subscription than this."""
-        return self._told is not None and self._told != (topics, pattern)
+        """Return whether the coordinator knows another subscription than this."""
+        return self._sent is not None and self._sent != (topics, pattern)
 
     def write(
         self,
@@ -67,9 +67,9 @@ class HeartbeatWriter:
             owned: what the member holds, or may be about to hold.
             acknowledge: whether to say what it holds even if nothing else needs saying.
         """
-        told, self._told = self._told, (topics, pattern)
-        full = epoch == JOIN_EPOCH or told is None
-        says_pattern = bool(pattern) or (told is not None and bool(told[1]))
+        sent, self._sent = self._sent, (topics, pattern)
+        full = epoch == JOIN_EPOCH or sent is None
+        says_pattern = bool(pattern) or (sent is not None and bool(sent[1]))
         settings = self._settings
         return ConsumerGroupHeartbeatRequest(
             group_id=settings.group_id,
@@ -78,9 +78,9 @@ class HeartbeatWriter:
             instance_id=settings.group_instance_id,
             rack_id=(settings.rack or None) if full else None,
             rebalance_timeout_ms=round(settings.max_poll_interval * 1000) if full else -1,
-            subscribed_topic_names=sorted(topics) if full or told != self._told else None,
+            subscribed_topic_names=sorted(topics) if full or sent != self._sent else None,
             # An empty expression takes the one back that the coordinator knows.
-            subscribed_topic_regex=pattern if says_pattern and (full or told != self._told) else None,
+            subscribed_topic_regex=pattern if says_pattern and (full or sent != self._sent) else None,
             server_assignor=settings.remote_assignor if full else None,
             topic_partitions=_listed(owned) if full or acknowledge else None,
             min_version=_PATTERN_VERSION if says_pattern else 0,

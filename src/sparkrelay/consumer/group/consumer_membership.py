@@ -82,7 +82,7 @@ class ConsumerMembership(Membership):
         coordinator: finds the broker to talk to.
         topics: finds the names of topic ids.
         metadata: what is known of the cluster.
-        tell: takes steps for the application.
+        on_step: takes steps for the application.
         fail: takes errors that the next ``poll`` raises.
     """
 
@@ -93,10 +93,10 @@ class ConsumerMembership(Membership):
         coordinator: CoordinatorManager,
         topics: TopicMetadataManager,
         metadata: Metadata,
-        tell: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None],
+        on_step: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None],
         fail: Callable[[Exception], None],
     ) -> None:
-        super().__init__(settings, FOLLOWING, coordinator=coordinator, tell=tell, fail=fail)
+        super().__init__(settings, FOLLOWING, coordinator=coordinator, on_step=on_step, fail=fail)
         self._asker = topics
         self._cluster = metadata
         self._writer = HeartbeatWriter(settings)
@@ -169,7 +169,7 @@ class ConsumerMembership(Membership):
     def leave(self, call: Call, reason: str) -> None:
         """Leave the group; the application has run its callbacks."""
         if self.state in {MemberState.UNSUBSCRIBED, MemberState.LEAVING}:
-            call.settle(None)
+            call.resolve(None)
             return
         inside = self.state in _INSIDE
         self._end_life()
@@ -178,7 +178,7 @@ class ConsumerMembership(Membership):
             self._parting = self._leave_group(call)
         self._machine.move(MemberState.LEAVING if inside and self._parting else MemberState.UNSUBSCRIBED, reason)
         if not inside:
-            call.settle(None)
+            call.resolve(None)
 
     # -- news from the coordinator -----------------------------------------------------------------------------------
 
@@ -433,7 +433,7 @@ class ConsumerMembership(Membership):
         node = self._coordinator.node
         if node is None or not self._introduced:
             if call is not None:
-                call.settle(None)
+                call.resolve(None)
             return ()
         self._introduced = False
 
@@ -445,7 +445,7 @@ class ConsumerMembership(Membership):
                 said = error if error is not None else error_name(message.error_code)
                 _log.info("group %s: leaving was not confirmed: %s", self._settings.group_id, said)
             if call is not None:
-                call.settle(None)
+                call.resolve(None)
 
         return (Unsent(leave_heartbeat(self._settings, self._member_id), handle, node, GROUP_LANE),)
 

@@ -65,14 +65,14 @@ class Steps:
     A step that was overtaken is cancelled, and answers to any other than the present one are ignored (KAFKA-16375).
 
     Args:
-        tell: takes steps for the application.
+        on_step: takes steps for the application.
 
     Attributes:
         current: the step that is not answered yet, None if there is none.
     """
 
-    def __init__(self, tell: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None]) -> None:
-        self._tell = tell
+    def __init__(self, on_step: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None]) -> None:
+        self._on_step = on_step
         self._count = 0
         self.current: JoinNeeded | AssignNeeded | AdoptNeeded | None = None
 
@@ -84,7 +84,7 @@ class Steps:
     def announce(self, step: JoinNeeded | AssignNeeded | AdoptNeeded) -> None:
         """Ask the application for a step."""
         self.current = step
-        self._tell(step)
+        self._on_step(step)
 
     def answered(self, number: int) -> JoinNeeded | AssignNeeded | AdoptNeeded | None:
         """Return the step that an answer ends, None if it was overtaken."""
@@ -113,7 +113,7 @@ class Membership(abc.ABC):
         settings: the member's.
         following: for each state of the protocol, those that may come after it.
         coordinator: finds the broker to talk to.
-        tell: takes steps for the application.
+        on_step: takes steps for the application.
         fail: takes errors that the next ``poll`` raises.
 
     Attributes:
@@ -128,13 +128,13 @@ class Membership(abc.ABC):
         following: Mapping[MemberState, Collection[MemberState]],
         *,
         coordinator: CoordinatorManager,
-        tell: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None],
+        on_step: Callable[[JoinNeeded | AssignNeeded | AdoptNeeded], None],
         fail: Callable[[Exception], None],
     ) -> None:
         self._settings = settings
         self._machine = StateMachine(f"member of group {settings.group_id}", MemberState.UNSUBSCRIBED, following)
         self._coordinator = coordinator
-        self._steps = Steps(tell)
+        self._steps = Steps(on_step)
         self._fail = fail
         self.reason = ""
         self.heartbeat_interval = settings.heartbeat_interval
@@ -191,7 +191,7 @@ class Membership(abc.ABC):
 
     @abc.abstractmethod
     def leave(self, call: Call, reason: str) -> None:
-        """Leave the group; ``call`` is settled when the broker knows, or cannot be told."""
+        """Leave the group; ``call`` is resolved when the broker knows, or cannot be told."""
 
     # -- news from the coordinator -----------------------------------------------------------------------------------
 

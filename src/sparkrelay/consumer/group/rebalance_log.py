@@ -1,4 +1,4 @@
-"""A rebalance told as a story: one logger, one line a step, for whoever must find out why it took so long.
+"""A rebalance in the log: one logger, one line a step, for whoever must find out why it took so long.
 
 ``sparkrelay.consumer.rebalance`` at INFO: one line when a rebalance has ended: why it was, how long it took, what was
 given and taken. At DEBUG: each step with its own time: what the application gave up, JoinGroup, the assignor,
@@ -58,7 +58,7 @@ class RebalanceLog:
         self._why = ""
         self._before: frozenset[TopicPartition] = frozenset()
 
-    def told(self, step: Step, reason: str, now: float, *, away: bool = False) -> None:
+    def on_step(self, step: Step, reason: str, now: float, *, away: bool = False) -> None:
         """Hear what the application is asked to do; ``away`` if that is for the time when it polls again."""
         self._step, self._away = step, away
         self._step_began = now

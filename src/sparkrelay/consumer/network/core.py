@@ -162,9 +162,9 @@ class ConsumerCore:
         if self._story is not None:
             self._story.received(request, message, error, sent_at=sent_at, now=self.now)
 
-    def _tell(self, step: JoinNeeded | AssignNeeded | AdoptNeeded) -> None:
+    def _on_step(self, step: JoinNeeded | AssignNeeded | AdoptNeeded) -> None:
         if self._story is not None and self.membership is not None:
-            self._story.told(step, self.membership.reason, self.now, away=self.awaits_poll)
+            self._story.on_step(step, self.membership.reason, self.now, away=self.awaits_poll)
         self._mailbox.put(step)
 
     def process(self, event: ApplicationEvent, now: float) -> None:
@@ -197,7 +197,7 @@ class ConsumerCore:
             case Leave(call, reason):
                 self._follow_assignment()
                 if self.membership is None:
-                    call.settle(None)
+                    call.resolve(None)
                 else:
                     if self._story is not None:
                         self._story.ended(reason, now)
@@ -211,12 +211,12 @@ class ConsumerCore:
             case ListOffsets(call, wanted, read_committed):
                 self._offsets.ask(call, wanted, read_committed=read_committed)
             case TopicsAsked(call, topics):
-                self._topics.ask(topics, lambda: self._settle(call, topics), call.fail)
+                self._topics.ask(topics, lambda: self._answer_metadata(call, topics), call.fail)
 
-    def _settle(self, call: Call, topics: frozenset[str] | None) -> None:
+    def _answer_metadata(self, call: Call, topics: frozenset[str] | None) -> None:
         refusal = self._topics.refusal(topics or ())
         if refusal is None:
-            call.settle(None)
+            call.resolve(None)
         else:
             call.fail(refusal)
 
@@ -289,7 +289,7 @@ class ConsumerCore:
             coordinator=coordinator,
             topics=self._topics,
             metadata=self._metadata,
-            tell=self._tell,
+            on_step=self._on_step,
             fail=self._member_failed,
         )
 
@@ -299,7 +299,7 @@ class ConsumerCore:
             coordinator=coordinator,
             topics=self._topics,
             metadata=self._metadata,
-            tell=self._tell,
+            on_step=self._on_step,
             fail=self._member_failed,
             matched=self._matched,
             state=self._make_state(),
@@ -312,10 +312,10 @@ class ConsumerCore:
     def _group_failed(self, error: KafkaException) -> None:
         assert self.membership is not None, "made together with the coordinator"
         assert self._commits is not None, "made together with the coordinator"
-        heard = self._commits.refused(error)
+        awaited = self._commits.refused(error)
         if self.membership.active:
             self.membership.refused(error)
-        elif not heard:
+        elif not awaited:
             self.fail(error)
 
     def _member_failed(self, error: Exception) -> None:

@@ -397,11 +397,11 @@ class ConsumerHandle:
         self._closed_error = why
         if self._client is not None:
             # Others of the thread wait for their end: nothing that goes wrong here may keep it from them.
-            with _told():
+            with _logging_errors():
                 if self.stopping and self.started and self.failure is None:
                     for unsent in self.core.last_requests():
                         self._client.send(unsent.request, node=unsent.node, lane=unsent.lane)
-            with _told():
+            with _logging_errors():
                 self._client.close()
         while self._new_calls:
             self._calls.append(self._new_calls.popleft())
@@ -476,7 +476,7 @@ def attach(
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _logging_errors() -> Iterator[None]:
     """Log what goes wrong, and go on."""
     try:
         yield

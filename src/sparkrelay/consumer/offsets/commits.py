@@ -90,16 +90,16 @@ class CommitManager:
         self._fetches: list[tuple[Call, frozenset[TopicPartition], RequestState]] = []
 
     def commit(self, commit: Commit) -> None:
-        """Commit offsets; the call is settled with None."""
+        """Commit offsets; the call is resolved with None."""
         if not commit.offsets:
-            commit.call.settle(None)
+            commit.call.resolve(None)
         else:
             self._commits.append((commit, self._place() is not None))
 
     def fetch(self, call: Call, partitions: frozenset[TopicPartition]) -> None:
-        """Ask for committed offsets; the call is settled with ``Committed``."""
+        """Ask for committed offsets; the call is resolved with ``Committed``."""
         if not partitions:
-            call.settle({})
+            call.resolve({})
         else:
             self._fetches.append((call, partitions, self._make_state()))
 
@@ -196,7 +196,7 @@ class CommitManager:
         if commit.retry:
             self._commit_state.succeeded()
         if error is None:
-            commit.call.settle(None)
+            commit.call.resolve(None)
         else:
             commit.call.fail(error)
         return False
@@ -305,7 +305,7 @@ class CommitManager:
                 error.retriable = error.retriable or (self._member_reads and code in _OUTDATED)
         if error is None:
             state.succeeded()
-            call.settle({p: found[p] for p in partitions if p in found})
+            call.resolve({p: found[p] for p in partitions if p in found})
         elif error.retriable:
             call.last_error = error
             state.failed(now)

@@ -63,9 +63,9 @@ class OffsetsManager:
         self._questions: list[_Question] = []
 
     def ask(self, call: Call, wanted: Mapping[TopicPartition, int], *, read_committed: bool) -> None:
-        """Ask for offsets by partition; the call is settled with a dict (-1: no record is so late)."""
+        """Ask for offsets by partition; the call is resolved with a dict (-1: no record is so late)."""
         if not wanted:
-            call.settle({})
+            call.resolve({})
             return
         self._questions.append(_Question(call, dict(wanted), ListOffsetsCall(read_committed), self._make_state()))
 
@@ -135,7 +135,7 @@ class OffsetsManager:
             error.retriable = error.retriable or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             self._trouble(question, error, now)
         if len(question.found) == len(question.wanted):
-            question.call.settle({p: question.found[p] for p in question.wanted})
+            question.call.resolve({p: question.found[p] for p in question.wanted})
 
     def _trouble(self, question: _Question, error: KafkaException, now: float) -> None:
         question.call.last_error = error

@@ -46,8 +46,8 @@ class Notice:
         cls, processes: Iterable[ProcessId], why: str, warming: Mapping[ProcessId, Collection[TaskId]] | None = None
     ) -> Notice:
         """Return the notice about a group of these processes."""
-        told = {str(process): tuple(map(str, sorted(tasks))) for process, tasks in (warming or {}).items() if tasks}
-        return cls(tuple(sorted({str(process)[:8] for process in processes})), why, told)
+        warm = {str(process): tuple(map(str, sorted(tasks))) for process, tasks in (warming or {}).items() if tasks}
+        return cls(tuple(sorted({str(process)[:8] for process in processes})), why, warm)
 
     def warms(self, process: ProcessId) -> tuple[str, ...]:
         """Return the tasks that wait for this process's copies."""
@@ -61,9 +61,9 @@ class Notice:
     def decode(cls, data: bytes) -> Notice:
         """Read it; what another release wrote and nobody here can read is an empty notice."""
         try:
-            told = json.loads(data)
-            warming = {str(name): tuple(map(str, tasks)) for name, tasks in told.get("warming", {}).items()}
-            return cls(tuple(map(str, told["processes"])), str(told["why"]), warming)
+            read = json.loads(data)
+            warming = {str(name): tuple(map(str, tasks)) for name, tasks in read.get("warming", {}).items()}
+            return cls(tuple(map(str, read["processes"])), str(read["why"]), warming)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return cls()
 
@@ -95,7 +95,7 @@ class AssignmentLog:
 
     Args:
         name: the stream thread's.
-        finished: told the seconds that each rebalance took.
+        finished: takes the seconds that each rebalance took.
         show: given each line and its logger, to print it as well.
     """
 
@@ -110,7 +110,7 @@ class AssignmentLog:
         self._finished = finished
         self._active: frozenset[TaskId] = frozenset()
         self._standby: frozenset[TaskId] = frozenset()
-        #: When the rebalance that is being told began, and when its newest assignment came; None outside of one.
+        #: When the present rebalance began, and when its newest assignment came; None outside of one.
         self._began: float | None = None
         self._assigned: float | None = None
         self._generation = -1
@@ -130,7 +130,7 @@ class AssignmentLog:
     def assigned(
         self, notice: Notice, generation: int, active: Collection[TaskId], standby: Collection[TaskId], now: float
     ) -> None:
-        """Hear the assignment, and tell what it changes here."""
+        """Take the assignment, and log what it changes here."""
         active, standby = frozenset(active), frozenset(standby)
         if self._began is None:
             self._began = now
@@ -147,13 +147,13 @@ class AssignmentLog:
         self._active, self._standby = active, standby
         self._opened |= active - had
         self._opened &= active
-        told = "; ".join(f"{what} {listed(sorted(tasks))}" for what, tasks in changes if tasks)
-        self._moved = self._moved or bool(told)
+        moved = "; ".join(f"{what} {listed(sorted(tasks))}" for what, tasks in changes if tasks)
+        self._moved = self._moved or bool(moved)
         count = len(notice.processes)
         processes = f"{count} process" if count == 1 else f"{count} processes"
-        self._tell(
+        self._log(
             f"generation {generation}, {processes} ({listed(notice.processes)}), because {notice.why}: "
-            f"{told or 'nothing moves here'}; {len(active)} active, {len(standby)} standby now"
+            f"{moved or 'nothing moves here'}; {len(active)} active, {len(standby)} standby now"
         )
 
     def in_service(self, now: float) -> None:
@@ -162,7 +162,7 @@ class AssignmentLog:
             return
         took, waited = now - self._began, self._assigned - self._began
         work = f"open {listed(sorted(self._opened))}" if self._opened else "let go"
-        self._tell(
+        self._log(
             f"generation {self._generation}: every task in service after {took:.3f} s: {waited:.3f} s until the "
             f"assignment, {took - waited:.3f} s to {work}",
             logging.INFO if self._moved else logging.DEBUG,
@@ -171,7 +171,7 @@ class AssignmentLog:
         self._opened, self._moved = frozenset(), False
         self._finished(took)
 
-    def _tell(self, text: str, level: int = logging.INFO) -> None:
+    def _log(self, text: str, level: int = logging.INFO) -> None:
         line = f"{self._name}: {text}"
         log.log(level, "%s", line)
         if level == logging.INFO:

@@ -49,7 +49,7 @@ from sparkrelay.protocol import (
 )
 from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.group.assignment_log import Notice, why
-from sparkrelay.runtime.group.leader_log import summarise, tell
+from sparkrelay.runtime.group.leader_log import lines_of, summarise
 from sparkrelay.runtime.topics.topology_metadata import difference, topology_metadata
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ class StreamsGroupAssignor:
         notice = self._notice(view.members, result.warm_ups)
         self._left_to_do = _left_to_do(result)
         log.info("leads the rebalance (members: %d), because %s: %s", len(view.members), notice.why, summarise(result))
-        for line in tell(result, view.members):
+        for line in lines_of(result, view.members):
             log.debug("%s", line)
         answers = {}
         for member_id, member in result.members.items():
@@ -309,7 +309,7 @@ class StreamsGroupAssignor:
         return answers
 
     def _notice(self, members: list[GroupMember], warming: Mapping[ProcessId, Collection[TaskId]]) -> Notice:
-        """Return what to tell of this rebalance, and remember who took part."""
+        """Return what to log of this rebalance, and remember who took part."""
         led: dict[str, frozenset[str]] = {}
         for member in members:
             name = str(member.subscription.process_id)[:8]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sparkrelay.assignment.group import GroupResult
     from sparkrelay.types import TaskId
 
-__all__ = ["summarise", "tell"]
+__all__ = ["lines_of", "summarise"]
 
 #: Tasks named of a kind.
 _NAMED: Final = 5
@@ -42,7 +42,7 @@ def _decisions(result: GroupResult) -> tuple[Decision, ...]:
     return (*explain(result.state, answer), *withheld_decisions(result.state, result.withheld))
 
 
-def tell(result: GroupResult, members: Sequence[GroupMember]) -> list[str]:
+def lines_of(result: GroupResult, members: Sequence[GroupMember]) -> list[str]:
     """Return the lines of the story, for the leader's log."""
     if result.failure is not None:
         return [f"rebalance failed (members: {len(members)}): {result.failure}"]

@@ -144,7 +144,7 @@ class KafkaStreams:
         try:
             self._life.ask_to_end()
         finally:
-            # Also where the second Ctrl-C breaks off the telling: whoever works here must hear of it.
+            # Also where the second Ctrl-C breaks off a notification: whoever works here must know of it.
             if (beginning := self._beginning) is not None:
                 beginning.break_off()
             self._processes.stop()
@@ -407,7 +407,7 @@ class KafkaStreams:
             self._life.end()
             return
         alive = [thread for thread in self._threads if not thread.ended]
-        self._life.settle(lambda: bool(alive) and all(t.running for t in alive))
+        self._life.note_tasks(lambda: bool(alive) and all(t.running for t in alive))
 
     def _thread_failed(self, thread: StreamThread, error: Exception) -> StreamThreadExceptionResponse:
         """A thread that dies takes the instance with it, with the cause - unless it died with its executor."""
@@ -448,7 +448,7 @@ class KafkaStreams:
             process.stop()
 
     def _wait_for_end(self, timeout: float | None) -> bool:
-        if self._life.telling or any(thread.is_current for thread in self._threads):
+        if self._life.notifying or any(thread.is_current for thread in self._threads):
             # The thread would wait for itself.
             return self._life.ended
         return self._life.wait_for_end(timeout)

@@ -1,4 +1,4 @@
-"""The life of an instance: its state, which state may follow which, who is told, and waiting for the end.
+"""The life of an instance: its state, which state may follow which, who is notified, and waiting for the end.
 
 The states are those of Kafka Streams' ``KafkaStreams.State``.
 """
@@ -63,8 +63,8 @@ class Life:
         self._starting = False
         self._cause: Exception | None = None
         #: Changes (new, old) of which the listener is still to hear.
-        self._untold: deque[tuple[State, State]] = deque()
-        self._teller: int | None = None
+        self._not_notified: deque[tuple[State, State]] = deque()
+        self._notifier: int | None = None
         self.listener: Callable[[State, State], None] | None = None
 
     @property
@@ -113,7 +113,7 @@ class Life:
             if self.state != CREATED:
                 return False
             self._move(REBALANCING, "started")
-        self._tell()
+        self._notify()
         return True
 
     def not_begun(self) -> None:
@@ -125,14 +125,14 @@ class Life:
         if stopped:
             self.end()
 
-    def settle(self, settled: Callable[[], bool]) -> None:
+    def note_tasks(self, in_service: Callable[[], bool]) -> None:
         """Note whether every thread has its tasks in service; asked under the lock: the newest answer counts."""
         with self._changed:
-            wanted = RUNNING if settled() else REBALANCING
+            wanted = RUNNING if in_service() else REBALANCING
             if self.state not in ALIVE or self.state == wanted:
                 return
             self._move(wanted, "a thread's tasks changed")
-        self._tell()
+        self._notify()
 
     def ask_to_end(self) -> None:
         """Begin an orderly stop, if the instance is not ending already."""
@@ -142,7 +142,7 @@ class Life:
             self._move(PENDING_SHUTDOWN, "asked to end")
             never_started = not self._starting
         try:
-            self._tell()
+            self._notify()
         finally:
             if never_started:
                 self.end()
@@ -154,7 +154,7 @@ class Life:
             if self.state not in ALIVE:
                 return
             self._move(PENDING_ERROR, f"failed: {cause!r}")
-        self._tell()
+        self._notify()
 
     def end(self) -> None:
         """Say that everything is released."""
@@ -162,24 +162,27 @@ class Life:
             if self.state in _ENDED:
                 return
             self._move(ERROR if self.state == PENDING_ERROR else NOT_RUNNING, "everything is released")
-        self._tell()
+        self._notify()
 
     @property
-    def telling(self) -> bool:
-        """True on the thread that is telling the listener, that is, in its callback."""
-        return self._teller == threading.get_ident()
+    def notifying(self) -> bool:
+        """True on the thread that notifies the listener, that is, in its callback."""
+        return self._notifier == threading.get_ident()
 
     def wait_for_end(self, timeout: float | None) -> bool:
-        """Wait until everything is released and told; return False if it takes longer (seconds; None: for ever).
+        """Wait until everything is released and the listener notified; return False if it takes longer.
+
+        Args:
+            timeout: seconds; None: for ever.
 
         Raises:
             StreamsException: nobody has started the instance, or its start failed meanwhile: no end would come.
         """
         with self._changed:
-            told_by_us = self.telling
+            by_us = self.notifying
 
             def ended() -> bool:
-                return self.state in _ENDED and (told_by_us or not self._untold)
+                return self.state in _ENDED and (by_us or not self._not_notified)
 
             deadline = math.inf if timeout is None else time.monotonic() + timeout
             while not (ended() or self._unstarted) and (left := deadline - time.monotonic()) > 0:
@@ -197,39 +200,39 @@ class Life:
         old = self.state
         self._machine.move(state, event)
         log.info("%s: %s -> %s", self._name, old, state)
-        self._untold.append((state, old))
+        self._not_notified.append((state, old))
         self._changed.notify_all()
 
-    def _tell(self) -> None:
-        """Tell the listener of what is new, unless another thread, or this one further up, is telling already.
+    def _notify(self) -> None:
+        """Notify the listener of what is new, unless another thread, or this one further up, does already.
 
         Raises:
-            KeyboardInterrupt, SystemExit: on the main thread, once all is told: a signal may have raised it.
+            KeyboardInterrupt, SystemExit: on the main thread, once that is done: a signal may have raised it.
         """
         with self._changed:
-            if self._teller is not None:
+            if self._notifier is not None:
                 return
-            self._teller = threading.get_ident()
+            self._notifier = threading.get_ident()
         interrupt: BaseException | None = None
         while True:
             with self._changed:
-                if not self._untold:
-                    self._teller = None
+                if not self._not_notified:
+                    self._notifier = None
                     break
-                new, old = self._untold[0]
+                new, old = self._not_notified[0]
             try:
                 self._on_change(new, old)
                 if self.listener is not None:
                     self.listener(new, old)
             except Exception:
                 log.exception("the state listener failed")
-            except BaseException as error:  # others wait for the telling to end
+            except BaseException as error:  # others wait for the end of this
                 if threading.current_thread() is threading.main_thread():
                     interrupt = error
                 else:
                     log.exception("the state listener failed")
             with self._changed:
-                self._untold.popleft()
+                self._not_notified.popleft()
                 self._changed.notify_all()
         if interrupt is not None:
             raise interrupt

@@ -31,7 +31,7 @@ def test_it_is_done_with_its_call(call, future):
     assert "pending" in repr(future)
     with pytest.raises(TimeoutError, match="committing offsets is not done after 0 s"):
         future.result(0)
-    call.settle(None)
+    call.resolve(None)
     assert future.done()
     assert "done" in repr(future)
     assert future.result() is None
@@ -42,7 +42,7 @@ def test_it_is_done_with_its_call(call, future):
 
 def test_the_first_outcome_counts(call, future):
     call.fail(ValueError("first"))
-    call.settle(None)
+    call.resolve(None)
     call.fail(ValueError("second"))
     assert str(future.exception()) == "first"
     with pytest.raises(ValueError, match="first"):
@@ -54,7 +54,7 @@ def test_any_thread_may_wait_for_it(call, future):
     threads = [threading.Thread(target=lambda: seen.append(future.result(30))) for _ in range(3)]
     for thread in threads:
         thread.start()
-    call.settle(None)
+    call.resolve(None)
     for thread in threads:
         thread.join(30)
     assert seen == [None] * 3
@@ -75,8 +75,8 @@ def test_callbacks_are_called_once_and_their_errors_are_told(call, future, caplo
     heard = []
     future.add_done_callback(lambda _: 1 / 0)
     future.add_done_callback(heard.append)
-    call.settle(None)
-    call.settle(None)
+    call.resolve(None)
+    call.resolve(None)
     future.add_done_callback(heard.append)
     assert heard == [future, future]
     assert "whoever waits for committing offsets failed when it was told" in caplog.text
@@ -85,7 +85,7 @@ def test_callbacks_are_called_once_and_their_errors_are_told(call, future, caplo
 def test_asyncio_wraps_it(call, future):
     async def main():
         wrapped = asyncio.wrap_future(future)
-        call.settle(None)
+        call.resolve(None)
         assert await wrapped is None
 
     asyncio.run(main())
@@ -112,7 +112,7 @@ def test_two_threads_that_decide_at_once_tell_everybody_once():
     for _ in range(300):
         call, heard, go = Call("x", time.monotonic() + 60), [], threading.Barrier(3)
         deciders = [
-            threading.Thread(target=lambda result=result, call=call, go=go: (go.wait(), call.settle(result)))
+            threading.Thread(target=lambda result=result, call=call, go=go: (go.wait(), call.resolve(result)))
             for result in (1, 2)
         ]
         for thread in deciders:

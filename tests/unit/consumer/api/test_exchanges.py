@@ -43,7 +43,7 @@ def test_a_flow_that_waits_for_nothing_returns(run):
 
 def test_a_call_is_waited_for(run, mailbox):
     call = Call("x", FAR)
-    soon(call.settle, "done")
+    soon(call.resolve, "done")
     assert run(outcome(call, mailbox, interruptible=True)) == "done"
 
 
@@ -67,7 +67,7 @@ def test_a_wakeup_ends_the_wait_for_a_call_and_one_before_it_does_too(run, mailb
 def test_a_wakeup_waits_where_it_must(run, mailbox):
     call = Call("x", FAR)
     mailbox.wakeup()
-    soon(call.settle, None)
+    soon(call.resolve, None)
     run(outcome(call, mailbox, interruptible=False))
     with pytest.raises(WakeupException):
         mailbox.raise_if_woken()
@@ -79,7 +79,7 @@ def test_wakeups_can_be_ignored_for_good(run, mailbox):
     mailbox.wakeup()
     mailbox.ignore_wakeups()
     mailbox.wakeup()
-    soon(call.settle, 1)
+    soon(call.resolve, 1)
     assert run(outcome(call, mailbox, interruptible=True)) == 1
     mailbox.raise_if_woken()
 

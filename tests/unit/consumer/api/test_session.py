@@ -60,7 +60,7 @@ class Core(LeavingCore):
                 self.commits.append((call, turns - 1))
             else:
                 self.story.append("committed")
-                call.settle(None)
+                call.resolve(None)
         return PollResult(wait=0.01 if self.commits else math.inf)
 
 
@@ -261,7 +261,7 @@ def test_the_core_tells_the_story_when_a_member_that_was_away_is_polled(cluster)
     assert core.awaits_poll
     core.process(Polled(1000.0), 1000.0)
     core.now = 1001.0
-    core._tell(adopt_needed(T0, number=7))
+    core._on_step(adopt_needed(T0, number=7))
     core.process(Adopted(7), 1002.0)
     assert metrics.snapshot(SubscriptionState(), 1002.0)["rebalance-latency-total"] == 2000
 

@@ -153,7 +153,7 @@ class Member:
             coordinator=Located(),
             topics=KnownTopics(),
             metadata=metadata,
-            tell=self.mailbox.put,
+            on_step=self.mailbox.put,
             fail=lambda error: self.mailbox.put(ErrorRaised(error)),
             matched=self.subscription.match,
             state=RequestState(0.0, 0.0, jitter=0.0),

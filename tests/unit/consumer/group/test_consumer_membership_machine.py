@@ -47,7 +47,7 @@ class Member:
             coordinator=Located(),
             topics=self,
             metadata=cluster,
-            tell=self.mailbox.put,
+            on_step=self.mailbox.put,
             fail=lambda error: self.mailbox.put(ErrorRaised(error)),
         )
         self.heartbeats = HeartbeatManager(

@@ -32,14 +32,14 @@ def totals(told, now=100.0):
 def test_a_rebalance_is_one_line_at_info_and_each_step_one_at_debug(told):
     story = told.story
     told.held.update(P[:3])
-    story.told(JoinNeeded(1, Hold.KEEP, frozenset({"t"}), frozenset()), "the group is rebalancing", 10.0)
+    story.on_step(JoinNeeded(1, Hold.KEEP, frozenset({"t"}), frozenset()), "the group is rebalancing", 10.0)
     story.answered(Prepared(1, frozenset(P[:3])), 10.5)
     story.received(JoinGroupRequest(), SimpleNamespace(error_code=79), None, sent_at=10.5, now=10.6)
     story.received(JoinGroupRequest(), SimpleNamespace(error_code=0), None, sent_at=10.6, now=12.0)
-    story.told(AssignNeeded(2, "range", None, {"m": None, "n": None}), "", 12.0)
+    story.on_step(AssignNeeded(2, "range", None, {"m": None, "n": None}), "", 12.0)
     story.answered(Assigned(2), 12.25)
     assignment = MemberAssignment((P[1], P[2], P[4], P[5]))
-    story.told(AdoptNeeded(3, "range", assignment, None), "", 13.0)
+    story.on_step(AdoptNeeded(3, "range", assignment, None), "", 13.0)
     told.held.clear()
     told.held.update(assignment.partitions)
     story.answered(Adopted(3, revoked=True), 43.0)
@@ -61,10 +61,10 @@ def test_a_rebalance_is_one_line_at_info_and_each_step_one_at_debug(told):
 
 def test_a_rebalance_that_begins_anew_has_failed_and_is_told_as_one(told):
     told.held.update(P[:2])
-    told.story.told(JoinNeeded(1, Hold.KEEP, frozenset({"t"}), frozenset()), "new partitions", 1.0)
+    told.story.on_step(JoinNeeded(1, Hold.KEEP, frozenset({"t"}), frozenset()), "new partitions", 1.0)
     told.held.clear()
-    told.story.told(JoinNeeded(2, Hold.LOSE, frozenset({"t"}), frozenset()), "the member was expelled", 3.0)
-    told.story.told(AdoptNeeded(3, "range", MemberAssignment(()), None), "", 4.0)
+    told.story.on_step(JoinNeeded(2, Hold.LOSE, frozenset({"t"}), frozenset()), "the member was expelled", 3.0)
+    told.story.on_step(AdoptNeeded(3, "range", MemberAssignment(()), None), "", 4.0)
     told.story.answered(Adopted(3), 5.0)
     assert "it begins anew after 2.000 s: the member was expelled" in told.log.records[1].getMessage()
     assert (
@@ -75,7 +75,7 @@ def test_a_rebalance_that_begins_anew_has_failed_and_is_told_as_one(told):
 
 
 def test_leaving_in_the_middle_is_a_failed_rebalance(told):
-    told.story.told(JoinNeeded(1, Hold.KEEP, frozenset({"t"}), frozenset()), "the consumer subscribed", 1.0)
+    told.story.on_step(JoinNeeded(1, Hold.KEEP, frozenset({"t"}), frozenset()), "the consumer subscribed", 1.0)
     told.story.ended("the consumer is being closed", 2.0)
     told.story.answered(Adopted(1), 3.0)
     assert "leaves: the consumer is being closed" in told.log.records[-1].getMessage()
@@ -84,7 +84,7 @@ def test_leaving_in_the_middle_is_a_failed_rebalance(told):
 
 def test_an_assignment_that_nobody_asked_for_is_told_too(told):
     # KIP-848: the coordinator gives, without a step before.
-    told.story.told(AdoptNeeded(1, "uniform", MemberAssignment((P[0],)), None), "", 1.0)
+    told.story.on_step(AdoptNeeded(1, "uniform", MemberAssignment((P[0],)), None), "", 1.0)
     told.held.add(P[0])
     told.story.answered(Adopted(1), 1.5)
     assert "rebalanced in 0.500 s (the coordinator assigned): given t 0" in told.log.records[-1].getMessage()
@@ -102,21 +102,21 @@ def test_heartbeats_are_told_only_if_they_have_news(told):
 
 
 def test_a_late_answer_to_a_step_that_was_overtaken_ends_nothing(told):
-    told.story.told(AdoptNeeded(1, "range", MemberAssignment((P[0],)), None), "the consumer subscribed", 1.0)
-    told.story.told(JoinNeeded(2, Hold.LOSE, frozenset({"t"}), frozenset()), "the member was expelled", 2.0)
+    told.story.on_step(AdoptNeeded(1, "range", MemberAssignment((P[0],)), None), "the consumer subscribed", 1.0)
+    told.story.on_step(JoinNeeded(2, Hold.LOSE, frozenset({"t"}), frozenset()), "the member was expelled", 2.0)
     lines = len(told.log.records)
     told.story.answered(Adopted(1), 3.0)
     assert len(told.log.records) == lines
     told.story.answered(Prepared(2), 4.0)
     assert "gave up nothing in 2.000 s" in told.log.records[-1].getMessage()
-    told.story.told(AdoptNeeded(3, "range", MemberAssignment(()), None), "", 5.0)
+    told.story.on_step(AdoptNeeded(3, "range", MemberAssignment(()), None), "", 5.0)
     told.story.answered(Adopted(3), 6.0)
     assert totals(told) == (1, 1, 4000)
 
 
 def test_an_answer_to_a_step_that_was_cancelled_ends_nothing(told):
     step = AdoptNeeded(1, "range", MemberAssignment((P[0],)), None)
-    told.story.told(step, "the consumer subscribed", 1.0)
+    told.story.on_step(step, "the consumer subscribed", 1.0)
     step.cancelled = True
     told.story.answered(Adopted(1), 2.0)
     assert totals(told) == (0, 0, 0)
@@ -125,11 +125,11 @@ def test_an_answer_to_a_step_that_was_cancelled_ends_nothing(told):
 def test_the_time_away_is_no_part_of_a_rebalance(told):
     """A member that did not poll has left; what it does when it is polled again is another rebalance."""
     told.held.add(P[0])
-    told.story.told(JoinNeeded(1, Hold.LOSE, frozenset({"t"}), frozenset()), "", 1.0, away=True)
+    told.story.on_step(JoinNeeded(1, Hold.LOSE, frozenset({"t"}), frozenset()), "", 1.0, away=True)
     told.story.returned(1000.0)
     told.story.returned(1000.5)  # the next poll
     told.held.clear()
     told.story.answered(Prepared(1), 1000.75)
-    told.story.told(AdoptNeeded(2, "uniform", MemberAssignment(()), None), "", 1001.0)
+    told.story.on_step(AdoptNeeded(2, "uniform", MemberAssignment(()), None), "", 1001.0)
     told.story.answered(Adopted(2), 1002.0)
     assert totals(told, 1003.0) == (1, 0, 2000)

@@ -376,7 +376,7 @@ def test_the_network_thread_cannot_wait_for_itself(join):
 
     class Resolves:
         def poll(self, now):
-            call.settle(None)
+            call.resolve(None)
             return PollResult()
 
     core.managers = (Resolves(), core)

@@ -9,7 +9,7 @@ from sparkrelay.assignment.explain import Reason
 from sparkrelay.assignment.group import assign_group
 from sparkrelay.errors import TaskAssignmentException
 from sparkrelay.protocol import LATEST_OFFSET, SubscriptionInfo
-from sparkrelay.runtime.group.leader_log import summarise, tell
+from sparkrelay.runtime.group.leader_log import lines_of, summarise
 from sparkrelay.types import ProcessId, TaskId, TopicPartition
 
 P1, P2 = (ProcessId.parse(f"00000000-0000-0000-0000-{n:012x}") for n in (1, 2))
@@ -43,7 +43,7 @@ def story(*members, count=4, assignor=None, **configs):
         leader=P1,
         now_ms=0,
     )
-    return tell(result, members)
+    return lines_of(result, members)
 
 
 def test_a_newcomer_warms_up():

@@ -29,9 +29,9 @@ def test_a_life_from_start_to_stop(life):
     told = heard(life)
     life.begin()
     assert life.begun()
-    life.settle(lambda: True)
-    life.settle(lambda: True)
-    life.settle(lambda: False)
+    life.note_tasks(lambda: True)
+    life.note_tasks(lambda: True)
+    life.note_tasks(lambda: False)
     life.ask_to_end()
     life.ask_to_end()
     assert not life.ended
@@ -189,8 +189,8 @@ CALLS = {
     "begin": lambda life: life.begin(),
     "begun": lambda life: life.begun(),
     "not begun": lambda life: life.not_begun(),
-    "settled": lambda life: life.settle(lambda: True),
-    "unsettled": lambda life: life.settle(lambda: False),
+    "settled": lambda life: life.note_tasks(lambda: True),
+    "unsettled": lambda life: life.note_tasks(lambda: False),
     "ask to end": lambda life: life.ask_to_end(),
     "fail": lambda life: life.fail(RuntimeError()),
 }
@@ -211,4 +211,4 @@ def test_no_order_of_calls_leaves_the_known_ways(calls):
     if life.state in {"PENDING_SHUTDOWN", "PENDING_ERROR"}:
         life.end()
     assert [new for _, new in told[:-1]] == [old for old, _ in told[1:]]
-    assert not life._untold
+    assert not life._not_notified
