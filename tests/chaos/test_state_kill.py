@@ -15,7 +15,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from sparkrelay.state import BatchStamp, MergeResult, TaskStore, cleanliness, environment, journal, rows
+from sparkrelay.state import BatchStamp, MergeResult, TaskStore, checks, cleanliness, environment, journal, rows
 from sparkrelay.types import TopicPartition
 
 pytestmark = pytest.mark.chaos
@@ -101,8 +101,8 @@ class Counter:
         """Put a step in front of, and behind, everything that a change does."""
         for owner, name in (
             (TaskStore, "_load"),
-            (TaskStore, "_check_batch"),
-            (TaskStore, "_check_journals"),
+            (checks, "require_this_batch"),
+            (checks, "require_next_batch"),
             (TaskStore, "_take_back"),
             (TaskStore, "_save"),
             (rows, "get"),
