@@ -22,14 +22,14 @@ def stop(*_):
     stopping = True
 
 
-def tell(kind, *numbers):
+def report(kind, *numbers):
     os.write(1, f"{time.time():.3f} {kind} {' '.join(map(str, numbers))}\n".encode())
 
 
 def tell_all(kind):
     def callback(_, partitions):
         for partition in partitions:
-            tell(kind, partition.partition)
+            report(kind, partition.partition)
 
     return callback
 
@@ -49,7 +49,7 @@ def settings(bootstrap, group, strategy):
 class TellLeading(logging.Handler):
     def emit(self, record):
         if found := re.search(r"generation (\d+): leads \d+ members", record.getMessage()):
-            tell("leads", found[1])
+            report("leads", found[1])
 
 
 def ours(bootstrap, group, topic, strategy):
@@ -63,7 +63,7 @@ def ours(bootstrap, group, topic, strategy):
         while not stopping:
             table = consumer.poll(0.2)
             for partition, offset in zip(*(table[c].to_pylist() for c in ("partition", "offset")), strict=True):
-                tell("r", partition, offset)
+                report("r", partition, offset)
 
 
 def librdkafka(bootstrap, group, topic, strategy):
@@ -74,7 +74,7 @@ def librdkafka(bootstrap, group, topic, strategy):
     while not stopping:
         message = consumer.poll(0.2)
         if message is not None and not message.error():
-            tell("r", message.partition(), message.offset())
+            report("r", message.partition(), message.offset())
             consumer.store_offsets(message)
     consumer.close()
 

@@ -169,14 +169,14 @@ KILLED = textwrap.dedent("""
     from sparkrelay.runtime.instance.reset import ResetRequest, Resetter
     servers, application, state_dir, last = sys.argv[1:]
     steps = 0
-    def tell(step):
+    def on_step(step):
         global steps
         steps += 1
         if steps == int(last):
             os.kill(os.getpid(), signal.SIGKILL)
     with KafkaClient(ClientConfig(bootstrap_servers=servers)) as client:
         client.bootstrap(30)
-        Resetter(client, ResetRequest(application_id=application, state_dir=pathlib.Path(state_dir))).carry_out(tell)
+        Resetter(client, ResetRequest(application_id=application, state_dir=pathlib.Path(state_dir))).carry_out(on_step)
 """)
 
 

@@ -91,7 +91,7 @@ class Cluster:
             self.active[entry.process_id] = frozenset(entry.active_tasks)
         return answer
 
-    def tell(self):
+    def note_history(self):
         for round_number, (threads, answer) in enumerate(self.history):
             note(f"round {round_number}: threads {dict(zip(map(str, threads), threads.values(), strict=True))}")
             for entry in answer.assignment:
@@ -190,7 +190,7 @@ def test_the_group_converges_after_every_perturbation(cluster, seed):
         check_balanced(cluster, answer)
         assert cluster.rebalance() == answer, "a stable group moves nothing"
     finally:
-        cluster.tell()
+        cluster.note_history()
 
 
 @given(clusters(), st.integers(0, 2**32))

@@ -59,7 +59,7 @@ class Always(TaskAssignor):
         )
 
 
-def told(cluster, wanted):
+def assigned(cluster, wanted):
     """What the real leader tells members in the cluster's situation: active tasks of each, and whether to come back."""
     members = [
         GroupMember(
@@ -102,7 +102,7 @@ def test_the_real_leader_withholds_the_same_tasks(before, wanted):
         cluster.join(number)
     cluster.put_in_place(before)
     for _ in range(2):
-        active, again = told(cluster, wanted)
+        active, again = assigned(cluster, wanted)
         assert cluster.follow(wanted) is again
         assert [process.active for process in cluster.processes] == active
     assert not again

@@ -125,17 +125,17 @@ def test_sticky_gives_back_what_members_say_they_had():
     assignors = {m: StickyAssignor() for m in "xyz"}
     cluster = ClusterView({"a": tuple(range(6))})
 
-    def told():
+    def subscriptions():
         return {m: MemberSubscription(frozenset({"a"}), user_data=s.subscription_user_data(frozenset({"a"})))
                 for m, s in assignors.items()}  # fmt: skip
 
     assert assignors["x"].subscription_user_data(frozenset()) == b""
-    first = assignors["x"].assign(cluster, told())
+    first = assignors["x"].assign(cluster, subscriptions())
     for member, assignor in assignors.items():
         assignor.on_assignment(first[member], GroupMetadata("g", 4))
-    assert assignors["y"].assign(cluster, told()) == first
+    assert assignors["y"].assign(cluster, subscriptions()) == first
     del assignors["z"]
-    second = assignors["y"].assign(cluster, told())
+    second = assignors["y"].assign(cluster, subscriptions())
     assert all(set(first[m].partitions) < set(second[m].partitions) for m in assignors)
 
 
