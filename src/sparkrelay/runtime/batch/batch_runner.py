@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
+    from sparkrelay.runtime.batch.residency import Residency
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
     from sparkrelay.runtime.contract.commands import LegReport
     from sparkrelay.runtime.spark.jobs import Jobs
@@ -65,6 +66,7 @@ class BatchOutcome:
         reinitialize: tasks to initialize again (unknown outcome, fenced, store out of step), with the reason.
         again: tasks whose batch was aborted and runs again with the same ranges, with the reason.
         reports: what each leg did.
+        resident: True if it passed through a job that stays.
         seconds: phase -> seconds.
     """
 
@@ -72,14 +74,25 @@ class BatchOutcome:
     reinitialize: dict[TaskId, Exception] = field(default_factory=dict)
     again: dict[TaskId, Exception] = field(default_factory=dict)
     reports: list[LegReport] = field(default_factory=list)
+    resident: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
 
 
 class BatchRunner:
     """Runs micro-batches of one stream thread. One batch thread owns it."""
 
-    def __init__(self, jobs: Jobs, transactions: TransactionCoordinator, group_id: str, *, retries: int) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        transactions: TransactionCoordinator,
+        group_id: str,
+        *,
+        retries: int,
+        residency: Residency | None = None,
+    ) -> None:
+        """Prepare the runner; without ``residency`` every micro-batch has Spark jobs of its own."""
         self._jobs = jobs
+        self._residency = residency
         self._transactions = transactions
         self._group_id = group_id
         self._retries = retries
@@ -154,6 +167,16 @@ class BatchRunner:
         outcome.seconds["total"] = time.perf_counter() - started
         return outcome
 
+    def rest(self) -> None:
+        """Note that there is nothing to run just now."""
+        if self._residency is not None:
+            self._residency.rest()
+
+    def close(self) -> None:
+        """End the job that stays, if there is one. Nothing else outlasts a micro-batch."""
+        if self._residency is not None:
+            self._residency.close()
+
     def _run_waves(
         self,
         plans: PreparedLegs,
@@ -162,15 +185,25 @@ class BatchRunner:
         outcome: BatchOutcome,
     ) -> None:
         weights = {id_: sum(end - start for start, end in ranges.values()) for id_, (_, ranges) in work.items()}
-        shares = share_out(weights, self._jobs.spark_partitions)
         sequences: dict[TaskId, dict[TopicPartition, int]] = defaultdict(dict)
         inputs = {id_: {partition.topic for partition in ranges} for id_, (_, ranges) in work.items()}
         topics = set().union(*inputs.values())
-        for wave in plans.waves({id_.subtopology for id_ in work}, topics):
+        waves = plans.waves({id_.subtopology for id_ in work}, topics)
+        legs = {leg for wave in waves for leg in wave.legs}
+        residency = self._residency
+        job = None if residency is None else residency.job_for(plans, legs, sum(weights.values()))
+        outcome.resident = job is not None
+        shares = share_out(weights, self._jobs.spark_partitions if job is None else 1)
+        for wave in waves:
             commands = tuple(tuple(work[id_][0].command(sequences[id_]) for id_ in share) for share in shares)
             command = BatchCommand(commands, partitions)
             description = f"batch {self._number} of {name_tasks(work)}"
-            reports = self._jobs.run_batch(wave.frame, command, description=description)
+            if job is None:
+                reports = self._jobs.run_batch(wave.frame, command, description=description)
+            else:
+                assert residency is not None
+                with residency.watched():
+                    reports = job.run(command, wave.legs, description=description)
             outcome.reports += reports
             for report in reports:
                 sequences[report.task].update(report.next_sequences)

@@ -136,6 +136,8 @@ class BatchThread:
             return
         except Exception as error:  # noqa: BLE001 - the stream thread rethrows it
             self._failure = error
+        finally:
+            self._batches.close()
 
     def _prewarm(self) -> None:
         """Have Spark compile the legs and start its Python workers before there is a task that would wait for it."""
@@ -193,6 +195,7 @@ class BatchThread:
         staying = self._in_service.begin(work)
         work = {id_: work[id_] for id_ in work if id_ in staying}
         if not work:
+            self._batches.rest()
             return None
         listed = time.perf_counter() - started
         self._due = time.monotonic() + self._config.commit_interval_ms / 1000

@@ -231,6 +231,7 @@ class ProgressLog:
         return {
             "state": self._state(),
             "rebalances": self.counters.totals().rebalances.count,
+            "resident": outcome is not None and outcome.resident,
             "tasks": tasks,
             "restoring": {
                 str(copy.task): {"remaining": copy.lag, "share": copy.share, "since": _time(copy.began_at)}

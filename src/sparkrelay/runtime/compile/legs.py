@@ -11,6 +11,7 @@ column, and an error is raised with the line of the user's step in front.
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from sparkrelay.runtime.compile.catalyst import (
     wanted_columns,
 )
 from sparkrelay.runtime.compile.column_origins import computed_from
+from sparkrelay.runtime.compile.resident_plan import why_not_resident
 from sparkrelay.runtime.compile.row_steps import apply_steps, checked, refuse_hidden, visible
 from sparkrelay.runtime.compile.schemas import (
     KAFKA_FIELDS,
@@ -46,11 +48,12 @@ from sparkrelay.runtime.compile.schemas import (
     layout_number,
     plan_sink,
 )
+from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, in_arrow
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.client_settings import compression, flush_seconds
 from sparkrelay.runtime.contract.specs import FetchSpec, PublishSpec, StateSpec
-from sparkrelay.runtime.spark.jobs import REPORT_SCHEMA
-from sparkrelay.runtime.worker.context import no_rows, under_names
+from sparkrelay.runtime.spark.session import uses_own_daemon
+from sparkrelay.runtime.worker.context import no_rows
 from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
 from sparkrelay.state.aggregate import AggregateSpec
@@ -59,12 +62,13 @@ from sparkrelay.topology import RowCount
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.records.formats import Format
+    from sparkrelay.runtime.compile.ways import Way
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.topics.layout import TopicNames
     from sparkrelay.topology import Aggregation, Leg
@@ -81,7 +85,7 @@ class PreparedLeg:
 
     Attributes:
         leg: the leg of the topology.
-        reports: the DataFrame whose rows are the leg's reports.
+        reports: the DataFrame whose rows are the leg's reports; of a resident plan, which sends them, there are none.
         rebuild: why it must be built anew for each batch, or None.
         idle: True if Spark has found that no row gets to its end: it runs nothing of it, and nobody reports. Never so
             for a leg with a store, whose position must move on with the task's.
@@ -119,7 +123,7 @@ class LegCompiler:
         self._target = target
         self._config = config
         self._legs = tuple(legs)
-        self._spark_partitions = target.spark_partitions
+        self._way: Way = BulkWay(target)
         self._names = names
         self._client = client
         self._compression = compression(config)
@@ -132,6 +136,8 @@ class LegCompiler:
         self._shipped: dict[str, StructType] = {}
         #: internal topic (topology name) -> what columns of its rows are computed from; the same in each build of a leg
         self._computed: dict[str, Mapping[str, str]] = {}
+        #: leg -> the columns of its source that anything reads
+        self._read: dict[str, frozenset[str]] = {}
         #: store -> the same of its grouping columns
         self._computed_keys: dict[str, Mapping[str, str]] = {}
 
@@ -147,15 +153,37 @@ class LegCompiler:
         """
         full = self._source_schema(leg)
         # A first pass with every column tells which ones the plan reads; the second decodes only those.
-        wanted = self._wanted(leg, full)
+        self._read[leg.id] = self._wanted(leg, full)
+        return self._built(leg, full)
+
+    def build_resident(self, plan: PreparedLeg) -> PreparedLeg | str:
+        """Build a leg again as a part of a resident job; return why it cannot be one.
+
+        Args:
+            plan: what :meth:`build` made of it.
+        """
+        if plan.rebuild is not None:
+            return plan.rebuild
+        if not uses_own_daemon(self._target.spark):
+            return "spark.python.daemon.module is not sparkrelay.runtime.worker.daemon"
+        if (reason := why_not_resident(plan.reports)) is not None:
+            return reason
+        # What the first build has found out is true of this one too.
+        compiler = copy.copy(self)
+        compiler._way = ResidentWay(self._target)
+        return compiler._built(plan.leg, self._source_schema(plan.leg))
+
+    def _built(self, leg: Leg, full: StructType) -> PreparedLeg:
+        wanted = self._read[leg.id]
         names = [field.name for field in full if field.name in wanted or field.name.startswith(hidden_columns.PREFIX)]
-        source = _with_unread(self._source(leg, StructType([full[name] for name in names])), full)
+        everything = StructType([*full, *hidden_fields(self._way.hidden)])
+        source = _with_unread(self._source(leg, StructType([full[name] for name in names])), everything)
         rows = self._before_state(leg, source)
         behind = self._computed.get(leg.source.topics[0], {}) if leg.source.internal else {}
         if leg.aggregation is None:
             spec, rows, columns = self._written(leg, rows)
             output = self._output(leg, columns, lambda names: computed_from(rows, source, names, behind))
-            reports = _in_arrow(rows, functools.partial(publish_leg, spec), REPORT_SCHEMA)
+            reports = self._way.last(leg.id, rows, functools.partial(publish_leg, spec))
         else:
             store = leg.aggregation.store
             if store not in self._computed_keys:
@@ -198,7 +226,8 @@ class LegCompiler:
         columns = visible(rows)
         output = self._shipment(leg, columns) if _repartitions(leg) else columns
         spec = self._publish_spec(leg, columns, output)
-        names = (*spec.columns, *spec.key_columns, *(("headers",) if spec.headers else ()), *_carried(leg))
+        headers = ("headers",) if spec.headers else ()
+        names = (*spec.columns, *spec.key_columns, *headers, *_carried(leg), *self._way.hidden)
         return spec, rows.select(*(quoted((name,)) for name in dict.fromkeys(names))), columns
 
     def _shipment(self, leg: Leg, everything: StructType) -> StructType:
@@ -244,7 +273,7 @@ class LegCompiler:
             "leg": leg.id,
             "subtopology": leg.subtopology,
             "topics": tuple(self._names(topic, leg.source.internal) for topic in leg.source.topics),
-            "spark_partitions": self._spark_partitions,
+            "spark_partitions": self._way.spark_partitions,
             "client": self._client,
             "failure_key": self._target.failure_key,
         }
@@ -270,16 +299,16 @@ class LegCompiler:
             skip_tombstones=leg.aggregation is not None,
             skip_bad_records=self._config.deserialization_exception_handler == "log-and-continue",
         )
-        return self._target.source().mapInArrow(functools.partial(fetch_leg, spec), schema)
+        return self._way.source(leg.id, functools.partial(fetch_leg, spec), schema)
 
     # -- the user's steps -----------------------------------------------------------------------------------------
 
     def _before_state(self, leg: Leg, source: DataFrame) -> DataFrame:
         """Apply the steps before the stateful one and, if there is one, its projection."""
-        rows = apply_steps(leg.before, source, _carried(leg))
-        return rows if leg.aggregation is None else self._projection(leg.aggregation, rows)
+        rows = apply_steps(leg.before, source, (*_carried(leg), *self._way.hidden))
+        return rows if leg.aggregation is None else self._projection(leg, leg.aggregation, rows)
 
-    def _projection(self, aggregation: Aggregation, rows: DataFrame) -> DataFrame:
+    def _projection(self, leg: Leg, aggregation: Aggregation, rows: DataFrame) -> DataFrame:
         """Return grouping keys and aggregate arguments as plain columns: Catalyst evaluates them, we only merge."""
         where = str(aggregation.call_site)
         calls = [read_aggregate(column, where) for column in aggregation.aggregates]
@@ -302,9 +331,7 @@ class LegCompiler:
         arguments = [
             call.argument.alias(_argument(index)) for index, call in enumerate(calls) if call.argument is not None
         ]
-        projected = checked(
-            where, lambda: rows.select(*keys, *arguments, hidden_columns.PARTITION, hidden_columns.TIMESTAMP)
-        )
+        projected = checked(where, lambda: rows.select(*keys, *arguments, *_carried(leg), *self._way.hidden))
         if "*" in aggregation.text:
             refuse_hidden(where, aggregation.text, projected)
         return projected
@@ -325,21 +352,21 @@ class LegCompiler:
         """
         spec, results, made = self._state_spec(leg, aggregation, projected, computed)
         if folded and lets_nothing_through(projected):
-            projected = _no_rows(self._target.source(), projected.schema)
+            projected = _no_rows(self._way.placed(), projected.schema)
         if not leg.after:
             output = self._output(leg, results, lambda _: made)
             publish = self._publish_spec(leg, results, output)
             both = functools.partial(state_and_publish_leg, spec, publish)
-            return _in_arrow(projected, both, REPORT_SCHEMA), output
+            return self._way.last(leg.id, projected, both), output
         emitted = StructType([*results, *hidden_fields(_EMITTED)])
-        updates = _in_arrow(projected, functools.partial(state_leg, spec), emitted)
-        rows = apply_steps(leg.after, updates, _EMITTED, table_steps=leg.table_steps)
+        updates = self._way.between(leg.id, projected, functools.partial(state_leg, spec), emitted)
+        rows = apply_steps(leg.after, updates, (*_EMITTED, *self._way.hidden), table_steps=leg.table_steps)
         columns = visible(rows)
         output = self._output(leg, columns, lambda names: computed_from(rows, updates, names, made))
         step = functools.partial(publish_leg, self._publish_spec(leg, columns, output))
         if folded and lets_nothing_through(rows):
             rows = _no_rows(updates, rows.schema)
-        return _in_arrow(rows, step, REPORT_SCHEMA), output
+        return self._way.last(leg.id, rows, step), output
 
     def _state_spec(
         self, leg: Leg, aggregation: Aggregation, projected: DataFrame, computed: Mapping[str, str]
@@ -372,7 +399,7 @@ class LegCompiler:
             changelog=self._names.changelog(aggregation.store) if aggregation.logged else None,
             keys=tuple(field.name for field in keys),
             aggregates=tuple(states),
-            input=arrow_schema(projected.schema),
+            input=arrow_schema(StructType([f for f in projected.schema if f.name not in self._way.hidden])),
             output=arrow_schema(StructType([*results, *hidden_fields(_EMITTED)])),
             # Neither can go on with what the other wrote: not all of it is in the changelog.
             contents=_brief(
@@ -423,14 +450,6 @@ class LegCompiler:
         )
 
 
-def _in_arrow(rows: DataFrame, step: Callable[[Iterator[pa.RecordBatch]], Any], schema: StructType) -> DataFrame:
-    """Return ``rows.mapInArrow``, which by itself reads a dot or a backtick in a column's name as SQL does."""
-    if any("." in name or "`" in name for name in rows.columns):
-        step = functools.partial(under_names, step, tuple(rows.columns))
-        rows = rows.toDF(*(f"column_{index}" for index in range(len(rows.columns))))
-    return rows.mapInArrow(step, schema)
-
-
 def _with_unread(source: DataFrame, full: StructType) -> DataFrame:
     """Add the columns that nothing reads, as nulls: a step whose result is not used names them all the same."""
     there = set(source.columns)
@@ -446,7 +465,7 @@ def _with_unread(source: DataFrame, full: StructType) -> DataFrame:
 
 def _no_rows(before: DataFrame, schema: StructType) -> DataFrame:
     """Return a frame of that schema that runs ``before`` and has no rows, which Spark does not know."""
-    return _in_arrow(before, no_rows, schema)
+    return in_arrow(before, no_rows, schema)
 
 
 _EMITTED = (hidden_columns.PARTITION, hidden_columns.TIMESTAMP, hidden_columns.KEY)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sparkrelay.topology import Leg
     from sparkrelay.types import TaskId
 
-__all__ = ["PreparedLegs", "Wave", "assign_waves"]
+__all__ = ["PreparedLegs", "ResidentLegs", "Wave", "assign_waves"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,21 @@ class Wave:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ResidentLegs:
+    """The legs that can run in one Spark job that stays.
+
+    Attributes:
+        frame: the job, one Spark partition a leg; None if no leg can.
+        steps: leg -> how many steps of ours it has, each of which connects to the driver.
+        refused: leg that cannot -> why.
+    """
+
+    frame: DataFrame | None
+    steps: Mapping[str, int]
+    refused: Mapping[str, str]
+
+
 class PreparedLegs:
     """The legs of a stream thread, built once and run for every batch."""
 
@@ -53,6 +68,23 @@ class PreparedLegs:
         self._plans: dict[str, PreparedLeg] = {leg.id: compiler.build(leg) for leg in legs}
         self._waves = assign_waves([plan.leg for plan in self._plans.values()])
         self._unions: dict[tuple[str, ...], DataFrame] = {}
+        self._resident: ResidentLegs | None = None
+
+    def resident(self) -> ResidentLegs:
+        """Return the legs that can stay; they are built when they are first asked for."""
+        if self._resident is None:
+            built, refused = [], {}
+            for leg, plan in self._plans.items():
+                if plan.idle:
+                    continue
+                found = self._compiler.build_resident(plan)
+                if isinstance(found, str):
+                    refused[leg] = found
+                else:
+                    built.append(found)
+            steps = {plan.leg.id: 3 if plan.leg.aggregation is not None and plan.leg.after else 2 for plan in built}
+            self._resident = ResidentLegs(_union(built) if built else None, steps, refused)
+        return self._resident
 
     def waves(self, subtopologies: Collection[int], topics: Collection[str]) -> list[Wave]:
         """Return the jobs for a batch that has work in these subtopologies and input topics, in order."""

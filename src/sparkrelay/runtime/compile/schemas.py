@@ -77,15 +77,14 @@ _HIDDEN_TYPES: Final = {
     hidden_columns.TIMESTAMP: LongType(),
     hidden_columns.KEY: BinaryType(),
     hidden_columns.TOMBSTONE: BooleanType(),
+    hidden_columns.MARKER: BinaryType(),
 }
+_NULLABLE: Final = frozenset({hidden_columns.KEY, hidden_columns.TOMBSTONE, hidden_columns.MARKER})
 
 
 def hidden_fields(names: tuple[str, ...]) -> list[StructField]:
     """Return the fields of hidden columns."""
-    return [
-        StructField(name, _HIDDEN_TYPES[name], nullable=name in {hidden_columns.KEY, hidden_columns.TOMBSTONE})
-        for name in names
-    ]
+    return [StructField(name, _HIDDEN_TYPES[name], nullable=name in _NULLABLE) for name in names]
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

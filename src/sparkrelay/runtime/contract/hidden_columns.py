@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["KEY", "PARTITION", "PREFIX", "TIMESTAMP", "TOMBSTONE"]
+__all__ = ["KEY", "MARKER", "PARTITION", "PREFIX", "TIMESTAMP", "TOMBSTONE"]
 
 PREFIX: Final = "__sparkrelay_"
 
@@ -20,3 +20,5 @@ TIMESTAMP: Final = PREFIX + "timestamp"
 KEY: Final = PREFIX + "key"
 #: boolean: the message had a null value (a tombstone), which a stateless leg forwards as one.
 TOMBSTONE: Final = PREFIX + "tombstone"
+#: binary: in a job that stays, null for rows and the command for the row that ends a micro-batch.
+MARKER: Final = PREFIX + "marker"

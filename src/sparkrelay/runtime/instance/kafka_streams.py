@@ -22,7 +22,7 @@ from sparkrelay.runtime.process.context import RuntimeContext
 from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesses
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 from sparkrelay.runtime.spark.executors import Executors
-from sparkrelay.runtime.spark.session import check_session
+from sparkrelay.runtime.spark.session import check_session, local_slots
 from sparkrelay.runtime.thread.stream_thread import ThreadCallbacks
 from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse, ask_handler
 from sparkrelay.settings import MaskedSettings
@@ -355,7 +355,8 @@ class KafkaStreams:
 
     def _make_processes(self, spark: SparkSession) -> DriverProcess | ExecutorProcesses:
         # Building every leg once makes Catalyst check every column before anything starts.
-        target = ExecutorTarget(spark, spark_partitions=max(1, spark.sparkContext.defaultParallelism))
+        cores = max(1, spark.sparkContext.defaultParallelism)
+        target = ExecutorTarget(spark, spark_partitions=cores, slots=local_slots(spark))
         executors = Executors(spark)
         if not executors.separate:
             processes = DriverProcess(self._context, target)

@@ -18,6 +18,7 @@ from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.errors import KafkaException, StreamsException, WakeupException
 from sparkrelay.runtime.batch.batch_runner import BatchRunner
 from sparkrelay.runtime.batch.batch_thread import BatchThread
+from sparkrelay.runtime.batch.residency import Residency
 from sparkrelay.runtime.contract.client_settings import consumer_settings, worker_settings
 from sparkrelay.runtime.group.assignment_log import AssignmentLog
 from sparkrelay.runtime.spark.jobs import Jobs
@@ -335,7 +336,13 @@ class ProcessThreads:
                 name=name,
                 config=config,
                 in_service=in_service,
-                batches=BatchRunner(jobs, transactions, config.application_id, retries=config.max_batch_retries),
+                batches=BatchRunner(
+                    jobs,
+                    transactions,
+                    config.application_id,
+                    retries=config.max_batch_retries,
+                    residency=Residency(jobs, over=lambda: in_service.ended),
+                ),
                 plans=self._plans[number],
                 topics=batch_topics,
                 progress=progress,

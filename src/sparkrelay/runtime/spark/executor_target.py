@@ -49,8 +49,8 @@ class ExecutorLost(StreamsException):
 class ExecutorTarget:
     """One place. Any driver thread may call it; Spark keeps the threads' properties apart."""
 
-    def __init__(self, spark: SparkSession, *, spark_partitions: int) -> None:
-        """Take the driver's own JVM, with ``spark_partitions`` cores."""
+    def __init__(self, spark: SparkSession, *, spark_partitions: int, slots: int | None = None) -> None:
+        """Take the driver's own JVM, with so many cores and, unless given, as many slots for Spark tasks."""
         self._spark = spark
         self._context = spark.sparkContext
         self.spark_partitions = spark_partitions
@@ -61,6 +61,10 @@ class ExecutorTarget:
         self._lost = threading.Event()
         self._groups: set[str] = set()
         self._number = next(_numbers)
+        #: Spark tasks that run here at a time, and how many of them jobs that stay hold.
+        self._slots = spark_partitions if slots is None else slots
+        self._held = 0
+        self._slots_lock = threading.Lock()
         #: What Spark was asked to do here, and since when (monotonic seconds).
         self._under_way: dict[int, tuple[float, str]] = {}
         #: When the JVM is to be asked again whether its session goes on.
@@ -78,6 +82,11 @@ class ExecutorTarget:
         assert self.executor is not None, "the driver's place is never closed"
         assert self._executors is not None
         return ExecutorTarget.on(self._spark, self.executor, self._executors)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session whose jobs run here."""
+        return self._spark
 
     @property
     def lost(self) -> bool:
@@ -109,6 +118,27 @@ class ExecutorTarget:
         rdd = self._context._jsc.sc().makeRDD(convert.asScala(rows).toSeq(), any_class)
         schema = jvm.org.apache.spark.sql.types.StructType.fromDDL("spark_partition int not null")
         return DataFrame(self._spark._jsparkSession.createDataFrame(rdd.toJavaRDD(), schema), self._spark)
+
+    def hold_slots(self, count: int) -> bool:
+        """Take slots for a job that stays; return False if that would leave none for other jobs."""
+        with self._slots_lock:
+            if self._held + count >= self._slots:
+                return False
+            self._held += count
+            return True
+
+    def free_slots(self, count: int) -> None:
+        """Give slots back after :meth:`hold_slots`."""
+        with self._slots_lock:
+            self._held -= count
+
+    def driver_address(self) -> tuple[str, str] | None:
+        """Return where this place's workers reach the driver, and where that listens; None: they are on its host."""
+        if self.executor is None:
+            return None
+        conf = self._context.getConf()
+        host = str(conf.get("spark.driver.host"))
+        return host, str(conf.get("spark.driver.bindAddress") or host)
 
     def mark_jobs(self) -> None:
         """Let the jobs that this driver thread starts from now on carry where they belong."""

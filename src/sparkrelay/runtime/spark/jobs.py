@@ -6,6 +6,7 @@ Spark's FAIR pools they share, and what a failure means.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import re
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sparkrelay.runtime.contract.commands import LegReport, RestoreReport, RestoreSlice
+    from sparkrelay.runtime.contract.resident import ResidentCommand
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.types import TaskId
 
@@ -81,14 +83,15 @@ class Jobs:
     """Runs one stream thread's jobs. Any driver thread may call it: Spark keeps their jobs and properties apart."""
 
     def __init__(self, target: ExecutorTarget, *, restore: RestoreSpec, name: str) -> None:
-        self._target = target
+        self.target = target
         self.spark_partitions = target.spark_partitions
         self._name = name
         #: How often micro-batches were cancelled.
-        self._cancels = 0
+        self.cancels = 0
         self._batch_group = target.job_group(f"{name}-batch")
         self._restore_group = target.job_group(f"{name}-restore")
         self._prewarm_group = target.job_group(f"{name}-prewarm")
+        self._resident_group = target.job_group(f"{name}-resident")
         self._leave_group = target.job_group(f"{name}-leave")
         self._restore = target.source().mapInArrow(functools.partial(restore_partition, restore), REPORT_SCHEMA)
 
@@ -102,13 +105,32 @@ class Jobs:
             TaskFailed: the trouble is one task's own, such as a store that cannot be trusted.
             SparkRelayError: a worker's own error, such as a record that does not decode.
         """
-        cancels = self._cancels
+        cancels = self.cancels
         try:
             return self._collect(legs, command, pool=BATCH_POOL, group=self._batch_group, description=description)
         except JobFailed as error:
-            if self._cancels > cancels:
+            if self.cancels > cancels:
                 raise JobCancelled(str(error)) from error
             raise
+
+    def run_resident(
+        self, legs: DataFrame, command: ResidentCommand, *, description: str, current: Callable[[], BatchCommand | None]
+    ) -> None:
+        """Run a job that stays, until its steps are asked to end; raises as :meth:`run_batch` does.
+
+        Args:
+            legs: the job.
+            command: where its steps find the driver.
+            description: what Spark's UI shows.
+            current: tells, on any thread, which micro-batch is under way in it.
+        """
+        self._collect(
+            legs, command, pool=BATCH_POOL, group=self._resident_group, description=description, stays=current
+        )
+
+    def cancel_resident(self) -> None:
+        """Have Spark end the resident job, if there is one; it fails with JobFailed on its own thread."""
+        self.target.cancel(self._resident_group)
 
     def prewarm(self, legs: DataFrame, command: BatchCommand, due: Callable[[], bool]) -> None:
         """Run one wave of legs for a command without tasks; raises as :meth:`run_batch` does.
@@ -119,7 +141,7 @@ class Jobs:
             due: tells, on another thread, whether it is to end; then it is cancelled, which is a JobFailed.
         """
         group = self._prewarm_group
-        with cancelled_when(due, lambda: self._target.cancel(group)):
+        with cancelled_when(due, lambda: self.target.cancel(group)):
             self._collect(legs, command, pool=BATCH_POOL, group=group, description="prewarm, without a task")
 
     def restore(self, command: RestoreSlice, *, description: str) -> list[RestoreReport]:
@@ -138,17 +160,18 @@ class Jobs:
                 which is a JobFailed.
         """
         group, deadline = self._leave_group, time.monotonic() + seconds
-        with cancelled_when(lambda: time.monotonic() >= deadline, lambda: self._target.cancel(group)):
+        with cancelled_when(lambda: time.monotonic() >= deadline, lambda: self.target.cancel(group)):
             return self._collect(self._restore, command, pool=RESTORE_POOL, group=group, description=description)
 
     def cancel_batch(self) -> None:
         """Have Spark end the micro-batch that runs, if one does; it fails with JobCancelled on its own thread."""
-        self._cancels += 1
-        self._target.cancel(self._batch_group)
+        self.cancels += 1
+        self.target.cancel(self._batch_group)
+        self.cancel_resident()
 
     def cancel_restore(self) -> None:
         """Have Spark end the restore slice that runs, if one does; it fails with JobFailed on its own thread."""
-        self._target.cancel(self._restore_group)
+        self.target.cancel(self._restore_group)
 
     def require_session(self) -> None:
         """Make sure that Spark is there, and the process's executor; cheap enough for each turn.
@@ -157,12 +180,21 @@ class Jobs:
             ExecutorLost: the executor is known to be gone.
             StreamsException: the session was stopped, or its JVM has ended.
         """
-        self._target.require()
+        self.target.require()
 
-    def _collect(self, frame: DataFrame, command: object, *, pool: str, group: str, description: str) -> list[Any]:
+    def _collect(
+        self,
+        frame: DataFrame,
+        command: object,
+        *,
+        pool: str,
+        group: str,
+        description: str,
+        stays: Callable[[], BatchCommand | None] | None = None,
+    ) -> list[Any]:
         tags = f"sparkrelay,{self._name},{pool}"
         text = f"{self._name}: {description}"
-        return run_job(self._target, frame, command, pool=pool, group=group, tags=tags, description=text)
+        return run_job(self.target, frame, command, pool=pool, group=group, tags=tags, description=text, stays=stays)
 
 
 def run_job(
@@ -174,6 +206,7 @@ def run_job(
     group: str,
     description: str,
     tags: str = "sparkrelay",
+    stays: Callable[[], BatchCommand | None] | None = None,
 ) -> list[Any]:
     """Run a prepared DataFrame at its place with a command beside it; return what its rows report.
 
@@ -185,6 +218,7 @@ def run_job(
         group: what cancels the job, from ``target.job_group``.
         description: what Spark's UI shows.
         tags: by which Spark's API finds it, separated by commas.
+        stays: of a resident job: tells which micro-batch is under way in it. It is not expected to end.
 
     Raises:
         ExecutorLost: the place's executor is gone.
@@ -201,12 +235,14 @@ def run_job(
         context.setLocalProperty(COMMAND_PROPERTY, encode(command))
         context.setJobGroup(group, description, interruptOnCancel=True)
         # The Java DataFrame's own collect: no limit, no head, which would leave input unread and end the workers.
-        with query_errors_unlogged(), target.under_way(f"the Spark job {description!r}"):
+        expected = contextlib.nullcontext() if stays else target.under_way(f"the Spark job {description!r}")
+        with query_errors_unlogged(), expected:
             rows = frame._jdf.collect()
     except (PySparkException, Py4JJavaError) as error:
         target.require_alive()
         found = read_job_error(error)
-        work = read_input(command, failed_partitions(context, group)) if isinstance(command, BatchCommand) else ""
+        batch = stays() if stays else command
+        work = read_input(batch, failed_partitions(context, group)) if isinstance(batch, BatchCommand) else ""
     except (Py4JError, ConnectionError) as error:
         target.require()
         raise StreamsException(f"{SESSION_GONE} ({error})") from error

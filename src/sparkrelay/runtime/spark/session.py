@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from sparkrelay.errors import StreamsException
@@ -25,11 +27,13 @@ from sparkrelay.runtime.spark.unusable_session import refuse_unusable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RECOMMENDED", "check_session", "spark_session"]
+__all__ = ["RECOMMENDED", "check_session", "local_slots", "spark_session", "uses_own_daemon"]
 
 log = logging.getLogger(__name__)
 
 _MINIMUM_SPARK = (4, 3)
+#: For jobs that stay, one a leg and stream thread.
+_SPARE_SLOTS = 8
 
 _ZONE = "spark.sql.session.timeZone"
 
@@ -37,6 +41,7 @@ _ZONE = "spark.sql.session.timeZone"
 RECOMMENDED: Mapping[str, tuple[str, str]] = {
     "spark.python.unix.domain.socket.enabled": ("true", "40 ms more for each Python step of each micro-batch"),
     "spark.python.daemon.module": ("sparkrelay.runtime.worker.daemon", "seconds more until the first micro-batch"),
+    "spark.python.udf.pipelined.enabled": ("true", ""),
     "spark.scheduler.mode": ("FAIR", "restoring tasks hold up running ones"),
     "spark.scheduler.allocation.file": (str(Path(__file__).with_name("pools.xml")), ""),
     "spark.sql.execution.arrow.maxRecordsPerBatch": ("1000000", ""),
@@ -75,16 +80,45 @@ def spark_session(app_name: str, **conf: Any) -> SparkSession:
     # Workers import sparkrelay: where it runs from a checkout, they need the same path.
     if "PYTHONPATH" in os.environ:
         settings.setdefault("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
-    for key, value in settings.items():
-        builder = builder.config(key, value)
     # Spark's Unix sockets run or believe what whoever connects to them sends; the JVM keeps the umask it begins with.
     umask = keep_others_from_writing()
     try:
+        settings |= _spare_slots(settings)
+        for key, value in settings.items():
+            builder = builder.config(key, value)
         session = builder.getOrCreate()
     finally:
         os.umask(umask)
     silence_failed_tasks(session)
     return session
+
+
+def _spare_slots(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return settings with which a local session runs more tasks at a time than it has cores.
+
+    A job that stays holds a slot a leg and mostly waits; with one slot a core none would be left for anything else.
+    What is split by the number of cores is split as before.
+    """
+    if SparkContext._active_spark_context is not None:
+        return {}
+    conf = SparkConf().setAll(list(settings.items()))
+    # Only the JVM knows of a master that spark-submit or a file has set.
+    SparkContext._ensure_initialized(conf=conf)
+    found = re.fullmatch(
+        r"local(?:\[(\d+|\*)(,\s*\d+)?\])?", settings.get("spark.master") or SparkConf().get("spark.master", "")
+    )
+    if not found:
+        return {}
+    cores = _processors() if found[1] == "*" else int(found[1] or 1)
+    return {
+        "spark.master": f"local[{cores + _SPARE_SLOTS}{found[2] or ''}]",
+        "spark.default.parallelism": settings.get("spark.default.parallelism", str(cores)),
+    }
+
+
+def _processors() -> int:
+    jvm: Any = SparkContext._jvm
+    return int(jvm.java.lang.Runtime.getRuntime().availableProcessors())
 
 
 def check_session(spark: SparkSession) -> None:
@@ -139,6 +173,18 @@ def check_session(spark: SparkSession) -> None:
             "another, where it is refused and run again.",
             wait,
         )
+
+
+def local_slots(spark: SparkSession) -> int | None:
+    """Return how many Spark tasks a local session runs at a time, if its master says so."""
+    found = re.fullmatch(r"local\[(\d+)(,.*)?\]", spark.sparkContext.master or "")
+    return int(found[1]) if found else None
+
+
+def uses_own_daemon(spark: SparkSession) -> bool:
+    """Tell whether Python workers are forked from our own daemon, which steps of a resident job need."""
+    key = "spark.python.daemon.module"
+    return spark.sparkContext.getConf().get(key) == RECOMMENDED[key][0]
 
 
 def _check_zone(spark: SparkSession) -> None:

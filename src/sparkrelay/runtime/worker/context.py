@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import StepSpec
 
 __all__ = [
+    "commanded",
     "current_command",
     "current_spark_partition",
     "drain",
@@ -38,6 +40,19 @@ P = ParamSpec("P")
 
 _BATCHES_BEFORE_FREEZE = 3
 _batches_seen = 0
+#: In a resident job: the command of the micro-batch under way.
+_in_force: object = None
+
+
+@contextlib.contextmanager
+def commanded(command: object) -> Iterator[None]:
+    """Have a command in force within the block, instead of the one that stands beside the job."""
+    global _in_force  # noqa: PLW0603 - a worker runs one task at a time
+    _in_force = command
+    try:
+        yield
+    finally:
+        _in_force = None
 
 
 def current_command(kind: type[Command]) -> Command:
@@ -48,6 +63,8 @@ def current_command(kind: type[Command]) -> Command:
     Raises:
         MisplacedTask: it should not run here.
     """
+    if isinstance(_in_force, kind):
+        return _in_force
     context = TaskContext.get()
     assert context is not None, "worker steps run inside a Spark task"
     refused = refusal(context.getLocalProperty(EXECUTOR_PROPERTY) or None, context.attemptNumber())

@@ -8,15 +8,24 @@ executors run.
 
 import gc
 import socket
+from typing import Any, BinaryIO
 
-from pyspark import daemon
+from pyspark import daemon, worker
 
 import sparkrelay.runtime.worker.publish
 import sparkrelay.runtime.worker.restore  # noqa: F401 - loaded for the workers to come
 from sparkrelay.own_files import keep_others_from_writing
 from sparkrelay.records import compile_kernels
+from sparkrelay.runtime.worker.resident import writes_to
 
 _worker = daemon.worker
+_main = worker.main
+
+
+def _known_output(infile: Any, outfile: BinaryIO) -> None:
+    """Run a worker's task; a resident step flushes its rows before it waits for more."""
+    writes_to(outfile)
+    _main(infile, outfile)
 
 
 def _quiet_worker(sock: socket.socket, authenticated: bool) -> int:
@@ -29,6 +38,7 @@ def _quiet_worker(sock: socket.socket, authenticated: bool) -> int:
 
 if __name__ == "__main__":
     daemon.worker = _quiet_worker
+    worker.main = _known_output
     compile_kernels()
     gc.collect()
     # What is loaded now stays: collections in the workers need not look at it, nor copy its pages.

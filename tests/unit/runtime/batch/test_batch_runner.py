@@ -1,5 +1,7 @@
 """What a micro-batch makes of failures, without Spark and without a broker."""
 
+import contextlib
+
 import pytest
 from tests.doubles.jobs import Jobs
 from tests.doubles.tasks import serve, task_in
@@ -314,3 +316,60 @@ def test_nothing_is_committed_while_a_report_is_missing():
     run(jobs, work=work)
     with pytest.raises(JobFailed, match="without a report from leg leg of task 0_1"):
         run(jobs, work=work)
+
+
+class Resident:
+    """A residency whose job takes every micro-batch; it reports, or fails, as the jobs' double does."""
+
+    def __init__(self, jobs):
+        self.jobs, self.chosen, self.failed = jobs, None, []
+
+    def job_for(self, plans, legs, records):
+        self.chosen = set(legs), records
+        return self
+
+    def run(self, command, legs, *, description):
+        assert set(legs) == {"leg"}
+        return self.jobs.run_batch(None, command, description=description)
+
+    @contextlib.contextmanager
+    def watched(self):
+        try:
+            yield
+        except Exception as error:
+            self.failed.append(error)
+            raise
+
+
+def test_a_job_that_stays_gets_all_tasks_in_one_spark_partition():
+    jobs = Jobs(spark_partitions=4)
+    resident = Resident(jobs)
+    runner = BatchRunner(jobs, Transactions(), "app", retries=2, residency=resident)
+    outcome = runner.run(PreparedLegs(), tasks(), {})
+    assert outcome.resident
+    assert resident.chosen == ({"leg"}, 8)
+    assert [[task.task for task in share] for share in jobs.command.spark_partitions] == [[ONE, OTHER]]
+    assert sorted(outcome.committed) == [ONE, OTHER]
+
+
+@pytest.mark.parametrize("error", [JobFailed("user code"), StoreOutOfStepException("behind")], ids=str)
+def test_what_fails_in_a_job_that_stays_is_what_fails_in_one_of_its_own(error):
+    found = []
+    for make in (lambda jobs: None, Resident):
+        jobs = Jobs(raised=error)
+        resident = make(jobs)
+        transactions = Transactions()
+        runner = BatchRunner(jobs, transactions, "app", retries=2, residency=resident)
+        outcome = runner.run(PreparedLegs(), tasks(), {})
+        found.append((outcome.again, outcome.reinitialize, transactions.aborted))
+    assert found[0] == found[1]
+    assert resident.failed == [error]
+
+
+def test_a_missing_report_of_a_job_that_stays_fails_the_batch():
+    jobs = Jobs(silent=OTHER)
+    outcome = BatchRunner(jobs, Transactions(), "app", retries=2, residency=Resident(jobs)).run(
+        PreparedLegs(), tasks(), {}
+    )
+    assert outcome.committed == []
+    assert "without a report from leg leg of task 0_1" in str(outcome.again[ONE])

@@ -77,6 +77,13 @@ class Batches:
         self.prewarmed = None
         self.may_prewarm, self.over = threading.Event(), None
         self.may_prewarm.set()
+        self.rested, self.closed = 0, threading.Event()
+
+    def rest(self):
+        self.rested += 1
+
+    def close(self):
+        self.closed.set()
 
     def prewarm(self, plans, over):
         assert not self.ran
@@ -384,3 +391,10 @@ def test_what_fell_out_is_handed_back_though_the_topics_cannot_be_looked_at(benc
     fallen = []
     wait_until(lambda: fallen.extend(bench.service.take_fallen_out()) or fallen, "nothing fell out")
     assert fallen == [(bench.tasks[ONE], reason)]
+
+
+def test_the_job_that_stays_learns_of_quiet_times_and_ends_with_the_thread(bench, wait_until):
+    bench.start()
+    wait_until(lambda: bench.batches.rested, "nobody says that there is nothing to do")
+    bench.thread.stop()
+    assert bench.batches.closed.is_set()

@@ -62,6 +62,7 @@ def test_a_batch_has_sparks_keys_and_ours():
     assert report["sparkrelay"] == {
         "state": "RUNNING",
         "rebalances": 0,
+        "resident": False,
         "tasks": {"committed": ["0_0", "0_1"], "again": {}, "reopened": {}},
         "restoring": {"0_6": {"remaining": 60, "share": 0.25, "since": "2023-11-14T22:13:20.000Z"}},
         "standby": {"0_5": {"lag": 60, "since": "2023-11-14T22:13:20.000Z"}},

@@ -102,7 +102,7 @@ def test_a_job_under_way_is_known_until_it_ends(monkeypatch):
     on, overdue = jobs(), []
 
     def collect():
-        overdue.append(on._target.overdue(-1))
+        overdue.append(on.target.overdue(-1))
         raise PySparkException("no")
 
     frame = failing(monkeypatch, None)
@@ -110,7 +110,7 @@ def test_a_job_under_way_is_known_until_it_ends(monkeypatch):
     with pytest.raises(JobFailed):
         on.run_batch(frame, None, description="batch 7 of 0_0")
     assert overdue == ["on the driver the Spark job 'app: batch 7 of 0_0' has not ended for 0 s"]
-    assert on._target.overdue(-1) == ""
+    assert on.target.overdue(-1) == ""
 
 
 def test_a_failed_job_is_one_paragraph(monkeypatch, caplog):
@@ -145,7 +145,7 @@ def test_a_python_that_is_not_on_the_executors_host_is_named_with_the_settings(m
 def test_only_an_error_under_our_signature_is_believed(monkeypatch):
     ours = jobs()
     forged = WorkerFailure(StoreCorruptedException("forged"), new_key())
-    real = WorkerFailure(SerializationException("bad record"), ours._target.failure_key)
+    real = WorkerFailure(SerializationException("bad record"), ours.target.failure_key)
     with pytest.raises(JobFailed, match="cannot be cast"):
         ours.run_batch(failing(monkeypatch, PySparkException(f"'{forged}' cannot be cast")), None, description="batch")
     with pytest.raises(SerializationException, match="^bad record$"):

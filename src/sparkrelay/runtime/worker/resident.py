@@ -1,0 +1,182 @@
+"""The steps of a resident job: the same steps as in a job of one micro-batch, run again and again.
+
+A resident job is started once and stays. Its source waits on a channel for the driver's command, yields the rows of
+that micro-batch, and then two more: a *marker*, which carries the command in a hidden column, and a *filler*.
+Catalyst's steps and ours run on them as ever. Whoever meets the marker has had every row of the micro-batch, and knows
+its command; the last step sends its reports back over a channel of its own.
+
+What makes rows flow on although everything in between buffers:
+
+1. A step flushes what it has written before it waits for more.
+2. The marker's column is longer than what the JVM gathers before it passes an Arrow batch on (the plan's
+   ``spark.sql.execution.arrow.maxBytesPerBatch``) and before it writes to a worker's socket (``spark.buffer.size``).
+3. The JVM asks for one more row before it looks at the size: the filler is that row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import pyarrow as pa
+
+from sparkrelay.errors import SparkRelayError, StreamsException
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.channel import Channel, connect
+from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes
+from sparkrelay.runtime.contract.failure_marks import WorkerFailure
+from sparkrelay.runtime.contract.resident import ResidentCommand, StepName
+from sparkrelay.runtime.worker.context import commanded, current_command, drain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+__all__ = ["resident_between", "resident_last", "resident_source", "writes_to"]
+
+#: What the row behind a marker carries, which is none itself.
+_FILLER: Final = b""
+
+#: The file through which this worker's rows go to the JVM.
+_output: BinaryIO | None = None
+
+
+def writes_to(output: BinaryIO) -> None:
+    """Note where this worker writes its rows; the worker daemon calls it."""
+    global _output  # noqa: PLW0603 - one process, one output
+    _output = output
+
+
+def resident_source(
+    name: StepName, step: Step, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one micro-batch after the other, as the driver asks for them, until it closes the channel.
+
+    Args:
+        name: which step this is.
+        step: makes the rows of the command in force.
+        schema: of its rows, without the marker's column.
+        batches: the placed source's row, which only says that the step is to run.
+    """
+    drain(batches)
+    with _begun(name) as (job, channel):
+        while (data := _next(channel)) is not None:
+            with commanded(_command(data)):
+                for rows in step(iter(())):
+                    yield _with_marker(rows, None)
+            yield _end(schema, data, job.marker_bytes)
+
+
+def resident_between(
+    name: StepName, step: Step, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run a step whose rows go on to steps of the user's; ``schema`` is that of its rows, without the marker."""
+    with _begun(name) as (job, _):
+        for data, rows in _micro_batches(batches):
+            with commanded(_command(data)):
+                for made in step(iter(rows)):
+                    yield _with_marker(made, None)
+            yield _end(schema, data, job.marker_bytes)
+
+
+def resident_last(name: StepName, step: Step, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run a leg's last step; its reports go back over the channel, and no row goes on."""
+    with _begun(name) as (_, channel):
+        for data, rows in _micro_batches(batches):
+            with commanded(_command(data)):
+                for report in step(iter(rows)):
+                    channel.send(report.column(0)[0].as_py())
+    yield from ()
+
+
+@contextlib.contextmanager
+def _begun(name: StepName) -> Iterator[tuple[ResidentCommand, Channel]]:
+    """Connect a step to the driver, which learns its name.
+
+    Raises:
+        WorkerFailure: the step should not run here, or nobody awaits it.
+    """
+    try:
+        job = current_command(ResidentCommand)
+        channel = connect(job.address, name.key)
+    except SparkRelayError as error:
+        raise WorkerFailure(error, name.key) from None
+    try:
+        channel.send(f"{name.role} {name.leg}".encode())
+        yield job, channel
+    finally:
+        channel.close()
+
+
+def _next(channel: Channel) -> bytes | None:
+    _flush()
+    return channel.receive()
+
+
+def _flush() -> None:
+    if _output is None:
+        raise StreamsException(
+            "a resident job needs workers of sparkrelay's own daemon: set spark.python.daemon.module to "
+            "sparkrelay.runtime.worker.daemon, as sparkrelay.spark_session() does"
+        )
+    _output.flush()
+
+
+def _command(data: bytes) -> BatchCommand:
+    command: Any = decode_bytes(data)
+    assert isinstance(command, BatchCommand), f"expected a BatchCommand, got {type(command).__name__}"
+    return command
+
+
+def _micro_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, list[pa.RecordBatch]]]:
+    """Yield the command and the rows of each micro-batch, as soon as its marker is there."""
+    rows: list[pa.RecordBatch] = []
+    while True:
+        _flush()
+        batch = next(batches, None)
+        if batch is None:
+            return
+        column = batch.schema.get_field_index(hidden_columns.MARKER)
+        markers, batch = batch.column(column), batch.remove_column(column)
+        start = 0
+        # Rows have none: where all are null there is nothing to look for.
+        for place in range(len(markers)) if markers.null_count < len(markers) else ():
+            if not markers[place].is_valid:
+                continue
+            rows.append(batch.slice(start, place - start))
+            start = place + 1
+            data = markers[place].as_py()
+            if data != _FILLER:
+                yield data, [part for part in rows if part.num_rows]
+                rows = []
+        rows.append(batch.slice(start))
+
+
+def _with_marker(rows: pa.RecordBatch, marker: bytes | None) -> pa.RecordBatch:
+    return rows.append_column(
+        pa.field(hidden_columns.MARKER, pa.binary()), pa.array([marker] * rows.num_rows, pa.binary())
+    )
+
+
+def _end(schema: pa.Schema, data: bytes, length: int) -> pa.RecordBatch:
+    """Return the two rows that end a micro-batch. What stands behind the command is not read."""
+    columns = [pa.nulls(2, field.type) if field.nullable else _zeros(field.type) for field in schema]
+    markers = pa.array([data.ljust(length, b"\0"), _FILLER], pa.binary())
+    return pa.RecordBatch.from_arrays(
+        [*columns, markers], schema=schema.append(pa.field(hidden_columns.MARKER, pa.binary()))
+    )
+
+
+def _zeros(kind: pa.DataType) -> pa.Array:
+    """Return two values of a type whose column may not be null; nothing is computed from them."""
+    if pa.types.is_struct(kind):
+        children = [pa.nulls(2, f.type) if f.nullable else _zeros(f.type) for f in kind]
+        return pa.StructArray.from_arrays(children, fields=list(kind))
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        value: Any = []
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+        value = b""
+    else:
+        value = False if pa.types.is_boolean(kind) else 0
+    return pa.array([value, value], kind)
