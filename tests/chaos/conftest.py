@@ -25,9 +25,15 @@ def ledger(kafka, module_topic, seed):
 
 
 @pytest.fixture(scope="module")
-def fleet(kafka, ledger, tmp_path_factory):
+def ways():
+    """Which of the two ways a fleet's micro-batches take, as in `instance.choose_ways`: one and the other in turn."""
+    return "in turn"
+
+
+@pytest.fixture(scope="module")
+def fleet(kafka, ledger, tmp_path_factory, ways):
     """Instances that share one state directory, one at a time."""
-    ships = Fleet(kafka, tmp_path_factory.mktemp("fleet"), ledger)
+    ships = Fleet(kafka, tmp_path_factory.mktemp("fleet"), ledger, ways=ways)
     yield ships
     ships.close()
 

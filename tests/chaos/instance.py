@@ -13,6 +13,7 @@ Takes its settings as JSON on the command line, answers on standard output, one 
 Points between the driver's own requests to the broker are added here, from outside of the product's code.
 """
 
+import itertools
 import json
 import logging
 import signal
@@ -24,6 +25,7 @@ from pyspark.sql import functions as F
 
 from sparkrelay import Json, KafkaStreams, StreamsBuilder, String, spark_session
 from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.runtime.batch import residency
 from sparkrelay.runtime.contract import fault_points
 
 
@@ -56,6 +58,20 @@ def watch_transactions():
     KafkaClient.send = watched
 
 
+def choose_ways(ways):
+    """Have micro-batches pass through a job that stays, have jobs of their own, or change between both all the time."""
+    match ways:
+        case "resident":
+            residency._IN_A_ROW, residency._SMALL = 1, residency._BACKLOG
+        case "bulk":
+            residency._SMALL = -1
+        case "in turn":
+            numbers = itertools.count()
+            residency.Choice.resident = lambda choice, records, now, *, open_: next(numbers) // 3 % 2 == 0
+        case _:
+            assert ways == "as it comes"
+
+
 def main():
     settings = json.loads(sys.argv[1])
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(threadName)s %(message)s")
@@ -63,6 +79,7 @@ def main():
     spark = spark_session("chaos", **settings["spark"])
     spark.sparkContext.setLogLevel("ERROR")
     watch_transactions()
+    choose_ways(settings["ways"])
     streams = KafkaStreams(pipeline(settings["topics"]), settings["config"], spark=spark)
     # Python workers are up before the instance joins, so that a restart takes as little as it can.
     spark.range(0, 4, 1, 4).mapInArrow(pass_on, "id long").mapInArrow(pass_on, "id long").collect()

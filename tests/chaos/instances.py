@@ -131,7 +131,19 @@ class Instance:
 class Fleet:
     """Starts instances of one application; keeps a spare whose Spark session is up, so that restarts are quick."""
 
-    def __init__(self, kafka, folder, ledger, *, one_state_dir=True, master="local[2]", environment=None, **config):
+    def __init__(
+        self,
+        kafka,
+        folder,
+        ledger,
+        *,
+        ways="as it comes",
+        one_state_dir=True,
+        master="local[2]",
+        environment=None,
+        **config,
+    ):
+        self._ways = ways
         self._spark = {"spark.master": master, **SHORT_LIVED}
         self._environment = environment
         self._folder = folder
@@ -163,7 +175,12 @@ class Fleet:
             self._number += 1
             state = self._folder / ("state" if self._one_state_dir else f"state-{self._number}")
             config = {**self._config, "state.dir": str(state)}
-            settings = {"topics": self._ledger.topics, "config": config, "spark": self._spark}
+            settings = {
+                "topics": self._ledger.topics,
+                "config": config,
+                "spark": self._spark,
+                "ways": self._ways,
+            }
             self._spare = Instance(self._folder, f"instance-{self._number}", settings, self._faults, self._environment)
             self._instances.append(self._spare)
 

@@ -50,6 +50,11 @@ WHILE_LEADING = "leader-before-answer"
 IN_WORKERS = [point for point in POINTS if not point.startswith(("leader", "driver", "initialize", "restore"))]
 
 
+@pytest.fixture(scope="module", params=["resident", pytest.param("bulk", marks=pytest.mark.long)])
+def ways(request):
+    return request.param
+
+
 def marked(points):
     return [pytest.param(point, marks=() if point in ALWAYS else pytest.mark.long) for point in points]
 

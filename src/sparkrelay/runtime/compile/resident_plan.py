@@ -49,6 +49,8 @@ def resident_session(frame: DataFrame) -> Any:
     """Return a session of the JVM's with the settings of the frame's own, and those that markers need."""
     session = frame.sparkSession._jsparkSession.cloneSession()
     session.conf().set("spark.sql.execution.arrow.maxBytesPerBatch", str(ARROW_BYTES))
+    # Or Spark takes legs of one partition each for one partition, in which they run one after the other.
+    session.conf().set("spark.sql.unionOutputPartitioning", "false")
     # Or what stands twice behind an "or" would be evaluated before it, on markers too.
     session.conf().set("spark.sql.subexpressionElimination.skipForShortcutExpr", "true")
     return session
