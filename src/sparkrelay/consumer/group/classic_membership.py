@@ -53,7 +53,7 @@ FOLLOWING: Final[Mapping[MemberState, frozenset[MemberState]]] = {
     MemberState.ADOPTING: _AGAIN | {MemberState.STABLE},
     MemberState.STABLE: _AGAIN,
     MemberState.STALE: frozenset({MemberState.PREPARING, MemberState.LEAVING, MemberState.FATAL}),
-    MemberState.LEAVING: frozenset({MemberState.UNSUBSCRIBED, MemberState.FATAL}),
+    MemberState.LEAVING: frozenset({MemberState.UNSUBSCRIBED}),
     MemberState.FATAL: frozenset({MemberState.LEAVING, MemberState.FATAL}),
 }
 
@@ -156,6 +156,8 @@ class ClassicMembership(Membership):
             call.resolve(None)
             return
         self._cancel()
+        # A heartbeat may be under way; nothing that it is answered matters to a member that goes.
+        self._life += 1
         self._machine.move(MemberState.LEAVING, reason)
         self._leave.begin(call, reason)
         self._forget_subscription()

@@ -6,8 +6,9 @@ import pytest
 from tests.unit.consumer.classic_group import Group
 
 from sparkrelay.client.broker_errors import ErrorCode
-from sparkrelay.client.messages import LeaveGroupResponse
+from sparkrelay.client.messages import HeartbeatResponse, LeaveGroupResponse
 from sparkrelay.consumer.base.events import Hold, JoinNeeded
+from sparkrelay.consumer.group.heartbeats import HeartbeatManager
 from sparkrelay.consumer.group.membership import MemberState
 from sparkrelay.errors import DisconnectException
 
@@ -60,6 +61,31 @@ def test_subscribing_while_the_leave_is_under_way_joins_afterwards(group, make_c
     group.driver.poll()
     assert group.state is MemberState.PREPARING
     assert group.step(JoinNeeded).hold is Hold.KEEP
+
+
+@pytest.mark.parametrize("leave_sent", [False, True])
+def test_the_answer_to_a_heartbeat_that_was_under_way_does_not_keep_a_member_from_leaving(
+    group, make_call, make_state, leave_sent
+):
+    """Nor from joining again when the consumer subscribes anew."""
+    group.become_stable()
+    heartbeats = HeartbeatManager(group.membership, group.coordinator, session_timeout=45.0, state=make_state())
+    group.driver.managers = (group.membership, heartbeats)
+    group.driver.poll()
+    assert group.driver.pass_time(3) == ["Heartbeat"]
+    call = make_call()
+    group.membership.leave(call, "unsubscribing")
+    if leave_sent:
+        assert group.driver.poll() == ["LeaveGroup"]
+    group.driver.answer("Heartbeat", HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    assert group.driver.poll() == ([] if leave_sent else ["LeaveGroup"])
+    group.driver.answer("LeaveGroup", LeaveGroupResponse(error_code=0))
+    assert call.done
+    assert not group.errors
+    group.driver.poll()
+    assert group.state is MemberState.UNSUBSCRIBED
+    group.subscribe()
+    assert group.state is MemberState.PREPARING
 
 
 def test_leaving_without_a_coordinator_does_not_look_for_one(group, make_call):
