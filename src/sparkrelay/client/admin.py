@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error, is_retriable
-from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
-from sparkrelay.client.exchanges import Pause, ask, run_exchange
+from sparkrelay.client.coordinators import CoordinatorCache
+from sparkrelay.client.exchanges import Pause, ask, refresh_metadata, run_exchange
 from sparkrelay.client.features import finalized_features
 from sparkrelay.client.leader_requests import DeleteRecordsCall, ListOffsetsCall, per_leader
 from sparkrelay.client.messages import (
@@ -27,7 +27,7 @@ from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from sparkrelay.client.backoff import Backoff
     from sparkrelay.client.exchanges import Exchange
@@ -158,12 +158,14 @@ class Admin:
 
     def list_topics(self) -> frozenset[str]:
         """Return the names of all topics, Kafka's internal ones left out."""
-        run_exchange(self._client, "listing topics", self._refresh(None), self._timeout)
+        run_exchange(self._client, "listing topics", refresh_metadata(self._client, None), self._timeout)
         return frozenset(name for name, topic in self._client.metadata.topics().items() if not topic.is_internal)
 
     def partitions(self, names: Collection[str]) -> dict[str, tuple[int, ...] | None]:
         """Return each topic's partition numbers, or None for a topic that does not exist."""
-        run_exchange(self._client, f"describing topics {', '.join(names)}", self._refresh(names), self._timeout)
+        run_exchange(
+            self._client, f"describing topics {', '.join(names)}", refresh_metadata(self._client, names), self._timeout
+        )
         return {name: self._client.metadata.partitions(name) for name in names}
 
     def topic_ids(self, names: Collection[str]) -> dict[str, str]:
@@ -242,15 +244,40 @@ class Admin:
 
         Waits for pending transactional commits (KIP-447), so that what is returned is decided.
         """
-        return run_exchange(
-            self._client, f"fetching offsets of group {group}", self._fetch_offsets(group, partitions), self._timeout
+        found = self._ask_group(
+            group,
+            f"fetching offsets of group {group}",
+            _offset_fetch(group, partitions),
+            lambda group: (group.error_code, *(part.error_code for topic in group.topics for part in topic.partitions)),
+            final=(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,),
         )
+        return {
+            TopicPartition(topic.name, part.partition_index): part.committed_offset
+            for topic in found.topics
+            for part in topic.partitions
+            if part.committed_offset >= 0
+        }
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
     def describe_group(self, group: str) -> GroupDescription:
         """Return a group's members and what they said; a group that does not exist has the state ``Dead``."""
-        return run_exchange(self._client, f"describing group {group}", self._describe_group(group), self._timeout)
+        found = self._ask_group(
+            group,
+            f"describing group {group}",
+            DescribeGroupsRequest(groups=[group], include_authorized_operations=False),
+            lambda group: () if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND else (group.error_code,),
+        )
+        if found.error_code:
+            # Since version 6 (KIP-1043); older brokers say the same by the state "Dead".
+            return GroupDescription(group, "Dead", "", "", ())
+        members = tuple(
+            GroupMemberDescription(
+                m.member_id, m.client_id, m.client_host, bytes(m.member_metadata), bytes(m.member_assignment)
+            )
+            for m in found.members
+        )
+        return GroupDescription(group, found.group_state, found.protocol_type, found.protocol_data, members)
 
     # -- features ---------------------------------------------------------------------------------------------------
 
@@ -265,16 +292,20 @@ class Admin:
         """Ask the controller (with KRaft any broker passes it on)."""
         return (yield from ask(self._client, make, node=lambda: self._client.metadata.controller, backoff=backoff))
 
-    def _refresh(self, names: Collection[str] | None) -> Exchange[None]:
-        backoff = self._client.config.retry_backoff()
-        while True:
-            response = self._client.request_metadata(names)
-            yield response
-            if response.error is None:
-                return
-            if not response.error.retriable:
-                raise response.error
-            yield Pause(backoff.next(), response.error)
+    def _ask_group(
+        self,
+        group: str,
+        what: str,
+        request: object,
+        codes: Callable[[Any], Iterable[int]],
+        *,
+        final: Collection[int] = (),
+    ) -> Any:
+        """Return what the group's coordinator answers about the one group of the request."""
+        exchange = self._coordinators.ask_group(
+            group, request, what, lambda answer: codes(answer.groups[0]), final=final
+        )
+        return run_exchange(self._client, what, exchange, self._timeout).groups[0]
 
     def _create(self, topics: Mapping[str, TopicSpec], *, exist_ok: bool) -> Exchange[frozenset[str]]:
         backoff = self._client.config.retry_backoff()
@@ -318,7 +349,7 @@ class Admin:
         """Refresh the metadata of topics until all of them are ``done``."""
         backoff = self._client.config.retry_backoff()
         while True:
-            yield from self._refresh(names)
+            yield from refresh_metadata(self._client, names)
             left = next((name for name in names if not done(name)), None)
             if left is None:
                 return
@@ -367,68 +398,6 @@ class Admin:
                 return {r.resource_name: MappingProxyType({c.name: c.value for c in r.configs}) for r in answer.results}
             error = broker_error(code, f"describing topic {name}")
             if not error.retriable:
-                raise error
-            yield Pause(backoff.next(), error)
-
-    def _fetch_offsets(self, group: str, partitions: Collection[TopicPartition]) -> Exchange[dict[TopicPartition, int]]:
-        backoff = self._client.config.retry_backoff()
-        kind = CoordinatorKind.GROUP
-        while True:
-            yield from self._coordinators.locate(kind, (group,))
-            answer = yield from ask(
-                self._client,
-                lambda: _offset_fetch(group, partitions),
-                node=lambda: self._coordinators.get(kind, group),
-                backoff=backoff,
-                lost=lambda: self._coordinators.forget(kind, group),
-            )
-            (found,) = answer.groups
-            code = found.error_code
-            offsets = {}
-            for topic in found.topics:
-                for part in topic.partitions:
-                    code = code or part.error_code
-                    if part.committed_offset >= 0:
-                        offsets[TopicPartition(topic.name, part.partition_index)] = part.committed_offset
-            if not code:
-                return offsets
-            error = broker_error(code, f"fetching offsets of group {group}")
-            if is_moved(code):
-                self._coordinators.forget(kind, group)
-            elif not error.retriable or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise error
-            first = 0.01 if code == ErrorCode.UNSTABLE_OFFSET_COMMIT else None
-            yield Pause(backoff.next(first=first), error)
-
-    def _describe_group(self, group: str) -> Exchange[GroupDescription]:
-        backoff = self._client.config.retry_backoff()
-        kind = CoordinatorKind.GROUP
-        while True:
-            yield from self._coordinators.locate(kind, (group,))
-            answer = yield from ask(
-                self._client,
-                lambda: DescribeGroupsRequest(groups=[group], include_authorized_operations=False),
-                node=lambda: self._coordinators.get(kind, group),
-                backoff=backoff,
-                lost=lambda: self._coordinators.forget(kind, group),
-            )
-            (found,) = answer.groups
-            code = found.error_code
-            if code == ErrorCode.GROUP_ID_NOT_FOUND:
-                # Since version 6 (KIP-1043); older brokers say the same by the state "Dead".
-                return GroupDescription(group, "Dead", "", "", ())
-            if not code:
-                members = tuple(
-                    GroupMemberDescription(
-                        m.member_id, m.client_id, m.client_host, bytes(m.member_metadata), bytes(m.member_assignment)
-                    )
-                    for m in found.members
-                )
-                return GroupDescription(group, found.group_state, found.protocol_type, found.protocol_data, members)
-            error = broker_error(code, f"describing group {group}")
-            if is_moved(code):
-                self._coordinators.forget(kind, group)
-            elif not error.retriable:
                 raise error
             yield Pause(backoff.next(), error)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
-from sparkrelay.client.coordinators import CoordinatorCache, CoordinatorKind, is_moved
-from sparkrelay.client.exchanges import Pause, ask, results, run_exchange, run_exchanges
+from sparkrelay.client.coordinators import CoordinatorCache, is_moved
+from sparkrelay.client.exchanges import Pause, ask, refresh_metadata, results, run_exchange, run_exchanges
 from sparkrelay.client.messages import (
     ListGroupsRequest,
     ListTransactionsRequest,
@@ -89,47 +89,15 @@ class ApplicationAdmin:
 
     def _run(self, what: str, request: object, codes: Callable[[Any], Iterable[int]]) -> Any:
         what = f"{what} of group {self._group}"
-        return run_exchange(self._client, what, self._of_group(what, request, codes), self._timeout)
-
-    def _of_group(self, what: str, request: object, codes: Callable[[Any], Iterable[int]]) -> Exchange[Any]:
-        """Ask the group's coordinator until it answers without an error that time may mend."""
-        backoff = self._client.config.retry_backoff()
-        kind = CoordinatorKind.GROUP
-        while True:
-            yield from self._coordinators.locate(kind, (self._group,))
-            answer = yield from ask(
-                self._client,
-                lambda: request,
-                node=lambda: self._coordinators.get(kind, self._group),
-                backoff=backoff,
-                lost=lambda: self._coordinators.forget(kind, self._group),
-            )
-            code = next((code for code in codes(answer) if code), 0)
-            if not code:
-                return answer
-            error = broker_error(code, what)
-            if is_moved(code):
-                self._coordinators.forget(kind, self._group)
-            elif not error.retriable:
-                raise error
-            yield Pause(backoff.next(), error)
+        return run_exchange(
+            self._client, what, self._coordinators.ask_group(self._group, request, what, codes), self._timeout
+        )
 
     def _everywhere(self, what: str, make: Callable[[], Any]) -> list[Any]:
         """Ask every broker: each knows what it coordinates."""
-        run_exchange(self._client, what, self._brokers(), self._timeout)
+        run_exchange(self._client, what, refresh_metadata(self._client, ()), self._timeout)
         exchanges = {f"{what}: broker {node}": self._of(node, what, make) for node in self._client.metadata.brokers}
         return list(results(run_exchanges(self._client, exchanges, self._timeout)).values())
-
-    def _brokers(self) -> Exchange[None]:
-        backoff = self._client.config.retry_backoff()
-        while True:
-            response = self._client.request_metadata(())
-            yield response
-            if response.error is None:
-                return
-            if not response.error.retriable:
-                raise response.error
-            yield Pause(backoff.next(), response.error)
 
     def _of(self, node: int, what: str, make: Callable[[], Any]) -> Exchange[Any]:
         backoff = self._client.config.retry_backoff()

@@ -1,4 +1,4 @@
-"""Which broker coordinates which group and which transactional id.
+"""Which broker coordinates which group and which transactional id, and asking it.
 
 Coordinators are looked up many keys at a time and remembered until a broker says that it is not the one any more.
 """
@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import enum
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.exchanges import Pause, ask
 from sparkrelay.client.messages import FindCoordinatorRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Iterable
 
+    from sparkrelay.client.backoff import Backoff
     from sparkrelay.client.exchanges import Exchange
     from sparkrelay.client.kafka_client import KafkaClient
     from sparkrelay.errors import KafkaException
@@ -88,6 +89,64 @@ class CoordinatorCache:
                 if any((kind, key) not in self._nodes for key in keys):
                     unknown = broker_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "coordinator not in metadata")
                     yield Pause(backoff.next(), unknown)
+
+    def ask(
+        self, kind: CoordinatorKind, key: str, request: object, *, backoff: Backoff, lane: str = _LANE
+    ) -> Exchange[Any]:
+        """Send to a coordinator, found anew for each attempt if it could not be reached. Error codes are the caller's.
+
+        Args:
+            kind: what the key names.
+            key: whose coordinator.
+            request: sent until it is answered.
+            backoff: the exchange's pauses.
+            lane: which connection to that broker.
+        """
+        while True:
+            yield from self.locate(kind, (key,))
+            response = self._client.send(request, node=self.get(kind, key), lane=lane)
+            yield response
+            if response.error is None:
+                return response.result()
+            if not response.error.retriable:
+                raise response.error
+            self.forget(kind, key)
+            yield Pause(backoff.next(), response.error)
+
+    def ask_group(
+        self,
+        group: str,
+        request: object,
+        what: str,
+        codes: Callable[[Any], Iterable[int]],
+        *,
+        final: Collection[int] = (),
+    ) -> Exchange[Any]:
+        """Ask a group's coordinator until it answers without an error.
+
+        Args:
+            group: its name.
+            request: sent until it is answered so.
+            what: names the exchange in errors.
+            codes: returns the error codes of an answer; the first that is not 0 counts.
+            final: codes that are not waited for, although they are retriable.
+
+        Raises:
+            KafkaException: an error that repeating does not change.
+        """
+        backoff = self._client.config.retry_backoff()
+        while True:
+            answer = yield from self.ask(CoordinatorKind.GROUP, group, request, backoff=backoff)
+            code = next((code for code in codes(answer) if code), 0)
+            if not code:
+                return answer
+            error = broker_error(code, what)
+            if is_moved(code):
+                self.forget(CoordinatorKind.GROUP, group)
+            elif not error.retriable or code in final:
+                raise error
+            # A transaction that is being decided takes a moment.
+            yield Pause(backoff.next(first=0.01 if code == ErrorCode.UNSTABLE_OFFSET_COMMIT else None), error)
 
 
 def _request(kind: CoordinatorKind, keys: list[str]) -> FindCoordinatorRequest:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from sparkrelay.errors import KafkaException, SparkRelayError, TimeoutException
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Hashable, Mapping
+    from collections.abc import Callable, Collection, Generator, Hashable, Mapping
 
     from sparkrelay.client.backoff import Backoff
     from sparkrelay.client.kafka_client import KafkaClient, Response
 
-__all__ = ["Exchange", "ExchangeSet", "Pause", "ask", "results", "run_exchange", "run_exchanges"]
+__all__ = ["Exchange", "ExchangeSet", "Pause", "ask", "refresh_metadata", "results", "run_exchange", "run_exchanges"]
 
 T = TypeVar("T")
 K = TypeVar("K", bound="Hashable")
@@ -72,6 +72,19 @@ def ask(
         if lost is not None:
             lost()
         yield Pause(backoff.next(), error)
+
+
+def refresh_metadata(client: KafkaClient, topics: Collection[str] | None) -> Exchange[None]:
+    """Have the brokers and these topics looked up until that is answered; None stands for all topics."""
+    backoff = client.config.retry_backoff()
+    while True:
+        response = client.request_metadata(topics)
+        yield response
+        if response.error is None:
+            return
+        if not response.error.retriable:
+            raise response.error
+        yield Pause(backoff.next(), response.error)
 
 
 @dataclass(slots=True)

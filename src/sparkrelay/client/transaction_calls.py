@@ -144,7 +144,9 @@ class TransactionCalls:
                 # From 4 on it is spoken between brokers.
                 max_version=3,
             )
-            answer = yield from self._ask(CoordinatorKind.TRANSACTION, key, request, lane, backoff)
+            answer = yield from self._coordinators.ask(
+                CoordinatorKind.TRANSACTION, key, request, lane=lane, backoff=backoff
+            )
             codes = {
                 (topic.name, part.partition_index): part.partition_error_code
                 for topic in answer.results_by_topic_v3_and_below
@@ -187,7 +189,9 @@ class TransactionCalls:
         what = f"committing offsets of group {group_id} in the transaction of {identity.transactional_id}"
         while True:
             request = _offsets_request(identity, offsets, group_id, member)
-            answer = yield from self._ask(CoordinatorKind.GROUP, group_id, request, lane, backoff)
+            answer = yield from self._coordinators.ask(
+                CoordinatorKind.GROUP, group_id, request, lane=lane, backoff=backoff
+            )
             codes = {
                 (topic.name, part.partition_index): part.error_code
                 for topic in answer.topics
@@ -238,24 +242,12 @@ class TransactionCalls:
         """Ask the transaction coordinator, with a new request each time, until it answers without an error."""
         backoff = self._client.config.retry_backoff()
         while True:
-            answer = yield from self._ask(CoordinatorKind.TRANSACTION, key, make(), lane, backoff)
+            answer = yield from self._coordinators.ask(
+                CoordinatorKind.TRANSACTION, key, make(), lane=lane, backoff=backoff
+            )
             if not answer.error_code:
                 return answer
             yield from self._retry_or_raise(CoordinatorKind.TRANSACTION, key, what, answer.error_code, backoff)
-
-    def _ask(self, kind: CoordinatorKind, key: str, request: object, lane: str, backoff: Backoff) -> Exchange[Any]:
-        """Send to a coordinator, found anew for each attempt if it moved or could not be reached."""
-        yield from self._coordinators.locate(kind, (key,))
-        while True:
-            response = self._client.send(request, node=self._coordinators.get(kind, key), lane=lane)
-            yield response
-            if response.error is None:
-                return response.result()
-            if not response.error.retriable:
-                raise response.error
-            self._coordinators.forget(kind, key)
-            yield Pause(backoff.next(), response.error)
-            yield from self._coordinators.locate(kind, (key,))
 
     def _retry_or_raise(
         self, kind: CoordinatorKind, key: str, what: str, code: int, backoff: Backoff
