@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def _run(name: str, options: argparse.Namespace, scale: Scale, on_figures: Any) -> bool:
-    """Run a scenario with each system that has it; tell whether one failed. A failure does not end the others."""
+    """Run a scenario with each system that has it; return whether one failed. A failure does not end the others."""
     scenario, systems = SCENARIOS[name]
     wanted = [SYSTEMS[only] for only in options.only or SYSTEMS]
     failed = False

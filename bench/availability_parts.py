@@ -101,7 +101,7 @@ def executor(servers: str, system: System, scale: Scale) -> dict[str, Any]:
             group.wait("every task is in service", group.whole)
             show.wait_quiet()
             figures = show.figures(lost)
-            # Spark starts another one, which takes its share: that is part of the event, and told apart.
+            # Spark starts another one, which takes its share: that is part of the event, and counted apart.
             back = group.wait("another executor has its share", lambda: group.shared(_EXECUTORS), _BACK_S)
             show.wait_quiet()
             whole = show.figures(_ALL)

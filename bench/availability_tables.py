@@ -16,7 +16,7 @@ __all__ = ["availability_table"]
 
 _WIDTH = 118
 _GAPS = ("gap_s", "other_gap_s", "gap_before_s")
-#: What only some scenarios tell: key, words, format.
+#: What only some scenarios report: key, words, format.
 _MORE = (
     ("stop_s", "stopped in {:.1f} s"),
     ("gap_to_the_end_s", "until the replacement works: {:.2f} s"),

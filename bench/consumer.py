@@ -93,7 +93,7 @@ _DISTRIBUTIONS = ("confluent-kafka", "aiokafka", "kafka-python")
 
 
 def _installed(system: str) -> bool:
-    """Tell whether a peer is here; aiokafka comes with ``pip install --group bench``."""
+    """Return whether a peer is here; aiokafka comes with ``pip install --group bench``."""
     if system == "aiokafka" and importlib.util.find_spec("aiokafka") is None:
         print("aiokafka is not installed (pip install --group bench), so it is left out", file=sys.stderr)
         return False
@@ -105,7 +105,7 @@ def run(
 ) -> list[dict[str, Any]]:
     """Run parts; returns a line of medians for each row of the table."""
     results: list[dict[str, Any]] = []
-    # Tuned for full topics, which tells nothing of the other parts.
+    # Tuned for full topics, which says nothing of the other parts.
     python = [name for name in systems if name not in {_JAVA, "confluent-kafka, tuned"}]
     for part in parts:
         # A broker for each part: the next starts with an empty disk and no old groups.

@@ -3,7 +3,7 @@
 Every system reads the same topic, which holds the workload three times, and starts with empty state in a process of
 its own. The first pass is the cold one: JIT, first plans, an empty store. The passes after it are warm. A rate is
 records read over wall time, from the first batch's start to the commit of the pass's last; what the process needs
-before its first batch is told apart (``to_first_batch_s``). Records per second of processor time, over all of an
+before its first batch is counted apart (``to_first_batch_s``). Records per second of processor time, over all of an
 instance's processes, hardly depend on what else the machine does. A run counts only if its output topic has exact
 totals.
 """

@@ -54,7 +54,7 @@ class Feed:
                 "bootstrap.servers": bootstrap_servers,
                 "linger.ms": 0,
                 "partitioner": "murmur2_random",
-                # What is not delivered is told by it; a broker that ends before it is no news.
+                # What is not delivered is reported by it; a broker that ends before it is no news.
                 "log_level": 2,
             }
         )

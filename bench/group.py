@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Group", "Scale", "Show"]
 
 SESSION_TIMEOUT_MS = 10_000
-#: Kafka Streams looks at its warm-ups this often, and can be told no less (its default is ten times that).
+#: Kafka Streams looks at its warm-ups this often, and can be set to no less (its default is ten times that).
 _SHORTEST_PROBING = {"probing.rebalance.interval.ms": 60_000}
 _START_S = 180.0
 _LOAD_S = 240.0
@@ -160,11 +160,11 @@ class Group:
         return [place for member in self.members for place in member.places.values()]
 
     def whole(self) -> bool:
-        """Tell whether every task is in service somewhere."""
+        """Return whether every task is in service somewhere."""
         return {partition for place in self.places() for partition in place["active"]} == set(range(PARTITIONS))
 
     def shared(self, places: int, *, standbys: int = 0, lag: int | None = None) -> bool:
-        """Tell whether so many places have equally many tasks each, and copies that lag at most so much."""
+        """Return whether so many places have equally many tasks each, and copies that lag at most so much."""
         held = [place for place in self.places() if place["active"]]
         copies = [place["standby"] for place in self.places()]
         return (

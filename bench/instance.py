@@ -80,7 +80,7 @@ def run_instance(body: Callable[[dict[str, Any], Reporter, Stopping], None]) -> 
     logging.getLogger("py4j").setLevel(logging.WARNING)
     try:
         body(json.loads(sys.argv[1]), report, stopping)
-    except Exception as error:  # noqa: BLE001 - the bench tells it, with the log
+    except Exception as error:  # noqa: BLE001 - the bench reports it, with the log
         traceback.print_exc()
         report("failed", at=time.time(), text=f"{type(error).__name__}: {error}")
         return 1

@@ -44,7 +44,7 @@ BROKER = {
 
 
 def pytest_configure():
-    """Let processes that tests start hear of Ctrl-C: a shell that runs us in the background has it ignored.
+    """Let processes that tests start get Ctrl-C: a shell that runs us in the background has it ignored.
 
     And what tests make is not for others to write to, whatever the umask of that shell: it would be refused.
     """

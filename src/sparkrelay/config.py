@@ -126,7 +126,9 @@ class StreamsConfig:
         "where local state lives; default: sparkrelay in the user's state folder, $XDG_STATE_HOME or ~/.local/state",
         check=_check_not_empty,
     )
-    application_server: str = setting("", "HOST:PORT told to the group; nothing answers there yet", check=host_and_port)
+    application_server: str = setting(
+        "", "HOST:PORT published to the group; nothing answers there yet", check=host_and_port
+    )
     client_rack: str = setting("", "rack of this instance; SPARKRELAY_CLIENT_RACK in a machine's environment wins")
     client_tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
 

@@ -3,7 +3,7 @@
     SparkRelayError
     ├── ConfigException (ValueError)        a setting is unknown, malformed or out of range
     ├── TopologyException                   the pipeline cannot be built or checked
-    ├── KafkaException                      the broker, or the way to it; .retriable tells whether trying again can help
+    ├── KafkaException                      the broker, or the way to it; .retriable says whether trying again can help
     │   ├── TimeoutException (TimeoutError)     no answer within the bound
     │   ├── DisconnectException                 the connection broke before the answer came
     │   ├── BrokerResponseException             the broker answered with an error code (.code, .name)

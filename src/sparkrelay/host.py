@@ -1,6 +1,6 @@
 """Which boot of which machine, and which process: what locks and records of processes need to know.
 
-A pid alone names nobody, since pids are used again; a pid with its start time does. The boot id tells whether the
+A pid alone names nobody, since pids are used again; a pid with its start time does. The boot id says whether the
 page cache that an unsynced store relied on is still the one it was written through.
 """
 
@@ -56,5 +56,5 @@ def process_start(pid: int) -> str | None:
 
 
 def is_running(pid: int, start: str, boot: str) -> bool:
-    """Tell whether the process that once had this pid, start time and boot id still runs on this machine."""
+    """Return whether the process that once had this pid, start time and boot id still runs on this machine."""
     return pid > 0 and boot == boot_id() and process_start(pid) == start

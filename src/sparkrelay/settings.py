@@ -48,7 +48,7 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-#: Default of ``max.decompressed.batch.bytes``. A broker takes a megabyte of compressed records unless told otherwise,
+#: Default of ``max.decompressed.batch.bytes``. A broker takes a megabyte of compressed records by default,
 #: and JSON that repeats itself compresses to a fortieth: three times as much as an honest batch holds.
 DECOMPRESSED_BATCH_BYTES: Final = 128 << 20
 #: Bounds of Kafka's INT and LONG.
@@ -131,7 +131,7 @@ class Foreign:
     accepted: tuple[str, ...] | None = ()
 
     def accepts(self, value: object) -> bool:
-        """Tell whether a value may be given, for it changes nothing."""
+        """Return whether a value may be given, for it changes nothing."""
         return self.accepted is None or str(value).strip().lower() in self.accepted
 
 
@@ -208,7 +208,7 @@ def dotted(name: str) -> str:
 
 
 def shown(key: str, value: object) -> str:
-    """Return ``key=value`` for a message; a secret's value is not told, not even under a misspelt key."""
+    """Return ``key=value`` for a message; a secret's value is not shown, not even under a misspelt key."""
     words, text = key.lower().replace("_", ".").replace("-", "."), repr(value)
     hidden = (
         _PRIVATE_KEY in text

@@ -1,7 +1,7 @@
 """A state that changes only as its table allows, and that remembers what happened to it.
 
 Every state machine of ours that is drawn in a docstring or in the docs is one of these, so that the drawing is checked
-each time it runs: a change that nobody thought of ends in an error that tells how it came about, not in a wrong result.
+each time it runs: a change that nobody thought of ends in an error that says how it came about, not in a wrong result.
 """
 
 from __future__ import annotations

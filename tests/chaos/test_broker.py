@@ -63,5 +63,5 @@ def test_an_instance_stops_while_the_broker_is_away(kafka, fleet, ledger, wait_u
     # A late reader finds what the earlier one found.
     ledger.read_again()
     kafka.kill()
-    wait_until(lambda: instance.ask("status").startswith("RUNNING: "), "the status does not tell of the trouble")
+    wait_until(lambda: instance.ask("status").startswith("RUNNING: "), "the status does not show the trouble")
     assert instance.stop() == "stopped NOT_RUNNING"

@@ -35,7 +35,7 @@ WHILE_INITIALIZING = {
     "restore-after-undo": 3,
     "restore-after-slice": 2,
 }
-#: The telling ones, of which each stands for its neighbours; `make chaos` tries all.
+#: The revealing ones, of which each stands for its neighbours; `make chaos` tries all.
 ALWAYS = {
     "state-after-apply",
     "publish-after-send",

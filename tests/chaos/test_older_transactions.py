@@ -17,7 +17,7 @@ IN_BATCHES = {
     "driver-before-end-txn": 4,
     "driver-after-end-txn": 5,
 }
-#: The telling ones; `make chaos` tries all.
+#: The revealing ones; `make chaos` tries all.
 ALWAYS = {"publish-after-send", "driver-before-end-txn"}
 
 
@@ -67,8 +67,8 @@ def test_the_transaction_version_is_raised_under_a_running_instance(fleet, ledge
         client.bootstrap(30)
         assert "transaction.version" not in Admin(client).features()
         raise_transaction_version(client)
-        # The controller has it; the broker hears of it a moment later.
-        wait_until(lambda: Admin(client).features().get("transaction.version") == 2, "the broker does not hear of it")
+        # The controller has it; the broker knows of it a moment later.
+        wait_until(lambda: Admin(client).features().get("transaction.version") == 2, "the broker does not learn of it")
     ledger.wait_for_results(fleet)
     ledger.write(100)
     ledger.wait_for_results(fleet)

@@ -133,7 +133,7 @@ def in_child(action):
     if child == 0:
         try:
             action()
-        except BaseException:  # noqa: BLE001 - the exit status tells
+        except BaseException:  # noqa: BLE001 - the exit status says so
             os._exit(70)
         os._exit(0)
     _, status = os.waitpid(child, 0)

@@ -1,4 +1,4 @@
-"""Task assignors that do as they are told."""
+"""Task assignors that do what a test asks."""
 
 from sparkrelay.assignment import TaskAssignor
 

@@ -2,7 +2,7 @@
 
 
 class Clock:
-    """Stands still at `now`; stands for a function that tells the time, and for the module `time`."""
+    """Stands still at `now`; stands for a function that returns the time, and for the module `time`."""
 
     def __init__(self, now=0.0):
         self.now = now

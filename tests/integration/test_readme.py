@@ -85,13 +85,13 @@ def test_the_pipeline_of_the_readme(kafka, kafka_admin, make_topic, consumed, wa
             group = kafka_admin.describe_consumer_groups([delays])[delays].result(30)
             assert list(group.members) == [], log.read_text()
             assert "KeyboardInterrupt" in log.read_text().splitlines()[-1]
-            told = (
+            reported = (
                 "starting with brokers",
                 "RUNNING after",
                 "generation 1, 1 process",
                 "stopped after .* 4 tasks handed over",
             )
-            for words in told:
+            for words in reported:
                 assert re.search(rf"^\d\d:\d\d:\d\d {delays}.*: {words}", log.read_text(), re.MULTILINE), (
                     log.read_text()
                 )

@@ -54,7 +54,7 @@ def test_bad_settings_name_key_value_and_remedy(changes, message):
 
 
 @pytest.mark.parametrize("key", ["sasl_password", "sasl_plain_password", "SSL.key.password"])
-def test_a_secret_under_a_misspelt_key_is_not_told(key):
+def test_a_secret_under_a_misspelt_key_is_not_shown(key):
     with pytest.raises(ConfigException, match="unknown setting") as refused:
         StreamsConfig.from_dict(MINIMAL | {key: "hunter2"})
     assert "hunter2" not in str(refused.value)

@@ -26,11 +26,15 @@ INSTEAD = {
     r"(?-i:(Batch|Task|Replay|Clean|Claim|Release)Order\b)": "BatchCommand, RestoreCommand, ...",
     r"(?-i:\border: (Batch|Task|Restore|Clean|Claim|Release)Command\b)|sparkrelay\.order\b": "command",
     r"\b(jobs|target|spec|executor|command)\.slots\b|Spark partition \(.?slot": "spark_partitions",
+    r"(?-i:\bPlace\.[a-z_])|\bplace of executor|\b(driver|executor)'s place\b": "ExecutorTarget",
+    r"(?-i:\b_Replay\b)|\b(is|are) being replayed": "restore",
     r"replay thread|slices? of replaying|_replay_group|jobs\.replay\b|[a-z]-replay\b": "restore, state updater",
     r"\.settle\(|def _?settle\b|(?-i:\bSettled\b)": "resolve, flush, drop journals, wait for results, ...",
     r"\btasks? (is|are|was|were|must be) opened\b|\breopen_?task": "initialize",
     r"\bruns? (a|an|one|the) flow\b|\bflows under way": "exchange",
-    r"hear_of_every|_tell_changes|_changes_told|was told to (stop|end)|def _?(tell|told)\(": "log, notify, ask, on_*",
+    # Two things are told apart, and a pure state machine is told the time; a file has ``tell()``.
+    r"(?<![a-z])(tells?|told|telling)(?![a-z])(?!.*\bapart\b|_apart|\(\)| the time\b)": "report, log, notify, say",
+    r"(?<![a-z])(un)?(hears?|heard|hearing)(?![a-z])": "take, note, get, be notified",
     r"(?-i:\bProcessPlan\b)": "ProcessChange",
 }
 LINES = {

@@ -88,7 +88,7 @@ def test_prefixes_are_named():
         assert f"`{word}" in page, word
 
 
-def test_security_is_told_from_the_rest_by_its_prefix():
+def test_security_is_separated_from_the_rest_by_its_prefix():
     keys = {known.key for known in settings_of(ClientConfig).values() if known.key.startswith(SECURITY_PREFIXES)}
     ordinary = {"bootstrap.servers", "client.id", "request.timeout.ms"}
     assert len(keys) > 20

@@ -24,7 +24,7 @@ _BUILT_IN = "sparkrelay."
 
 
 def assignor_name(assignor: type[TaskAssignor]) -> str:
-    """Return the name under which a member tells its assignor to the leader: ``module:Class`` or ``file.py:Class``."""
+    """Return the name under which a member names its assignor to the leader: ``module:Class`` or ``file.py:Class``."""
     # A file's module is named by its whole path, and instances need not have it in the same folder.
     module = assignor.__module__
     return f"{PurePath(module).name if module.endswith('.py') else module}:{assignor.__qualname__}"
@@ -37,7 +37,7 @@ def agreed_assignor(named: Iterable[str | None]) -> str:
     high-availability assignor.
 
     Args:
-        named: For each member the name of its assignor; None if it does not tell.
+        named: For each member the name of its assignor; None if it names none.
     """
     usual = assignor_name(HighAvailabilityTaskAssignor)
     votes = Counter(name or usual for name in named)

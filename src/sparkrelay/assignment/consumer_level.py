@@ -1,7 +1,7 @@
 """From tasks of processes to what each consumer is sent. See KIP-924, "Consumer Assignments"; KIP-429 (cooperative).
 
 Cooperative rule: a partition is never taken from one consumer and given to another in the same rebalance. A task whose
-partition somebody else still owns is *withheld*: its new consumer gets it in the next rebalance, which it is told to
+partition somebody else still owns is *withheld*: its new consumer gets it in the next rebalance, which it is asked to
 ask for at once.
 """
 
@@ -60,7 +60,7 @@ class ConsumerLevel:
         assignments: What it answered, one entry for each process.
         deadlines_ms: Follow-up rebalances by process, in ms of wall-clock time.
         version: Wire version to answer in.
-        commonly_supported_version: Told to the members.
+        commonly_supported_version: Sent to the members.
         owned_by_others: Partitions of members that take no part but have yet to let go of them.
     """
 

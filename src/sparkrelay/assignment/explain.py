@@ -1,7 +1,7 @@
 """Why an assignment is what it is: each change as a value, found from outside, so that it works for any assignor.
 
 An assignor answers with places, not with reasons. Most reasons can be read off what it was given: who ran the task
-before, whose copy is caught up, how many copies were asked for. What cannot be told from outside is not guessed: a
+before, whose copy is caught up, how many copies were asked for. What cannot be seen from outside is not guessed: a
 change that lags do not explain is called a matter of balance. See KIP-441 for *caught up* and *warm-up*.
 """
 
@@ -49,7 +49,7 @@ class Kind(enum.Enum):
 
 
 class Reason(enum.Enum):
-    """Why, as far as it can be told from outside the assignor."""
+    """Why, as far as it can be seen from outside the assignor."""
 
     #: The process's copy is within ``acceptable.recovery.lag``.
     CAUGHT_UP = "its copy is caught up"

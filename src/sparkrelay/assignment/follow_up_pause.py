@@ -25,7 +25,7 @@ class FollowUpPause:
         self.over_at = -math.inf
 
     def assigned(self, now: float) -> None:
-        """Hear that an assignment has come."""
+        """Note that an assignment has come."""
         quiet_s = now - self._assigned_at
         if quiet_s >= self._longest_s * 2:
             self._pause_s = self._shortest_s
@@ -36,5 +36,5 @@ class FollowUpPause:
         self.asked(now)
 
     def asked(self, now: float) -> None:
-        """Hear that the next assignment was asked for; it may take a while."""
+        """Note that the next assignment was asked for; it may take a while."""
         self.over_at = now + self._pause_s

@@ -85,7 +85,7 @@ class GroupResult:
 def error_assignments(
     members: Iterable[GroupMember], code: ErrorCode, *, commonly_supported_version: int = LATEST_SUPPORTED_VERSION
 ) -> dict[str, ConsumerAssignment]:
-    """Return empty assignments that tell ``code`` to every member, in version 11 as Kafka sends them."""
+    """Return empty assignments with ``code`` for every member, in version 11 as Kafka sends them."""
     info = AssignmentInfo(commonly_supported_version=commonly_supported_version, err_code=code)
     return {member.consumer_id: ConsumerAssignment(partitions=(), info=info) for member in members}
 
@@ -112,7 +112,7 @@ def assign_group(
         configs: Settings for it.
         leader: The process of the member that leads; it is the one that asks for probing rebalances.
         now_ms: Wall-clock time, ms since the epoch.
-        refused: Members that take no part (say, another topology), by consumer id, and the code they are told.
+        refused: Members that take no part (say, another topology), by consumer id, and the code they get.
 
     Raises:
         WakeupException: a question to the broker was broken off.
@@ -151,7 +151,7 @@ def assign_group(
         error = validate(state, answer)
     except (KeyboardInterrupt, WakeupException):
         raise  # somebody at the keyboard means us, not the assignor; so does who breaks off what it asks the broker
-    except BaseException as raised:  # noqa: BLE001 - user code may raise anything; every member must hear of it
+    except BaseException as raised:  # noqa: BLE001 - user code may raise anything; every member must get an answer
         return _failed(members, answers, _blame(assignor, "failed", raised), state=state)
 
     subscription = GroupSubscription(MappingProxyType({member.consumer_id: member for member in members}))
@@ -229,8 +229,8 @@ def _failed(
     state: ApplicationState | None = None,
     error: AssignmentError = AssignmentError.NONE,
 ) -> GroupResult:
-    told = {**error_assignments(members, ErrorCode.ASSIGNMENT_ERROR), **answers}
-    return GroupResult(members=MappingProxyType(told), state=state, failure=failure, error=error)
+    sent = {**error_assignments(members, ErrorCode.ASSIGNMENT_ERROR), **answers}
+    return GroupResult(members=MappingProxyType(sent), state=state, failure=failure, error=error)
 
 
 def _previous(state: ApplicationState, leader: ProcessId) -> TaskAssignment:

@@ -72,7 +72,7 @@ class Placement:
 
         Args:
             held: ``self.active`` or ``self.standby``: the role that moves. Loads count both.
-            may_move: Told task, source and destination; False leaves that task where it is.
+            may_move: Called with task, source and destination; False leaves that task where it is.
         """
         # Load of each client if it had one task more. A source whose load with one task less is below all of these
         # cannot give anything, which spares nearly all of the pairs.

@@ -48,7 +48,7 @@ class TagStandbys:
     Args:
         placement: With all logged tasks active somewhere.
         tags: All tags of each client, by position.
-        keys: The tags that count (``rack.aware.assignment.tags``). Others do not matter: each process tells its
+        keys: The tags that count (``rack.aware.assignment.tags``). Others do not matter: each process names its
             ``host``, and a standby moved for balance would never find another process like it.
     """
 

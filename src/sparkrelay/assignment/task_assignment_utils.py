@@ -179,7 +179,7 @@ def _with_leftovers(
 ) -> KafkaStreamsAssignment:
     """Return ``placed`` with what a placement has no room for: the deadline, and tasks that no longer exist."""
     for task in before.tasks.keys() - set(known):
-        # They stay, as identity_assignment gives them: who hands them on is told UNKNOWN_TASK_ID.
+        # They stay, as identity_assignment gives them: who hands them on gets UNKNOWN_TASK_ID.
         placed = placed.assign_task(before.tasks[task])
     deadline = before.followup_rebalance_deadline
     return placed if deadline is None else placed.with_followup_rebalance(deadline)

@@ -46,7 +46,7 @@ class TaskAssignment:
         assignment: One entry for each process of the group, idle ones too.
         probing_rebalance: Ask the leader's own process for a rebalance after ``probing.rebalance.interval.ms``. An
             assignor has no clock, so "look again after the usual while" is a flag and not a deadline (KIP-441).
-        warm_ups: Standbys that are there only because a move is under way; told to operators, decides nothing.
+        warm_ups: Standbys that are there only because a move is under way; shown to operators, decides nothing.
     """
 
     assignment: tuple[KafkaStreamsAssignment, ...]
@@ -67,14 +67,14 @@ class TaskAssignment:
 
 @dataclass(frozen=True, slots=True)
 class GroupSubscription:
-    """What the members told the leader, by consumer id."""
+    """What the members reported to the leader, by consumer id."""
 
     group_subscription: Mapping[str, GroupMember] = field(hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupAssignment:
-    """What the members are told, by consumer id; empty if the answer could not be used."""
+    """What the members are sent, by consumer id; empty if the answer could not be used."""
 
     group_assignment: Mapping[str, ConsumerAssignment] = field(hash=False)
 
@@ -84,7 +84,7 @@ class TaskAssignor(abc.ABC):
 
     One instance lives as long as its member and is called only while that member leads the group, one call at a time,
     on a thread of its own. :meth:`assign` must not wait for other members. An answer that takes longer than half of
-    ``max.poll.interval.ms`` is not waited for: every member is told so, and gives up.
+    ``max.poll.interval.ms`` is not waited for: every member gets an error, and gives up.
     """
 
     def configure(self, configs: Mapping[str, Any]) -> None:  # noqa: B027 - optional, KIP-924's Configurable

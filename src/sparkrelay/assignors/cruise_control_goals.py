@@ -65,7 +65,7 @@ class Cluster:
             )
             for task in self.wanted
         }
-        #: Who runs it now. While it is being handed over nobody does, and nothing tells who is to have it.
+        #: Who runs it now. While it is being handed over nobody does, and nothing says who is to have it.
         self.runner: dict[TaskId, int] = {}
         for node, one in enumerate(ordered):
             for task in one.previous_active_tasks:

@@ -30,7 +30,7 @@ class SamzaHostAffinityTaskAssignor(TaskAssignor):
     """Tasks stay with the container that had them, containers with the host that has their state.
 
     A host has room for so many containers: here a process has one for each of its threads. Groups differ by one task
-    at most. Containers have no names in this API, so the previous assignment must tell: the groups of a process are
+    at most. Containers have no names in this API, so the previous assignment must say it: the groups of a process are
     what it ran, and a process that holds more than even groups keeps the larger ones.
 
     A host that is back after a restart reports its state as standby tasks, and so does one with standby containers,

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
-# Told here, because the list of commands has no words on what is not imported yet.
+# Listed here, because the list of commands has no words on what is not imported yet.
 _HELP = """Kafka Streams' high availability for PySpark pipelines.
 
 * demo: show it all; of two instances one is killed, and the result is exact
 * broker: run a Kafka for development
-* plan: tell what would move if instances joined or left
-* reset: start an application over; without --execute it only tells what it would do
+* plan: show what would move if instances joined or left
+* reset: start an application over; without --execute it only shows what it would do
 * simulate: study task assignors in simulated groups
 * assign: answer assignment requests, one JSON object a line
 
-Each has more to tell: sparkrelay COMMAND --help
+More on each: sparkrelay COMMAND --help
 """
 
 app = App(
@@ -69,7 +69,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             exit_on_error=True,
         )
         if sys.stdout is not None:
-            sys.stdout.flush()  # here its failure can be told
+            sys.stdout.flush()  # here its failure can be reported
     except BrokenPipeError:
         _forget_output()
         return _NOBODY_READS

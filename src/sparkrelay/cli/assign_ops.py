@@ -120,7 +120,7 @@ def _assignor_op(make: Callable[[], TaskAssignor]) -> Callable[[Json], Json]:
 
 
 def _racks(state: ApplicationState, assignments: Iterable[KafkaStreamsAssignment]) -> Json:
-    """Tell whether racks were looked at, and how many partitions are read across racks."""
+    """Return whether racks were looked at, and how many partitions are read across racks."""
     configs = state.assignment_configs
     if configs.rack_aware_assignment_strategy == "none":
         return {}

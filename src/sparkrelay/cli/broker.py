@@ -62,7 +62,7 @@ def stop(*, name: Name = DEFAULT_NAME) -> int:
 
 @broker.command
 def status(*, name: Name = DEFAULT_NAME) -> int:
-    """Tell whether the broker runs.
+    """Return whether the broker runs.
 
     Exit codes: 0 it answers, 1 its process is there but it does not answer, 3 it does not run.
     """

@@ -99,7 +99,7 @@ def _terminable() -> Iterator[None]:
     """Have SIGTERM and a closed terminal end us as Ctrl-C does: by an exception, so that every child is ended.
 
     Ctrl-C itself is asked for too: a script that starts us in the background has it ignored, and then our children, who
-    are told by us, would run on.
+    are ended by us, would run on.
     """
 
     def end(number: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""``sparkrelay reset``: start an application over. Without ``--execute`` it tells what it would do and does nothing."""
+"""``sparkrelay reset``: start an application over. Without ``--execute`` it shows what it would do and does nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def reset(
         str | None, Parameter(help="The application's own topics, A,B,...; left out, those that are called so.")
     ] = None,
     command_config: CommandConfig = None,
-    execute: Annotated[bool, Parameter(negative="", help="Do it. Without this, it is only told.")] = False,
+    execute: Annotated[bool, Parameter(negative="", help="Do it. Without this, it is only shown.")] = False,
 ) -> int:
     """Start a stopped application over: offsets of its group, its internal topics, its state on this host.
 

@@ -169,7 +169,7 @@ class Admin:
         return {name: self._client.metadata.partitions(name) for name in names}
 
     def topic_ids(self, names: Collection[str]) -> dict[str, str]:
-        """Return the ids of those topics that exist, where the broker tells (Kafka 2.8)."""
+        """Return the ids of those topics that exist, where the broker has them (Kafka 2.8)."""
         found = {name: self._client.metadata.topic_id(name) for name, there in self.partitions(names).items() if there}
         return {name: str(id_) for name, id_ in found.items() if id_ is not None}
 

@@ -240,11 +240,11 @@ def error_name(code: int) -> str:
 
 
 def is_retriable(code: int) -> bool:
-    """Tell whether repeating the same request may help."""
+    """Return whether repeating the same request may help."""
     return code in _RETRIABLE
 
 
-#: What the code alone does not tell.
+#: What the code alone does not say.
 _REMEDIES: Final[Mapping[int, str]] = {
     ErrorCode.INVALID_SESSION_TIMEOUT: (
         "session.timeout.ms is not between the broker's group.min.session.timeout.ms (default 6000) and "

@@ -83,7 +83,7 @@ class _FrameBuffers:
     """Gives memory for large responses, again and again the same while nobody looks at it any more.
 
     Fresh memory costs the kernel 0.15 s of CPU a GB (it zeroes each page), about a third of receiving. A view of a
-    response keeps a reference to its buffer, so the reference count tells whether the buffer is free.
+    response keeps a reference to its buffer, so the reference count says whether the buffer is free.
     """
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class _FramedTransport:
             self._net.call_soon(lambda: self.abort(reason))  # type: ignore[attr-defined]
         except (KafkaProtocolError, AuthenticationException) as error:
             self.abort(error)  # type: ignore[attr-defined]
-        except Exception as problem:  # noqa: BLE001 - whoever waits for an answer is told
+        except Exception as problem:  # noqa: BLE001 - whoever waits for an answer gets it
             # An answer short, each of the next would be taken for the one before it, and the last never come.
             _log.exception("an answer of a broker could not be taken")
             why = KafkaProtocolError(f"an answer could not be taken: {problem!r}")
@@ -448,7 +448,7 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]
             return future.failure(KafkaTimeoutError())
         try:
             correlation_id = self.parser.send_request(request)
-        except Exception as error:  # noqa: BLE001 - whoever sent it is told
+        except Exception as error:  # noqa: BLE001 - whoever sent it gets it
             # Raised here, it would end whoever is sending: with a request that waited for the connection, not its own.
             return future.failure(_unsendable(request, error))
         if request.expect_response():
@@ -470,7 +470,7 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]
         return version
 
     def connection_lost(self, exc: Any) -> None:
-        """Hear that the connection is gone."""
+        """Note that the connection is gone."""
         if (
             isinstance(exc, KafkaConnectionError)
             and self.connected
@@ -478,7 +478,7 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]
             and self.parser.answers == 1
             and not self.sasl_enabled
         ):
-            # A port that wants a login tells its versions to anybody, and hangs up on everything else.
+            # A port that wants a login gives its versions to anybody, and hangs up on everything else.
             exc = KafkaConnectionError(
                 f"{exc.args[0] if exc.args else exc} on our first request. If it does so always: the port may want a "
                 f"login, which security.protocol={self.config['security_protocol']} has not"

@@ -38,7 +38,7 @@ class CoordinatorKind(enum.IntEnum):
 
 
 def is_moved(code: int) -> bool:
-    """Tell whether an error code means: look the coordinator up again."""
+    """Return whether an error code means: look the coordinator up again."""
     return code in _MOVED
 
 

@@ -41,7 +41,7 @@ _CALLBACK: Final = Foreign("there is no such callback; errors are raised by the 
 _LOG: Final = Foreign("logging is Python's: use the loggers sparkrelay.*, and kafka.net for the wire", None)
 _METRICS: Final = Foreign("metrics are read from the consumer itself, not reported or pushed")
 _TUNING: Final = Foreign("it tunes the inner workings of another client; there is nothing like it here", None)
-_OLD: Final = Foreign("brokers tell which versions they know (ApiVersions); Kafka 2.1 is the oldest understood", None)
+_OLD: Final = Foreign("brokers say which versions they know (ApiVersions); Kafka 2.1 is the oldest understood", None)
 
 FOREIGN: Final[Mapping[str, Foreign]] = MappingProxyType(
     {

@@ -51,11 +51,11 @@ class Joins:
         self._transactions[identity.transactional_id] = _Joining(identity, lane)
 
     def has(self, transactional_id: str | None) -> bool:
-        """Tell whether the transaction's partitions are added by request."""
+        """Return whether the transaction's partitions are added by request."""
         return transactional_id in self._transactions
 
     def may_write(self, transactional_id: str | None, partition: TopicPartition) -> bool:
-        """Tell whether a partition may be written to; if not yet, it is asked for with the next step."""
+        """Return whether a partition may be written to; if not yet, it is asked for with the next step."""
         joining = self._transactions.get(transactional_id) if transactional_id is not None else None
         if joining is None or partition in joining.members:
             return True

@@ -221,7 +221,7 @@ class KafkaClient:
         try:
             future = connection.send_request(request, request_timeout_ms=timeout_ms)
         except RuntimeError as error:
-            # The connection was lost and its loop has not told us yet.
+            # The connection was lost and its loop has not reported it yet.
             self._finish_soon(response, DisconnectException(f"connection to {self._name(node)} lost: {error}"))
             return response
         if future.is_done:
@@ -304,7 +304,7 @@ class KafkaClient:
     # -- what is known ----------------------------------------------------------------------------------------------
 
     def is_connected(self, node: int, lane: str = "") -> bool:
-        """Tell whether a connection to a broker is up."""
+        """Return whether a connection to a broker is up."""
         connection = self._connections.get((node, lane))
         return connection is not None and connection.connected
 
@@ -314,7 +314,7 @@ class KafkaClient:
         return 0 if connection is None else len(connection.in_flight_requests) + len(connection._request_buffer)  # noqa: SLF001
 
     def supports(self, api: Any, version: int) -> bool:
-        """Tell whether every broker we have talked to takes a message in a version, and we can write it.
+        """Return whether every broker we have talked to takes a message in a version, and we can write it.
 
         Args:
             api: a message class, such as ``messages.FetchRequest``.
@@ -354,7 +354,7 @@ class KafkaClient:
         return 0.0 if loss is None else max(0.0, loss.until - time.monotonic())
 
     def _all_refuse(self) -> bool:
-        """Tell whether each bootstrap address refused the newest connection to it."""
+        """Return whether each bootstrap address refused the newest connection to it."""
         losses = [self._losses.get(node) for node in self._seeds]
         return all(loss is not None and "ECONNREFUSED" in str(loss.error) for loss in losses)
 
@@ -408,9 +408,9 @@ class KafkaClient:
             connection.doing = "asking for versions"
             connection.connection_made(transport)
             transport = None  # the connection's own now
-            # Its failures arrive at the connection's futures. Its own bound comes second: ours can tell what took long.
+            # Its failures arrive at the connection's futures. Its own bound comes second: ours can say what took long.
             await connection.initialize(timeout_at=deadline + 1.0)
-        except Exception as error:  # noqa: BLE001 - whatever went wrong, the requests that wait must hear of it
+        except Exception as error:  # noqa: BLE001 - whatever went wrong, the requests that wait must get it
             connection.connection_lost(error)
         finally:
             if transport is not None:

@@ -142,7 +142,7 @@ def _exchange(
     backoff = client.config.retry_backoff()
     timeout_ms = client.config.request_timeout_ms
     #: True once a broker has answered this call: what was known before may be from when the brokers came up or went.
-    heard = False
+    answered = False
     while left := [tp for tp in values if tp not in results]:
         by_leader: dict[int, dict[str, dict[int, int]]] = {}
         error: KafkaException | None = None
@@ -154,7 +154,7 @@ def _exchange(
             if leader is None:
                 leaderless.append(tp)
                 stale = True
-                if heard:
+                if answered:
                     _require_permission(client.metadata, tp, call.describe(tp, values[tp]))
                     if _is_absent(client.metadata, tp):
                         missing.append(tp)
@@ -183,9 +183,9 @@ def _exchange(
                 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     missing.append(tp)
         if stale:
-            told = client.request_metadata({tp.topic for tp in left})
-            yield told
-            heard = heard or told.error is None
+            response = client.request_metadata({tp.topic for tp in left})
+            yield response
+            answered = answered or response.error is None
             if error is None and all(client.metadata.leader(tp) is not None for tp in left):
                 continue  # their leaders just had not been asked for
         if len(results) < len(values):

@@ -83,7 +83,7 @@ class Metadata:
 
     @property
     def version(self) -> int:
-        """Grows with each response and each leader taken in; it tells whether anything is new."""
+        """Grows with each response and each leader taken in; it says whether anything is new."""
         return self._version
 
     def topics(self) -> Mapping[str, TopicInfo]:

@@ -153,7 +153,7 @@ class TransactionCalls:
                 for part in topic.results_by_partition
                 if part.partition_error_code
             }
-            # Of one bad partition all others hear that they were not tried.
+            # Of one bad partition all others say that they were not tried.
             codes = {k: c for k, c in codes.items() if c != ErrorCode.OPERATION_NOT_ATTEMPTED} or codes
             if not codes:
                 return

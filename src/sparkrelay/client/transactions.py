@@ -145,7 +145,7 @@ class TransactionCoordinator:
             return (yield from self._calls.end(identity, lane, committed=False))
         # Some worker of the failed try may still write, so EndTxn will not do: its markers carry the very epoch that is
         # to be shut out. InitProducerId's carry the next one, but it aborts a new owner's transaction too, before it
-        # looks at the epoch. So the group is added first: who is fenced hears it from that, and whose transaction is
+        # looks at the epoch. So the group is added first: who is fenced learns it from that, and whose transaction is
         # open afterwards has its epoch fenced by the next one, which is then ours to give up for the one after it,
         # however often the request must be repeated.
         yield from self._calls.add_offsets(identity, group_id, lane)

@@ -307,7 +307,7 @@ class Story:
         return self._executors <= len(executors) == len(working) and len(copied) == _TASKS
 
     def _steady(self) -> bool:
-        """Tell whether who has tasks works, whichever the assignor gave him, and nothing else has happened for a while.
+        """Return whether those that have tasks work, and nothing else has happened for a while.
 
         The group would give an instance that dies during a rebalance until its end, and then its session timeout.
         """
@@ -322,7 +322,7 @@ class Story:
         )
 
     def _has_no_share(self, name: str) -> bool:
-        """Tell whether an instance is at rest without active tasks: an assignor need not move any."""
+        """Return whether an instance is at rest without active tasks: an assignor need not move any."""
         board, client = self.board, self.board.clients[name]
         return (
             board.elapsed - board.changed_at > _NO_SHARE_S
@@ -355,7 +355,7 @@ class Story:
         return seconds
 
     def _drain(self, feeder: Feeder, reader: OutputReader) -> None:
-        """Wait until everything is counted, or until nothing moves any more: then the judge will tell what lacks."""
+        """Wait until everything is counted, or until nothing moves any more: then the judge will say what lacks."""
         last, moved_at = -1, time.monotonic()
 
         def at_rest() -> bool:

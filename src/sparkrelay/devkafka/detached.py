@@ -75,7 +75,7 @@ class DetachedBroker:
         return process_start(self.pid) == self.started
 
     def answers(self) -> bool:
-        """Tell whether it serves requests."""
+        """Return whether it serves requests."""
         return answers(LOOPBACK, self.port, timeout_s=_PROBE_TIMEOUT_S)
 
 

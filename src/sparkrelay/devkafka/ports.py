@@ -19,7 +19,7 @@ _FIRST, _LAST = 20_000, 32_000
 
 
 def is_free(port: int) -> bool:
-    """Tell whether a server could listen on the loopback port now."""
+    """Return whether a server could listen on the loopback port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -25,7 +25,7 @@ _LARGEST_ANSWER = 1 << 20
 
 
 def answers(host: str, port: int, *, timeout_s: float) -> bool:
-    """Tell whether a Kafka broker at the address serves requests; each network step takes at most ``timeout_s``."""
+    """Return whether a Kafka broker at the address serves requests; each network step takes at most ``timeout_s``."""
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:
             connection.sendall(_REQUEST)

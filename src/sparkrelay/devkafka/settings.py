@@ -63,8 +63,8 @@ class Listener:
         name: in capital letters; ``server_properties`` may set ``listener.name.<name in small letters>.*``.
         port: where it listens.
         protocol: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``.
-        host: the name that clients are told to connect to.
-        advertised_port: the port that clients are told to connect to, such as that of a proxy; None for ``port``.
+        host: the name that clients are to connect to.
+        advertised_port: the port that clients are to connect to, such as that of a proxy; None for ``port``.
     """
 
     name: str
@@ -84,13 +84,13 @@ def server_settings(
 ) -> dict[str, str]:
     """Return the broker's whole configuration; ``overrides`` win."""
     more = "".join(f",{one.name}://{LOOPBACK}:{one.port}" for one in listeners)
-    told = "".join(f",{one.name}://{one.host}:{one.advertised_port or one.port}" for one in listeners)
+    others = "".join(f",{one.name}://{one.host}:{one.advertised_port or one.port}" for one in listeners)
     protocols = "".join(f",{one.name}:{one.protocol}" for one in listeners)
     return {
         "process.roles": "broker,controller",
         "node.id": str(NODE_ID),
         "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}{more}",
-        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}{told}",
+        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}{others}",
         "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}",
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",

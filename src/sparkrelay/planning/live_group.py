@@ -68,7 +68,7 @@ def read_group(settings: Mapping[str, Any], application_id: str, configs: Mappin
     Args:
         settings: How to reach its Kafka, with dotted keys: ``bootstrap.servers``, ``security.protocol``, ...
         application_id: Its name, which is the group's.
-        configs: Fields of ``AssignmentConfigs`` that are known; a group does not tell its settings.
+        configs: Fields of ``AssignmentConfigs`` that are known; a group does not publish its settings.
 
     Raises:
         ConfigException: a setting is unknown or out of range.
@@ -116,9 +116,9 @@ def _check(group: GroupDescription) -> None:
 def _decode(group: GroupDescription, member: GroupMemberDescription) -> _Member:
     try:
         said = decode_subscription(member.metadata)
-        told = decode_assignment(member.assignment)
+        given = decode_assignment(member.assignment)
         subscription = SubscriptionInfo.decode(said.user_data)
-        assigned = AssignmentInfo.decode(told.user_data) if told.user_data else AssignmentInfo()
+        assigned = AssignmentInfo.decode(given.user_data) if given.user_data else AssignmentInfo()
     except (SerializationException, TaskAssignmentException, ValueError) as error:
         raise StreamsException(
             f"member {member.member_id} of group {group.group_id!r} cannot be read: {error}"
@@ -128,7 +128,9 @@ def _decode(group: GroupDescription, member: GroupMemberDescription) -> _Member:
             f"group {group.group_id!r} is not a SparkRelay application: member {member.member_id} shows no topology "
             "(a Kafka Streams application in Java, perhaps)"
         )
-    return _Member(member.member_id, said.topics, said.rack or None, subscription, frozenset(told.partitions), assigned)
+    return _Member(
+        member.member_id, said.topics, said.rack or None, subscription, frozenset(given.partitions), assigned
+    )
 
 
 def _snapshot(

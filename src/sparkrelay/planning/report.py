@@ -106,17 +106,17 @@ class Report:
         return table
 
     def _rounds(self) -> list[RenderableType]:
-        names, told = self.names(), []
+        names, lines = self.names(), []
         number = 0
         for one in self.outcome.rounds:
             number += 1
-            told.append(f"Rebalance {number}" + (", and one more to hand tasks over" if one.hands_over else ""))
+            lines.append(f"Rebalance {number}" + (", and one more to hand tasks over" if one.hands_over else ""))
             number += one.hands_over
-            told += [f"  {line}" for line in _lines(one.decisions, names)] or ["  nothing changes"]
+            lines += [f"  {line}" for line in _lines(one.decisions, names)] or ["  nothing changes"]
             for process, restore in one.restores.items():
                 seconds = restore.records / self.restore_rate
-                told.append(f"  {names[process]} restores records: {_records(restore)}, {_time(seconds)}")
-        return [Text(line) for line in told]
+                lines.append(f"  {names[process]} restores records: {_records(restore)}, {_time(seconds)}")
+        return [Text(line) for line in lines]
 
     def _summary(self) -> Table:
         outcome, names = self.outcome, self.names()

@@ -339,10 +339,10 @@ def _processes(
     before: Mapping[ProcessId, KafkaStreamsState], after: Mapping[ProcessId, KafkaStreamsState], rounds: Sequence[Round]
 ) -> tuple[ProcessChange, ...]:
     """Return every process with what it has and will have."""
-    told = []
+    changes = []
     for process in sorted({*before, *after}):
         old = before.get(process)
-        told.append(
+        changes.append(
             ProcessChange(
                 process=process,
                 threads=(old or after[process]).num_processing_threads,
@@ -355,7 +355,7 @@ def _processes(
                 restore=sum((one.restores.get(process, Restore()) for one in rounds), Restore()),
             )
         )
-    return tuple(told)
+    return tuple(changes)
 
 
 def _same(one: ApplicationState, other: ApplicationState) -> bool:

@@ -1,4 +1,4 @@
-"""What the leader tells a member: its tasks, who hosts what, and when to ask for the next rebalance.
+"""What the leader sends to a member: its tasks, who hosts what, and when to ask for the next rebalance.
 
 Layouts of versions 1 to 11; ``docs/internals/assignment.md`` has the table. ``active_tasks`` runs parallel to the
 sorted partition list of the consumer protocol: a task stands there once per partition.
@@ -107,7 +107,7 @@ class AssignmentInfo:
         """Read an assignment.
 
         Raises:
-            TaskAssignmentException: the version is not ours, or the bytes are cut off or corrupt. The cause tells
+            TaskAssignmentException: the version is not ours, or the bytes are cut off or corrupt. The cause says
                 where.
         """
         source = Reader(data)

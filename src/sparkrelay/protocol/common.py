@@ -37,7 +37,7 @@ NO_REBALANCE_SCHEDULED = LONG_MAX
 
 
 class ErrorCode(enum.IntEnum):
-    """What an assignment (or, for a shutdown, a subscription) tells instead of tasks."""
+    """What an assignment (or, for a shutdown, a subscription) says instead of tasks."""
 
     NONE = 0
     INCOMPLETE_SOURCE_TOPIC_METADATA = 1

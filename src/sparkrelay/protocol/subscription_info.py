@@ -1,4 +1,4 @@
-"""What a member tells the leader when it joins: who it is, which tasks it has state of, and how much.
+"""What a member reports to the leader when it joins: who it is, which tasks it has state of, and how much.
 
 Layouts of versions 1 to 11; ``docs/internals/assignment.md`` has the table. A member of a newer version than ours can
 only be read as far as its version numbers: that is what version probing needs, and nothing more may be assumed.
@@ -29,7 +29,7 @@ __all__ = ["SubscriptionInfo"]
 
 _UNKNOWN_VERSION = -1
 #: Below this version a subscription has no field for the latest version that the member supports.
-_FIRST_TO_TELL_LATEST = 3
+_FIRST_WITH_LATEST = 3
 #: Members of a future version share this stand-in, since their own id cannot be read.
 _FUTURE_PROCESS = ProcessId(uuid.UUID(int=0))
 
@@ -88,7 +88,7 @@ class SubscriptionInfo:
         check_version(self.version)
         out = Writer()
         out.int32(self.version)
-        if self.version >= _FIRST_TO_TELL_LATEST:
+        if self.version >= _FIRST_WITH_LATEST:
             out.int32(self.latest_supported_version)
         out.raw(self.process_id.id.bytes)
         if self.version < 7:
@@ -143,7 +143,7 @@ class SubscriptionInfo:
         source = Reader(data)
         try:
             version = source.int32()
-            latest = source.int32() if version >= _FIRST_TO_TELL_LATEST else _UNKNOWN_VERSION
+            latest = source.int32() if version >= _FIRST_WITH_LATEST else _UNKNOWN_VERSION
             fields = {} if version > LATEST_SUPPORTED_VERSION else _read_fields(source, version)
         except (EOFError, ValueError) as error:
             raise TaskAssignmentException(
@@ -157,9 +157,9 @@ class SubscriptionInfo:
 def _check_versions(version: int, latest: int) -> None:
     if latest != _UNKNOWN_VERSION:
         check_version(version, latest=latest)
-    elif not 1 <= version < _FIRST_TO_TELL_LATEST:
+    elif not 1 <= version < _FIRST_WITH_LATEST:
         raise ValueError(
-            f"version {version} of a subscription tells the latest version that the member supports, and it was "
+            f"version {version} of a subscription names the latest version that the member supports, and it was "
             f"{_UNKNOWN_VERSION}: only versions 1 and 2 do without"
         )
 

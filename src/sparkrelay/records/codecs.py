@@ -39,7 +39,7 @@ _LZ4_HEADER: Final = bytes.fromhex("04224d18604082")
 _LZ4_CHUNK: Final = 64 * 1024
 _LZ4_STORED: Final = 0x80000000
 
-# No snappy element yields more than 64 bytes from 3, so a larger claim is a lie told to make us allocate.
+# No snappy element yields more than 64 bytes from 3, so a larger claim is a lie to make us allocate.
 _SNAPPY_MAX_RATIO: Final = 22
 
 # Room for what most batches hold, and how much more is made if it does not do. Small rooms cost next to nothing.

@@ -59,7 +59,7 @@ _BIG_ENDIAN_WIDTH: Final = {pa.int32(): 4, pa.int64(): 8}
 
 
 def is_plain_key(kind: pa.DataType) -> bool:
-    """Tell whether a single column of this type is written as Kafka's own serialisers would."""
+    """Return whether a single column of this type is written as Kafka's own serialisers would."""
     return kind in _BIG_ENDIAN_WIDTH or _is_bytes(kind)
 
 
@@ -172,7 +172,7 @@ def plain_misfits(keys: pa.Array, kind: pa.DataType) -> np.ndarray[Any, np.dtype
 
 
 def is_text(value: bytes | str | None) -> bool:
-    """Tell whether bytes are UTF-8; null and str are."""
+    """Return whether bytes are UTF-8; null and str are."""
     try:
         return value is None or isinstance(value, str) or value.decode() is not None
     except UnicodeDecodeError:

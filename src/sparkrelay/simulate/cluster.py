@@ -6,7 +6,7 @@ numpy on all of them. Tasks and processes are numbers here; :mod:`sparkrelay.sim
 The model's rules:
 
 * A task runs if its owner is alive and its copy is at the end of the changelog. Only then the changelog grows.
-* A process replays at its restore speed, shared equally by what it replays: restoring actives first, then standbys.
+* A process restores at its own speed, shared equally by what it restores: restoring actives first, then standbys.
 * A standby that has caught up stays so for free. A closed copy stays on disk where it was.
 * An active task that its owner has to give up is given to nobody in that rebalance: the next one hands it over.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "Copy", "Process", "Role"]
 
-#: Records; replay that comes this close to its goal is there: floats do not add up exactly.
+#: Records; a restore that comes this close to its goal is there: floats do not add up exactly.
 _CLOSE = 1e-3
 
 
@@ -78,7 +78,7 @@ class Process:
     copies: dict[int, Copy] = field(default_factory=dict)
 
 
-class _Replay(NamedTuple):
+class _Restore(NamedTuple):
     copy: Copy
     task: int
     process: int
@@ -119,7 +119,7 @@ class Cluster:
         self._replica_racks = replica_racks
         self._growth = float(scenario.input_rate)
         self._warm = scenario.acceptable_lag // 2
-        self._replays: list[_Replay] | None = None
+        self._restores: list[_Restore] | None = None
         self._exposed = 0
         self.reset_measures()
 
@@ -140,14 +140,14 @@ class Cluster:
     def lose_replicas(self, racks: Sequence[Collection[int]]) -> None:
         """Replace the places of replicas."""
         self._replica_racks = racks
-        self._replays = None
+        self._restores = None
 
     # -- time
 
     def next_change_s(self) -> float:
-        """Return seconds until some copy gets warm or catches up; infinite if nothing is being replayed."""
+        """Return seconds until some copy gets warm or catches up; infinite if nothing is being restored."""
         soonest = math.inf
-        for copy, task, _, _, closing, _ in self._now_replaying():
+        for copy, task, _, _, closing, _ in self._now_restoring():
             if closing <= 0:
                 continue
             gap = self.ends[task] - copy.offset
@@ -158,7 +158,7 @@ class Cluster:
 
     def advance(self, seconds: float) -> bool:
         """Let time pass, at most until the next change; return whether a cold copy has got warm."""
-        replays = self._now_replaying()
+        restores = self._now_restoring()
         self.now += seconds
         self.down_task_s += seconds * self.running.count(False)
         self.exposed_task_s += seconds * self._exposed
@@ -169,7 +169,7 @@ class Cluster:
                 if running[task]:
                     ends[task] += grown
         warmed = changed = False
-        for copy, task, _, speed, _, across in replays:
+        for copy, task, _, speed, _, across in restores:
             read = speed * seconds
             copy.offset += read
             self.restored_records += read
@@ -184,18 +184,18 @@ class Cluster:
                 if copy.role is Role.ACTIVE:
                     self.running[task] = True
         if changed:
-            self._replays = None
+            self._restores = None
         return warmed
 
     @property
     def catching_up(self) -> bool:
-        """True while some copy is being replayed."""
-        return bool(self._now_replaying())
+        """True while some copy is being restored."""
+        return bool(self._now_restoring())
 
-    def _now_replaying(self) -> list[_Replay]:
-        if self._replays is not None:
-            return self._replays
-        replays: list[_Replay] = []
+    def _now_restoring(self) -> list[_Restore]:
+        if self._restores is not None:
+            return self._restores
+        restores: list[_Restore] = []
         hot = [False] * self.stateful
         for number, process in enumerate(self.processes):
             if not process.up:
@@ -215,10 +215,10 @@ class Cluster:
                 speed = self.scenario.restore_rate / len(busy)
                 closing = speed - (self._growth if self.running[task] else 0.0)
                 across = process.rack not in self._replica_racks[task]
-                replays.append(_Replay(process.copies[task], task, number, speed, closing, across))
-        self._replays = replays
+                restores.append(_Restore(process.copies[task], task, number, speed, closing, across))
+        self._restores = restores
         self._exposed = hot.count(False) if self.scenario.standbys else 0
-        return replays
+        return restores
 
     # -- churn
 
@@ -241,7 +241,7 @@ class Cluster:
             self.running[task] = False
         for task, copy in process.copies.items():
             self._close(task, copy)
-        self._replays = None
+        self._restores = None
 
     def detect(self, number: int) -> None:
         """The group gives up on a dead process."""
@@ -253,7 +253,7 @@ class Cluster:
         for task in process.active:
             self.owner[task] = None
         process.active = set()
-        self._replays = None
+        self._restores = None
 
     # -- assignments
 
@@ -263,7 +263,7 @@ class Cluster:
         Args:
             placed: Active and standby tasks of each member.
         """
-        self._replays = None
+        self._restores = None
         # Everybody gives up what is not his any more before anybody takes anything, but a task that was given up in
         # this rebalance is free only in the next.
         withheld: set[int] = set()
@@ -311,7 +311,7 @@ class Cluster:
                     copy = process.copies[task] = Copy()
                     copy.role = Role.ACTIVE if task in active else Role.STANDBY
                     copy.at_end = True
-        self._replays = None
+        self._restores = None
 
     def set_standbys_back(self, records: float) -> None:
         """Put every standby this many records behind."""
@@ -321,7 +321,7 @@ class Cluster:
                     copy.at_end = False
                     copy.offset = max(0.0, self.ends[task] - records)
                     copy.cold = self.ends[task] - copy.offset > self.scenario.acceptable_lag
-        self._replays = None
+        self._restores = None
 
     def forget_closed(self) -> None:
         """Drop copies that have been closed for longer than the cleanup delay."""

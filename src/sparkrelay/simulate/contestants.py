@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OURS", "Contestant", "contestants"]
 
-#: The assignors that a study compares when it is told none.
+#: The assignors that a study compares when it is given none.
 OURS = (
     "sparkrelay.assignment:HighAvailabilityTaskAssignor",
     "sparkrelay.assignment:StickyTaskAssignor",

@@ -46,7 +46,7 @@ class AssignorFailed(Exception):  # noqa: N818 - it is a result of the study, ne
 
 
 class Answer(NamedTuple):
-    """What the group is told.
+    """What the group is sent.
 
     Attributes:
         placed: Active and standby tasks of every member.

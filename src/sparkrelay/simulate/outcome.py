@@ -19,7 +19,7 @@ class Outcome:
         converge_s: Seconds from the last event of the churn until no rebalance is due and every copy has caught up.
         tasks_moved: Times that an active task went to another process than the one that ran it before.
         copies_built: Copies begun, active or standby, that were more than the acceptable lag behind.
-        restored_bytes: Bytes replayed from changelogs by copies that were behind.
+        restored_bytes: Bytes restored from changelogs by copies that were behind.
         down_task_s: Task-seconds during which a task was not running: nobody had it, or its state was being restored.
         exposed_task_s: Task-seconds during which a stateful task had no caught-up standby; 0 without standbys.
         imbalance_worst: Greatest difference of active tasks per thread between two processes, after any rebalance.

@@ -59,7 +59,7 @@ class Scenario:
         records_per_task: Mean length of a task's changelog when the churn begins, records.
         size_spread: Task sizes are uniform in mean x (1 - spread .. 1 + spread).
         bytes_per_record: Bytes of one record, of input and of changelogs.
-        restore_rate: Records that one process replays per second, shared by the copies it replays at a time.
+        restore_rate: Records that one process restores per second, shared by the copies it restores at a time.
         input_rate: Records that a running task adds to its changelog per second.
         probing_interval_s: ``probing.rebalance.interval.ms``, here in seconds; at least 60.
         follow_up: Whether a member asks for a rebalance when a copy has got warm (``follow.up.when.caught.up``).
@@ -194,7 +194,7 @@ def _mixed(number: int, seed: int, churn: Churn) -> Scenario:
     size = _of_any_size(chance, 20_000, 5_000_000)
     restore_rate = _of_any_size(chance, 50_000, 500_000)
     tasks = (stateful + stateless) * partitions
-    # A process that replays every task of the group must still be faster than they grow.
+    # A process that restores every task of the group must still be faster than they grow.
     input_rate = chance.randint(1, max(1, restore_rate // (4 * tasks)))
     churn_size = 1
     if churn is Churn.SCALE_OUT:

@@ -47,7 +47,7 @@ class Progress(NamedTuple):
     """How far a study is.
 
     Attributes:
-        done: Spark tasks done; never fewer than told before.
+        done: Spark tasks done; never fewer than shown before.
         total: Spark tasks in all; 0 until they have begun.
     """
 
@@ -132,7 +132,7 @@ def summarize(results: DataFrame) -> DataFrame:
 
 @contextmanager
 def watched(spark: SparkSession, show: Callable[[Progress], None]) -> Iterator[None]:
-    """Tell ``show``, on a thread of its own, how far the jobs started in this block are, until the block ends."""
+    """Call ``show``, on a thread of its own, with how far the jobs started in this block are, until the block ends."""
     context = spark.sparkContext
     group = f"sparkrelay-study-{next(_group_numbers)}"
     over = threading.Event()

@@ -138,7 +138,7 @@ class FileLock:
         except OSError as error:
             raise StateStoreException(f"cannot open the lock file {self.path}: {error.strerror}") from error
         try:
-            # Shared: whoever wants the lock in that moment can tell it from a holder. Given back by close: nobody
+            # Shared: whoever wants the lock in that moment sees that this is no holder. Given back by close: nobody
             # forks in between with a copy that matters.
             return not _flock(file, self.path, fcntl.LOCK_SH)
         finally:

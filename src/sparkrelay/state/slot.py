@@ -96,7 +96,7 @@ class Slot:
         return self.path / str(task)
 
     def holds(self, task: TaskId) -> bool:
-        """Tell whether a task has a directory here."""
+        """Return whether a task has a directory here."""
         return self.task_dir(task).is_dir()
 
     def task_ids(self) -> list[TaskId]:

@@ -408,7 +408,7 @@ class TaskStore:
             self._put(transaction, table, ordered, new)
             header = replace(header, changelog={**header.changelog, changelog: next_offset})
             if marker is not None:
-                # With several stores, each changelog has markers of its own. Their numbers do not tell which one is
+                # With several stores, each changelog has markers of its own. Their numbers do not say which one is
                 # ahead: batches without a stateful leg leave none, and a new owner counts on from the last one it saw.
                 ahead = {p: max(offset, header.positions.get(p, 0)) for p, offset in marker.positions.items()}
                 header = replace(

@@ -1,4 +1,4 @@
-"""A group that goes through rebalances without a broker: what its processes report follows from what they were told.
+"""A group that goes through rebalances without a broker: what its processes report follows from what they were given.
 
 For trying an assignor: add processes, remove them, let copies catch up, and look at who has what. There is no clock;
 how far copies get between two rebalances is up to the test.
@@ -85,7 +85,7 @@ class SimulatedGroup:
         standby: Iterable[str] = (),
         offsets: Mapping[str, int] | None = None,
     ) -> None:
-        """Add a process that has run ``active`` and followed ``standby``; copies are complete unless told otherwise."""
+        """Add a process that has run ``active`` and followed ``standby``. ``offsets``: of copies that lag."""
         added = SimulatedProcess(threads, {task(name).id for name in active}, {task(name).id for name in standby})
         added.offsets = {name: self.ends[name] for name in added.active | added.standby if name in self.ends}
         added.offsets |= {task(name).id: offset for name, offset in (offsets or {}).items()}
@@ -98,7 +98,7 @@ class SimulatedGroup:
         self.history.append(f"process {number} is gone")
 
     def state(self) -> ApplicationState:
-        """Return what the leader would tell an assignor now."""
+        """Return what the leader would give an assignor now."""
         return ApplicationState(
             all_tasks=frozenset(self.tasks.values()),
             clients={_process_id(number): self._state(number) for number in self.processes},

@@ -1,4 +1,4 @@
-"""What can be told about a user's column without importing pyspark.
+"""What can be known of a user's column without importing pyspark.
 
 A classic PySpark Column carries the JVM's object as ``_jc``; its node says what it is. Nothing here evaluates
 anything: a column is either plainly another column (possibly renamed), or an expression that only Catalyst understands.
@@ -100,7 +100,7 @@ def column_path(value: object) -> Path | None:
 
 
 def output_name(value: object) -> str | None:
-    """Return the name of the column that ``value`` makes in a ``select``; None if only Spark can tell."""
+    """Return the name of the column that ``value`` makes in a ``select``; None if only Spark knows."""
     if isinstance(value, str):
         path = column_path(value)
         return None if path is None else path[-1]

@@ -186,7 +186,7 @@ def test_the_epoch_of_a_committed_transaction_writes_no_more(
     first = open_one(transactions, topic)
     write(client, tp, batch(["in time"], first), first)
     second = transactions.commit({first: {tp: 1}}, topic)[topic]
-    # EndTxn is answered when the decision is in the coordinator's log; the partition hears of it a moment later.
+    # EndTxn is answered when the decision is in the coordinator's log; the partition knows of it a moment later.
     wait_until(lambda: admin.list_offsets({tp: LATEST})[tp] == 2, "no marker")
     with pytest.raises(ProducerFencedException):
         write(client, tp, batch(["late"], first, sequence=1), first)
@@ -225,7 +225,7 @@ def test_a_worker_of_an_aborted_try_that_wakes_up_late_writes_nothing(
     new = transactions.abort([old], topic)[topic]
     assert isinstance(new, ProducerIdentity)
     if old.joins_by_request or sequence:
-        # Its partition was in the transaction, so it hears of the abort; the next transaction has not written yet.
+        # Its partition was in the transaction, so it gets the abort; the next transaction has not written yet.
         # (What arrives before the abort's marker belongs to the aborted transaction.)
         wait_until(lambda: admin.list_offsets({tp: LATEST}) == ends_of_all(admin, tp), "the abort has no marker")
         with pytest.raises(ProducerFencedException, match="may no longer write"):

@@ -1,4 +1,4 @@
-"""A group member in a process of its own, ours or librdkafka's, that tells its story on stdout; ended by SIGTERM.
+"""A group member in a process of its own, ours or librdkafka's, that prints its story on stdout; ended by SIGTERM.
 
 Run as ``python mixed_reader.py CLIENT BOOTSTRAP GROUP TOPIC STRATEGY``. A line is a time in seconds, a kind, numbers:
 ``+``, ``-`` and ``!`` a partition that was assigned, revoked or lost, ``r`` a partition and an offset that was read,
@@ -26,7 +26,7 @@ def report(kind, *numbers):
     os.write(1, f"{time.time():.3f} {kind} {' '.join(map(str, numbers))}\n".encode())
 
 
-def tell_all(kind):
+def print_each(kind):
     def callback(_, partitions):
         for partition in partitions:
             report(kind, partition.partition)
@@ -46,7 +46,7 @@ def settings(bootstrap, group, strategy):
     }
 
 
-class TellLeading(logging.Handler):
+class PrintLeading(logging.Handler):
     def emit(self, record):
         if found := re.search(r"generation (\d+): leads \d+ members", record.getMessage()):
             report("leads", found[1])
@@ -57,9 +57,9 @@ def ours(bootstrap, group, topic, strategy):
 
     story = logging.getLogger("sparkrelay.consumer.rebalance")
     story.setLevel(logging.DEBUG)
-    story.addHandler(TellLeading())
+    story.addHandler(PrintLeading())
     with Consumer(settings(bootstrap, group, strategy)) as consumer:
-        consumer.subscribe([topic], on_assigned=tell_all("+"), on_revoked=tell_all("-"), on_lost=tell_all("!"))
+        consumer.subscribe([topic], on_assigned=print_each("+"), on_revoked=print_each("-"), on_lost=print_each("!"))
         while not stopping:
             table = consumer.poll(0.2)
             for partition, offset in zip(*(table[c].to_pylist() for c in ("partition", "offset")), strict=True):
@@ -70,7 +70,7 @@ def librdkafka(bootstrap, group, topic, strategy):
     from confluent_kafka import Consumer
 
     consumer = Consumer(settings(bootstrap, group, strategy) | {"enable.auto.offset.store": False})
-    consumer.subscribe([topic], on_assign=tell_all("+"), on_revoke=tell_all("-"), on_lost=tell_all("!"))
+    consumer.subscribe([topic], on_assign=print_each("+"), on_revoke=print_each("-"), on_lost=print_each("!"))
     while not stopping:
         message = consumer.poll(0.2)
         if message is not None and not message.error():

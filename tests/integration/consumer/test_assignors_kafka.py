@@ -65,7 +65,7 @@ def test_eager_assignors_share_the_partitions(members, make_topic, wait_until, n
     c = members([topic], partition_assignment_strategy=name)
     wait_until(lambda: shared(6, a, b, c), "all three")
     if name != "roundrobin":
-        assert a.held < before  # it was told of by user data: a had given it up
+        assert a.held < before  # user data said so: a had given it up
     assert members.owners.clashes == []
 
 
@@ -87,10 +87,10 @@ def test_the_double_rolling_bounce_from_eager_to_cooperative(members, make_topic
             living[index] = member(strategies)
             wait_until(lambda: shared(6, *living), f"{index + 1} members offer {strategies}")
     kept = [set(m.held) for m in living]
-    told = [len(m.story) for m in living]
+    reported = [len(m.story) for m in living]
     living.append(member("cooperative-sticky"))
     wait_until(lambda: shared(6, *living), "one more")
-    for m, before, at in zip(living, kept, told, strict=False):
+    for m, before, at in zip(living, kept, reported, strict=False):
         revoked = [p for kind, parts in m.story[at:] if kind == "revoked" for p in parts]
         assert set(revoked) == before - m.held  # cooperative at last: what stays was never given up
 

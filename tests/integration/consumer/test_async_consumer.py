@@ -84,11 +84,11 @@ def test_subscribe_poll_commit_and_all_the_rest(settings, make_topic, produce):
             assert await consumer.position(both[0]) == 50
             await consumer.commit()
             assert await consumer.committed(both) == dict.fromkeys(both, 50)
-            heard = []
-            future = await consumer.commit_async(dict.fromkeys(both, 7), lambda *args: heard.append(args))
+            received = []
+            future = await consumer.commit_async(dict.fromkeys(both, 7), lambda *args: received.append(args))
             await future
             await consumer.commit({both[0]: 8})
-            assert heard == [(dict.fromkeys(both, 7), None)]
+            assert received == [(dict.fromkeys(both, 7), None)]
             assert await consumer.end_offsets(both) == dict.fromkeys(both, 50)
             assert await consumer.offsets_for_times({both[1]: 1051}) == {both[1]: 25}
             assert await consumer.partitions_for(topic) == (0, 1)
@@ -283,7 +283,7 @@ def test_a_callback_that_leaves_a_writer_behind_is_an_error_and_no_record_is_los
 
 @pytest.mark.parametrize("hit", ["on_assigned", "on_revoked"])
 def test_a_cancelled_callback_still_ends_the_step(settings, make_topic, produce, hit):
-    """KAFKA-18160: the group hears of it, and the cancellation comes out of poll."""
+    """KAFKA-18160: the group knows of it, and the cancellation comes out of poll."""
     topic = make_topic("async")
     produce(topic, [("k", str(i)) for i in range(10)])
 

@@ -143,6 +143,6 @@ def test_polling_within_callbacks_runs_none_and_loses_no_record(make_program, ma
     program.poll_until(lambda: len(program.rows) >= 10)
     assert len(program.rows) == len({(row["partition"], row["offset"]) for row in program.rows}) == 10
     program.run("unsubscribe")
-    told = [name for name, _ in program.story]
-    assert told[-1] == "revoked"
-    assert told.count("assigned") == len({tuple(p) for n, p in program.story if n == "assigned"})
+    reported = [name for name, _ in program.story]
+    assert reported[-1] == "revoked"
+    assert reported.count("assigned") == len({tuple(p) for n, p in program.story if n == "assigned"})

@@ -288,7 +288,7 @@ def test_a_member_that_does_not_poll_leaves_and_comes_back(make_consumer, make_t
 
 
 def test_who_expects_a_rebalance_need_not_wait_for_the_next_heartbeat(make_consumer, make_topic, wait_until, group):
-    """Its heartbeats are minutes apart: without being quick it would not hear within the test's time."""
+    """Its heartbeats are minutes apart: without being quick it would not know within the test's time."""
     topic = make_topic("expect", partitions=2)
     staying = make_consumer(
         group_id=group,
@@ -307,7 +307,7 @@ def test_who_expects_a_rebalance_need_not_wait_for_the_next_heartbeat(make_consu
             consumer.poll(0.05)
         return [len(consumer.assignment()) for consumer in (staying, coming)] == [1, 1]
 
-    wait_until(shared, "nobody told the member that stays")
+    wait_until(shared, "the member that stays was not notified")
 
 
 def test_what_joining_again_does_not_change_is_raised_each_time(make_consumer, make_topic, group):
@@ -319,7 +319,7 @@ def test_what_joining_again_does_not_change_is_raised_each_time(make_consumer, m
     consumer.unsubscribe()
 
 
-def test_members_without_a_common_assignor_are_told(make_consumer, make_topic, group):
+def test_members_without_a_common_assignor_get_an_error(make_consumer, make_topic, group):
     topic = make_topic("consume")
     first = make_consumer(group_id=group, partition_assignment_strategy="range")
     first.subscribe([topic])

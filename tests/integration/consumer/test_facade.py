@@ -113,12 +113,12 @@ def test_a_seek_resolves_what_was_missing_before_it(make_consumer, make_topic, p
 def test_kafka_18376_at_most_one_poll_event_is_under_way(make_consumer, make_topic, wait_until):
     consumer = make_consumer()
     consumer.assign([TopicPartition(make_topic("facade"), 0)])
-    core, inside, go, heard = consumer._network.core, threading.Event(), threading.Event(), []
+    core, inside, go, received = consumer._network.core, threading.Event(), threading.Event(), []
     process = core.process
 
     def slow_process(event, now):
         if isinstance(event, Polled):
-            heard.append(event)
+            received.append(event)
             inside.set()
             go.wait(60)
         process(event, now)
@@ -132,8 +132,8 @@ def test_kafka_18376_at_most_one_poll_event_is_under_way(make_consumer, make_top
     go.set()
     consumer.end_offsets(consumer.assignment())
     # The one that was under way, and one for the hundred behind it.
-    assert len(heard) == 2
-    assert heard[1].time == consumer._network.polled_at
+    assert len(received) == 2
+    assert received[1].time == consumer._network.polled_at
 
 
 def test_a_signal_handler_may_wake_a_poll(make_consumer, make_topic, on_alarm):
@@ -412,11 +412,11 @@ def test_wakeup_and_close_during_a_callback(make_consumer, make_topic, group):
 @pytest.mark.parametrize("end", ["commit", "close", "poll"])
 def test_kafka_16103_callbacks_of_commits_run_in_order_on_the_polling_thread(make_consumer, make_topic, group, end):
     partition = TopicPartition(make_topic("facade"), 0)
-    consumer, heard, deadline = make_consumer(group_id=group, enable_auto_commit=False), [], time.monotonic() + 60
+    consumer, received, deadline = make_consumer(group_id=group, enable_auto_commit=False), [], time.monotonic() + 60
     consumer.assign([partition])
 
     def callback(offsets, error):
-        heard.append((offsets[partition], error, threading.current_thread()))
+        received.append((offsets[partition], error, threading.current_thread()))
         consumer.assignment()  # it may call the consumer
 
     for offset in range(1, 6):
@@ -425,32 +425,32 @@ def test_kafka_16103_callbacks_of_commits_run_in_order_on_the_polling_thread(mak
         consumer.commit({partition: 9})
     elif end == "close":
         consumer.close()
-    while end == "poll" and len(heard) < 5:
+    while end == "poll" and len(received) < 5:
         assert time.monotonic() < deadline
         consumer.poll(0.2)
-    assert heard == [(offset, None, threading.main_thread()) for offset in range(1, 6)]
+    assert received == [(offset, None, threading.main_thread()) for offset in range(1, 6)]
 
 
 def test_the_error_of_a_commit_goes_to_its_callback_and_one_of_the_callback_comes_out_of_poll(
     make_consumer, make_topic, group
 ):
     partition = TopicPartition(make_topic("facade"), 0)
-    consumer, heard = make_consumer(group_id=group, enable_auto_commit=False), []
+    consumer, received = make_consumer(group_id=group, enable_auto_commit=False), []
     consumer.subscribe([partition.topic])  # not joined yet
 
     def failing(offsets, error):
-        heard.append(error)
+        received.append(error)
         raise ValueError("in the callback")
 
     consumer.commit_async({partition: 1}, failing)
-    consumer.commit_async({partition: 2}, lambda _, error: heard.append(error))
+    consumer.commit_async({partition: 2}, lambda _, error: received.append(error))
     with pytest.raises(ValueError, match="in the callback"):
         consumer.poll(60)
     deadline = time.monotonic() + 60
-    while len(heard) < 2:
+    while len(received) < 2:
         assert time.monotonic() < deadline
         consumer.poll(0.2)
-    assert [type(error) for error in heard] == [CommitFailedException] * 2
+    assert [type(error) for error in received] == [CommitFailedException] * 2
 
 
 def test_commits_with_text_and_epoch(make_consumer, make_topic, group):

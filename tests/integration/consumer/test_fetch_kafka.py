@@ -92,7 +92,7 @@ def test_an_idle_consumer_says_nothing(make_consumer, make_topic, wait_until, ch
         consumer.poll(0.05)
         return len(changes) > 12 and not any(change.asked or change.forgotten for change in changes[-10:])
 
-    wait_until(silent, "it goes on telling of its partitions")
+    wait_until(silent, "it goes on naming its partitions")
 
 
 def test_data_of_paused_partitions_is_kept_and_not_fetched_again(make_consumer, make_topic, produce, read, changes):

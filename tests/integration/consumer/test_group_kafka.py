@@ -11,7 +11,7 @@ pytestmark = pytest.mark.integration
 
 
 def shared(parts, *members):
-    """Tell whether members hold all partitions, each once and evenly."""
+    """Return whether members hold all partitions, each once and evenly."""
     held = [member.held for member in members]
     even = max(map(len, held)) - min(map(len, held)) <= 1
     return even and sum(map(len, held)) == parts and len(set().union(*held)) == parts
@@ -65,7 +65,7 @@ class Streams:
 
     def __init__(self, label, *, fail=None, extra=()):
         self.label, self.fail, self.extra = label, fail, extra
-        self.seen, self.heard, self.views = [], [], []
+        self.seen, self.received, self.views = [], [], []
 
     def subscription_user_data(self, topics):
         return self.label.encode()
@@ -85,7 +85,7 @@ class Streams:
         return {m: MemberAssignment(tuple(parts), b"for " + members[m].user_data) for m, parts in shares.items()}
 
     def on_assignment(self, assignment, metadata):
-        self.heard.append((assignment, metadata))
+        self.received.append((assignment, metadata))
 
 
 def test_an_assignor_with_user_data_reaches_every_member(members, make_topic, wait_until):
@@ -98,9 +98,9 @@ def test_an_assignor_with_user_data_reaches_every_member(members, make_topic, wa
 
     assert {m.user_data for m in (one.seen or two.seen)[-1].values()} == {b"one", b"two"}
     assert {m.topics for m in one.seen[-1].values()} == {frozenset({topic, "does-not-exist-yet"})}
-    assert one.heard[-1][0].user_data == b"for one"
-    assert two.heard[-1][0].user_data == b"for two"
-    assert one.heard[-1][1].member_id == a.consumer._network.core.group_metadata.member_id
+    assert one.received[-1][0].user_data == b"for one"
+    assert two.received[-1][0].user_data == b"for two"
+    assert one.received[-1][1].member_id == a.consumer._network.core.group_metadata.member_id
     assert members.owners.clashes == []
 
 

@@ -22,7 +22,7 @@ CLASSIC_ONLY = {"partition_assignment_strategy", "heartbeat_interval_ms", "sessi
 
 
 def shared(parts, *members):
-    """Tell whether members hold all partitions, each once and evenly."""
+    """Return whether members hold all partitions, each once and evenly."""
     held = [member.held for member in members]
     even = max(map(len, held)) - min(map(len, held)) <= 1
     return even and sum(map(len, held)) == parts and len(set().union(*held)) == parts
@@ -115,7 +115,7 @@ def test_an_expelled_member_loses_its_partitions_and_comes_back(kafka, modern, m
         client.bootstrap(30)
         last = ConsumerGroupHeartbeatRequest(group_id=group, member_id=place.member_id, member_epoch=-1)
         client.wait([client.send(last, node=next(iter(client.metadata.brokers)))], 30)
-    wait_until(lambda: story(a, "lost"), "a has heard of it")
+    wait_until(lambda: story(a, "lost"), "a knows of it")
     wait_until(lambda: shared(2, a), "a is back")
     again = a.consumer._network.core.group_metadata
     assert again.member_id == place.member_id
@@ -129,11 +129,11 @@ def test_a_static_member_that_comes_back_finds_its_partitions(modern, make_topic
     wait_until(lambda: shared(4, a), "a alone")
     b = modern([topic], group_instance_id="b")
     wait_until(lambda: shared(4, a, b), "a and b")
-    before, told = set(b.held), list(a.story)
+    before, reported = set(b.held), list(a.story)
     b.stop()
     again = modern([topic], group_instance_id="b")
     wait_until(lambda: again.held == before, "b is back")
-    assert [entry for entry in a.story if entry[1]] == [entry for entry in told if entry[1]]  # nothing moved
+    assert [entry for entry in a.story if entry[1]] == [entry for entry in reported if entry[1]]  # nothing moved
     assert modern.owners.clashes == []
 
 
@@ -143,10 +143,10 @@ def test_a_static_member_that_is_fenced_frees_its_name_and_comes_back(modern, ma
     a = modern([topic], group_instance_id="a")
     wait_until(lambda: shared(2, a), "a alone")
     membership = a.consumer._network.core.membership
-    # No answer that is under way may tell it its epoch again.
+    # No answer that is under way may give it its epoch again.
     wait_until(lambda: membership.state is MemberState.STABLE and not membership._declaring, "a has acknowledged")
     membership._place(membership.metadata.generation + 7, membership.metadata.member_id)
-    wait_until(lambda: story(a, "lost") or a.errors, "a has heard of it")
+    wait_until(lambda: story(a, "lost") or a.errors, "a knows of it")
     wait_until(lambda: shared(2, a) or a.errors, "a is back")
     assert a.errors == []
 

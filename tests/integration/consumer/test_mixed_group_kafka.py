@@ -1,6 +1,6 @@
 """One classic group of ours, librdkafka's and Java's consumer: no partition is owned twice or by nobody, none is lost.
 
-Members are processes that tell when they got and gave up partitions and what they read (Java's console consumer by its
+Members are processes that print when they got and gave up partitions and what they read (Java's console consumer by its
 log and its output). From that the whole story is checked: the times in which partitions were owned never overlap, in
 every stable phase each partition has one reader, and together the members read every record. Each client leads the
 group in some phase: the first one in an empty group leads it until it goes.
@@ -31,7 +31,7 @@ JAVA = {
     "range": "org.apache.kafka.clients.consumer.RangeAssignor",
     "cooperative-sticky": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
 }
-#: The lines of Java's log that tell of ownership; it writes them before anything else happens.
+#: The lines of Java's log that show ownership; it writes them before anything else happens.
 JAVA_EVENTS = {"Adding newly assigned": "+", "Revoke previously assigned": "-", "Lost previously assigned": "!"}
 
 

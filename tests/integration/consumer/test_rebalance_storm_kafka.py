@@ -105,20 +105,20 @@ def test_a_storm_loses_nothing_and_gives_nothing_twice(members, make_topic, kafk
         calm.set()
         writer.join(60)
 
-    told = f"SPARKRELAY_STORM_SEED={SEED}: {'; '.join(storm.story)}"
+    reported = f"SPARKRELAY_STORM_SEED={SEED}: {'; '.join(storm.story)}"
     everything = {(topic, p, offset) for p in range(PARTITIONS) for offset in range(counts[0])}
     wait_until(
-        lambda: everything <= {r for m in storm.everybody for r in list(m.read)}, f"records were lost\n{told}", 120
+        lambda: everything <= {r for m in storm.everybody for r in list(m.read)}, f"records were lost\n{reported}", 120
     )
     wait_until(
         lambda: sorted(p.partition for m in storm.living for p in list(m.held)) == list(range(PARTITIONS)),
-        f"the living do not share all partitions\n{told}",
+        f"the living do not share all partitions\n{reported}",
         120,
     )
-    assert members.owners.clashes == [], told
+    assert members.owners.clashes == [], reported
     lost = any(kind == "lost" for m in storm.everybody for kind, _ in m.story)
     if not (kills or lost or "automatic commit failed" in caplog.text):
         # Whoever gave a partition up committed first, so its next owner began exactly there. A commit may fail, as in
         # Java, when a member leaves while the group waits for its leader.
-        assert sum(len(m.read) for m in storm.everybody) == len(everything), told
-    assert [m.errors for m in storm.living] == [[]] * len(storm.living), told
+        assert sum(len(m.read) for m in storm.everybody) == len(everything), reported
+    assert [m.errors for m in storm.living] == [[]] * len(storm.living), reported

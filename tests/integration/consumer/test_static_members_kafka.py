@@ -29,14 +29,14 @@ def test_a_restart_within_the_session_causes_no_rebalance(members, make_topic, w
     b = members([topic], group_instance_id="b", **settings)
     wait_until(lambda: shared(5, a, b), "a and b")
     gone, stays, name = (a, b, "a") if who == "leader" else (b, a, "b")
-    held, generation, told = gone.held.copy(), place(stays).generation, len(stays.story)
+    held, generation, reported = gone.held.copy(), place(stays).generation, len(stays.story)
 
     gone.stop()
     back = members([topic], group_instance_id=name, **settings)
     wait_until(lambda: back.held == held, "it is back with what it had")
     assert place(back).generation == place(stays).generation == generation
     assert place(back).member_id != place(gone).member_id
-    assert len(stays.story) == told
+    assert len(stays.story) == reported
     assert members.owners.clashes == []
 
 
@@ -55,7 +55,7 @@ def test_a_second_member_with_the_same_name_fences_the_first(members, make_topic
     first = members([topic], group_instance_id="twin")
     wait_until(lambda: shared(2, first), "the first")
     second = members([topic], group_instance_id="twin")
-    wait_until(lambda: first.errors, "the first hears of it")
+    wait_until(lambda: first.errors, "the first learns of it")
     first.stop()
     wait_until(lambda: shared(2, second), "the second has its place")
     error = first.errors[0]

@@ -218,7 +218,7 @@ def wait_counted(settings, rows):
 
 
 def resize(spark, streams):
-    """Release an executor and ask for another, by the calls that dynamic allocation makes; tell who has what then."""
+    """Release an executor and ask for another, by the calls that dynamic allocation makes; return who has what then."""
     context, executors = spark.sparkContext._jsc.sc(), Executors(spark)
     before = executors.ids()
     assert context.killExecutor(max(before))

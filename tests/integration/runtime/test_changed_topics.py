@@ -64,7 +64,7 @@ def test_a_changelog_was_deleted(ran_before, kafka, application_id, ends_with):
 
 
 def test_a_changelog_was_deleted_and_is_longer_by_now(ran_before, kafka, application_id, topics, ends_with, produce):
-    """By its offsets alone nobody could tell the new changelog from the old one."""
+    """By its offsets alone nobody could distinguish the new changelog from the old one."""
     name = f"{application_id}-users-changelog"
     delete_topic(kafka.bootstrap_servers, name)
     create_topic(kafka.bootstrap_servers, name, partitions=1)

@@ -1,4 +1,4 @@
-"""What only Spark can tell of columns: their types, names, stars and seeds."""
+"""What only Spark knows of columns: their types, names, stars and seeds."""
 
 import json
 

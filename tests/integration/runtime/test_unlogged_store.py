@@ -67,7 +67,7 @@ def test_a_store_that_gets_a_changelog_is_refused(start, count_one_more, topics,
 def test_a_source_that_gets_partitions_is_refused(
     when, start, topics, produce, wait_for_table, kafka_admin, fails_with, wait_until
 ):
-    """No changelog tells how many there were; keys would move to tasks that know nothing of them."""
+    """No changelog says how many there were; keys would move to tasks that know nothing of them."""
     streams = start("first")
     produce(topics[0], [("a", {"n": 1})])
     wait_for_table(topics[1], {b"a": {"user": "a", "count": 1}}, streams)

@@ -222,7 +222,7 @@ def test_each_member_logs_the_rebalance(instance, topics, write, wait_for_table,
     # The rebalance is over for the thread a moment after its tasks are as they were assigned.
     wait_until(lambda: first.snapshot().totals.rebalances.count >= 2, "the second rebalance is not counted")
     assert second.stop(60)
-    wait_until(lambda: any(f"{newcomer} left" in line for line in logged(first)[1]), "nobody tells that it left")
+    wait_until(lambda: any(f"{newcomer} left" in line for line in logged(first)[1]), "nobody logs that it left")
     wait_until(lambda: len(active_tasks(first)) == 2, "the tasks do not come back")
 
 

@@ -132,12 +132,14 @@ def test_the_summary_has_a_row_for_each_kind_and_assignor(spark):
     assert calm.tasks_moved_mean == 0
 
 
-def test_progress_is_told_while_it_runs(spark):
-    told = []
+def test_progress_is_reported_while_it_runs(spark):
+    reported = []
     results = run_study(spark, mixed_scenarios(60, seed=1), OURS).persist()
-    with watched(spark, told.append):
+    with watched(spark, reported.append):
         assert results.count() == 120
     results.unpersist()
-    totals = {progress.total for progress in told if progress.total}
+    totals = {progress.total for progress in reported if progress.total}
     assert max(totals) >= 4
-    assert [p.done for p in told if p.total == max(totals)] == sorted(p.done for p in told if p.total == max(totals))
+    assert [p.done for p in reported if p.total == max(totals)] == sorted(
+        p.done for p in reported if p.total == max(totals)
+    )

@@ -33,7 +33,7 @@ def rows(spark):
     )
 
 
-def test_plain_columns_are_told_from_expressions(spark, rows):
+def test_plain_columns_are_distinguished_from_expressions(spark, rows):
 
     assert is_column(F.col("a"))
     assert column_path(F.col("a")) == ("a",)

@@ -64,15 +64,15 @@ class Groups:
         ]
 
     def client(self, number, *, active="", standby="", threads=1, lags=None, **more):
-        """Make a process; ``lags`` are those that its previous tasks do not tell."""
+        """Make a process; ``lags`` are those that its previous tasks do not say."""
         more.setdefault("rack_id", RACKS[number % 3])
-        told = {TaskId.parse(name): lag for name, lag in (lags or {}).items()}
+        reported = {TaskId.parse(name): lag for name, lag in (lags or {}).items()}
         return KafkaStreamsState(
             process_id=self.process(number),
             num_processing_threads=threads,
             previous_active_tasks=self.ids(active),
             previous_standby_tasks=self.ids(standby),
-            task_lags=dict.fromkeys(self.ids(standby), 0) | dict.fromkeys(self.ids(active), LATEST_OFFSET) | told,
+            task_lags=dict.fromkeys(self.ids(standby), 0) | dict.fromkeys(self.ids(active), LATEST_OFFSET) | reported,
             **more,
         )
 

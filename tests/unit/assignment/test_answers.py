@@ -1,4 +1,4 @@
-"""Nonsense from an assignor: every member is answered, and the leader is told what was wrong, clearly."""
+"""Nonsense from an assignor: every member is answered, and the leader raises what was wrong, clearly."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def assign(assignor):
 
 
 def refused(assignor):
-    """Return what the leader raises, once it is sure that all members were told."""
+    """Return what the leader raises, once it is sure that all members were answered."""
     result = assign(assignor)
     assert {name: sent.info.err_code for name, sent in result.members.items()} == {
         "one": ErrorCode.ASSIGNMENT_ERROR,
@@ -84,16 +84,16 @@ class SilentKeeper(TaskAssignmentException):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_whatever_is_raised_is_told_to_all(raised, message):
+def test_whatever_is_raised_is_reported_to_all(raised, message):
     assert message in refused(Answers(raised))
 
     class Late(HighAvailabilityTaskAssignor):
         def on_assignment_computed(self, assignment, subscription, error):
             raise raised
 
-    told = refused(Late())
-    assert message in told
-    assert "on_assignment_computed" in told
+    reported = refused(Late())
+    assert message in reported
+    assert "on_assignment_computed" in reported
 
 
 def test_a_real_interrupt_is_not_taken_for_the_assignors():
@@ -107,7 +107,7 @@ def test_an_assignor_that_keeps_the_assignment_need_not_say_why():
     assert "SilentKeeper" in result.kept
 
 
-def test_endless_recursion_is_told_to_all():
+def test_endless_recursion_is_reported_to_all():
     class Endless(TaskAssignor):
         def assign(self, application_state):
             return self.assign(application_state)
@@ -182,12 +182,12 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("kind", NONSENSE)
-def test_nonsense_is_named_and_told_to_all(kind):
+def test_nonsense_is_named_and_reported_to_all(kind):
     given, message = NONSENSE[kind]
-    told = refused(Answers(given))
-    assert "Answers" in told
-    assert message in told
-    assert len(told) < 1_000, "an answer is quoted in full"
+    reported = refused(Answers(given))
+    assert "Answers" in reported
+    assert message in reported
+    assert len(reported) < 1_000, "an answer is quoted in full"
 
 
 @pytest.mark.parametrize(

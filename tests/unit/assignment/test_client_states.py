@@ -144,8 +144,8 @@ def test_a_process_has_a_rack_if_all_its_consumers_agree(member, known, racks, r
 
 
 def test_tags_and_end_point_are_the_processs(member, known):
-    told = {"client_tags": {"zone": "a", "sparkrelay.topology": "f"}, "user_end_point": "h:1"}
-    state = known([member(1, 0, **told), member(1, 1, **told)])
+    reported = {"client_tags": {"zone": "a", "sparkrelay.topology": "f"}, "user_end_point": "h:1"}
+    state = known([member(1, 0, **reported), member(1, 1, **reported)])
     assert dict(state.client_tags) == {"zone": "a"}
     assert str(state.host_info) == "h:1"
 

@@ -1,4 +1,4 @@
-"""From a process's tasks to its consumers, over several rebalances: kept, levelled, withheld, told where to find what.
+"""From a process's tasks to its consumers, over several rebalances: kept, levelled, withheld, sent where to find what.
 
 See KIP-924, "Consumer Assignments", and KIP-429. The spread alone is in test_threads, the whole leader in test_group.
 """

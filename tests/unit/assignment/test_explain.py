@@ -68,8 +68,8 @@ def states(draw):
 def test_each_change_has_one_decision_and_nothing_is_invented(state, assignor):
     answer = assignor.assign(state)
     decisions = explain(state, answer)
-    told = [(d.kind, d.task, d.process) for d in decisions]
-    assert len(set(told)) == len(told)
+    reported = [(d.kind, d.task, d.process) for d in decisions]
+    assert len(set(reported)) == len(reported)
     before_active = {t: p for p, client in state.clients.items() for t in client.previous_active_tasks}
     before_copies = {(t, p) for p, client in state.clients.items() for t in client.previous_standby_tasks}
     after_active = {t: entry.process_id for entry in answer.assignment for t in entry.active_tasks}
@@ -77,7 +77,7 @@ def test_each_change_has_one_decision_and_nothing_is_invented(state, assignor):
     warm_ups = {(t, p) for p, tasks in answer.warm_ups.items() for t in tasks}
 
     def of(kind):
-        return {(task, process) for which, task, process in told if which is kind}
+        return {(task, process) for which, task, process in reported if which is kind}
 
     assert of(Kind.MOVES) == {(t, p) for t, p in after_active.items() if before_active.get(t, p) != p}
     assert all(before_active[d.task] == d.previous for d in decisions if d.kind is Kind.MOVES)
@@ -169,12 +169,12 @@ def test_why_a_task_that_nobody_ran_starts_where_it_does(lags, copies, reason):
     assert [(d.kind, d.reason, d.process) for d in decisions] == [(Kind.STARTS, reason, P1)]
 
 
-def test_a_task_that_stays_but_has_lost_its_state_is_told():
+def test_a_task_that_stays_but_has_lost_its_state_is_reported():
     (decision,) = story([process(P1, active=[T0], t0_0=END)], [(P1, [(T0, ACTIVE)])])
     assert (decision.kind, decision.reason, decision.lag) == (Kind.RESTORES, Reason.NOBODY_CAUGHT_UP, END)
 
 
-def test_a_task_that_nobody_gets_is_told():
+def test_a_task_that_nobody_gets_is_reported():
     (decision,) = story([process(P1, active=[T0], t0_0=LATEST_OFFSET)], [(P1, [])])
     assert decision.line({P1: "A"}) == "task 0_0 is run by nobody; before: A: the assignor left it out"
 

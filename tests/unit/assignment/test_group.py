@@ -73,7 +73,7 @@ def assign(members, infos, *, assignor=None, ends=100, **settings_):
 
 
 class Fixed(TaskAssignor):
-    """Answers what it was told to, and remembers what it was shown."""
+    """Answers what the test gave it, and remembers what it was shown."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -251,7 +251,7 @@ BAD_ANSWERS = {
 
 
 @pytest.mark.parametrize("error", BAD_ANSWERS, ids=lambda error: error.name)
-def test_a_bad_answer_is_told_to_its_callback_and_then_raised(error):
+def test_a_bad_answer_is_given_to_its_callback_and_then_raised(error):
     assignor = Fixed(TaskAssignment(BAD_ANSWERS[error]))
     infos = tasks(1) + tasks(1, logged=False, subtopology=1)
     result = assign([member(1), member(2)], infos, assignor=assignor)
@@ -259,8 +259,8 @@ def test_a_bad_answer_is_told_to_its_callback_and_then_raised(error):
     with pytest.raises(StreamsException, match=error.value):
         raise result.failure
     assert set(codes(result).values()) == {ErrorCode.ASSIGNMENT_ERROR}
-    [(shown, subscription, told)] = assignor.seen
-    assert told is error
+    [(shown, subscription, reported)] = assignor.seen
+    assert reported is error
     assert list(subscription.group_subscription) == ["01-0", "02-0"]
     unusable = {AssignmentError.UNKNOWN_PROCESS_ID, AssignmentError.UNKNOWN_TASK_ID}
     assert bool(shown.group_assignment) == (error not in unusable)
@@ -311,7 +311,7 @@ def test_a_wish_to_shut_down_goes_to_all():
     assert result.failure is None
 
 
-def test_refused_members_are_told_and_get_nothing():
+def test_refused_members_get_a_code_and_nothing_else():
     refused = {"02-0": ErrorCode.ASSIGNMENT_ERROR}
     result = assign([member(1), member(2)], tasks(2), refused=refused)
     assert codes(result) == {"01-0": 0, "02-0": ErrorCode.ASSIGNMENT_ERROR}

@@ -1,4 +1,4 @@
-"""KIP-441's promises on random clusters, and its story told table by table.
+"""KIP-441's promises on random clusters, and its story table by table.
 
 Equality with the Java assignor is asked in tests/oracle; here stands what users are promised.
 """

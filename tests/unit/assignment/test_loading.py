@@ -122,6 +122,6 @@ def test_an_assignor_that_needs_arguments_is_refused():
         load_assignor(Needy, {})
 
 
-def test_a_module_that_is_not_found_is_told_with_the_remedy():
+def test_a_module_that_is_not_found_is_reported_with_the_remedy():
     with pytest.raises(ConfigException, match=r"'not_here:Mine' cannot be imported.*PYTHONPATH, or name the file"):
         load_assignor("not_here:Mine", {})

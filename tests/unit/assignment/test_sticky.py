@@ -14,7 +14,7 @@ from sparkrelay.assignment.sticky import FallbackPriorTaskAssignor, LegacySticky
 
 @pytest.fixture(params=[StickyTaskAssignor, LegacyStickyTaskAssignor], ids=["public", "internal"])
 def place(request, groups, strategy):
-    """Return what assigns tasks to clients: told tasks, clients and settings, answers state and answer, checked."""
+    """Return what assigns tasks to clients: given tasks, clients and settings, returns state and answer, checked."""
 
     def run(tasks, clients, **configs):
         configs = {"traffic_cost": 1, "non_overlap_cost": 10} | configs

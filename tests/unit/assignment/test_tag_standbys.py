@@ -146,7 +146,7 @@ def test_a_copy_is_balanced_only_between_equal_tags(groups):
     placement = Placement(state.clients, [info.id for info in state.all_tasks])
     tags = [{"zone": "1", "host": "a"}, {"zone": "1", "host": "b"}, {"zone": "2", "host": "a"}]
     rules = TagStandbys(placement, tags, ["zone"])
-    # The host is not configured to count; every process tells one, so nothing would be balanced between hosts.
+    # The host is not configured to count; every process names one, so nothing would be balanced between hosts.
     assert rules.may_balance(0, 0, 1)
     assert not rules.may_balance(0, 0, 2)
 

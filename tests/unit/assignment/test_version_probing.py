@@ -59,7 +59,7 @@ def test_the_answer_is_in_the_least_version_received(groups, one, other):
 
 
 @pytest.mark.parametrize("latest", [3, 7, 10, 11])
-def test_members_hear_what_all_could_speak(groups, latest):
+def test_members_learn_what_all_could_speak(groups, latest):
     result = lead(groups, [member(groups, 1, 3, latest=latest), member(groups, 2, 3, latest=11)])
     assert {sent.info.commonly_supported_version for sent in result.members.values()} == {latest}
 
@@ -86,7 +86,7 @@ def test_only_future_members_beside_the_leader_keep_what_they_own(groups):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_members_from_before_probing_and_future_ones_are_all_told_an_error(groups, version):
+def test_members_from_before_probing_and_future_ones_are_all_sent_an_error(groups, version):
     result = lead(groups, [member(groups, 1), member(groups, 2, version), future(3)])
     assert {sent.info.err_code for sent in result.members.values()} == {ErrorCode.ASSIGNMENT_ERROR}
     assert all(not sent.partitions for sent in result.members.values())

@@ -1,4 +1,4 @@
-"""What a bench has told is kept, however it ends."""
+"""What a bench has reported is kept, however it ends."""
 
 import json
 import signal

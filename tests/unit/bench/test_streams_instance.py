@@ -48,7 +48,7 @@ def test_the_query_is_compiled_once(fake_java, cache):
     assert (cache.parent / "runs").read_text().splitlines() == ["run"]
 
 
-def test_a_java_without_a_compiler_is_told_and_leaves_nothing(fake_java, cache):
+def test_a_java_without_a_compiler_is_refused_and_leaves_nothing(fake_java, cache):
     fake_java("echo 'Module jdk.compiler not found' >&2; exit 1")
     with pytest.raises(BenchError, match=r"(?s)needs a JDK.*--only.*Module jdk\.compiler not found"):
         classpath()

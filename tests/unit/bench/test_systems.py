@@ -12,7 +12,7 @@ def test_what_runs_on_spark_gets_the_same_spark():
     assert orders(Variant(RELAY))["spark"] == orders(Variant(STRUCTURED))["spark"]
 
 
-def test_kafka_streams_is_told_its_guarantee_and_threads_and_nothing_else():
+def test_kafka_streams_is_given_its_guarantee_and_threads_and_nothing_else():
     assert orders(STREAMS_EXACTLY_ONCE) == {
         "source": "in",
         "sink": "out-1",

@@ -21,7 +21,7 @@ def answer(**more):
 
 
 @pytest.mark.parametrize(
-    ("versions", "told"),
+    ("versions", "reported"),
     [
         ({}, (11, 11)),
         ({"min_user_version": 6}, (6, 11)),
@@ -29,9 +29,9 @@ def answer(**more):
         ({"min_supported_version": 10}, (11, 10)),
     ],
 )
-def test_a_group_is_answered_in_the_versions_given(versions, told):
+def test_a_group_is_answered_in_the_versions_given(versions, reported):
     info = answer(**versions)["consumers"]["a"]["info"]
-    assert (info["version"], info["commonly_supported_version"]) == told
+    assert (info["version"], info["commonly_supported_version"]) == reported
 
 
 def test_a_group_that_probes_versions_is_not_stable():

@@ -54,7 +54,7 @@ def test_nobody_reads_on(command):
         shown = answer(*command, stdout=writing)
     finally:
         os.close(writing)
-    # 141: as a shell tells of a program that a closed pipe ended. Tables are printed by rich, which ends with 1.
+    # 141: as a shell reports a program that a closed pipe ended. Tables are printed by rich, which ends with 1.
     assert shown.returncode in {141, 1}
     assert shown.stderr == ""
 

@@ -37,12 +37,12 @@ def test_odd_numbers_of_executors_are_refused(capsys, number):
     fails_with(capsys, [f"--executors={number}"], f"--executors {number}", "between 0", "8")
 
 
-def test_a_file_that_cannot_be_written_is_told_first(capsys, tmp_path):
+def test_a_file_that_cannot_be_written_is_refused_first(capsys, tmp_path):
     fails_with(capsys, ["--json", str(tmp_path / "no" / "x.json")], "No such file", "x.json")
 
 
 @pytest.mark.parametrize("path", ["no.such.module:Thing", "json:JSONDecoder", "nothing"])
-def test_an_assignor_that_cannot_be_used_is_told_first(capsys, path):
+def test_an_assignor_that_cannot_be_used_is_refused_first(capsys, path):
     fails_with(capsys, ["--assignor", path], "task.assignor.class", path.rpartition(":")[2])
 
 

@@ -139,10 +139,10 @@ def test_files_that_describe_no_group(ask, given, complaint):
 def test_a_group_must_be_named(capsys):
     for arguments in ([], ["--bootstrap-servers", "localhost:1"], ["--state", "/no/such/file"]):
         assert command_line.run(["plan", *arguments]) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert told[0] == told[1]
-    assert "--bootstrap-servers HOST:PORT --application-id NAME, or --state FILE" in told[0]
-    assert told[2] == "sparkrelay: --state /no/such/file: No such file or directory. Name a file that can be read."
+    reported = capsys.readouterr().err.splitlines()
+    assert reported[0] == reported[1]
+    assert "--bootstrap-servers HOST:PORT --application-id NAME, or --state FILE" in reported[0]
+    assert reported[2] == "sparkrelay: --state /no/such/file: No such file or directory. Name a file that can be read."
 
 
 def test_nobody_at_the_address(capsys, monkeypatch):

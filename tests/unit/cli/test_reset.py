@@ -49,16 +49,16 @@ def test_a_topic_that_may_be_another_applications_is_not_said_to_go():
     doubtful = {"app-eu-users-changelog": "or of an application app-eu"}
     topics = ("app-eu-users-changelog", "app-users-changelog")
     plan = ResetPlan(**PLAN | {"internal_topics": topics, "doubtful": doubtful})
-    told = list(lines(ResetRequest(application_id="app"), plan))
-    assert "  topic app-eu-users-changelog: not clear whose (or of an application app-eu)" in told
-    assert "  topic app-users-changelog: deleted" in told
+    reported = list(lines(ResetRequest(application_id="app"), plan))
+    assert "  topic app-eu-users-changelog: not clear whose (or of an application app-eu)" in reported
+    assert "  topic app-users-changelog: deleted" in reported
 
 
 def test_what_a_reader_may_miss_is_said():
-    told = list(lines(ResetRequest(application_id="app"), ResetPlan(**PLAN | {"begun": True})))
-    assert "an earlier reset was interrupted" in told[1]
-    assert "auto.offset.reset decides" in told[2]
-    assert "give --state-dir on each host" in told[3]
+    reported = list(lines(ResetRequest(application_id="app"), ResetPlan(**PLAN | {"begun": True})))
+    assert "an earlier reset was interrupted" in reported[1]
+    assert "auto.offset.reset decides" in reported[2]
+    assert "give --state-dir on each host" in reported[3]
 
 
 @pytest.mark.parametrize(("change", "nothing"), [({}, True), ({"begun": True}, False), ({"members": ("m",)}, False)])

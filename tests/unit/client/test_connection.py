@@ -13,7 +13,7 @@ from sparkrelay.client.loop import Loop
 
 
 class Collector:
-    """Stands where a connection stands: takes frames, and hears of the end."""
+    """Stands where a connection stands: takes frames, and notes the end."""
 
     def __init__(self):
         self.frames = []
@@ -108,7 +108,7 @@ def test_a_frame_above_the_limit_ends_the_connection_and_names_the_setting(pair)
 def test_an_answer_that_nobody_expected_to_be_like_that_ends_its_connection_alone(pair):
     # The connection would go on with an answer short: each of the next would be taken for the one before it.
     net, transport, right, collector = pair()
-    neighbour, other, heard = pair()[1:]
+    neighbour, other, received = pair()[1:]
     problem = AttributeError("no such field")
 
     def stumble(frame):
@@ -123,7 +123,7 @@ def test_an_answer_that_nobody_expected_to_be_like_that_ends_its_connection_alon
     assert collector.lost.__cause__ is problem
     assert transport.is_closing()
     other.sendall(framed(b"z"))
-    while not heard.frames:
+    while not received.frames:
         net.turn(1)
     assert not neighbour.is_closing()
 

@@ -97,19 +97,19 @@ def test_a_timer_of_kafka_net_can_be_moved(loop):
 
 
 def test_a_reader_that_fails_does_not_end_the_others(loop, caplog):
-    heard, pairs = [], [socket.socketpair() for _ in range(2)]
+    received, pairs = [], [socket.socketpair() for _ in range(2)]
 
     def fail():
         pairs[0][0].recv(10)
         raise RuntimeError("cannot read")
 
     loop.receive(pairs[0][0], fail)
-    loop.receive(pairs[1][0], lambda: heard.append(pairs[1][0].recv(10)))
+    loop.receive(pairs[1][0], lambda: received.append(pairs[1][0].recv(10)))
     for _, other in pairs:
         other.send(b"x")
-    while not heard or "cannot read" not in caplog.text:
+    while not received or "cannot read" not in caplog.text:
         loop.turn(1)
-    assert heard == [b"x"]
+    assert received == [b"x"]
     for pair in pairs:
         for sock in pair:
             sock.close()

@@ -36,7 +36,7 @@ def echo():
     server.server_close()
 
 
-def test_a_refusal_that_quotes_the_secret_is_told_without_it(echo):
+def test_a_refusal_that_quotes_the_secret_is_reported_without_it(echo):
     config = ClientConfig.from_dict(
         {
             "bootstrap.servers": "h:1",

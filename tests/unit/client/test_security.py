@@ -163,7 +163,7 @@ def test_a_port_without_login_is_said_to_be_one(tiny_broker, connect, server_tls
 
 
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
-def test_a_refusal_is_heard_although_the_broker_hangs_up_at_once(tiny_broker, connect, server_tls, protocol):
+def test_a_refusal_is_read_although_the_broker_hangs_up_at_once(tiny_broker, connect, server_tls, protocol):
     asked, go = threading.Event(), threading.Event()
 
     def answer(api, version, correlation, frame):

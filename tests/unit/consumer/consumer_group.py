@@ -52,7 +52,7 @@ class Group(Member):
         return self.driver.answer(NAME, response(partitions, epoch, code=code, text=text, interval=interval))
 
     def adopt(self, partitions, **fields):
-        """The application does as it is told."""
+        """The application does what it is asked."""
         self.driver.poll()
         step = self.step(AdoptNeeded)
         assert set(step.assignment.partitions) == set(partitions)

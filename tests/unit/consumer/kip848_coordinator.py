@@ -1,4 +1,4 @@
-"""The broker's side of a KIP-848 group, as far as members can tell; modelled on Kafka's GroupMetadataManager.
+"""The broker's side of a KIP-848 group, as far as members see it; modelled on Kafka's GroupMetadataManager.
 
 What matters for safety: partitions that a member is to give up stay its own until a heartbeat that names what it holds
 leaves them out; a heartbeat that names nothing holds on to everything.

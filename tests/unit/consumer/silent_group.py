@@ -1,4 +1,4 @@
-"""Sessions whose managers are the test's: a group that takes what it is told and says nothing."""
+"""Sessions whose managers are the test's: a group that takes what it gets and says nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparkrelay.consumer.base.requests import PollResult
 
 
 class SilentCore:
-    """Managers of a member that nothing is heard of; what they were told is in ``events``."""
+    """Managers of a member that says nothing; what they got is in ``events``."""
 
     awaits_poll = given_up = False
 

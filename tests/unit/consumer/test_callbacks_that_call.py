@@ -65,7 +65,7 @@ class Program:
         self.session.mailbox.put(event)
 
     def answers(self, count):
-        """The steps that were answered, as the network thread hears of it."""
+        """The steps that were answered, as the network thread gets them."""
         deadline = time.monotonic() + 30
         while True:
             numbers = [event.number for event in self.session.network.core.events if hasattr(event, "number")]

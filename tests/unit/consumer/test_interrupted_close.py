@@ -1,4 +1,4 @@
-"""Whoever interrupts a close wants out: little is waited for any more, but the group is told."""
+"""Whoever interrupts a close wants out: little is waited for any more, but the member leaves."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ GRACE = 5.0
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, asyncio.CancelledError])
 @pytest.mark.parametrize("interrupted", range(2))
-def test_after_an_interrupt_little_is_waited_for_and_the_group_is_told(make_member, interrupted, interrupt):
+def test_after_an_interrupt_little_is_waited_for_and_the_member_leaves(make_member, interrupted, interrupt):
     session = make_member()
     session.offsets.commit_async({T0: 7}, None)
     waits = Waits(session, interrupted, interrupt)
@@ -120,9 +120,9 @@ def test_a_commit_before_revoking_ends_before_the_rebalance_does(make_member, ca
 
 def test_a_commit_that_is_undecided_when_partitions_go_is_not_sent_later(make_member):
     """It would go out with the next generation, and take the next owner back."""
-    heard = []
+    received = []
     session = make_member(
-        on_revoked=lambda *_: session.offsets.commit_async({T0: 7}, lambda *said: heard.append(said)),
+        on_revoked=lambda *_: session.offsets.commit_async({T0: 7}, lambda *said: received.append(said)),
         enable_auto_commit=False,
         max_poll_interval_ms=400,
         session_timeout_ms=300,
@@ -133,6 +133,6 @@ def test_a_commit_that_is_undecided_when_partitions_go_is_not_sent_later(make_me
         blocking(session.poll(0, None, None), session.mailbox)
     session.subscription.assign_from_group([T0])
     blocking(session.poll(0, None, None), session.mailbox)
-    ((offsets, error),) = heard
+    ((offsets, error),) = received
     assert offsets == {T0: 7}
     assert "t-0" in str(error)

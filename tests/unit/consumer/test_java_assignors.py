@@ -28,12 +28,12 @@ def cluster_of(group):
     return ClusterView({t: tuple(range(n)) for t, n in group["topics"].items()}, racks)
 
 
-def members_of(group, *, tells=None):
+def members_of(group, *, by_user_data=None):
     return {
         name: MemberSubscription(
             topics=frozenset(member["topics"]),
-            owned_partitions=frozenset() if tells else frozenset(partitions(member.get("owned", {}))),
-            user_data=bytes.fromhex(group["java"]["user_data"][name]) if tells else b"",
+            owned_partitions=frozenset() if by_user_data else frozenset(partitions(member.get("owned", {}))),
+            user_data=bytes.fromhex(group["java"]["user_data"][name]) if by_user_data else b"",
             generation=member.get("generation", -1),
             rack=member.get("rack"),
             group_instance_id=member.get("instance"),
@@ -93,7 +93,7 @@ def test_never_less_even_or_farther_or_more_moves_than_java(name):
     for group in GROUPS:
         cluster = cluster_of(group)
         if name == "sticky":
-            answer = assignor.assign(cluster, members_of(group, tells=True))
+            answer = assignor.assign(cluster, members_of(group, by_user_data=True))
         else:
             answer = converged(assignor, cluster, members_of(group))
         ours = quality(group, {member: a.partitions for member, a in answer.items()})

@@ -70,7 +70,7 @@ def test_under_trio_an_awaiting_consumer_says_what_to_use(run):
 
 
 def test_trio_tasks_use_the_consumer_by_the_key_of_a_callback(consumer):
-    told = []
+    reported = []
 
     def revoked(consumer, partitions):
         trio.from_thread.run(flush, consumer, consumer.access_key(), partitions)
@@ -84,7 +84,7 @@ def test_trio_tasks_use_the_consumer_by_the_key_of_a_callback(consumer):
 
         async def write(partition):
             async with turn:
-                told.append(await trio.to_thread.run_sync(position, partition))
+                reported.append(await trio.to_thread.run_sync(position, partition))
 
         async with trio.open_nursery() as nursery:
             for partition in partitions:
@@ -96,18 +96,18 @@ def test_trio_tasks_use_the_consumer_by_the_key_of_a_callback(consumer):
         await trio.to_thread.run_sync(consumer.poll, 0)
 
     trio.run(main)
-    assert sorted(told) == [(T0, 7), (T1, 7)]
+    assert sorted(reported) == [(T0, 7), (T1, 7)]
 
 
 def test_anyio_tasks_use_an_awaiting_consumer_by_the_key_of_a_callback():
-    told = []
+    reported = []
 
     async def revoked(consumer, partitions):
         key, turn = consumer.access_key(), anyio.Lock()
 
         async def write(partition):
             async with turn, consumer.access(key):
-                told.append((partition, await consumer.position(partition)))
+                reported.append((partition, await consumer.position(partition)))
 
         async with anyio.create_task_group() as group:
             for partition in partitions:
@@ -124,7 +124,7 @@ def test_anyio_tasks_use_an_awaiting_consumer_by_the_key_of_a_callback():
             assert (await consumer.poll(0)).num_rows == 0, "it is usable after a cancelled poll"
 
     anyio.run(main, backend="asyncio")
-    assert sorted(told) == [(T0, 7), (T1, 7)]
+    assert sorted(reported) == [(T0, 7), (T1, 7)]
 
 
 def test_kip_944s_own_methods_let_a_thread_in(consumer):

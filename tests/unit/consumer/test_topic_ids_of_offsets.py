@@ -175,7 +175,7 @@ def test_a_topic_that_is_gone_is_left_out_of_an_automatic_commit(committing, mak
 
 @pytest.mark.parametrize("there", [True, False])
 def test_an_explicit_commit_is_repeated_only_while_the_topic_may_be_there(committing, make_call, there):
-    """The coordinator may hear of a new topic later than the broker that told us."""
+    """The coordinator may know of a new topic later than the broker that named it."""
     call = make_call()
     committing.commit(call)
     committing.driver.answer("OffsetCommit", answer(t=ErrorCode.UNKNOWN_TOPIC_ID))

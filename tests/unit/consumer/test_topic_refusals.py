@@ -52,7 +52,7 @@ def answer(unsent, metadata, metadata_message, codes, now):
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, AuthorizationException),
     ],
 )
-def test_a_refused_topic_is_told_and_not_looked_for_each_second(
+def test_a_refused_topic_is_reported_and_not_looked_for_each_second(
     manager, metadata, metadata_message, failures, code, kind
 ):
     manager.want(["a b"])
@@ -74,15 +74,15 @@ def test_an_absent_topic_is_looked_for(manager, metadata, metadata_message, fail
 
 
 def test_who_asks_gets_the_refusal_and_poll_does_not(manager, metadata, metadata_message, failures):
-    heard = []
-    manager.ask(frozenset(["a b"]), lambda: heard.append(manager.refusal(["a b"])))
+    received = []
+    manager.ask(frozenset(["a b"]), lambda: received.append(manager.refusal(["a b"])))
     ask(manager, metadata, metadata_message, {"a b": ErrorCode.INVALID_TOPIC_EXCEPTION})
-    assert "'a b'" in str(heard[0])
+    assert "'a b'" in str(received[0])
     assert failures == []
 
 
 def looked_for(manager, metadata, metadata_message, codes, *, ticks):
-    """Return when a manager asks, whom somebody tells ten times a second that leaders are unknown."""
+    """Return when a manager asks, who is notified ten times a second that leaders are unknown."""
     times = []
     for now in ticks:
         for topic in codes:
@@ -112,7 +112,7 @@ def test_a_topic_that_is_not_there_is_asked_for_ever_more_slowly(manager, metada
     assert all(0.95 < pause < 1.15 for pause in pauses[5:])
 
 
-def test_the_wait_tells_when_it_is_asked_for_again(manager, metadata, metadata_message):
+def test_the_wait_says_when_it_is_asked_for_again(manager, metadata, metadata_message):
     codes = {"x": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     looked_for(manager, metadata, metadata_message, codes, ticks=[tick / 10 for tick in range(100)])
     manager.stale("x")

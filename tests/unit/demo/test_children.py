@@ -59,7 +59,7 @@ def test_a_kill_takes_the_whole_session(start):
     child.kill()  # again is no error
 
 
-def test_last_lines_tell_why_it_died(start, wait_until):
+def test_last_lines_say_why_it_died(start, wait_until):
     child, _ = start("raise RuntimeError('the reason')")
     wait_until(lambda: child.exit_code == 1, "it does not end")
     assert child.last_lines().endswith("RuntimeError: the reason")

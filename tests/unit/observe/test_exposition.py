@@ -69,7 +69,7 @@ def test_totals(busy):
     assert samples["sparkrelay_last_batch_timestamp_seconds",] == 1_700_000_001.5
 
 
-def test_the_page_tells_every_metric_and_no_other(busy):
+def test_the_page_has_every_metric_and_no_other(busy):
     registry = CollectorRegistry()
     registry.register(InstanceCollector(lambda: busy))
     kinds = {

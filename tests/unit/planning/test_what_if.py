@@ -109,7 +109,7 @@ def test_standbys_cover_the_one_that_leaves():
 
 
 def test_what_is_not_known_is_not_counted_but_warmed_up():
-    """One process runs everything: nobody's lag tells how long the changelogs are."""
+    """One process runs everything: nobody's lag says how long the changelogs are."""
     (new,) = new_process_ids([P1], 1)
     outcome = what_if(group({P1: [0, 1, 2, 3]}), HA, add=[new])
     assert outcome.restore == Restore(tasks=2, records=0, unknown=2)

@@ -242,7 +242,7 @@ def test_leader_epochs_are_reported_where_they_change(new_log):
 
 
 @pytest.mark.parametrize("damage", ["checksum", "record", "header"])
-def test_errors_tell_the_offset_up_to_which_records_can_be_had(new_log, damage):
+def test_errors_name_the_offset_up_to_which_records_can_be_had(new_log, damage):
     log = new_log()
     log.append(some(3))
     raw = bytearray(some(3))

@@ -84,7 +84,7 @@ def test_a_changelog_grows_only_while_its_task_runs():
     assert cluster.ends == [1_070]
 
 
-def test_a_standby_chases_a_growing_changelog_and_tells_when_it_is_warm():
+def test_a_standby_chases_a_growing_changelog_and_reports_when_it_is_warm():
     cluster = cluster_of(2, [9_900], input_rate=10, acceptable_lag=100)
     cluster.put_in_place({0: ({0}, set()), 1: (set(), set())})
     cluster.follow({0: ({0}, set()), 1: (set(), {0})})

@@ -1,4 +1,4 @@
-"""An assignor that fails is a result of a study, not its end: what it did is told, whatever it did."""
+"""An assignor that fails is a result of a study, not its end: what it did is reported, whatever it did."""
 
 import asyncio
 

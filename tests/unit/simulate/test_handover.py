@@ -60,7 +60,7 @@ class Always(TaskAssignor):
 
 
 def assigned(cluster, wanted):
-    """What the real leader tells members in the cluster's situation: active tasks of each, and whether to come back."""
+    """What the real leader sends members in the cluster's situation: active tasks of each, and whether to come back."""
     members = [
         GroupMember(
             consumer_id=f"consumer-{number}",

@@ -223,7 +223,7 @@ class AccessControl:
             raise early
 
     def check(self) -> None:
-        """Tell whether the caller still has the consumer to itself, after a callback.
+        """Return whether the caller still has the consumer to itself, after a callback.
 
         Raises:
             AccessKeyError: somebody whom the callback let in is still using it.

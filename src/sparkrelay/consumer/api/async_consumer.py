@@ -198,7 +198,7 @@ class AsyncConsumer(Face):
 
     @_guarded
     async def expect_rebalance(self) -> None:
-        """Send heartbeats quickly for three seconds: a rebalance is about to begin, of which only an answer tells.
+        """Send heartbeats quickly for three seconds: a rebalance is about to begin, which only an answer announces.
 
         For who knows that another member is gone before the group does. Nothing is asked for.
         """

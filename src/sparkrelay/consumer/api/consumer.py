@@ -174,7 +174,7 @@ class Consumer(Face):
 
     @_guarded
     def expect_rebalance(self) -> None:
-        """Send heartbeats quickly for three seconds: a rebalance is about to begin, of which only an answer tells.
+        """Send heartbeats quickly for three seconds: a rebalance is about to begin, which only an answer announces.
 
         For who knows that another member is gone before the group does. Nothing is asked for.
         """
@@ -365,7 +365,7 @@ class Consumer(Face):
         In a process forked from the consumer's own it does nothing: the other process has the member.
 
         Args:
-            timeout: bound on waiting for the broker, by default 30 s; callbacks are not bounded. The group is told in
+            timeout: bound on waiting for the broker, by default 30 s; callbacks are not bounded. The member leaves in
                 any case.
 
         Raises:

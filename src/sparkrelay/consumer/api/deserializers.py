@@ -124,7 +124,7 @@ def _read(reader: Deserializer, chunk: pa.Array) -> tuple[pa.Array, Exception | 
         raise
     except _UnreadableRow as problem:
         return _call(reader, chunk.slice(0, problem.index)), problem
-    except Exception as problem:  # noqa: BLE001 - it is the application's, and is told
+    except Exception as problem:  # noqa: BLE001 - it is the application's, and is named
         # It does not say which row it is: halve.
         good, bad, found = 0, len(chunk), problem
         while bad - good > 1:

@@ -67,7 +67,7 @@ class RebalanceSteps:
         self._on_revoked: Callback | None = None
         self._on_lost: Callback | None = None
         #: Partitions for which ``on_assigned`` has not returned yet: it may be about to seek.
-        self._unheard: list[TopicPartition] = []
+        self._unannounced: list[TopicPartition] = []
         #: How often all was given up; a step that began before that takes nothing any more.
         self._endings = 0
 
@@ -80,9 +80,9 @@ class RebalanceSteps:
         self._on_lost = on_lost if on_lost is not None else on_revoked
 
     def forget(self) -> None:
-        """Hear that the application has given up everything, perhaps in a callback of a step that is under way."""
+        """Note that the application has given up everything, perhaps in a callback of a step that is under way."""
         self._endings += 1
-        self._unheard = []
+        self._unannounced = []
 
     def prepare(self, step: JoinNeeded, answer: Callable[[Prepared], None]) -> Exchange[BaseException | None]:
         """Give up what must be given up before joining, and gather user data; return the first error."""
@@ -118,7 +118,7 @@ class RebalanceSteps:
         return None
 
     def adopt(self, step: AdoptNeeded, answer: Callable[[Adopted], None]) -> Exchange[BaseException | None]:
-        """Take an assignment: the assignor hears of it, then ``on_revoked``, then ``on_assigned``."""
+        """Take an assignment: notify the assignor, then ``on_revoked``, then ``on_assigned``."""
         failures: list[BaseException] = []
         endings = self._endings
         held = self._subscription.assigned
@@ -133,13 +133,13 @@ class RebalanceSteps:
             # The member may have been expelled meanwhile, or a callback has unsubscribed: what it was given may be
             # another's already.
             if not step.cancelled and endings == self._endings:
-                # In this order: an interrupt in between must not leave partitions that on_assigned never hears of.
-                self._unheard = [p for p in sorted(given) if p not in held or p in self._unheard]
+                # In this order: an interrupt in between must not leave partitions that on_assigned never gets.
+                self._unannounced = [p for p in sorted(given) if p not in held or p in self._unannounced]
                 self._subscription.assign_from_group(list(given))
                 yield from self._introduce(failures)
         finally:
             if not step.cancelled and endings == self._endings:
-                self._subscription.release(but_not=self._unheard)
+                self._subscription.release(but_not=self._unannounced)
             answer(Adopted(step.number, bool(gone) and self._cooperative, self._subscription.assigned))
         return first_failure(failures)
 
@@ -148,27 +148,27 @@ class RebalanceSteps:
 
         Their records are held back until it has returned.
         """
-        self._unheard = [p for p in self._unheard if self._subscription.get(p) is not None]
-        if not self._unheard:
+        self._unannounced = [p for p in self._unannounced if self._subscription.get(p) is not None]
+        if not self._unannounced:
             return None
         failures: list[BaseException] = []
         yield from self._introduce(failures)
-        if not self._unheard:
+        if not self._unannounced:
             self._subscription.release()
         return first_failure(failures)
 
     def _introduce(self, failures: list[BaseException]) -> Exchange[None]:
-        failed = yield from self._call(self._on_assigned, list(self._unheard), failures)
+        failed = yield from self._call(self._on_assigned, list(self._unannounced), failures)
         if not failed:
-            self._unheard = []
+            self._unannounced = []
 
     def revoke(self, partitions: Iterable[TopicPartition], failures: list[BaseException]) -> Exchange[None]:
         """Give partitions up in good order; their positions can be read and committed in the callback."""
         gone = sorted(partitions)
         try:
-            if told := self._subscription.give_up(gone):
+            if given_up := self._subscription.give_up(gone):
                 yield from attempt(failures, self._before_revoking)
-                yield from self._call(self._on_revoked, told, failures)
+                yield from self._call(self._on_revoked, given_up, failures)
                 yield from attempt(failures, self._after_revoking)
         finally:
             self._subscription.drop(gone)
@@ -177,8 +177,8 @@ class RebalanceSteps:
         """Drop all partitions: others have them already."""
         gone = sorted(self._subscription.assigned)
         try:
-            if told := self._subscription.give_up(gone):
-                yield from self._call(self._on_lost, told, failures)
+            if given_up := self._subscription.give_up(gone):
+                yield from self._call(self._on_lost, given_up, failures)
         finally:
             self._subscription.drop(gone)
 
@@ -200,10 +200,10 @@ class RebalanceSteps:
     def _user_data(self, topics: frozenset[str]) -> tuple[Mapping[str, bytes], Exception | None]:
         try:
             said = {name: (a, a.subscription_user_data(topics)) for name, a in self._assignors.items()}
-            return {name: checked_user_data(*heard) for name, heard in said.items()}, None
+            return {name: checked_user_data(*one) for name, one in said.items()}, None
         except Exception as error:  # noqa: BLE001 - the assignor is the user's; poll raises it
             return {}, error
 
 
-#: What the membership hears if a step ended by something that is no error, such as KeyboardInterrupt.
+#: What the membership gets if a step ended by something that is no error, such as KeyboardInterrupt.
 _INTERRUPTED: Final = KafkaException("the step was interrupted")

@@ -90,7 +90,7 @@ def _values(name: str, column: pa.ChunkedArray) -> Iterable[Any]:
 
 
 def _is_plain(column: pa.ChunkedArray) -> bool:
-    """Tell whether NumPy makes the same Python objects of a column as Arrow does, which it does faster."""
+    """Return whether NumPy makes the same Python objects of a column as Arrow does, which it does faster."""
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_string(kind):
         return True

@@ -216,7 +216,7 @@ class Session:
         self.network.submit(Rejoin(wanted))
 
     def expect_rebalance(self) -> None:
-        """Hear of the next rebalance soon."""
+        """Learn of the next rebalance soon."""
         self.config.require_group("expect_rebalance()")
         self.network.submit(ExpectRebalance())
 
@@ -262,12 +262,12 @@ class Session:
             raise copy_of(self._group_failure)
         if not self.subscription.subscribed and not self.subscription.by_hand:
             raise ConfigException("poll() of a consumer without topics or partitions; call subscribe() or assign()")
-        self._tell_polled()
+        self._announce_poll()
         self._commits.when_due()
         while True:
             ran = yield from self._serve()
-            # Callbacks may have taken so long that the member has left; it comes back when it hears of us.
-            self._tell_polled()
+            # Callbacks may have taken so long that the member has left; it comes back when it is polled.
+            self._announce_poll()
             if self._fetching:
                 self.mailbox.raise_if_woken()
                 table = self._collect(max_records or self.config.max_poll_records, max_bytes)
@@ -281,7 +281,7 @@ class Session:
             # The application is alive while it waits here, however long.
             limit = min(deadline, now + self.config.max_poll_interval_ms / 3000)
             yield Wait(self._has_news, limit, for_steps=not self._access.nested)
-            self._tell_polled()
+            self._announce_poll()
 
     def _has_news(self) -> bool:
         return self.network.dead or self._commits.have_news or (self._buffer is not None and self._buffer.has_data())
@@ -322,7 +322,7 @@ class Session:
             self.subscription.go_back(partition, offset)
         self.network.wake()
 
-    def _tell_polled(self) -> None:
+    def _announce_poll(self) -> None:
         """Let the network thread know that the application lives: when it looks, which does not cost us a thread.
 
         It is a value and not an event, so that there is never more than one (KAFKA-18376).
@@ -424,7 +424,7 @@ class Session:
     def leave(self, reason: str, deadline: float) -> Exchange[None]:
         """Run the callbacks for what is held, then leave; the first error of a callback is raised at the end.
 
-        The group is told although a callback fails, or the wait for one is interrupted (KAFKA-16933, KAFKA-16985).
+        The member leaves although a callback fails, or the wait for one is interrupted (KAFKA-16933, KAFKA-16985).
         """
         failures: list[BaseException] = []
         # A coordinator that does not answer must not use up the time for leaving.

@@ -21,7 +21,7 @@ __all__ = ["checked_assignment", "checked_user_data"]
 
 
 def checked_user_data(assignor: PartitionAssignor, data: object) -> bytes:
-    """Return what an assignor wants to tell the leader.
+    """Return what an assignor sends to the leader.
 
     Raises:
         KafkaException: it is not bytes.
@@ -36,7 +36,7 @@ def checked_assignment(
 ) -> Mapping[str, MemberAssignment]:
     """Return an answer that has something for every member, if it makes sense.
 
-    Members that the assignor left out get nothing, and are told so: Java's consumer fails if it is told nothing at all.
+    Members that the assignor left out get an empty assignment: Java's consumer fails if it gets none at all.
 
     Raises:
         KafkaException: the answer is nonsense; the message names the assignor and what is wrong.

@@ -26,7 +26,7 @@ __all__ = ["RangeAssignor", "RoundRobinAssignor", "rack_aware"]
 
 
 class _Forgetful:
-    """What assignors without bytes of their own say and hear: nothing."""
+    """What assignors without bytes of their own say and take: nothing."""
 
     supports_cooperative = False
 
@@ -82,7 +82,7 @@ class RoundRobinAssignor(_Forgetful):
 
 
 def rack_aware(racks: Iterable[str | None], partitions: Sequence[frozenset[str]]) -> bool:
-    """Tell whether racks are worth a thought: some member's rack has replicas, but not of every partition.
+    """Return whether racks are worth a thought: some member's rack has replicas, but not of every partition.
 
     Args:
         racks: the members'; None or empty where they do not say.
@@ -127,7 +127,7 @@ class _Share:
         return max(0, self._least + (self._longer > 0) - len(self.given[member]))
 
     def near(self, member: str, partition: int) -> bool:
-        """Tell whether a partition has a copy in the member's rack; those who do not say are near to everything."""
+        """Return whether a partition has a copy in the member's rack; those who do not say are near to everything."""
         rack = self.takers[member]
         return rack is None or rack in self._racks.get(partition, ())
 

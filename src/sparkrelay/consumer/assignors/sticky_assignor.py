@@ -1,9 +1,9 @@
 """The assignors with a memory: ``sticky`` and ``cooperative-sticky``, which leave partitions where they are.
 
 Both ask ``sticky_balance`` who should hold what; they differ in how members say what they hold. Under ``sticky`` a
-member gives everything up before it joins, so it tells the leader of its last assignment in user data: topics,
+member gives everything up before it joins, so it sends the leader its last assignment in user data: topics,
 partitions and the generation, laid out as Java's StickyAssignor does. Under ``cooperative-sticky`` it says what it
-still holds, and since when, in fields of the subscription (KIP-792); older clients tell the generation in user data
+still holds, and since when, in fields of the subscription (KIP-792); older clients put the generation in user data
 only, Java as one number, librdkafka in the layout of ``sticky``. All of it is read, and Java's written.
 
 ``cooperative-sticky`` never gives a partition to a member before its holder has let go of it (KIP-429).
@@ -46,7 +46,7 @@ class StickyAssignor:
         self._last: Claim | None = None
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes:
-        """Tell of the last assignment."""
+        """Say what the last assignment was."""
         del topics
         return b"" if self._last is None else encode_claim(self._last)
 
@@ -71,7 +71,7 @@ class CooperativeStickyAssignor:
         self._generation = _UNKNOWN
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes:
-        """Tell the generation of the last assignment to leaders that look for it here."""
+        """Return the generation of the last assignment for leaders that look for it here."""
         del topics
         return _INT.pack(self._generation)
 

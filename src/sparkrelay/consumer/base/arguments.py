@@ -1,7 +1,7 @@
 """What the application gives, checked before anything happens with it.
 
 What is wrong with an argument must be said by the call that it was given to: further on it would be found by the
-network thread, which has nobody to tell, or by the encoder of a request, or never.
+network thread, which has nobody to report to, or by the encoder of a request, or never.
 """
 
 from __future__ import annotations

@@ -108,4 +108,4 @@ class PartitionAssignor(Protocol):
         """
 
     def on_assignment(self, assignment: MemberAssignment, metadata: GroupMetadata) -> None:
-        """Hear of the member's own assignment, before the callbacks of this rebalance run."""
+        """Take the member's own assignment, before the callbacks of this rebalance run."""

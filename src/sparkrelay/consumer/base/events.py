@@ -1,4 +1,4 @@
-"""What the two threads of a consumer tell each other, and where the application thread waits.
+"""What the two threads of a consumer send each other, and where the application thread waits.
 
 The application thread (whoever calls the consumer) puts *application events* into the network thread's queue; the
 network thread puts *background events* into the ``Mailbox``. Each event that is answered carries a ``Call`` with a
@@ -160,8 +160,8 @@ class Call:
                 return  # the other thread took it
             try:
                 listener(self)
-            except Exception:  # noqa: BLE001 - whoever decides has others to tell
-                _log.exception("whoever waits for %s failed when it was told", self.what)
+            except Exception:  # noqa: BLE001 - whoever decides has others to notify
+                _log.exception("whoever waits for %s failed when it was notified", self.what)
 
     def timed_out(self) -> TimeoutException:
         """Return the error for time running out."""
@@ -201,12 +201,12 @@ class Rejoin:
 
 @dataclass(frozen=True, slots=True)
 class ExpectRebalance:
-    """Hear of the next rebalance soon."""
+    """Learn of the next rebalance soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Leave the group. Answered when the broker knows, or cannot be told."""
+    """Leave the group. Answered when the broker knows, or cannot be reached."""
 
     call: Call
     reason: str
@@ -426,7 +426,7 @@ class Mailbox:
     def put(self, event: BackgroundEvent) -> None:
         """Add an event and end the wait for it; an error is not added to one that says the same and still waits.
 
-        Whoever does not poll for an hour wants to hear of a refused topic once.
+        Whoever does not poll for an hour wants a refused topic reported once.
         """
         if isinstance(event, ErrorRaised) and any(_alike(event, waiting) for waiting in self._events.copy()):
             return
@@ -448,7 +448,7 @@ class Mailbox:
         return None
 
     def has_events(self, *, steps: bool = True) -> bool:
-        """Tell whether ``take`` may find something."""
+        """Return whether ``take`` may find something."""
         try:
             event = self._events[0]
         except IndexError:
@@ -559,7 +559,7 @@ class Mailbox:
 
 
 def _alike(error: ErrorRaised, event: BackgroundEvent) -> bool:
-    """Tell whether an event is an error that says the same as another."""
+    """Return whether an event is an error that says the same as another."""
     if not isinstance(event, ErrorRaised) or replace(event, error=error.error) != error:
         return False
     one, other = error.error, event.error

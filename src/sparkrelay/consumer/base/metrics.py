@@ -2,7 +2,7 @@
 
 Counters are plain numbers, each written by one thread (``poll``'s by the application's, requests' by the network
 thread) and read by whoever asks: no locks, and a reading may be one event behind. Averages, maxima and rates look at
-the last 30 to 60 seconds, as Kafka's do: two samples of 30 seconds. Whoever counts tells the time.
+the last 30 to 60 seconds, as Kafka's do: two samples of 30 seconds. Whoever counts gives the time.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class SubscriptionState:
         return bool(self._topics) or self._pattern is not None
 
     def concerns(self, topic: str) -> bool:
-        """Tell whether the application wants to read a topic."""
+        """Return whether the application wants to read a topic."""
         with self._lock:
             return topic in self._topics or any(
                 partition.topic == topic and not standing.unwanted for partition, standing in self._standings.items()
@@ -208,7 +208,7 @@ class SubscriptionState:
         self._standings = {p: before.get(p) or Standing() for p in dict.fromkeys(partitions)}
 
     def give_up(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Return no more records of these partitions; tell which of them nobody is giving up already."""
+        """Return no more records of these partitions; return which of them nobody is giving up already."""
         with self._lock:
             self._changes += 1
             new = []
@@ -258,7 +258,7 @@ class SubscriptionState:
                 standing.held_back = standing.going or partition in but_not
 
     def may_return(self, partition: TopicPartition) -> bool:
-        """Tell whether ``poll`` may return records of a partition."""
+        """Return whether ``poll`` may return records of a partition."""
         standing = self._standings.get(partition)
         return standing is not None and standing.readable
 
@@ -352,7 +352,7 @@ class SubscriptionState:
             return max(0, standing.end - standing.position)
 
     def ask_end(self, partition: TopicPartition) -> bool:
-        """Tell whether somebody should ask for the end: once, until ``know_end``."""
+        """Return whether somebody should ask for the end: once, until ``know_end``."""
         with self._lock:
             standing = self._require(partition)
             asked, standing.end_asked = standing.end_asked, True
@@ -417,7 +417,7 @@ class SubscriptionState:
             return None
 
     def is_doubtful(self, partition: TopicPartition, asked: tuple[int, int]) -> bool:
-        """Tell whether this very position is still to be confirmed."""
+        """Return whether this very position is still to be confirmed."""
         standing = self._standings.get(partition)
         return standing is not None and standing.validating and (standing.position, standing.leader_epoch) == asked
 

@@ -70,7 +70,7 @@ class TopicMetadataManager:
         self._max_age = max_age
         self._state = state
         self._fail = fail
-        self._tell_refused = refused if refused is not None else lambda _, error: fail(error)
+        self._report_refused = refused if refused is not None else lambda _, error: fail(error)
         self._wanted: frozenset[str] = frozenset()
         self._all = False
         self._stale: set[str] = set()
@@ -110,7 +110,7 @@ class TopicMetadataManager:
         """Ask for topics (None: all) now, and call ``done()`` when the answer is there.
 
         An error that asking again does not change is given to ``failed``, and the question is over. Without ``failed``
-        it goes on: a login may be mended, and nobody else would tell whoever asked.
+        it goes on: a login may be mended, and nobody else would answer whoever asked.
         """
         self._asks.append(_Ask(topics, done, failed))
 
@@ -187,7 +187,7 @@ class TopicMetadataManager:
         for ask in asks:
             ask.done()
         if (refused := self._first_refused(self._wanted)) is not None:
-            self._tell_refused(*refused)
+            self._report_refused(*refused)
 
     def _refused(self, asks: list[_Ask], error: KafkaException) -> None:
         lasting = [ask for ask in asks if ask.failed is None]

@@ -2,7 +2,7 @@
 
 ``BoundedFetcher`` drives the same pure ``FetchManager`` as the consumer, inline. While the caller works on what it was
 given, the next request is already with the broker: it goes out as soon as a response is here, because the headers of
-its batches alone tell where the next one starts. At most one response waits while another arrives.
+its batches alone say where the next one starts. At most one response waits while another arrives.
 
 A range may end where no record is: in a gap that compaction left, in an aborted transaction, on a control record. It is
 at its end when the next batch starts behind it, or when the broker has nothing more although its log goes that far.
@@ -11,7 +11,7 @@ it a second user of the same core).
 
 Fetch sessions (KIP-227) are not used: every request of a range differs from the one before in all its partitions, so
 none would be shorter; the requests of one ``fetch`` are few; and a broker has 1,000 sessions in all, which a cluster of
-Spark workers would take from the consumers. Without one, the order of the request tells what an empty answer means.
+Spark workers would take from the consumers. Without one, the order of the request says what an empty answer means.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class _Run:
         """Return the offset behind the last whole batch of a response."""
         return self._behind.pop((part.partition, part.offset))
 
-    # -- what the manager asks and tells -----------------------------------------------------------------------------
+    # -- what the manager asks and says -----------------------------------------------------------------------------
 
     @property
     def changes(self) -> Hashable:
@@ -209,7 +209,7 @@ class _Run:
         return object()
 
     def has_room(self, node: int) -> bool:
-        """Tell that what bounds memory here is ``fetchable``."""
+        """Say that what bounds memory here is ``fetchable``."""
         del node
         return True
 

@@ -146,7 +146,7 @@ class FetchBuffer:
         self._errors: deque[KafkaException] = deque()
         self._changes = 0
         self._openings = 0
-        self._told: Hashable = None
+        self._seen: Hashable = None
 
     # -- the network thread ------------------------------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class FetchBuffer:
         return wanted
 
     def has_room(self, node: int) -> bool:
-        """Tell whether another response of a broker may come."""
+        """Return whether another response of a broker may come."""
         return self._waiting.get(node, 0) < _ENOUGH_RESPONSES
 
     def fetched(self, parts: list[Fetched], now: float, node: int = -1) -> None:
@@ -237,7 +237,7 @@ class FetchBuffer:
     # -- the application thread --------------------------------------------------------------------------------------
 
     def has_data(self) -> bool:
-        """Tell whether ``collect`` might return something."""
+        """Return whether ``collect`` might return something."""
         with self._lock:
             return (
                 bool(self._errors)
@@ -266,9 +266,9 @@ class FetchBuffer:
             self._open()
 
     def made_room(self) -> bool:
-        """Tell whether more may be fetched than when this was asked last: then the network thread should look."""
-        told, self._told = self._told, (self._subscription.changes, self._openings)
-        return told != self._told
+        """Return whether more may be fetched than when this was asked last: then the network thread should look."""
+        seen, self._seen = self._seen, (self._subscription.changes, self._openings)
+        return seen != self._seen
 
     def collect(
         self, max_records: int, max_bytes: int | None, moved_from: dict[TopicPartition, int] | None = None

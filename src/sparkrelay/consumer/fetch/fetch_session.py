@@ -71,7 +71,7 @@ class FetchSession:
         return self._names
 
     def change(self, wanted: Mapping[TopicPartition, Asked]) -> Change:
-        """Make the session's list the wanted one; return what the broker must be told."""
+        """Make the session's list the wanted one; return what is to be sent to the broker."""
         known = self._partitions
         by_id = all(asked.topic_id is not None for asked in wanted.values())
         if self._epoch != _FIRST_EPOCH and by_id != all(asked.topic_id is not None for asked in known.values()):

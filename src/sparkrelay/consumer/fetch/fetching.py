@@ -85,13 +85,13 @@ class FetchSource(Protocol):
         """Return the partitions to ask for now and the offset of each, the most wanted first."""
 
     def has_room(self, node: int) -> bool:
-        """Tell whether another response of a broker may come."""
+        """Return whether another response of a broker may come."""
 
     def fetched(self, parts: list[Fetched], now: float, node: int) -> None:
         """Take one response of a broker: the partitions that have news."""
 
     def fetch_failed(self, error: KafkaException, now: float) -> None:
-        """Hear of a request that failed for good, such as a refused login."""
+        """Take a request that failed for good, such as a refused login."""
 
 
 class _Node:
@@ -342,7 +342,7 @@ class FetchManager:
             self._source.fetched(parts, now, node_id)
 
     def _repeat(self, node_id: int, partition: TopicPartition, asked: Asked, answer: Any, now: float) -> bool:
-        """Tell whether asking again, perhaps elsewhere, is all there is to do; arrange for it."""
+        """Return whether asking again, perhaps elsewhere, is all there is to do; arrange for it."""
         code = answer.error_code
         if not code:
             self._note_replica(partition, answer.preferred_read_replica, asked.leader_epoch, now)

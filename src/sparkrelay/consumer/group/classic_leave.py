@@ -33,7 +33,7 @@ class ClassicLeave:
 
     Args:
         settings: the member's.
-        coordinator: whom to tell.
+        coordinator: knows where to.
         place: returns the member's place in its group.
 
     Attributes:
@@ -52,7 +52,7 @@ class ClassicLeave:
         self._sent = False
 
     def begin(self, call: Call, reason: str) -> None:
-        """Leave for good; ``call`` is resolved when the broker knows, or cannot be told."""
+        """Leave for good; ``call`` is resolved when the broker knows, or cannot be reached."""
         self._call, self._reason, self._sent = call, reason, False
 
     @property
@@ -75,7 +75,7 @@ class ClassicLeave:
         return requests
 
     def request(self, reason: str, call: Call | None = None) -> tuple[Unsent, ...]:
-        """Return LeaveGroup; nothing if there is nothing to leave, or nobody to tell."""
+        """Return LeaveGroup; nothing if there is nothing to leave, or nobody to ask."""
         node, place = self._coordinator.node, self._place()
         if not place.member_id or node is None or self._settings.group_instance_id is not None:
             return ()

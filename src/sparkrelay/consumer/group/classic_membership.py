@@ -1,4 +1,4 @@
-"""A member of a group under the classic protocol: JoinGroup, SyncGroup, LeaveGroup, told as a state machine.
+"""A member of a group under the classic protocol: JoinGroup, SyncGroup, LeaveGroup, as a state machine.
 
 ``FOLLOWING`` says which state may come after which; docs/internals/consumer.md says when.
 
@@ -166,7 +166,7 @@ class ClassicMembership(Membership):
 
     @property
     def beats(self) -> bool:
-        """Whether there is a generation to send heartbeats of, and no JoinGroup that tells the broker that we live."""
+        """Whether there is a generation to send heartbeats of, and no JoinGroup that shows that we live."""
         return self.metadata.generation >= 0 and self.active and self.state is not MemberState.JOINING
 
     @property
@@ -211,7 +211,7 @@ class ClassicMembership(Membership):
         if not self.active or self.metadata.generation < 0:
             return
         if self.state is MemberState.JOINING and self._retry.in_flight:
-            # The group may have begun the generation that we are joining; the answer to JoinGroup tells.
+            # The group may have begun the generation that we are joining; the answer to JoinGroup says.
             return
         # While the application is to give up partitions, the group waits for it, but for no longer than this.
         busy = self.state is MemberState.PREPARING
@@ -224,7 +224,7 @@ class ClassicMembership(Membership):
         )  # fmt: skip
         self._forget_generation(forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
         self._hold = Hold.LOSE
-        # A step of preparation goes on; its answer tells whether there is anything to lose.
+        # A step of preparation goes on; its answer says whether there is anything to lose.
         if self.state is not MemberState.PREPARING:
             self._prepare(Hold.LOSE, "the member was expelled")
 

@@ -123,7 +123,7 @@ class ConsumerMembership(Membership):
         self._owned_ids: PartitionsById = _NONE
         self._taking: frozenset[TopicPartition] = frozenset()
         self._taking_ids: PartitionsById = _NONE
-        #: Which target the last finished step was about, and which one the broker has been told of.
+        #: Which target the last finished step was about, and which one was acknowledged.
         self._adopting = self._adopted = self._acknowledged = -1
         self._incomplete = False
         #: A heartbeat that says what we hold may be on its way.
@@ -316,7 +316,7 @@ class ConsumerMembership(Membership):
         wanted, unnamed = self._resolve()
         wait = self._look_up(now) if unnamed else math.inf
         if self._owned is None and unnamed and not wanted:
-            return wait  # nothing to tell the application yet
+            return wait  # nothing to ask of the application yet
         if wanted != self._owned:
             self._adopting, self._incomplete = self._target_number, unnamed
             self._taking = wanted

@@ -1,4 +1,4 @@
-"""Heartbeats: they tell the coordinator that we live, and bring us the news of a rebalance.
+"""Heartbeats: by them the coordinator knows that we live, and bring us the news of a rebalance.
 
 They are sent from the network thread, so they go on while a callback or an assignor keeps the application thread. A
 member that does not poll for ``max.poll.interval.ms`` is taken care of by the membership itself.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HeartbeatManager"]
 
-#: Of a partition that moves nobody takes records until its next owner has heard of the second rebalance; so heartbeats
+#: Of a partition that moves nobody takes records until its next owner knows of the second rebalance; so heartbeats
 #: are quick for so long after the first, and after the application said that it expects one.
 _AWAITING_SECONDS: Final = 3.0
 _AWAITING_INTERVAL: Final = 0.1
@@ -56,7 +56,7 @@ class HeartbeatManager:
         self._awaiting_since: float | None = None
 
     def hasten(self, now: float) -> None:
-        """Be quick for a while: a rebalance is expected, of which an answer tells."""
+        """Be quick for a while: a rebalance is expected, which an answer announces."""
         self._awaiting_since = now
         self._due = min(self._due, now + _AWAITING_INTERVAL)
 

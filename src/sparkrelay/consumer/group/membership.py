@@ -140,7 +140,7 @@ class Membership(abc.ABC):
         self.heartbeat_interval = settings.heartbeat_interval
         self._polled_at = -math.inf
         self._life = 0
-        #: Requests that tell the coordinator that we leave, and wait for nothing.
+        #: Requests that say to the coordinator that we leave, and wait for nothing.
         self._parting: tuple[Unsent, ...] = ()
         self._place(-1, "")
 
@@ -191,7 +191,7 @@ class Membership(abc.ABC):
 
     @abc.abstractmethod
     def leave(self, call: Call, reason: str) -> None:
-        """Leave the group; ``call`` is resolved when the broker knows, or cannot be told."""
+        """Leave the group; ``call`` is resolved when the broker knows, or cannot be reached."""
 
     # -- news from the coordinator -----------------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class Membership(abc.ABC):
 
     @property
     def awaits_another(self) -> bool:
-        """Whether a rebalance is over that is often followed by another, which only a heartbeat tells of."""
+        """Whether a rebalance is over that is often followed by another, which only a heartbeat announces."""
         return False
 
     @abc.abstractmethod

@@ -78,7 +78,7 @@ class PatternTopics:
 def topics_or_pattern(
     topics: Iterable[str] | str | re.Pattern[str],
 ) -> tuple[frozenset[str], re.Pattern[str] | None]:
-    """Tell names from patterns in what was given to ``subscribe``.
+    """Separate names from patterns in what was given to ``subscribe``.
 
     Raises:
         ConfigException: something is no name, or begins with ^ and is no regular expression, or is a pattern for bytes.

@@ -3,7 +3,7 @@
 ``sparkrelay.consumer.rebalance`` at INFO: one line when a rebalance has ended: why it was, how long it took, what was
 given and taken. At DEBUG: each step with its own time: what the application gave up, JoinGroup, the assignor,
 SyncGroup, the callbacks. It only listens: to the steps that the membership asks of the application, to their answers,
-and to requests; so any membership is told the same way.
+and to requests; so any membership is logged the same way.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RebalanceLog:
         self._place = place
         self._held = held
         self._metrics = metrics
-        #: When the rebalance that is being told began; None outside of one.
+        #: When the rebalance that is being logged began; None outside of one.
         self._began: float | None = None
         #: What the application was asked to do last; answers to other steps come too late.
         self._step: Step | None = None
@@ -59,7 +59,7 @@ class RebalanceLog:
         self._before: frozenset[TopicPartition] = frozenset()
 
     def on_step(self, step: Step, reason: str, now: float, *, away: bool = False) -> None:
-        """Hear what the application is asked to do; ``away`` if that is for the time when it polls again."""
+        """Take a step that the application is asked for; ``away`` if that is for the time when it polls again."""
         self._step, self._away = step, away
         self._step_began = now
         match step:
@@ -82,7 +82,7 @@ class RebalanceLog:
                 self._say("is given %s", _names(step.assignment.partitions))
 
     def returned(self, now: float) -> None:
-        """Hear that the application polls again: the rebalance begins here, and not when it stopped polling."""
+        """Note that the application polls again: the rebalance begins here, and not when it stopped polling."""
         if self._away:
             self._away = False
             self._step_began = now
@@ -90,7 +90,7 @@ class RebalanceLog:
                 self._began = now
 
     def answered(self, answer: Prepared | Assigned | Adopted, now: float) -> None:
-        """Hear what the application has done."""
+        """Take what the application has done."""
         step = self._step
         if step is None or step.cancelled or answer.number != step.number:
             return
@@ -106,9 +106,9 @@ class RebalanceLog:
                 self._finish(now)
 
     def received(self, request: Any, message: Any, error: KafkaException | None, *, sent_at: float, now: float) -> None:
-        """Hear the answer to a request."""
+        """Take the answer to a request."""
         name = type(request).__name__
-        if name not in _TOLD:
+        if name not in _LOGGED:
             return
         code = getattr(message, "error_code", 0)
         if name in _BEATS:
@@ -119,7 +119,7 @@ class RebalanceLog:
         self._say("%s: %s after %.3f s", name, what, now - sent_at)
 
     def ended(self, reason: str, now: float) -> None:
-        """Hear that the member leaves, or gives up."""
+        """Note that the member leaves, or gives up."""
         if self._began is not None:
             self._metrics.rebalance_failed(now)
             self._began = None
@@ -128,7 +128,7 @@ class RebalanceLog:
             self._say("leaves: %s", reason)
 
     def _finish(self, now: float) -> None:
-        assert self._began is not None, "a rebalance is being told"
+        assert self._began is not None, "a rebalance is being logged"
         took, held = now - self._began, self._held()
         self._began = None
         self._metrics.rebalanced(took, now)
@@ -147,7 +147,7 @@ class RebalanceLog:
 
 
 _BEATS: Final = frozenset({"HeartbeatRequest", "ConsumerGroupHeartbeatRequest"})
-_TOLD: Final = _BEATS | {"JoinGroupRequest", "SyncGroupRequest", "LeaveGroupRequest"}
+_LOGGED: Final = _BEATS | {"JoinGroupRequest", "SyncGroupRequest", "LeaveGroupRequest"}
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

@@ -141,7 +141,7 @@ class ConsumerCore:
         return self.membership is not None and self.membership.given_up
 
     def last_requests(self) -> tuple[Unsent, ...]:
-        """Return last requests that tell brokers to forget us; nobody waits for their answers."""
+        """Return last requests, for brokers to forget us; nobody waits for their answers."""
         return () if self._fetches is None else self._fetches.close_sessions()
 
     def partitions(self, topic: str) -> tuple[int, ...]:

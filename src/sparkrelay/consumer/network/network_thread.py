@@ -163,7 +163,7 @@ class NetworkThread:
             self._door.notify()
             while not self._stopping:
                 loop.turn(self._look_after(time.monotonic()))
-        except BaseException as error:  # noqa: BLE001 - it must be told to whoever waits
+        except BaseException as error:  # noqa: BLE001 - whoever waits must get it
             self._failure = error
             _log.exception("the network thread of %d consumers died", len(self._handles))
         finally:
@@ -274,7 +274,7 @@ class ConsumerHandle:
         self._closed_error: DisconnectException | None = None
         self._gone = False
         self.polled_at = -math.inf
-        self._polled_told = -math.inf
+        self._polled_announced = -math.inf
         self.owns_thread = False
         self.listed = False
         self.started = False
@@ -338,7 +338,7 @@ class ConsumerHandle:
             raise _again(self._closed_error)
 
     def ask_to_stop(self) -> None:
-        """Have the connections closed soon; ``dead`` tells when they are."""
+        """Have the connections closed soon; ``dead`` says when they are."""
         self.stopping = True
         self.wake()
 
@@ -375,9 +375,9 @@ class ConsumerHandle:
         core.now = now
         while self._events:
             core.process(self._events.popleft(), now)
-        # Last: an event may lead to a state that only a poll ends, and this poll is not told of twice.
-        if (polled_at := self.polled_at) != self._polled_told:
-            self._polled_told = polled_at
+        # Last: an event may lead to a state that only a poll ends, and this poll is not announced twice.
+        if (polled_at := self.polled_at) != self._polled_announced:
+            self._polled_announced = polled_at
             core.process(Polled(polled_at), now)
         wait = math.inf
         for manager in core.managers:
@@ -391,7 +391,7 @@ class ConsumerHandle:
         return min(wait, self._reap(now))
 
     def end(self, why: DisconnectException) -> None:
-        """Close everything; whoever waits, or calls from now on, is told why. Never raises; may be repeated."""
+        """Close everything; whoever waits, or calls from now on, gets the reason. Never raises; may be repeated."""
         if self._closed_error is not None:
             return
         self._closed_error = why
@@ -417,8 +417,8 @@ class ConsumerHandle:
                 response = self._client.request_metadata(unsent.request.topics)
             else:
                 response = self._client.send(unsent.request, node=unsent.node, lane=unsent.lane, timeout=unsent.timeout)
-        except Exception as problem:  # noqa: BLE001 - the manager is told
-            # One request that cannot be made must not end the consumer: whoever wants it is told.
+        except Exception as problem:  # noqa: BLE001 - the manager gets it
+            # One request that cannot be made must not end the consumer: whoever wants it gets the error.
             _log.exception("a request could not be sent")
             unsent.handle(None, problem if isinstance(problem, KafkaException) else _internal(problem), now)
             return

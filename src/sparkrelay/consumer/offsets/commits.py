@@ -219,7 +219,7 @@ class CommitManager:
                 partition = TopicPartition(name, answer.partition_index)
                 where = f"{commit.call.what}: {partition}"
                 if code in _GONE and partition in commit.offsets:
-                    # A coordinator may hear of a new topic later than others: before this is repeated, the metadata
+                    # A coordinator may know of a new topic later than others: before this is repeated, the metadata
                     # decides whether it is gone.
                     self._stale_topic(name)
                     if commit.automatic or (partition in commit.found_in and not commit.retry):
@@ -247,7 +247,7 @@ class CommitManager:
         return gone_error(commit.call.what, gone, commit.offsets) if gone else None
 
     def _stale(self, commit: Commit) -> CommitFailedException:
-        """The group is an epoch further: if we are still in it, a heartbeat tells us, and the commit is repeated."""
+        """The group is an epoch further: if we are still in it, a heartbeat brings it, and the commit is repeated."""
         error = CommitFailedException(
             f"{commit.call.what}: group {self._group_id!r} has given this consumer a newer epoch meanwhile "
             "(STALE_MEMBER_EPOCH); call poll() and commit again"
@@ -301,7 +301,7 @@ class CommitManager:
             self._coordinator.moved(code)
             if code:
                 error = broker_error(code, call.what)
-                # The next heartbeat tells us our epoch, or that we have none.
+                # The next heartbeat brings our epoch, or that we have none.
                 error.retriable = error.retriable or (self._member_reads and code in _OUTDATED)
         if error is None:
             state.succeeded()

@@ -4,7 +4,7 @@ A leader that was elected although it was behind (unclean election, lost disk) m
 have read; fetching on from the same offset would skip what was written there since. So a position whose record is of an
 older epoch than the leader's is not fetched from until OffsetForLeaderEpoch has said where that epoch ends in the new
 leader's log. If it ends before the position, the log was cut: with a reset policy the consumer goes on where the logs
-part (records written there since are new to it), without one it is told.
+part (records written there since are new to it), without one it is an error.
 
 Pure, see ``requests``. Source: KIP-320, "Consumer Handling"; Kafka's OffsetsRequestManager.
 """

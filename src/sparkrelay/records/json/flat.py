@@ -16,7 +16,7 @@ _PROBE: Final = np.frombuffer(b"1.5}", np.uint8).copy()
 
 
 def is_flat(schema: pa.Schema) -> bool:
-    """Tell whether the loop knows all types of a schema."""
+    """Return whether the loop knows all types of a schema."""
     return len(schema) <= loop.MAX_COLUMNS and all(_kind_of(field.type) >= 0 for field in schema)
 
 

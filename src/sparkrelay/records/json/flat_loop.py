@@ -42,7 +42,7 @@ _VALID: Final = 5
 _LIMIT: Final = 6
 
 MAX_COLUMNS: Final = 62
-"""A bit a field tells which were seen."""
+"""A bit a field says which were seen."""
 
 _QUOTE: Final = 34
 _INFINITE: Final = float("inf")
@@ -223,5 +223,5 @@ def read_objects(address: int, offsets: Any, valid: Any, fields: int, count: int
 
 @kernel("boolean(int64)")
 def obeys_c_locale(text: int) -> bool:
-    """Tell whether C reads ``1.5`` with a point, as it does unless the process chose a locale with a comma."""
+    """Return whether C reads ``1.5`` with a point, as it does unless the process chose a locale with a comma."""
     return strtod(text, 0) == 1.5  # type: ignore[no-any-return]

@@ -21,7 +21,7 @@ _IN_STRING[[ord('"'), ord("\\")]] = 1
 
 @inline
 def is_space(byte: int) -> bool:
-    """Tell whether JSON takes a byte for blank space."""
+    """Return whether JSON takes a byte for blank space."""
     return byte in (32, 10, 13, 9)
 
 
@@ -46,7 +46,7 @@ def special_in_string(position: int, end: int) -> int:
 
 @inline
 def only_space(position: int, end: int) -> bool:
-    """Tell whether nothing but blank space is left."""
+    """Return whether nothing but blank space is left."""
     while position < end:
         if not is_space(load8(position)):
             return False
@@ -69,7 +69,7 @@ def high_bits(position: int, end: int) -> int:
 
 @inline
 def valid_utf8(position: int, end: int) -> bool:
-    """Tell whether bytes are UTF-8: shortest forms only, no surrogates, nothing above U+10FFFF."""
+    """Return whether bytes are UTF-8: shortest forms only, no surrogates, nothing above U+10FFFF."""
     while position < end:
         byte = load8(position)
         position += 1

@@ -64,7 +64,7 @@ def row_from_json(value: bytes | str, schema: pa.Schema) -> dict[str, Any]:
 
 
 def _is_too_deep(text: str) -> bool:
-    """Tell whether objects and arrays are nested deeper than ``MAX_DEPTH``: ``json`` recurses, and so do we."""
+    """Return whether objects and arrays are nested deeper than ``MAX_DEPTH``: ``json`` recurses, and so do we."""
     if text.count("{") + text.count("[") <= MAX_DEPTH:
         return False
     depth, in_string = 0, False

@@ -105,7 +105,7 @@ class BatchRunner:
 
         Args:
             plans: the prepared legs.
-            over: tells, on any thread, whether nobody needs it any more: then it is broken off.
+            over: says, on any thread, whether nobody needs it any more: then it is broken off.
 
         Raises:
             SparkRelayError: it failed, or did not get a core for a while.
@@ -240,7 +240,7 @@ class BatchRunner:
         """Abort every transaction of the batch, then decide for each task: initialize again, run again, or give up."""
         producers = [task.producer for task, _ in work.values() if task.producer is not None]
         answers = self._transactions.abort(producers, self._group_id)
-        # Fenced is no failure of the instance: it slept, say, and others have its tasks. What comes next tells.
+        # Fenced is no failure of the instance: it slept, say, and others have its tasks. What comes next shows which.
         mends = failed is None or isinstance(failed, ProducerFencedException) or _worth_another_try(failed)
         bystander = AnotherTaskFailed("another task of the batch failed")
         if not mends and any(isinstance(answer, Exception) for answer in answers.values()):
@@ -302,7 +302,7 @@ def _rebuilt_in_vain(task: Task, reason: StoreCorruptedException) -> StreamsExce
 
 
 def _passes(error: Exception) -> bool:
-    """Tell whether the broker is to blame: that is waited out, however often the batch is tried meanwhile."""
+    """Return whether the broker is to blame: that is waited out, however often the batch is tried meanwhile."""
     return isinstance(error, KafkaException) and error.retriable
 
 

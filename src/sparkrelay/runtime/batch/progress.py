@@ -69,7 +69,7 @@ class ThreadProgress:
         self._log.restored(copies)
 
     def end(self) -> None:
-        """Hear that the thread has ended: nothing lags here any more."""
+        """Note that the thread has ended: nothing lags here any more."""
         self._log.forget(self)
 
     def batch(

@@ -51,7 +51,7 @@ class Choice:
         self._not_before = 0.0
 
     def resident(self, records: int, now: float, *, open_: bool) -> bool:
-        """Tell whether a micro-batch of so many records should pass through a job that stays.
+        """Return whether a micro-batch of so many records should pass through a job that stays.
 
         Args:
             records: that it has.
@@ -84,7 +84,7 @@ class Residency:
 
         Args:
             jobs: the stream thread's.
-            over: tells whether the thread is to end.
+            over: says whether the thread is to end.
             clock: seconds, from anywhere.
         """
         self._jobs = jobs

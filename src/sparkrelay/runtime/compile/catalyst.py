@@ -127,7 +127,7 @@ def projected_sql(projection: DataFrame) -> dict[str, str]:
     return texts
 
 
-#: In the text of a function that tells the time.
+#: In the text of a function that reads the clock.
 _TIME = ("current_time(", "current_timestamp", "current_date", "localtimestamp", "now(")
 
 
@@ -165,7 +165,7 @@ _PLACED = ("monotonically_increasing_id(", "spark_partition_id(", "input_file_na
 
 
 def lets_nothing_through(plan: DataFrame) -> bool:
-    """Tell whether Spark has found that ``plan`` has no rows whatever comes in, as behind ``where(F.lit(False))``.
+    """Return whether Spark has found that ``plan`` has no rows whatever comes in, as behind ``where(F.lit(False))``.
 
     It then runs none of the steps before that, in no partition.
     """
@@ -202,7 +202,7 @@ def may_drop_rows(before: DataFrame, after: DataFrame) -> str | None:
 
 
 def reads_hidden(plan: DataFrame) -> bool:
-    """Tell whether the row-wise steps that ``plan`` ends with make something of hidden columns.
+    """Return whether the row-wise steps that ``plan`` ends with make something of hidden columns.
 
     Users do not name them, but a ``*`` inside of another expression, as in ``struct(*)``, takes them in, and so does
     what is done to all columns.
@@ -220,7 +220,7 @@ def reads_hidden(plan: DataFrame) -> bool:
 
 
 def _leaves_as_it_is(expression: Any) -> bool:
-    """Tell whether an expression is a column as it is: renamed perhaps, or a hidden one with its nulls filled."""
+    """Return whether an expression is a column as it is: renamed perhaps, or a hidden one with its nulls filled."""
     if kind(expression) == "Alias":
         filled = kind(expression.child()) == "Coalesce" and str(expression.name()).startswith(hidden_columns.PREFIX)
         return filled or kind(expression.child()) == "AttributeReference"

@@ -152,7 +152,7 @@ class LegCompiler:
             TopologyException: a column does not exist or a step is not possible; names the user's line.
         """
         full = self._source_schema(leg)
-        # A first pass with every column tells which ones the plan reads; the second decodes only those.
+        # A first pass with every column shows which ones the plan reads; the second decodes only those.
         self._read[leg.id] = self._wanted(leg, full)
         return self._built(leg, full)
 
@@ -206,7 +206,7 @@ class LegCompiler:
         if leg.sink is not None and leg.aggregation is None:
             rows = self._written(leg, rows)[1]
         if lets_nothing_through(rows):
-            # Spark has cut the source off, and with it what would tell: the steps name columns all the same.
+            # Spark has cut the source off, and with it what would show it: the steps name columns all the same.
             return frozenset(schema.names)
         return wanted_columns(rows, source)
 

@@ -1,8 +1,8 @@
-"""A rebalance as each member tells it: who is in the group and why it rebalances, what moved here, how long it took.
+"""A rebalance as each member logs it: who is in the group and why it rebalances, what moved here, how long it took.
 
 One line when the assignment arrives and one when every task is in service, both at INFO; the leader's log has each
 decision with its reason at DEBUG. The leader knows best who came and went, so it sends that along with the assignment
-(:class:`Notice`), and all members tell the same. Pure: it is told the time and does no I/O.
+(:class:`Notice`), and all members log the same. Pure: it is told the time and does no I/O.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _UNKNOWN: Final = "the leader does not say why"
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What the leader tells every member about a rebalance.
+    """What the leader sends every member about a rebalance.
 
     Attributes:
         processes: the group's processes, by the beginnings of their ids, as thread names have them.
-        why: what made the group rebalance, as far as the leader can tell.
+        why: what made the group rebalance, as far as the leader knows.
         warming: process id -> the tasks that are to move there once its copy, which the
             leader holds to be cold, has caught up.
     """
@@ -118,13 +118,13 @@ class AssignmentLog:
         self._moved = False
 
     def joins(self, now: float) -> None:
-        """Hear that the member joins, which begins a rebalance unless one is under way."""
+        """Note that the member joins, which begins a rebalance unless one is under way."""
         if self._began is None:
             self._began = now
         self._assigned = None
 
     def loses(self) -> None:
-        """Hear that the member was expired: others may run its tasks."""
+        """Note that the member was expired: others may run its tasks."""
         self._active = frozenset()
 
     def assigned(
@@ -157,7 +157,7 @@ class AssignmentLog:
         )
 
     def in_service(self, now: float) -> None:
-        """Hear that every active task is in service; called again and again, it tells that once a rebalance."""
+        """Note that every active task is in service; called again and again, it logs that once a rebalance."""
         if self._began is None or self._assigned is None:
             return
         took, waited = now - self._began, self._assigned - self._began

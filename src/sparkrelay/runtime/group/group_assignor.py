@@ -71,13 +71,13 @@ log = logging.getLogger(__name__)
 
 #: ``next_rebalance_ms`` that asks for a rebalance at once.
 _AT_ONCE = 0
-#: Part of the time a rebalance may take that an assignor gets; then the others still hear of its failure.
+#: Part of the time a rebalance may take that an assignor gets; then the others still get word of its failure.
 _SHARE_OF_REBALANCE = 0.5
 #: The same for listing where changelogs end, and the longest that it may take: without it lags are unknown, which the
 #: next rebalance mends.
 _SHARE_FOR_ENDS = 0.125
 _LONGEST_FOR_ENDS_S = 10.0
-#: Between the assignment's bytes and what the leader tells of the rebalance; a reason follows it.
+#: Between the assignment's bytes and what the leader says of the rebalance; a reason follows it.
 _NOTICE = b"\x00sparkrelay-notice:"
 #: Between those and the reason of a refusal: one byte that says of which kind it is, then the text.
 _REASON = b"\x00sparkrelay-reason:"
@@ -147,7 +147,7 @@ class StreamsGroupAssignor:
         self._offset_sums = offset_sums
         self._on_info = on_info
         self._unique = 0
-        #: What the leader told of the last rebalance.
+        #: What the leader said of the last rebalance.
         self.notice = Notice()
         #: Why this member has asked for the next rebalance, if it has.
         self.asked: str | None = None
@@ -281,7 +281,7 @@ class StreamsGroupAssignor:
         except WakeupException:
             raise
         except BaseException as error:
-            # Also what would end a program: nobody else would tell the members.
+            # Also what would end a program: nobody else would answer the members.
             raise StreamsException(f"task assignor {name} failed: {message_of(error)}") from error
         if result is None:
             raise StreamsException(
@@ -291,7 +291,7 @@ class StreamsGroupAssignor:
         return result
 
     def _answer(self, view: _View, result: GroupResult) -> dict[str, MemberAssignment]:
-        """Tell what was decided: the log, and each member."""
+        """Report what was decided to the log and to each member."""
         self.failure = result.failure
         notice = self._notice(view.members, result.warm_ups)
         self._left_to_do = _left_to_do(result)
@@ -314,7 +314,7 @@ class StreamsGroupAssignor:
         for member in members:
             name = str(member.subscription.process_id)[:8]
             led[name] = led.get(name, frozenset()) | {member.consumer_id}
-        # Who did not lead the last one knows its members from what the leader told, but not their names in the group.
+        # Who did not lead the last one knows its members from what the leader said, but not their names in the group.
         again = [name for name, ids in self._led.items() if name in led and not ids & led[name]]
         text = why(
             led,
@@ -342,7 +342,7 @@ class StreamsGroupAssignor:
         return reasons
 
     def _failed(self, error: Exception, members: Mapping[str, MemberSubscription]) -> dict[str, MemberAssignment]:
-        """Return the answer that tells every member why there is none; the stream thread raises the error after it."""
+        """Return the answer that says why there is none; the stream thread raises the error after it."""
         self.failure = error
         missing = isinstance(error, MissingSourceTopicException)
         code = ErrorCode.INCOMPLETE_SOURCE_TOPIC_METADATA if missing else ErrorCode.ASSIGNMENT_ERROR

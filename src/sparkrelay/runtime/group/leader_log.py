@@ -1,4 +1,4 @@
-"""What the leader tells of a rebalance: one line for all of it, or each decision with its reason."""
+"""What the leader logs of a rebalance: one line for all of it, or each decision with its reason."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Life:
         self._machine: StateMachine[State] = StateMachine(f"instance {name}", CREATED, FOLLOWING)
         self._starting = False
         self._cause: Exception | None = None
-        #: Changes (new, old) of which the listener is still to hear.
+        #: Changes (new, old) of which the listener is still to be notified.
         self._not_notified: deque[tuple[State, State]] = deque()
         self._notifier: int | None = None
         self.listener: Callable[[State, State], None] | None = None

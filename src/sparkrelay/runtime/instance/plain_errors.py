@@ -39,7 +39,7 @@ def plain_errors(function: Callable[P, R]) -> Callable[P, R]:
             # A user's own error stays: an assignor's, say.
             raise error.with_traceback(None) from None if isinstance(cause, PySparkException | Py4JError) else cause
         except KeyboardInterrupt as error:
-            # Where we were when Ctrl-C was pressed tells the script's reader nothing.
+            # Where we were when Ctrl-C was pressed means nothing to the script's reader.
             raise error.with_traceback(None) from None
 
     return plain

@@ -282,7 +282,7 @@ class Resetter:
         return tuple(sorted(set(named) & topics))
 
     def _is_deleted_repartition(self, topic: str, topics: frozenset[str]) -> bool:
-        """Tell whether an interrupted reset has deleted a topic of which the group still has offsets."""
+        """Return whether an interrupted reset has deleted a topic of which the group still has offsets."""
         return topic not in topics and self._names.is_internal(topic) and topic.endswith("-repartition")
 
     def _sources(self, topics: frozenset[str], read: set[str], internal: tuple[str, ...]) -> list[str]:

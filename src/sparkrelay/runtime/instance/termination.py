@@ -116,5 +116,5 @@ def _stop_beside(stop: Callable[[float | None], object]) -> Callable[[int, Frame
 
 
 def _is_pysparks(handler: object) -> bool:
-    """Tell whether this is what a SparkContext sets; a program's own handler, or none at all, is left in place."""
+    """Return whether this is what a SparkContext sets; a program's own handler, or none at all, is left in place."""
     return (getattr(handler, "__module__", None) or "").startswith("pyspark.")

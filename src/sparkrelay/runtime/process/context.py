@@ -74,7 +74,7 @@ class RuntimeContext:
         self.beginning: Breakable | None = None
 
     def plans(self, target: ExecutorTarget) -> PreparedLegs:
-        """Build every leg at a place; Catalyst checks every column.
+        """Build every leg for a target; Catalyst checks every column.
 
         Raises:
             TopologyException: a column does not exist or a step is not possible.

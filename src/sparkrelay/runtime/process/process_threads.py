@@ -1,6 +1,6 @@
 """One process and its stream threads, made, started, lost and released as one.
 
-What all processes of an instance share stands in the ``RuntimeContext``; what a process has of its own are its place
+What all processes of an instance share stands in the ``RuntimeContext``; what a process has of its own are its target
 (where its jobs run), its slot (identity and state), its threads and their connections.
 """
 
@@ -77,10 +77,10 @@ class ProcessThreads:
             slot: the claimed slot; it is released with the process, or here if the threads cannot be made.
             cleaner: the slot's; it is closed with the process.
             host_metadata: the process's host, rack and tags.
-            plans: the prepared legs of this place, if they exist already.
+            plans: the prepared legs of this target, if they exist already.
 
         Raises:
-            ConfigException: the tags of this place do not go with the settings.
+            ConfigException: the tags of this process do not go with the settings.
             KafkaException: the broker does not answer.
         """
         self.target = target
@@ -143,7 +143,7 @@ class ProcessThreads:
             thread.resume()
 
     def expect_rebalance(self) -> None:
-        """Tell the members that a rebalance is about to begin; returns at once."""
+        """Announce to the members that a rebalance is about to begin; returns at once."""
         for thread in self.threads:
             thread.expect_rebalance()
 

@@ -67,7 +67,7 @@ class _Failure(NamedTuple):
         return Backoff(_RETRY_SECONDS, _LONGEST_RETRY_SECONDS, jitter=0, failures=self.tries - 1).next()
 
     def waits(self, now: float, longest: float) -> bool:
-        """Tell whether it is too early to try again, where nobody waits longer than ``longest``."""
+        """Return whether it is too early to try again, where nobody waits longer than ``longest``."""
         return now - self.at < min(self.pause, longest)
 
 
@@ -123,7 +123,7 @@ class DriverProcess:
             process.stop()
 
     def lost(self, thread: StreamThread, error: Exception) -> bool:  # noqa: ARG002 - the other kind looks
-        """Tell whether a thread died because its executor is gone; the driver's cannot."""
+        """Return whether a thread died because its executor is gone; the driver's cannot."""
         return False
 
     def tidy(self) -> bool:
@@ -165,7 +165,7 @@ class ExecutorProcesses:
         Args:
             spark: the session.
             context: what processes are made with.
-            executors: tells which there are.
+            executors: knows which there are.
             on_change: called when a process was added, and when the watch ends.
             on_failure: called when no process is left and none can be made.
         """
@@ -179,7 +179,7 @@ class ExecutorProcesses:
         self._stopping = threading.Event()
         self._running = False
         self._processes: list[ProcessThreads] = []
-        #: Executor id -> the place being made into a process, and the thread that does.
+        #: Executor id -> the target being made into a process, and the thread that does.
         self._making: dict[str, tuple[ExecutorTarget, threading.Thread]] = {}
         #: Executor id -> why it has no process.
         self._failed: dict[str, _Failure] = {}
@@ -255,7 +255,7 @@ class ExecutorProcesses:
             process.stop()
 
     def lost(self, thread: StreamThread, error: Exception) -> bool:
-        """Tell whether a thread died because its executor is gone; the threads beside it then end as well."""
+        """Return whether a thread died because its executor is gone; the threads beside it then end as well."""
         for process in self.all:
             if thread in process.threads and (process.target.lost or isinstance(error, ExecutorLost)):
                 process.lose()
@@ -389,7 +389,7 @@ class ExecutorProcesses:
                 return
             self._making[executor.id] = target, thread
         log.info("%s, %d Spark partitions: making a process", executor, executor.spark_partitions)
-        # Each time: Spark does not tell it those that come later.
+        # Each time: Spark does not show it those that come later.
         quiet_executors(self._spark)
         thread.start()
 

@@ -86,7 +86,7 @@ class ExecutorSlot:
         return self.path / str(task)
 
     def holds(self, task: TaskId) -> bool:
-        """Tell whether a task has a directory there, as far as known: false once it may have been cleaned up."""
+        """Return whether a task has a directory there, as far as known: false once it may have been cleaned up."""
         return task not in self._removed and (self._sure is None or task in self._sure)
 
     def require_in_place(self) -> None:
@@ -131,7 +131,7 @@ class ExecutorSlot:
             target = self._target.renewed()
             target.require_alive()
             group = target.job_group(_RELEASING)
-            # Nobody else would end it: the watch over the executors does not know this place.
+            # Nobody else would end it: the watch over the executors does not know this target.
             with cancelled_when(lambda: time.monotonic() >= deadline, lambda: target.cancel(group)):
                 _run(target, release_slot, command, f"releasing slot {self.path}", group=_RELEASING)
         except Exception as error:  # noqa: BLE001 - with Spark gone it may be anything, and who stops must get to the end

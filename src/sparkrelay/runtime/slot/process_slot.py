@@ -25,7 +25,7 @@ class ProcessSlot(Protocol):
         """Return the directory of a task's state."""
 
     def holds(self, task: TaskId, /) -> bool:
-        """Tell whether a task has a directory there, as far as known."""
+        """Return whether a task has a directory there, as far as known."""
 
     def task_ids(self) -> list[TaskId]:
         """Return the tasks that have local state there, in order."""

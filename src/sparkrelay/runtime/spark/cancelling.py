@@ -49,7 +49,7 @@ def cancel_until(ended: Callable[[float], bool], cancel: Callable[[], None], sec
     """Cancel a Spark job again and again until it has ended; return False if it does not.
 
     Args:
-        ended: waits for the end, no longer than the seconds that it is given, and tells whether it has come.
+        ended: waits for the end, no longer than the seconds that it is given, and returns whether it has come.
         cancel: cancels what runs then.
         seconds: for how long that is tried.
     """

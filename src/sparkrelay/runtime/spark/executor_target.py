@@ -1,11 +1,11 @@
-"""The place where a process's jobs run: the driver's own JVM (``local[N]``), or one executor of a cluster.
+"""The target of a process's jobs: the driver's own JVM (``local[N]``), or one executor of a cluster.
 
 On an executor every job starts from a *placed source*: one Spark partition per core, each with the executor as its
 preferred location, which a long ``spark.locality.wait`` makes binding. Never ``coalesce``: it drops the preference.
 Spark may still start a task elsewhere, above all when the executor has died. So the executor's id travels beside the
 job, and a worker that finds itself elsewhere refuses (``worker.context``).
 
-An executor that is lost never comes back under its id: its place is closed for good, and its jobs are cancelled, or
+An executor that is lost never comes back under its id: its target is closed for good, and its jobs are cancelled, or
 they would wait for a replacement to refuse them.
 """
 
@@ -37,7 +37,7 @@ __all__ = ["SESSION_GONE", "ExecutorLost", "ExecutorTarget"]
 log = logging.getLogger(__name__)
 
 SESSION_GONE: Final = "the Spark session is gone"
-#: Spark refuses all later jobs of a group that was closed: no two places share one.
+#: Spark refuses all later jobs of a group that was closed: no two targets share one.
 _numbers = itertools.count(1)
 _ASK_SECONDS: Final = 1.0
 
@@ -47,14 +47,14 @@ class ExecutorLost(StreamsException):
 
 
 class ExecutorTarget:
-    """One place. Any driver thread may call it; Spark keeps the threads' properties apart."""
+    """See the module. Any driver thread may call it; Spark keeps the threads' properties apart."""
 
     def __init__(self, spark: SparkSession, *, spark_partitions: int, slots: int | None = None) -> None:
         """Take the driver's own JVM, with so many cores and, unless given, as many slots for Spark tasks."""
         self._spark = spark
         self._context = spark.sparkContext
         self.spark_partitions = spark_partitions
-        #: Signs the errors that the workers of this place send through Spark's text.
+        #: Signs the errors that the workers of this target send through Spark's text.
         self.failure_key = new_key()
         self.executor: Executor | None = None
         self._executors: Executors | None = None
@@ -72,14 +72,14 @@ class ExecutorTarget:
 
     @classmethod
     def on(cls, spark: SparkSession, executor: Executor, executors: Executors) -> ExecutorTarget:
-        """Return the place that an executor is; ``executors`` tells whether it lives."""
+        """Return the target for an executor; ``executors`` knows whether it lives."""
         target = cls(spark, spark_partitions=executor.spark_partitions)
         target.executor, target._executors = executor, executors
         return target
 
     def renewed(self) -> ExecutorTarget:
-        """Return the executor's place as if nobody had closed it."""
-        assert self.executor is not None, "the driver's place is never closed"
+        """Return the executor's target as if nobody had closed it."""
+        assert self.executor is not None, "the driver's target is never closed"
         assert self._executors is not None
         return ExecutorTarget.on(self._spark, self.executor, self._executors)
 
@@ -95,7 +95,7 @@ class ExecutorTarget:
 
     @property
     def description(self) -> str:
-        """The place in words."""
+        """The target in words."""
         return "the driver" if self.executor is None else str(self.executor)
 
     def source(self, spark_partitions: int | None = None) -> DataFrame:
@@ -146,7 +146,7 @@ class ExecutorTarget:
         self._context.setLocalProperty(EXECUTOR_PROPERTY, id_)
 
     def job_group(self, name: str) -> str:
-        """Return a name for a group of jobs here, which :meth:`lose` closes; no other place ever has it."""
+        """Return a name for a group of jobs here, which :meth:`lose` closes; no other target ever has it."""
         group = name if self.executor is None else f"{name}@{self.executor.id}-{self._number}"
         self._groups.add(group)
         return group
@@ -228,7 +228,7 @@ class ExecutorTarget:
             self.require()
 
     def lose(self) -> None:
-        """Close the place for good: its executor is gone."""
+        """Close the target for good: its executor is gone."""
         if self.executor is None or self.lost:
             return
         self._lost.set()

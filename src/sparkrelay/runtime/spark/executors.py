@@ -62,7 +62,7 @@ class Executors:
         return frozenset(id_ for id_ in text.split(",") if self.alive(id_)) if text else frozenset()
 
     def alive(self, id_: str) -> bool:
-        """Tell whether an executor is there now, and takes jobs."""
+        """Return whether an executor is there now, and takes jobs."""
         return bool(self._context._jsc.sc().schedulerBackend().isExecutorActive(id_))
 
     def describe(self, ids: Collection[str]) -> list[Executor]:

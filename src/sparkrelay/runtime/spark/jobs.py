@@ -122,7 +122,7 @@ class Jobs:
             legs: the job.
             command: where its steps find the driver.
             description: what Spark's UI shows.
-            current: tells, on any thread, which micro-batch is under way in it.
+            current: says, on any thread, which micro-batch is under way in it.
         """
         self._collect(
             legs, command, pool=BATCH_POOL, group=self._resident_group, description=description, stays=current
@@ -138,7 +138,7 @@ class Jobs:
         Args:
             legs: the wave.
             command: has no tasks.
-            due: tells, on another thread, whether it is to end; then it is cancelled, which is a JobFailed.
+            due: says, on another thread, whether it is to end; then it is cancelled, which is a JobFailed.
         """
         group = self._prewarm_group
         with cancelled_when(due, lambda: self.target.cancel(group)):
@@ -208,20 +208,20 @@ def run_job(
     tags: str = "sparkrelay",
     stays: Callable[[], BatchCommand | None] | None = None,
 ) -> list[Any]:
-    """Run a prepared DataFrame at its place with a command beside it; return what its rows report.
+    """Run a prepared DataFrame at its target with a command beside it; return what its rows report.
 
     Args:
         target: where it belongs.
-        frame: built on the place's source.
+        frame: built on the target's source.
         command: what the workers read.
         pool: the FAIR pool.
         group: what cancels the job, from ``target.job_group``.
         description: what Spark's UI shows.
         tags: by which Spark's API finds it, separated by commas.
-        stays: of a resident job: tells which micro-batch is under way in it. It is not expected to end.
+        stays: of a resident job: says which micro-batch is under way in it. It is not expected to end.
 
     Raises:
-        ExecutorLost: the place's executor is gone.
+        ExecutorLost: the target's executor is gone.
         JobFailed: user code raised, a Python worker died, or Spark ran the job elsewhere.
         TaskFailed: the trouble is one task's own.
         SparkRelayError: a worker's own error, or the session is gone.

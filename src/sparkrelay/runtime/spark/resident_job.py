@@ -87,7 +87,7 @@ class ResidentJob:
 
         Args:
             seconds: how long that may take in all.
-            due: tells whether nobody needs it any more.
+            due: says whether nobody needs it any more.
 
         Raises:
             JobFailed: it took longer, for want of free cores perhaps.

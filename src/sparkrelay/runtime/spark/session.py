@@ -37,7 +37,7 @@ _SPARE_SLOTS = 8
 
 _ZONE = "spark.sql.session.timeZone"
 
-#: Setting -> (value, what it costs to leave it out; empty where nobody needs to be told).
+#: Setting -> (value, what it costs to leave it out; empty where nobody needs to know).
 RECOMMENDED: Mapping[str, tuple[str, str]] = {
     "spark.python.unix.domain.socket.enabled": ("true", "40 ms more for each Python step of each micro-batch"),
     "spark.python.daemon.module": ("sparkrelay.runtime.worker.daemon", "seconds more until the first micro-batch"),
@@ -182,7 +182,7 @@ def local_slots(spark: SparkSession) -> int | None:
 
 
 def uses_own_daemon(spark: SparkSession) -> bool:
-    """Tell whether Python workers are forked from our own daemon, which steps of a resident job need."""
+    """Return whether Python workers are forked from our own daemon, which steps of a resident job need."""
     key = "spark.python.daemon.module"
     return spark.sparkContext.getConf().get(key) == RECOMMENDED[key][0]
 

@@ -27,7 +27,7 @@ __all__ = ["query_errors_unlogged", "quiet_executors", "silence_failed_tasks"]
 log = logging.getLogger(__name__)
 
 #: Messages of Spark's Executor, TaskSetManager, DAGScheduler and Python runner that it keeps to itself. The last one
-#: comes for each task that ends after its script has: nobody is there any more to whom Spark could tell it.
+#: comes for each task that ends after its script has: nobody is there any more to whom Spark could report it.
 _SILENCED: Final = (
     r"(?s)(Exception in task|Executor (interrupted and )?killed task|Lost task|Task \d+\S* in stage \S+ failed"
     r"|Failed to cancel job group|Incomplete task interrupted"

@@ -1,6 +1,6 @@
 """Settings with which Spark would take our jobs and never run them, or would end each worker: refused at once.
 
-Without that an instance waits, or fails much later, and neither says why. What only costs time is told by
+Without that an instance waits, or fails much later, and neither says why. What only costs time is logged by
 ``session.check_session``.
 """
 

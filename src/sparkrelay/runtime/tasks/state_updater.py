@@ -87,13 +87,13 @@ class StateUpdater:
             name: the thread's.
             slice_seconds: about how long a slice may take.
             restore_seconds: the same where tasks are restored while the process runs none that would wait for a core.
-            running: tells whether the process runs tasks; called on the thread.
+            running: says whether the process runs tasks; called on the thread.
             idle_seconds: pause where nothing is to do.
             longest_wait_seconds: how long a slice may keep a task from leaving before it is cancelled.
             stale_seconds: how long ends that were listed before a slice say how far its copies are behind.
             retry_seconds: pause after the first Spark job that fails; it doubles after each.
             topic_ids: gives the ids of topics; called on the thread.
-            active_elsewhere: tells which tasks other threads of the process open or run; called on the thread.
+            active_elsewhere: returns which tasks other threads of the process open or run; called on the thread.
             on_slice: called on the thread after each slice, with the copies that are still behind and the number of
                 records that were applied.
             interrupt: breaks off ``list_ends`` and ``topic_ids``, now and later.

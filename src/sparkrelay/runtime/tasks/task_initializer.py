@@ -92,7 +92,7 @@ class TaskInitializer:
         changelogs = {p for task in tasks for p in task.changelogs.values()}
         ends = self._offsets(dict.fromkeys(changelogs, LATEST))
         try:
-            # Nothing but the group's offsets tells where stores without changelog must stand.
+            # Nothing but the group's offsets says where stores without changelog must stand.
             unlogged = [p for task in tasks if task.unlogged for p in task.inputs if p.topic in task.state_topics]
             committed = self._topics.committed(unlogged)
             works = self._restores(names, identities, ends, committed)
@@ -232,7 +232,7 @@ class TaskInitializer:
             raise TimeoutException(str(error)) from error
 
     def _latest(self, partition: TopicPartition) -> bool:
-        """Tell whether a partition without a position starts at its end."""
+        """Return whether a partition without a position starts at its end."""
         # What our own legs wrote was never read by anybody: the setting is about the user's topics.
         return self._config.auto_offset_reset == "latest" and partition.topic not in self.internal_topics
 

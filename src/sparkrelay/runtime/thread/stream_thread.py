@@ -39,7 +39,7 @@ _PURGE_SECONDS = 30.0
 #: A broker that is back is noticed within this.
 _SHORTEST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 5.0
-#: One may have been under way when we were fenced; the one after it tells how things stand since.
+#: One may have been under way when we were fenced; the one after it says how things stand since.
 _HEARTBEATS_AFTER_FENCE = 2
 
 
@@ -262,7 +262,7 @@ class StreamThread:
             return
 
     def _is_member(self) -> bool:
-        """Tell whether we may initialize tasks: not after being fenced, until a heartbeat sent since then was answered.
+        """Return whether we may initialize tasks: once fenced, not before a heartbeat sent since then was answered.
 
         Who is no member any more, and initialized its tasks again at once, would fence their new owner.
         """

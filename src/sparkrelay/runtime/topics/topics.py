@@ -110,7 +110,7 @@ class Topics:
         return self.offsets(dict.fromkeys(partitions, LATEST), timeout=timeout)
 
     def ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Return the topics' ids, which tell a topic from one of the same name that was made later."""
+        """Return the topics' ids, which distinguish a topic from one of the same name that was made later."""
         with self._lock:
             return self._admin.topic_ids(sorted(topics))
 

@@ -63,7 +63,7 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
 def _raw_columns(spec: FetchSpec) -> frozenset[str]:
     """Return which columns of the raw records anything here looks at."""
     wanted = set(spec.output.names)
-    # Values tell tombstones, also where no step looks at them.
+    # Values show tombstones, also where no step looks at them.
     columns = {"offset", "timestamp", "value"}
     if _key_wanted(spec) or hidden_columns.KEY in wanted or "key" in wanted:
         columns.add("key")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["publish_leg", "state_and_publish_leg", "state_leg"]
 
 
-#: Where a batch is full; one that is compressed is smaller, and topics take 1 MiB unless they are told otherwise.
+#: Where a batch is full; one that is compressed is smaller, and topics take 1 MiB by default.
 _BATCH_BYTES: Final = 1_000_000
 
 

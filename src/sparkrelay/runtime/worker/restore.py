@@ -76,7 +76,7 @@ class _Budget:
         self._deadline: float | None = None
 
     def spent(self) -> bool:
-        """Tell whether no further records are to be fetched; who asks first, begins."""
+        """Return whether no further records are to be fetched; who asks first, begins."""
         now = time.monotonic()
         if self._deadline is None:
             self._deadline = now + self._seconds

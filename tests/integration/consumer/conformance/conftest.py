@@ -125,7 +125,7 @@ def expect_rows(read):
 
 
 class Story:
-    """What callbacks heard, in order."""
+    """What callbacks got, in order."""
 
     def __init__(self):
         self.events = []

@@ -50,13 +50,13 @@ def test_commit_metadata(make_consumer, tp):
 def test_async_commit(make_consumer, poll_until, tp):
     consumer = make_consumer()
     consumer.assign([tp])
-    heard = []
+    received = []
     futures = [
-        consumer.commit_async({tp: i}, callback=lambda offsets, error: heard.append((offsets, error)))
+        consumer.commit_async({tp: i}, callback=lambda offsets, error: received.append((offsets, error)))
         for i in range(1, 6)
     ]
-    poll_until(consumer, lambda: len(heard) == 5, "the callbacks did not run")
-    assert heard == [({tp: i}, None) for i in range(1, 6)]
+    poll_until(consumer, lambda: len(received) == 5, "the callbacks did not run")
+    assert received == [({tp: i}, None) for i in range(1, 6)]
     assert [future.result(0) for future in futures] == [None] * 5
     assert consumer.committed([tp]) == {tp: 5}
 

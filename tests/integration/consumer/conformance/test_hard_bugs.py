@@ -149,7 +149,9 @@ class Broken:
         raise ZeroDivisionError("broken manager")
 
 
-def test_kafka_18812_a_dead_network_thread_is_told_to_whoever_waits(make_consumer, await_assignment, topic, tp, tp2):
+def test_kafka_18812_a_dead_network_thread_is_reported_to_whoever_waits(
+    make_consumer, await_assignment, topic, tp, tp2
+):
     consumer = make_consumer()
     consumer.subscribe([topic])
     await_assignment(consumer, {tp, tp2})

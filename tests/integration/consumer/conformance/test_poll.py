@@ -29,7 +29,7 @@ def test_max_poll_records(make_consumer, fill, wait_until, tp):
 
 
 def test_max_poll_interval_ms(make_consumer, await_assignment, poll_until, partitions_of, topic, story):
-    """Who does not poll loses its partitions to others, hears of it at its next poll, and is a member again."""
+    """Who does not poll loses its partitions to others, learns of it at its next poll, and is a member again."""
     consumer = make_consumer(max_poll_interval_ms=1000)
     consumer.subscribe([topic], **story.callbacks())
     await_assignment(consumer, partitions_of(topic))

@@ -67,7 +67,7 @@ def test_a_child_task_inherits_nothing_but_may_be_handed_the_key(access):
     run(main())
 
 
-def test_a_thread_inherits_nothing_and_is_told(access):
+def test_a_thread_inherits_nothing_and_gets_an_error(access):
     async def main():
         async def callback():
             def work():

@@ -71,15 +71,15 @@ def test_it_may_be_cancelled(call, future):
         future.exception()
 
 
-def test_callbacks_are_called_once_and_their_errors_are_told(call, future, caplog):
-    heard = []
+def test_callbacks_are_called_once_and_their_errors_are_logged(call, future, caplog):
+    received = []
     future.add_done_callback(lambda _: 1 / 0)
-    future.add_done_callback(heard.append)
+    future.add_done_callback(received.append)
     call.resolve(None)
     call.resolve(None)
-    future.add_done_callback(heard.append)
-    assert heard == [future, future]
-    assert "whoever waits for committing offsets failed when it was told" in caplog.text
+    future.add_done_callback(received.append)
+    assert received == [future, future]
+    assert "whoever waits for committing offsets failed when it was notified" in caplog.text
 
 
 def test_asyncio_wraps_it(call, future):
@@ -108,9 +108,9 @@ def test_what_would_lock_it_is_refused(future, wait):
         wait([future])
 
 
-def test_two_threads_that_decide_at_once_tell_everybody_once():
+def test_two_threads_that_decide_at_once_notify_everybody_once():
     for _ in range(300):
-        call, heard, go = Call("x", time.monotonic() + 60), [], threading.Barrier(3)
+        call, received, go = Call("x", time.monotonic() + 60), [], threading.Barrier(3)
         deciders = [
             threading.Thread(target=lambda result=result, call=call, go=go: (go.wait(), call.resolve(result)))
             for result in (1, 2)
@@ -119,7 +119,7 @@ def test_two_threads_that_decide_at_once_tell_everybody_once():
             thread.start()
         go.wait()
         for _ in range(20):
-            call.when_done(lambda done, heard=heard: heard.append(done.result()))
+            call.when_done(lambda done, received=received: received.append(done.result()))
         for thread in deciders:
             thread.join()
-        assert heard == [call.result()] * 20
+        assert received == [call.result()] * 20

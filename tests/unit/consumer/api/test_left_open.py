@@ -19,7 +19,7 @@ SETTINGS = {"bootstrap.servers": "127.0.0.1:1", "client.id": "forgotten", "group
 
 
 @contextlib.contextmanager
-def heard():
+def recorded():
     """What is said in the block about consumers that were never closed."""
     said = []
     with warnings.catch_warnings(record=True, action="always") as caught:
@@ -58,7 +58,7 @@ def used_awaiting(**more):
 def test_a_forgotten_consumer_ends_its_thread_and_warns(use):
     consumer = use()
     gone, thread = weakref.ref(consumer), thread_of(consumer)
-    with heard() as said:
+    with recorded() as said:
         del consumer
     assert gone() is None  # at once: nothing of its own makes a circle with it
     assert len(said) == 1
@@ -71,7 +71,7 @@ def test_a_consumer_whose_callback_holds_it_is_found_by_the_collector():
     consumer = Consumer(SETTINGS)
     consumer.subscribe(["t"], on_assigned=lambda *_, consumer=consumer: consumer)
     thread = thread_of(consumer)
-    with heard() as said:
+    with recorded() as said:
         del consumer
         gc.collect()
     assert len(said) == 1
@@ -83,7 +83,7 @@ def test_a_shared_thread_goes_on_without_it():
     with NetworkThread() as network:
         consumer, other = used_blocking(network=network), used_blocking(network=network)
         handle, thread = consumer._session.network, thread_of(consumer)
-        with heard() as said:
+        with recorded() as said:
             del consumer
             gc.collect()
         assert len(said) == 1
@@ -98,7 +98,7 @@ def test_a_shared_thread_goes_on_without_it():
 
 @pytest.mark.parametrize("end", ["closed", "closed_by_thread"])
 def test_who_is_closed_says_nothing(end):
-    with heard() as said:
+    with recorded() as said:
         network = NetworkThread()
         consumer = used_blocking(network=network)
         if end == "closed":

@@ -109,7 +109,7 @@ def test_new_partitions_are_not_fetched_before_the_callback_returned():
     assert app.subscription.fetchable() == {T0: 0, T1: 0}
 
 
-def test_preparing_gives_up_as_told():
+def test_preparing_gives_up_what_the_step_says():
     for hold, dropped, story, owned in (
         (Hold.KEEP, (), ["user data"], {T0}),
         (Hold.KEEP, ("t",), ["commit", ("revoked", T0), "user data"], set()),

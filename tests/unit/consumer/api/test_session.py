@@ -90,11 +90,11 @@ def test_what_was_committed_without_waiting_is_decided_before_the_member_leaves(
     become_member(session)
     if not holding:
         session.subscription.assign_from_group([])
-    heard = []
-    session.offsets.commit_async({T0: 7}, lambda *_: heard.append("heard"))
+    received = []
+    session.offsets.commit_async({T0: 7}, lambda *_: received.append("received"))
     run(session, session.close(20) if end == "close" else session.unsubscribe())
     assert session.network.core.story == ["committed", "left"]
-    assert heard == ["heard"]
+    assert received == ["received"]
 
 
 def test_a_commit_of_on_revoked_is_decided_before_the_partitions_are_given_up(make_session):
@@ -132,7 +132,7 @@ def adopt_needed(*partitions, number=1):
 
 
 def test_only_what_made_the_member_give_up_is_raised_by_every_poll(make_session):
-    """Other errors may come while it is given up, and before the application hears of it."""
+    """Other errors may come while it is given up, and before the application knows of it."""
     session = make_session()
     become_member(session)
     session.network.core.given_up = True
@@ -168,13 +168,13 @@ def test_the_core_marks_what_made_the_member_give_up(cluster):
 
 
 def test_a_poll_whose_callbacks_took_long_counts_from_their_end(make_session):
-    """The member may have left meanwhile: it comes back when it hears that the application lives."""
-    heard = []
+    """The member may have left meanwhile: it comes back when it sees that the application lives."""
+    received = []
     session = make_session()
-    become_member(session, on_assigned=lambda *_: heard.append(session.network.polled_at))
+    become_member(session, on_assigned=lambda *_: received.append(session.network.polled_at))
     session.mailbox.put(adopt_needed(T0, T1))
     run(session, session.poll(0, None, None))
-    assert session.network.polled_at > heard[0]
+    assert session.network.polled_at > received[0]
 
 
 class Interrupt:
@@ -243,7 +243,7 @@ def test_a_poll_within_a_callback_does_not_run_its_step_again(make_session):
     assert calls == ["assigned"]
 
 
-def test_the_core_tells_the_story_when_a_member_that_was_away_is_polled(cluster):
+def test_the_core_logs_the_story_when_a_member_that_was_away_is_polled(cluster):
     metrics = ConsumerMetrics()
     config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "group.protocol": "consumer"}
     core = ConsumerCore(

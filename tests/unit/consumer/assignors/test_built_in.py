@@ -148,7 +148,7 @@ def test_sticky_gives_back_what_members_say_they_had():
         (b"", -1),
     ],
 )
-def test_older_clients_tell_their_generation_in_user_data(user_data, generation):
+def test_older_clients_put_their_generation_in_user_data(user_data, generation):
     """The newer claim is right: x says 4, in the field of its subscription."""
     mine = TopicPartition("a", 0)
     members = {

@@ -1,4 +1,4 @@
-"""Committed offsets as the coordinator tells them."""
+"""Committed offsets as the coordinator gives them."""
 
 from __future__ import annotations
 

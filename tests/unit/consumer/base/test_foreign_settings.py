@@ -68,7 +68,7 @@ def test_each_is_noted_or_refused_with_its_reason(key):
         ({"acks": "all"}, "producer's setting"),
     ],
 )
-def test_well_known_ones_tell_what_to_do(pasted, remedy):
+def test_well_known_ones_say_what_to_do(pasted, remedy):
     with pytest.raises(ConfigException, match=remedy) as caught:
         ConsumerConfig.from_dict(BASE | pasted)
     assert "hunter2" not in str(caught.value)

@@ -95,11 +95,11 @@ def test_forgetting_in_a_forked_process_does_nothing():
     consumers = [Consumer(CONFIG)]
 
     def work():
-        with warnings.catch_warnings(record=True) as heard:
+        with warnings.catch_warnings(record=True) as received:
             warnings.simplefilter("always")
             consumers.clear()
             gc.collect()
-        return [str(each.message) for each in heard if each.category is ResourceWarning]
+        return [str(each.message) for each in received if each.category is ResourceWarning]
 
     assert in_child(work) == "[]"
     consumers[0].assign([T0])

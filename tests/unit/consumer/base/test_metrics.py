@@ -99,7 +99,7 @@ def test_requests(subscription):
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
-def test_a_heartbeat_that_no_coordinator_has_heard_does_not_count(subscription, code):
+def test_a_heartbeat_that_no_coordinator_took_does_not_count(subscription, code):
     metrics = ConsumerMetrics()
     metrics.answered(HeartbeatRequest(), SimpleNamespace(error_code=code), None, sent_at=4.0, now=4.2)
     values = metrics.snapshot(subscription, 5.2)

@@ -50,31 +50,31 @@ def test_a_stale_leader_is_not_asked_for_all_the_time(knowing, metadata_message)
     assert knowing.driver.pass_time(0.1) == ["TopicsWanted"]
 
 
-def test_whoever_asks_hears_when_it_is_there_also_after_failures(knowing, metadata_message):
-    heard = []
-    knowing.manager.ask(frozenset({"x"}), lambda: heard.append(1))
+def test_whoever_asks_is_notified_when_it_is_there_also_after_failures(knowing, metadata_message):
+    received = []
+    knowing.manager.ask(frozenset({"x"}), lambda: received.append(1))
     knowing.driver.poll()
     knowing.answer(error=DisconnectException("gone"))
-    assert heard == []
+    assert received == []
     assert knowing.driver.pass_time(0.1) == ["TopicsWanted"]
     knowing.answer(metadata_message({"x": 1}))
-    assert heard == [1]
+    assert received == [1]
 
 
 def test_a_question_is_not_answered_by_a_response_that_was_on_its_way(knowing, metadata_message):
     """A leader needs metadata that is fresh, so what was asked before does not count."""
-    heard = []
+    received = []
     knowing.manager.stale("t")
     knowing.driver.poll()
-    knowing.manager.ask(frozenset({"t"}), lambda: heard.append(1))
+    knowing.manager.ask(frozenset({"t"}), lambda: received.append(1))
     knowing.answer(metadata_message({"t": 1}))
-    assert heard == []
+    assert received == []
     assert knowing.driver.poll() == ["TopicsWanted"]
     knowing.answer(metadata_message({"t": 1}))
-    assert heard == [1]
+    assert received == [1]
 
 
-def test_a_refused_login_is_told(knowing):
+def test_a_refused_login_is_reported(knowing):
     knowing.manager.want({"t"})
     knowing.driver.poll()
     knowing.answer(error=AuthenticationException("no"))
@@ -82,24 +82,24 @@ def test_a_refused_login_is_told(knowing):
 
 
 def test_whoever_waits_for_metadata_gets_it_once_the_login_is_mended(knowing, metadata_message):
-    """A leader that never hears of its topics would never assign, and the group would wait for it."""
-    heard = []
-    knowing.manager.ask(frozenset({"x"}), lambda: heard.append(1))
+    """A leader that never gets its topics would never assign, and the group would wait for it."""
+    received = []
+    knowing.manager.ask(frozenset({"x"}), lambda: received.append(1))
     knowing.manager.stale("y")
     knowing.driver.poll()
     knowing.answer(error=AuthenticationException("no"))
-    assert (heard, len(knowing.failures)) == ([], 1)
+    assert (received, len(knowing.failures)) == ([], 1)
     assert knowing.driver.poll() == []
     assert knowing.driver.pass_time(0.1) == ["TopicsWanted"]
     assert knowing.answer(metadata_message({"x": 1, "y": 1})) == {"x", "y"}
-    assert heard == [1]
+    assert received == [1]
 
 
-def test_a_question_that_can_fail_does_so_at_once_and_poll_hears_nothing(knowing):
-    heard, refused = [], []
-    knowing.manager.ask(frozenset({"x"}), lambda: heard.append(1), refused.append)
+def test_a_question_that_can_fail_does_so_at_once_and_poll_gets_nothing(knowing):
+    received, refused = [], []
+    knowing.manager.ask(frozenset({"x"}), lambda: received.append(1), refused.append)
     knowing.driver.poll()
     error = AuthenticationException("no")
     knowing.answer(error=error)
-    assert (heard, refused, knowing.failures) == ([], [error], [])
+    assert (received, refused, knowing.failures) == ([], [error], [])
     assert knowing.driver.pass_time(100) == []

@@ -185,9 +185,9 @@ def test_after_an_interrupt_at_any_line_a_reset_buffer_is_as_new(held_back):
         for partition, offset in moved_from.items():
             subscription.go_back(partition, offset)
         subscription.release()
-        told = buffer.changes
+        reported = buffer.changes
         buffer.reset()
-        assert buffer.changes != told
+        assert buffer.changes != reported
         assert all(buffer.has_room(node) for node in (1, 2))
         values = ["a", "b", "c"]
         for partition, offset in buffer.fetchable().items():

@@ -67,7 +67,7 @@ def test_what_was_not_asked_for_wakes_the_network_thread(buffering, how):
     assert T0 in buffering.fetchable()
 
 
-def test_where_records_are_taken_from_is_told(buffering):
+def test_where_records_are_taken_from_is_known(buffering):
     buffering.fetched([Fetched(T0, 0, records(["a", "b", "c"])), Fetched(T1, 0, records(["x"]))], 0.0, 1)
     buffering.collect(1, None)
     began = {}

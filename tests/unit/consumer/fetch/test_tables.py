@@ -45,5 +45,5 @@ subscription.seek(TopicPartition("t", 0), 0)
 buffer.fetched([Fetched(TopicPartition("t", 0), 0, memoryview({bytes(batch.data)!r}))], 0.0, 1)
 print(buffer.collect(1, None).num_rows, "numba" in sys.modules, "pandas" in sys.modules)
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert told.stdout.split() == ["1", "True", "False"], told.stderr
+    reported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert reported.stdout.split() == ["1", "True", "False"], reported.stderr

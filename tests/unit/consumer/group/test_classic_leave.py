@@ -50,7 +50,7 @@ def test_leaving_before_the_member_has_a_name_waits_for_it(group, make_call):
 
 
 def test_subscribing_while_the_leave_is_under_way_joins_afterwards(group, make_call):
-    """The application hears of the end of unsubscribe() before the membership's next turn."""
+    """The application knows of the end of unsubscribe() before the membership's next turn."""
     group.become_stable()
     call = make_call()
     group.membership.leave(call, "unsubscribing")

@@ -33,7 +33,7 @@ def test_expelled_while_preparing_loses_what_the_application_still_holds(group):
     assert group.step(JoinNeeded).hold is Hold.LOSE
 
 
-def test_the_log_tells_a_silent_member_from_one_that_kept_a_rebalance_waiting(group, caplog):
+def test_the_log_distinguishes_a_silent_member_from_one_that_kept_a_rebalance_waiting(group, caplog):
     group.become_stable()
     group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert "it was silent for session.timeout.ms=" in caplog.text
@@ -93,7 +93,7 @@ def test_expelled_in_a_callback_clears_the_generation_and_joins_anew_afterwards(
     step = group.follow()
     group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert group.membership.metadata.generation == -1
-    assert step.cancelled  # the callback runs to its end, but what it was told of is not taken any more
+    assert step.cancelled  # the callback runs to its end, but what it was given is not taken any more
     assert group.step(JoinNeeded).hold is Hold.LOSE
     group.adopted(step)
     assert group.state is MemberState.PREPARING

@@ -32,7 +32,7 @@ PARTITIONS = 5
 
 
 class Coordinator:
-    """The classic group's broker side, as far as members can tell."""
+    """The classic group's broker side, as far as members see it."""
 
     def __init__(self):
         self.members, self.pending, self.numbers = {}, set(), itertools.count(1)
@@ -340,7 +340,7 @@ class Groups(RuleBasedStateMachine):
         ]
 
     def teardown(self):
-        """Everything is heard and answered from now on: the group comes to rest, with everything shared out."""
+        """Everything is delivered and answered from now on: the group comes to rest, with everything shared out."""
         alive = [m for m in self.members if not m.closed]
         for _ in range(400):
             self.now += 0.01

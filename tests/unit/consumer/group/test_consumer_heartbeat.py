@@ -72,7 +72,7 @@ def test_while_a_step_is_under_way_its_partitions_are_held_too(group):
     assert said(group.beat(epoch=2)) == {T: [1]}
 
 
-def test_a_changed_subscription_is_told_at_once(group):
+def test_a_changed_subscription_is_sent_at_once(group):
     group.become_stable([T0])
     group.subscribe(["t", "u"])
     request = group.beat()

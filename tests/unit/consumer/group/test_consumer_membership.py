@@ -40,14 +40,14 @@ def test_the_way_into_a_group(group):
     assert group.driver.poll() == []
 
 
-def test_a_joining_member_tells_all_its_settings(driver):
+def test_a_joining_member_sends_all_its_settings(driver):
     group = Group(driver, group_instance_id="i", rack="r", remote_assignor="range", max_poll_interval=7.0)
     join = group.subscribe() or group.beat([])
     assert (join.instance_id, join.rack_id, join.server_assignor) == ("i", "r", "range")
     assert join.rebalance_timeout_ms == 7000
 
 
-def test_an_empty_assignment_is_told_to_the_application_as_well(group):
+def test_an_empty_assignment_is_given_to_the_application_as_well(group):
     group.subscribe()
     group.beat([])
     group.adopt([])

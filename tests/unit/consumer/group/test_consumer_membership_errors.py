@@ -1,4 +1,4 @@
-"""What ends a membership under KIP-848, and what is only told."""
+"""What ends a membership under KIP-848, and what is only reported."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_broker_that_does_not_know_the_message_is_named(group):
     assert re.search(r"group\.protocol='classic' until then \(broker 1 is too old\)", str(group.errors[0]))
 
 
-def test_missing_rights_for_a_topic_are_told_and_the_member_asks_again(group):
+def test_missing_rights_for_a_topic_are_reported_and_the_member_asks_again(group):
     group.subscribe()
     group.beat(code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     assert isinstance(group.errors[0], AuthorizationException)

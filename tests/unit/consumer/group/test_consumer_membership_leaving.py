@@ -68,10 +68,10 @@ def test_a_leave_that_fails_holds_nobody_up(group, make_call, failure):
     assert call.result() is None
 
 
-@pytest.mark.parametrize("why", ["nobody heard of it", "no coordinator", "expelled", "not subscribed", "twice"])
+@pytest.mark.parametrize("why", ["nobody knows of it", "no coordinator", "expelled", "not subscribed", "twice"])
 def test_nothing_is_said_where_there_is_nothing_to_leave(group, make_call, why):
     """KAFKA-19357, KAFKA-18569: no coordinator is waited or looked for."""
-    if why == "nobody heard of it":
+    if why == "nobody knows of it":
         group.subscribe()
     elif why != "not subscribed":
         group.become_stable()

@@ -2,7 +2,7 @@
 
 Hypothesis plays network, broker and applications: it delays, loses, expels, closes, and lets things happen in the
 middle of callbacks. At every moment no partition is held by two members that the coordinator counts as such, and
-callbacks tell the truth; when everything calms down, every partition is held by one.
+callbacks say the truth; when everything calms down, every partition is held by one.
 """
 
 from __future__ import annotations
@@ -56,23 +56,23 @@ class Member:
         self.network = deque()  # what is on its way: callables
         self.outstanding = []
         self.answers = deque()  # of the application, on their way to the network thread
-        self.told = set()  # what callbacks say we hold
+        self.reported = set()  # what callbacks say we hold
         self.in_callback = deque()  # what happens during the next callbacks
         self.closed = self.lost_something = False
 
     # -- the application
 
     def _assigned(self, _, partitions):
-        assert not self.told & set(partitions), "assigned what it had"
-        self.told |= set(partitions)
-        assert self.told == self.subscription.assigned
+        assert not self.reported & set(partitions), "assigned what it had"
+        self.reported |= set(partitions)
+        assert self.reported == self.subscription.assigned
         self._interrupt()
 
     def _given_up(self, _, partitions):
         assert partitions
-        assert set(partitions) <= self.told, "revoked what it did not have"
+        assert set(partitions) <= self.reported, "revoked what it did not have"
         self._interrupt()
-        self.told -= set(partitions)
+        self.reported -= set(partitions)
 
     def _interrupt(self):
         if self.in_callback:
@@ -87,10 +87,10 @@ class Member:
         step = self.steps.prepare if isinstance(event, JoinNeeded) else self.steps.adopt
         error = blocking(step(event, self.answers.append), self.mailbox)
         assert error is None, repr(error)
-        assert self.told == self.subscription.assigned
+        assert self.reported == self.subscription.assigned
         return True
 
-    def hear(self, now):
+    def take_answer(self, now):
         """The network thread takes an answer of the application."""
         if not self.answers:
             return False
@@ -104,11 +104,11 @@ class Member:
     def close(self):
         self.closed = True
         self.mailbox.discard_steps()
-        self.told.clear()
+        self.reported.clear()
         self.subscription.clear()
         self.call = Call("leaving", 1e9)
         # The queue of events keeps its order.
-        while self.hear(0.0):
+        while self.take_answer(0.0):
             pass
         inside = self.membership.active and self.membership.state is not MemberState.FENCED
         self.must_leave = inside and self.membership._introduced
@@ -193,7 +193,7 @@ class Groups(RuleBasedStateMachine):
         if not member.closed:
             member.membership.polled(self.now)
             busy |= member.serve()
-        return member.hear(self.now) or busy
+        return member.take_answer(self.now) or busy
 
     @precondition(lambda self: self.members)
     @rule(rounds=st.integers(1, 12), without=st.none() | st.integers(0, 3))
@@ -215,7 +215,7 @@ class Groups(RuleBasedStateMachine):
             member.send(self.now)
             if not member.closed:
                 member.serve()
-            member.hear(self.now)
+            member.take_answer(self.now)
 
     @precondition(lambda self: self.members)
     @rule(index=st.integers(0, 3), moves=st.booleans())
@@ -259,8 +259,8 @@ class Groups(RuleBasedStateMachine):
 
     @precondition(lambda self: self.members)
     @rule(index=st.integers(0, 3))
-    def hear(self, index):
-        self.member(index).hear(self.now)
+    def take_answer(self, index):
+        self.member(index).take_answer(self.now)
 
     @precondition(lambda self: self.members)
     @rule(index=st.integers(0, 3))
@@ -345,7 +345,7 @@ class Groups(RuleBasedStateMachine):
         ]
 
     def teardown(self):
-        """Everything is heard and answered from now on: the group comes to rest, with everything shared out."""
+        """Everything is delivered and answered from now on: the group comes to rest, with everything shared out."""
         alive = [m for m in self.members if not m.closed]
         for member in self.members:
             member.in_callback.clear()

@@ -30,7 +30,7 @@ def test_a_coordinator_that_is_not_ready_is_looked_for_again_after_a_pause(findi
     assert finding.driver.pass_time(0.1) == ["FindCoordinator"]
 
 
-def test_a_refusal_is_told_once_and_not_repeated(finding):
+def test_a_refusal_is_reported_once_and_not_repeated(finding):
     finding.need()
     finding.driver.poll()
     finding.driver.answer("FindCoordinator", found(code=ErrorCode.GROUP_AUTHORIZATION_FAILED))

@@ -129,7 +129,7 @@ def test_what_is_no_pattern_is_named():
         (re.ASCII, "a.|b"),  # so are the names of topics
     ],
 )
-def test_the_broker_is_told_of_a_patterns_flags(flags, expected):
+def test_the_broker_gets_a_patterns_flags(flags, expected):
     assert pattern_for_broker(re.compile("a.|b", flags)) == expected
 
 

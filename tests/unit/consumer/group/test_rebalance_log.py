@@ -59,7 +59,7 @@ def test_a_rebalance_is_one_line_at_info_and_each_step_one_at_debug(logged):
     assert totals(logged) == (1, 0, 33_000)
 
 
-def test_a_rebalance_that_begins_anew_has_failed_and_is_told_as_one(logged):
+def test_a_rebalance_that_begins_anew_has_failed_and_is_logged_as_one(logged):
     logged.held.update(P[:2])
     logged.story.on_step(JoinNeeded(1, Hold.KEEP, frozenset({"t"}), frozenset()), "new partitions", 1.0)
     logged.held.clear()
@@ -82,7 +82,7 @@ def test_leaving_in_the_middle_is_a_failed_rebalance(logged):
     assert totals(logged) == (0, 1, 0)
 
 
-def test_an_assignment_that_nobody_asked_for_is_told_too(logged):
+def test_an_assignment_that_nobody_asked_for_is_logged_too(logged):
     # KIP-848: the coordinator gives, without a step before.
     logged.story.on_step(AdoptNeeded(1, "uniform", MemberAssignment((P[0],)), None), "", 1.0)
     logged.held.add(P[0])
@@ -90,7 +90,7 @@ def test_an_assignment_that_nobody_asked_for_is_told_too(logged):
     assert "rebalanced in 0.500 s (the coordinator assigned): given t 0" in logged.log.records[-1].getMessage()
 
 
-def test_heartbeats_are_told_only_if_they_have_news(logged):
+def test_heartbeats_are_logged_only_if_they_have_news(logged):
     logged.story.received(HeartbeatRequest(), SimpleNamespace(error_code=0), None, sent_at=1.0, now=1.1)
     assert not logged.log.records
     logged.story.received(HeartbeatRequest(), SimpleNamespace(error_code=27), None, sent_at=1.0, now=1.1)

@@ -1,4 +1,4 @@
-"""All managers of one consumer together: who hears of a refusal, and how often."""
+"""All managers of one consumer together: who gets a refusal, and how often."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def consuming(cluster, driver):
     return Consuming(cluster({"t": 1}), driver)
 
 
-def test_whoever_waits_for_a_refused_coordinator_is_told_at_once(consuming, make_call):
+def test_whoever_waits_for_a_refused_coordinator_gets_it_at_once(consuming, make_call):
     commits, fetch = [make_call("a commit"), make_call("another commit")], make_call("committed()")
     for call in commits:
         consuming.process(Commit(call, {T0: (1, -1, "")}, retry=True))
@@ -87,7 +87,7 @@ def test_whoever_waits_for_a_refused_coordinator_is_told_at_once(consuming, make
     for call in (*commits, fetch):
         with pytest.raises(AuthorizationException, match="coordinator of group 'g'"):
             call.result()
-    assert consuming.errors() == []  # those who asked heard it
+    assert consuming.errors() == []  # those who asked got it
     assert consuming.driver.pass_time(100) == []
 
 

@@ -18,7 +18,7 @@ NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
 
 class Core:
-    """Notes what it is told, and asks to be polled again when the test says."""
+    """Notes what it gets, and asks to be polled again when the test says."""
 
     def __init__(self):
         self.events, self.polls, self.wait, self.problem = [], 0, math.inf, None
@@ -86,7 +86,7 @@ def test_a_consumer_is_turned_when_it_is_due(join):
     core.wait = math.inf
 
 
-def test_what_the_application_did_before_it_polled_is_heard_before(join):
+def test_what_the_application_did_before_it_polled_is_taken_before(join):
     """An answer may end in a state that only a poll ends: that poll has been, and nobody would speak of it again."""
     core, handle = join()
     handle.polled_at = time.monotonic()
@@ -137,7 +137,7 @@ def test_a_consumer_whose_managers_fail_is_closed_alone(join):
     assert not good_handle.dead
 
 
-def test_a_thread_that_dies_tells_every_consumer_why(network, join):
+def test_a_thread_that_dies_notifies_every_consumer_why(network, join):
     handles = [join()[1] for _ in range(3)]
     calls = [Call("waiting", time.monotonic() + 60) for _ in handles]
     for handle, call in zip(handles, calls, strict=True):
@@ -180,7 +180,7 @@ def test_closing_one_leaves_the_others(join):
 
 
 def test_news_of_one_that_is_closed_do_no_harm(network, join):
-    # It was ended a second time with its thread, which ended the thread before it had told the others.
+    # It was ended a second time with its thread, which ended the thread before it had notified the others.
     (_, handle), (_, other) = join(), join()
     handle.stop(30)
     handle.core.last_requests = lambda: 1 / 0
@@ -274,7 +274,7 @@ class Broken:
 
 def test_a_request_that_cannot_be_made_fails_alone(join):
     core, handle = join()
-    told = []
+    reported = []
 
     class Unsendable:
         def __init__(self):
@@ -284,12 +284,12 @@ def test_a_request_that_cannot_be_made_fails_alone(join):
             if self.asked:
                 return PollResult()
             self.asked = True
-            return PollResult((Unsent(object(), lambda *outcome: told.append(outcome), node=object()),))
+            return PollResult((Unsent(object(), lambda *outcome: reported.append(outcome), node=object()),))
 
     core.managers = (Unsendable(), core)
     handle.wake()
     core.await_turn()
-    ((message, error, _),) = told
+    ((message, error, _),) = reported
     assert message is None
     assert isinstance(error, KafkaException)
     assert not error.retriable

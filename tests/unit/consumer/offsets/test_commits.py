@@ -192,7 +192,7 @@ def test_a_refusal_spares_the_commits_that_are_under_way(committing, make_call):
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
-def test_an_expelled_members_commit_fails_and_the_membership_hears_of_it(committing, make_call, code):
+def test_an_expelled_members_commit_fails_and_the_membership_learns_of_it(committing, make_call, code):
     call = make_call()
     committing.commit(call)
     committing.driver.poll()

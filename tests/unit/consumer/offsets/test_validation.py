@@ -157,7 +157,7 @@ def test_a_seek_makes_the_question_pointless(validation):
 @pytest.mark.parametrize(
     "code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.OFFSET_NOT_AVAILABLE]
 )
-def test_a_broker_that_cannot_tell_is_asked_again(validation, code):
+def test_a_broker_that_does_not_know_is_asked_again(validation, code):
     validation.driver.poll()
     validation.answer((0, code, -1, -1))
     assert T0 not in validation.subscription.fetchable()

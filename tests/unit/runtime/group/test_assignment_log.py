@@ -1,4 +1,4 @@
-"""What a member tells of rebalances, and what the leader tells all of them."""
+"""What a member logs of rebalances, and what the leader sends all of them."""
 
 import logging
 
@@ -106,7 +106,7 @@ def test_a_notice_travels():
     assert warming.warms(one) == ("0_9", "0_10", "1_0")
     assert warming.warms(other) == ()
     assert Notice.decode(warming.encode()) == warming
-    # What an older release tells has none.
+    # What an older release sends has none.
     assert Notice.decode(b'{"processes": ["aaaaaaaa"], "why": "a joined"}') == Notice(("aaaaaaaa",), "a joined")
 
 

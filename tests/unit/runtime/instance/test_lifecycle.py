@@ -19,14 +19,14 @@ def life():
     return Life("app")
 
 
-def heard(life):
-    told = []
-    life.listener = lambda new, old: told.append((old, new))
-    return told
+def received(life):
+    reported = []
+    life.listener = lambda new, old: reported.append((old, new))
+    return reported
 
 
 def test_a_life_from_start_to_stop(life):
-    told = heard(life)
+    reported = received(life)
     life.begin()
     assert life.begun()
     life.note_tasks(lambda: True)
@@ -39,7 +39,7 @@ def test_a_life_from_start_to_stop(life):
     life.end()
     assert life.wait_for_end(0)
     states = ["CREATED", "REBALANCING", "RUNNING", "REBALANCING", "PENDING_SHUTDOWN", "NOT_RUNNING"]
-    assert told == list(pairwise(states))
+    assert reported == list(pairwise(states))
 
 
 def test_an_instance_starts_once(life):
@@ -63,7 +63,7 @@ def test_without_a_start_there_is_no_end_to_wait_for(life):
         life.wait_for_end(5)
 
 
-def test_who_waits_hears_that_the_start_failed(life):
+def test_who_waits_learns_that_the_start_failed(life):
     life.begin()
     assert not life.wait_for_end(0)
     threading.Timer(0.05, life.not_begun).start()
@@ -104,12 +104,12 @@ def test_the_first_cause_of_an_error_counts(life):
 
 
 def test_who_waits_for_the_end_waits_for_the_listener_too(life):
-    may_return, told = threading.Event(), []
+    may_return, reported = threading.Event(), []
 
     def listener(new, old):
         if new == "NOT_RUNNING":
             assert may_return.wait(30)
-        told.append(new)
+        reported.append(new)
 
     life.listener = listener
     life.begin()
@@ -120,7 +120,7 @@ def test_who_waits_for_the_end_waits_for_the_listener_too(life):
     assert not life.wait_for_end(0)
     may_return.set()
     assert life.wait_for_end(30)
-    assert told[-1] == "NOT_RUNNING"
+    assert reported[-1] == "NOT_RUNNING"
     ending.join()
 
 
@@ -154,18 +154,18 @@ def test_a_listener_that_fails_hinders_nobody(life, caplog, failure):
 
 
 @pytest.mark.parametrize("failure", [SystemExit, KeyboardInterrupt])
-def test_a_signal_while_the_listener_is_told_ends_the_program_once_all_is_told(life, failure):
-    told = []
+def test_a_signal_while_the_listener_is_notified_ends_the_program_once_that_is_done(life, failure):
+    reported = []
 
     def listener(new, old):
-        told.append(new)
+        reported.append(new)
         if new == "PENDING_SHUTDOWN":
             raise failure
 
     life.listener = listener
     with pytest.raises(failure):
         life.ask_to_end()
-    assert told == ["PENDING_SHUTDOWN", "NOT_RUNNING"]
+    assert reported == ["PENDING_SHUTDOWN", "NOT_RUNNING"]
     assert life.wait_for_end(0)
 
 
@@ -199,7 +199,7 @@ CALLS = {
 @given(st.lists(st.sampled_from(sorted(CALLS)), max_size=12))
 def test_no_order_of_calls_leaves_the_known_ways(calls):
     life = Life("app")
-    told = heard(life)
+    reported = received(life)
     for call in calls:
         # The runtime says "begun" and "not begun" only after "begin".
         if "begun" in call and not life._starting:
@@ -210,5 +210,5 @@ def test_no_order_of_calls_leaves_the_known_ways(calls):
             assert call == "begin"
     if life.state in {"PENDING_SHUTDOWN", "PENDING_ERROR"}:
         life.end()
-    assert [new for _, new in told[:-1]] == [old for old, _ in told[1:]]
+    assert [new for _, new in reported[:-1]] == [old for old, _ in reported[1:]]
     assert not life._not_notified

@@ -175,7 +175,7 @@ def test_a_lost_executor_takes_its_process_only(watch, wait_until):
     executors, watched = started(watch, "0", "1")
     gone = next(process for process in watched.all if process.target.executor.id == "0")
     executors.there = {"1", "2"}
-    wait_until(lambda: gone.target.lost, "the place of executor 0 is open")
+    wait_until(lambda: gone.target.lost, "the target of executor 0 is open")
     watched.tidy()
     wait_until(lambda: ids(watched) == ["1", "2"], "no process for executor 2")
     assert gone.released
@@ -185,7 +185,7 @@ def test_a_lost_executor_takes_its_process_only(watch, wait_until):
 def test_without_any_executor_the_instance_waits(watch, wait_until):
     executors, watched = started(watch, "0")
     executors.there = set()
-    wait_until(lambda: watched.all[0].target.lost, "the place of executor 0 is open")
+    wait_until(lambda: watched.all[0].target.lost, "the target of executor 0 is open")
     assert watched.tidy() is False
     assert "waiting" in watched.blocked
     executors.there = {"1"}
@@ -198,7 +198,7 @@ def test_without_any_executor_for_too_long_the_instance_fails(watch, wait_until)
     executors, watched = started(watch, "0")
     watched._context.config.executor_wait_timeout_ms = 50
     executors.there = set()
-    wait_until(lambda: watched.all[0].target.lost, "the place of executor 0 is open")
+    wait_until(lambda: watched.all[0].target.lost, "the target of executor 0 is open")
     watched.tidy()
     wait_until(lambda: watch.failures, "nobody is notified")
     (failure,) = watch.failures
@@ -357,7 +357,7 @@ def test_an_executor_that_dies_while_its_process_is_made_is_forgotten(watch, slo
     wait_until(lambda: watched._making, "nothing is made")
     (target, thread) = watched._making["1"]
     executors.there.remove("1")
-    wait_until(lambda: target.lost, "its place is open")
+    wait_until(lambda: target.lost, "its target is open")
     slots.gate.set()
     thread.join()
     assert ids(watched) == ["0"]

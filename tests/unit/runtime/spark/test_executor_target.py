@@ -1,4 +1,4 @@
-"""A place: what its jobs are called, and how it learns that nothing runs there any more."""
+"""A target: what its jobs are called, and how it learns that nothing runs there any more."""
 
 from types import SimpleNamespace
 

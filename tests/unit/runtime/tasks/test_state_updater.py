@@ -80,7 +80,7 @@ def test_a_restore_ends_at_the_ends_that_were_listed(state_updater_of, wait_unti
 
 
 def test_a_complete_copy_is_shown_until_its_task_is_taken(state_updater_of, wait_until):
-    """Else a subscription in between would tell of less than there is. It is no news of the restore, though."""
+    """Else a subscription in between would report less than there is. It is no news of the restore, though."""
     slices = []
     state_updater = state_updater_of(Jobs(), on_slice=lambda copies, records: slices.append(list(copies)))
     state_updater.assign([restore()])

@@ -319,7 +319,7 @@ def test_stopping_breaks_off_what_a_silent_broker_is_asked(bench, wait_until):
 
 
 def test_who_is_past_serving_is_not_broken_off(bench, wait_until):
-    """A thread that dies may have to ask the whole application to end, and to lead the rebalance that tells it."""
+    """A thread that dies may have to ask the whole application to end, and to lead the rebalance that announces it."""
     bench.failure = ValueError("user code")
     bench.thread.start()
     wait_until(lambda: bench.thread.ended, "it does not end")

@@ -129,7 +129,7 @@ def test_consumer_receives_fatal_exception_when_group_passes_max_size(
     group = [members([topic], enable_auto_commit=True, auto_commit_interval_ms=0) for _ in range(3)]
     wait_until(lambda: all(len(member.held) == 1 for member in group), "the group is not full")
     extra = members([topic])
-    wait_until(lambda: extra.errors, "the member too many was not told")
+    wait_until(lambda: extra.errors, "the member too many was not refused")
     assert isinstance(extra.errors[0], KafkaException)
     assert "GROUP_MAX_SIZE_REACHED" in str(extra.errors[0])
     # The others go on.

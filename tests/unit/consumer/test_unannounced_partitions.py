@@ -71,7 +71,7 @@ def test_until_it_returns_its_partitions_are_held_back(group, error):
     assert group.calls == [[T0], [T1], [T1], [T1]]
 
 
-def test_partitions_that_are_gone_meanwhile_are_not_told(group):
+def test_partitions_that_are_gone_meanwhile_are_not_reported(group):
     group.error = ValueError("no")
     group.adopt(T0, T1)
     group.error = None
@@ -84,7 +84,7 @@ def test_partitions_that_are_gone_meanwhile_are_not_told(group):
 
 @pytest.mark.parametrize("again", [False, True])
 def test_kafka_20321_what_is_lost_while_the_callback_runs_is_not_read(group, again):
-    """The network thread hears of it meanwhile; the step that drops the partitions comes next."""
+    """The network thread notices meanwhile; the step that drops the partitions comes next."""
 
     def lost(consumer, partitions):
         LostPartitions(lambda: GroupMetadata("g", -1, ""), group.subscription).poll(0.0)
