@@ -3,7 +3,7 @@
 kafka-python does ApiVersions, SASL, re-authentication, throttling and request timers well, but it reads 4 KiB at a
 time and copies each response about four times. Here a response is received straight into a buffer of its own size and
 decoded from a memoryview of it; requests may consist of several buffers that are never joined. Together with ``loop``
-and ``kafka_client`` this is the only module that imports ``kafka.net``: its internals move between minor versions,
+and ``transports`` this is the only module that imports ``kafka.net``: its internals move between minor versions,
 hence the pin in pyproject.toml.
 
 Refused: replacing kafka.net altogether (SASL, TLS and KIP-368 would be ours to keep), and larger reads alone (measured:

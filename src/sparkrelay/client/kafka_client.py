@@ -14,27 +14,23 @@ thread".
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import math
 import random
-import socket
-import ssl
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import kafka.errors
-from kafka.net.inet import KafkaNetSocket
 
-from sparkrelay.client.connection import BrokerConnection, PlainTransport, TlsTransport, net_settings
+from sparkrelay.client.connection import BrokerConnection, net_settings
 from sparkrelay.client.loop import Loop
 from sparkrelay.client.messages import MetadataRequest
 from sparkrelay.client.metadata import Broker, Metadata
 from sparkrelay.client.oauth import TokenSource
-from sparkrelay.client.off_loop import off_loop
 from sparkrelay.client.response import Response
-from sparkrelay.client.tls import explain, make_context
+from sparkrelay.client.tls import make_context
+from sparkrelay.client.transports import Transports, broker_name, translate
 from sparkrelay.errors import (
     AuthenticationException,
     DisconnectException,
@@ -84,11 +80,12 @@ class KafkaClient:
 
     def __init__(self, config: ClientConfig, *, loop: Loop | None = None) -> None:
         self.config = config
-        self._tls = make_context(config)  # first: a wrong file is said before anything is opened
+        tls = make_context(config)  # first: a wrong file is said before anything is opened
         self.metadata = Metadata()
         self._settings = net_settings(config)
         self._owns_loop = loop is None
         self._net = Loop(config.client_id) if loop is None else loop
+        self._transports = Transports(self._net, config, tls, socket_options=self._settings["socket_options"])
         self._connections: dict[tuple[int, str], BrokerConnection] = {}
         self._losses: dict[int, _Loss] = {}
         self._versions: dict[int, dict[int, tuple[int, int]]] = {}
@@ -225,10 +222,12 @@ class KafkaClient:
             self._finish_soon(response, DisconnectException(f"connection to {self._name(node)} lost: {error}"))
             return response
         if future.is_done:
-            self._finish_soon(response, self._translate(future.exception, node, request))
+            self._finish_soon(response, translate(future.exception, self._name(node), request, self.config))
             return response
         future.add_callback(lambda message: self._finish(response, message, None))
-        future.add_errback(lambda error: self._finish(response, None, self._translate(error, node, request)))
+        future.add_errback(
+            lambda error: self._finish(response, None, translate(error, self._name(node), request, self.config))
+        )
         return response
 
     def drop(self, node: int, lane: str, why: str) -> None:
@@ -345,9 +344,7 @@ class KafkaClient:
 
     def _name(self, node: int | None) -> str:
         broker = None if node is None else self._address(node)
-        if broker is None:
-            return f"broker {node}"
-        return f"bootstrap server {broker.host}:{broker.port}" if broker.id < 0 else str(broker)
+        return f"broker {node}" if broker is None else broker_name(broker)
 
     def _delay(self, node: int) -> float:
         loss = self._losses.get(node)
@@ -402,7 +399,7 @@ class KafkaClient:
     async def _connect(self, connection: BrokerConnection, broker: Broker, deadline: float) -> None:
         transport = None
         try:
-            transport = await self._open_transport(connection, broker, deadline)
+            transport = await self._transports.open(connection, broker, deadline)
             if connection.closed or self._closed:
                 return
             connection.doing = "asking for versions"
@@ -415,81 +412,6 @@ class KafkaClient:
         finally:
             if transport is not None:
                 transport.abort()
-
-    async def _open_transport(self, connection: BrokerConnection, broker: Broker, deadline: float) -> Any:
-        sock = await self._open_socket(connection, broker, deadline)
-        limit = self.config.receive_message_max_bytes
-        if self._tls is None:
-            return PlainTransport(self._net, sock, host=broker.host, max_frame_bytes=limit)
-        connection.doing = "the TLS handshake"
-        transport = TlsTransport(
-            self._net,
-            sock,
-            host=broker.host,
-            max_frame_bytes=limit,
-            ssl_context=self._tls,
-            explain=lambda error: self._explain(error, broker),
-        )
-        try:
-            await transport.handshake()
-        except ssl.SSLError as error:
-            transport.abort()
-            if (meaning := self._explain(error, broker)) is not None:
-                raise AuthenticationException(meaning) from error
-            # A broker that goes away in the middle has refused nobody.
-            raise kafka.errors.KafkaConnectionError(self._hung_up(error)) from error
-        except OSError as error:
-            transport.abort()
-            raise kafka.errors.KafkaConnectionError(self._hung_up(error)) from error
-        except BaseException:  # given up
-            transport.abort()
-            raise
-        return transport
-
-    async def _open_socket(self, connection: BrokerConnection, broker: Broker, deadline: float) -> Any:
-        """Connect to one of the broker's addresses; each gets its share of the time (KIP-302, KIP-601)."""
-        connection.doing = f"looking up the name {broker.host}"
-        addresses = await self._addresses(broker)
-        connection.doing = "connecting"
-        error: Exception = kafka.errors.KafkaConnectionError(f"the name {broker.host} has no address")
-        for tried, address in enumerate(addresses):
-            now = time.monotonic()
-            share = now + (deadline - now) / (len(addresses) - tried)
-            try:
-                return await KafkaNetSocket().connect(
-                    self._net, address, self._settings["socket_options"], timeout_at=share
-                )
-            except (OSError, kafka.errors.KafkaError) as problem:
-                error = kafka.errors.KafkaConnectionError(f"cannot connect to {address[4][0]}: {problem}")
-        raise error
-
-    async def _addresses(self, broker: Broker) -> list[Any]:
-        def look_up() -> list[Any]:
-            return socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
-
-        try:
-            ipaddress.ip_address(broker.host)
-        except ValueError:
-            try:
-                found: list[Any] = await off_loop(self._net, look_up, name=f"look-up-{broker.host}")
-            except OSError as error:
-                raise kafka.errors.KafkaConnectionError(
-                    f"the name {broker.host} cannot be resolved: {error}"
-                ) from error
-            return found
-        return look_up()
-
-    def _explain(self, error: ssl.SSLError, broker: Broker) -> str | None:
-        meaning = explain(error, self.config, broker.host)
-        if meaning is None:
-            return None
-        return f"{self._name(broker.id)} (security.protocol={self.config.security_protocol}): {meaning}"
-
-    def _hung_up(self, error: OSError) -> str:
-        return (
-            f"the connection broke during the TLS handshake: {error}. If it does so always: is "
-            f"security.protocol={self.config.security_protocol} what the port speaks?"
-        )
 
     def _connected(self, node: int, connection: BrokerConnection) -> None:
         if self._losses.pop(node, None) is not None:
@@ -504,7 +426,7 @@ class KafkaClient:
             return
         before = self._losses.get(node)
         backoff = self.config.reconnect_backoff() if before is None else before.backoff
-        cause = self._translate(error, node, None)
+        cause = translate(error, self._name(node), None, self.config)
         self._last_error = cause
         now, text = time.monotonic(), str(cause)
         # Once for each loss, and again if what keeps us from coming back is something else.
@@ -536,33 +458,3 @@ class KafkaClient:
 
     def _finish_soon(self, response: Response, error: KafkaException) -> None:
         self._net.call_soon(lambda: self._finish(response, None, error))
-
-    def _translate(self, error: Any, node: int | None, request: Any) -> KafkaException:
-        if isinstance(error, KafkaException):
-            return error
-        where = self._name(node)
-        what = "" if request is None else f" ({request.name})"
-        match error:
-            case kafka.errors.IncompatibleBrokerVersion() | kafka.errors.UnsupportedVersionError():
-                return UnsupportedVersionException(f"{where} is too old{what}: {error}")
-            case (
-                kafka.errors.SaslAuthenticationFailedError()
-                | kafka.errors.UnsupportedSaslMechanismError()
-                | kafka.errors.AuthorizationError()
-            ):
-                return AuthenticationException(
-                    f"{where} refused our credentials (security.protocol={self.config.security_protocol}, "
-                    f"sasl.mechanism={self.config.sasl_mechanism}, sasl.username={self.config.sasl_username}): {error}"
-                )
-            case kafka.errors.IllegalSaslStateError():
-                protocol = self.config.security_protocol
-                return AuthenticationException(
-                    f"{where} takes no login on this port, but security.protocol={protocol}: set it to "
-                    f"{protocol.removeprefix('SASL_')}, or give the port of a listener with SASL"
-                )
-            case kafka.errors.RequestTimedOutError() | kafka.errors.KafkaTimeoutError():
-                return TimeoutException(f"{where} did not answer in time{what}: {error}")
-            case _:
-                lost = DisconnectException(f"connection to {where} failed{what}: {error}")
-                lost.__cause__ = error
-                return lost

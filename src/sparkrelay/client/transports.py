@@ -1,0 +1,178 @@
+"""How a connection of a client comes about: the name looked up, a socket, TLS; and what its failures mean.
+
+A part of ``kafka_client``, apart because none of it needs to know of requests. Runs on the client's loop.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+import time
+from typing import TYPE_CHECKING, Any
+
+import kafka.errors
+from kafka.net.inet import KafkaNetSocket
+
+from sparkrelay.client.connection import PlainTransport, TlsTransport
+from sparkrelay.client.off_loop import off_loop
+from sparkrelay.client.tls import explain
+from sparkrelay.errors import (
+    AuthenticationException,
+    DisconnectException,
+    KafkaException,
+    TimeoutException,
+    UnsupportedVersionException,
+)
+
+if TYPE_CHECKING:
+    from sparkrelay.client.config import ClientConfig
+    from sparkrelay.client.connection import BrokerConnection
+    from sparkrelay.client.loop import Loop
+    from sparkrelay.client.metadata import Broker
+
+__all__ = ["Transports", "broker_name", "translate"]
+
+
+def broker_name(broker: Broker) -> str:
+    """Return a broker in words; bootstrap servers have negative ids."""
+    return f"bootstrap server {broker.host}:{broker.port}" if broker.id < 0 else str(broker)
+
+
+class Transports:
+    """Opens the transports of one client's connections.
+
+    Args:
+        net: the client's loop.
+        config: how to reach the cluster.
+        tls: what TLS connections are made with; None if the protocol has no TLS.
+        socket_options: as kafka-python takes them.
+    """
+
+    def __init__(self, net: Loop, config: ClientConfig, tls: ssl.SSLContext | None, *, socket_options: Any) -> None:
+        self._net = net
+        self._config = config
+        self._tls = tls
+        self._socket_options = socket_options
+
+    async def open(self, connection: BrokerConnection, broker: Broker, deadline: float) -> Any:
+        """Connect to a broker, and shake hands if the protocol is over TLS.
+
+        Args:
+            connection: what the transport is for; its ``doing`` says how far this is.
+            broker: where to.
+            deadline: when to give up (monotonic seconds).
+
+        Raises:
+            AuthenticationException: TLS refused the broker or us.
+            kafka.errors.KafkaConnectionError: the way to the broker is broken.
+        """
+        sock = await self._open_socket(connection, broker, deadline)
+        limit = self._config.receive_message_max_bytes
+        if self._tls is None:
+            return PlainTransport(self._net, sock, host=broker.host, max_frame_bytes=limit)
+        connection.doing = "the TLS handshake"
+        transport = TlsTransport(
+            self._net,
+            sock,
+            host=broker.host,
+            max_frame_bytes=limit,
+            ssl_context=self._tls,
+            explain=lambda error: self._explain(error, broker),
+        )
+        try:
+            await transport.handshake()
+        except ssl.SSLError as error:
+            transport.abort()
+            if (meaning := self._explain(error, broker)) is not None:
+                raise AuthenticationException(meaning) from error
+            # A broker that goes away in the middle has refused nobody.
+            raise kafka.errors.KafkaConnectionError(self._hung_up(error)) from error
+        except OSError as error:
+            transport.abort()
+            raise kafka.errors.KafkaConnectionError(self._hung_up(error)) from error
+        except BaseException:  # given up
+            transport.abort()
+            raise
+        return transport
+
+    async def _open_socket(self, connection: BrokerConnection, broker: Broker, deadline: float) -> Any:
+        """Connect to one of the broker's addresses; each gets its share of the time (KIP-302, KIP-601)."""
+        connection.doing = f"looking up the name {broker.host}"
+        addresses = await self._addresses(broker)
+        connection.doing = "connecting"
+        error: Exception = kafka.errors.KafkaConnectionError(f"the name {broker.host} has no address")
+        for tried, address in enumerate(addresses):
+            now = time.monotonic()
+            share = now + (deadline - now) / (len(addresses) - tried)
+            try:
+                return await KafkaNetSocket().connect(self._net, address, self._socket_options, timeout_at=share)
+            except (OSError, kafka.errors.KafkaError) as problem:
+                error = kafka.errors.KafkaConnectionError(f"cannot connect to {address[4][0]}: {problem}")
+        raise error
+
+    async def _addresses(self, broker: Broker) -> list[Any]:
+        def look_up() -> list[Any]:
+            return socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
+
+        try:
+            ipaddress.ip_address(broker.host)
+        except ValueError:
+            try:
+                found: list[Any] = await off_loop(self._net, look_up, name=f"look-up-{broker.host}")
+            except OSError as error:
+                raise kafka.errors.KafkaConnectionError(
+                    f"the name {broker.host} cannot be resolved: {error}"
+                ) from error
+            return found
+        return look_up()
+
+    def _explain(self, error: ssl.SSLError, broker: Broker) -> str | None:
+        meaning = explain(error, self._config, broker.host)
+        if meaning is None:
+            return None
+        return f"{broker_name(broker)} (security.protocol={self._config.security_protocol}): {meaning}"
+
+    def _hung_up(self, error: OSError) -> str:
+        return (
+            f"the connection broke during the TLS handshake: {error}. If it does so always: is "
+            f"security.protocol={self._config.security_protocol} what the port speaks?"
+        )
+
+
+def translate(error: Any, where: str, request: Any, config: ClientConfig) -> KafkaException:
+    """Return an error of kafka-python's, or of our own, as what our callers get.
+
+    Args:
+        error: what went wrong.
+        where: the broker in words.
+        request: what was asked, None for a lost connection.
+        config: the settings that may be at fault.
+    """
+    if isinstance(error, KafkaException):
+        return error
+    what = "" if request is None else f" ({request.name})"
+    match error:
+        case kafka.errors.IncompatibleBrokerVersion() | kafka.errors.UnsupportedVersionError():
+            return UnsupportedVersionException(f"{where} is too old{what}: {error}")
+        case (
+            kafka.errors.SaslAuthenticationFailedError()
+            | kafka.errors.UnsupportedSaslMechanismError()
+            | kafka.errors.AuthorizationError()
+        ):
+            return AuthenticationException(
+                f"{where} refused our credentials (security.protocol={config.security_protocol}, "
+                f"sasl.mechanism={config.sasl_mechanism}, sasl.username={config.sasl_username}): {error}"
+            )
+        case kafka.errors.IllegalSaslStateError():
+            protocol = config.security_protocol
+            return AuthenticationException(
+                f"{where} takes no login on this port, but security.protocol={protocol}: set it to "
+                f"{protocol.removeprefix('SASL_')}, or give the port of a listener with SASL"
+            )
+        case kafka.errors.RequestTimedOutError() | kafka.errors.KafkaTimeoutError():
+            return TimeoutException(f"{where} did not answer in time{what}: {error}")
+        case _:
+            lost = DisconnectException(f"connection to {where} failed{what}: {error}")
+            lost.__cause__ = error
+            return lost
