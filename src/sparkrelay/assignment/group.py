@@ -121,11 +121,11 @@ def assign_group(
         return GroupResult(members=error_assignments(members, ErrorCode.SHUTDOWN_REQUESTED))
     turned_away = refused or {}
     answers: dict[str, ConsumerAssignment] = {}
-    still_owned: set[TopicPartition] = set()
+    owned_by_others: set[TopicPartition] = set()
     for member in members:
         if member.consumer_id in turned_away:
             answers |= error_assignments([member], turned_away[member.consumer_id])
-            still_owned |= member.owned_partitions
+            owned_by_others |= member.owned_partitions
     members = [member for member in members if member.consumer_id not in turned_away]
     if not members:
         return GroupResult(members=answers)
@@ -141,51 +141,67 @@ def assign_group(
         assignment_configs=configs,
         compute_lags=(lambda: lags_by_process(members, ends())) if callable(ends) else None,
     )
-    kept: str | None = None
     try:
-        answer, error = ask(assignor, state)
-    except TaskAssignmentException as reason:
-        # KIP-924: the group keeps what it has and looks again at once. (Java 4.3 fails all members instead.)
-        kept = _reason(reason)
-        answer = _previous(state, leader)
-        error = validate(state, answer)
+        answer, error, kept = _ask(assignor, state, leader)
     except (KeyboardInterrupt, WakeupException):
         raise  # somebody at the keyboard means us, not the assignor; so does who breaks off what it asks the broker
     except BaseException as raised:  # noqa: BLE001 - user code may raise anything; every member must get an answer
         return _failed(members, answers, _blame(assignor, "failed", raised), state=state)
 
-    subscription = GroupSubscription(MappingProxyType({member.consumer_id: member for member in members}))
-    computed: dict[str, ConsumerAssignment] = {}
     placed: dict[ProcessId, KafkaStreamsAssignment] = {}
+    sent: dict[str, ConsumerAssignment] = {}
     if error not in {AssignmentError.UNKNOWN_PROCESS_ID, AssignmentError.UNKNOWN_TASK_ID}:
         placed = _by_process(state, answer)
-        computed = ConsumerLevel(
+        sent = ConsumerLevel(
             members=members,
             state=state,
             assignments=placed,
             deadlines_ms=_deadlines(answer, leader, now_ms, configs.probing_rebalance_interval_ms),
             version=version,
             commonly_supported_version=min(m.subscription.latest_supported_version for m in members),
-            owned_by_others=frozenset(still_owned),
+            owned_by_others=frozenset(owned_by_others),
         ).assign()
-    try:
-        assignor.on_assignment_computed(GroupAssignment(MappingProxyType(computed)), subscription, error)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as raised:  # noqa: BLE001 - as above
-        return _failed(members, answers, _blame(assignor, "failed in on_assignment_computed", raised), state=state)
-    if error is not AssignmentError.NONE:
-        return _failed(members, answers, invalid_assignment(assignor, error), state=state, error=error)
+    if (failure := _report(assignor, members, sent, error)) is not None:
+        return _failed(members, answers, failure, state=state, error=error)
     return GroupResult(
-        members=MappingProxyType({**computed, **answers}),
+        members=MappingProxyType({**sent, **answers}),
         assignments=MappingProxyType(placed),
         warm_ups=answer.warm_ups,
         state=state,
         probing_rebalance=answer.probing_rebalance,
         kept=kept,
-        withheld=MappingProxyType(_withheld(members, placed, computed)),
+        withheld=MappingProxyType(_withheld(members, placed, sent)),
         version_probing=probing,
     )
+
+
+def _ask(
+    assignor: TaskAssignor, state: ApplicationState, leader: ProcessId
+) -> tuple[TaskAssignment, AssignmentError, str | None]:
+    """Return the assignor's answer, what is wrong with it, and why it is the previous one, if it is."""
+    try:
+        return *ask(assignor, state), None
+    except TaskAssignmentException as reason:
+        # KIP-924: the group keeps what it has and looks again at once. (Java 4.3 fails all members instead.)
+        answer = _previous(state, leader)
+        return answer, validate(state, answer), _reason(reason)
+
+
+def _report(
+    assignor: TaskAssignor,
+    members: Iterable[GroupMember],
+    sent: Mapping[str, ConsumerAssignment],
+    error: AssignmentError,
+) -> StreamsException | None:
+    """Call ``on_assignment_computed``; return what is to be raised on the leader's thread, if anything."""
+    subscription = GroupSubscription(MappingProxyType({member.consumer_id: member for member in members}))
+    try:
+        assignor.on_assignment_computed(GroupAssignment(MappingProxyType(sent)), subscription, error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as raised:  # noqa: BLE001 - as in assign_group
+        return _blame(assignor, "failed in on_assignment_computed", raised)
+    return None if error is AssignmentError.NONE else invalid_assignment(assignor, error)
 
 
 def _withheld(

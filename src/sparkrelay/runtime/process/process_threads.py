@@ -33,12 +33,14 @@ from sparkrelay.runtime.worker.restore import RestoreSpec
 
 if TYPE_CHECKING:
     from sparkrelay.client.kafka_client import KafkaClient
+    from sparkrelay.runtime.batch.progress import ThreadProgress
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
     from sparkrelay.runtime.contract.host_metadata import HostMetadata
     from sparkrelay.runtime.process.context import RuntimeContext
     from sparkrelay.runtime.slot.cleaner import Cleaner
     from sparkrelay.runtime.slot.process_slot import ProcessSlot
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
+    from sparkrelay.runtime.topics.topics import Topics
     from sparkrelay.types import TaskId
 
 __all__ = ["ProcessThreads"]
@@ -268,55 +270,23 @@ class ProcessThreads:
         }
 
     def _thread(self, number: int) -> StreamThread:
-        shared, config, slot = self._context, self._config, self.slot
+        shared, config = self._context, self._config
         name = f"{config.application_id}-{self.process_id[:8]}-StreamThread-{number + 1}"
         # Each thread asks for itself: a client belongs to the thread that polls it.
         own, for_restore, for_batches, for_transactions = (
             self._connect(number, name + suffix) for suffix in ("", "-restore", "-batch", "-transactions")
         )
         topics, restore_topics, batch_topics = map(shared.topics, (own, for_restore, for_batches))
-        jobs = Jobs(
-            self.target,
-            restore=RestoreSpec(
-                self.target.spark_partitions,
-                config.application_id,
-                worker_settings(config, f"{name}-worker", run=shared.run),
-                config.store_max_bytes,
-            ),
-            name=name,
-        )
-        membership = StreamsMembership(
-            config=config,
-            topology=shared.topology,
-            source_topics={
-                shared.names(topic, leg.source.internal) for leg in shared.topology.legs for topic in leg.source.topics
-            },
-            process_id=slot.process_id,
-            topics=topics,
-            assignor=shared.assignor,
-            load=shared.load_assignor,
-            settings=consumer_settings(config, name, self._instance_id(number)),
-            story=AssignmentLog(name, shared.progress.counters.rebalance, shared.show),
-        )
+        jobs = self._jobs(name)
+        membership = self._membership(number, name, topics)
         # Nothing fails from here on: the log would keep the part of a thread that never was.
         progress = shared.progress.thread()
-        state_updater = StateUpdater(
-            jobs,
-            restore_topics.end_offsets,
-            name=f"{name}-restore",
-            slice_seconds=_SLICE_SECONDS,
-            restore_seconds=_RESTORE_SECONDS,
-            running=self._runs_tasks,
-            topic_ids=restore_topics.ids,
-            active_elsewhere=functools.partial(self._active_beside, number),
-            on_slice=progress.restored,
-            interrupt=restore_topics.interrupt,
-        )
+        state_updater = self._state_updater(number, name, jobs, restore_topics, progress)
         progress.copies = state_updater.copies
         in_service = InService()
         tasks = TaskSet(
             config=config,
-            slot=slot,
+            slot=self.slot,
             jobs=jobs,
             state_updater=state_updater,
             in_service=in_service,
@@ -326,30 +296,69 @@ class ProcessThreads:
             stopping=self._stopping,
         )
         transactions = TransactionCoordinator(for_transactions, timeout=config.default_api_timeout_ms / 1000)
+        batches = BatchThread(
+            name=name,
+            config=config,
+            in_service=in_service,
+            batches=BatchRunner(
+                jobs,
+                transactions,
+                config.application_id,
+                retries=config.max_batch_retries,
+                residency=Residency(jobs, over=lambda: in_service.ended),
+            ),
+            plans=self._plans[number],
+            topics=batch_topics,
+            progress=progress,
+            prewarm=shared.prewarm,
+        )
         return StreamThread(
             name=name,
             config=config,
             membership=membership,
             tasks=tasks,
             in_service=in_service,
-            batches=BatchThread(
-                name=name,
-                config=config,
-                in_service=in_service,
-                batches=BatchRunner(
-                    jobs,
-                    transactions,
-                    config.application_id,
-                    retries=config.max_batch_retries,
-                    residency=Residency(jobs, over=lambda: in_service.ended),
-                ),
-                plans=self._plans[number],
-                topics=batch_topics,
-                progress=progress,
-                prewarm=shared.prewarm,
-            ),
+            batches=batches,
             progress=progress,
             callbacks=shared.callbacks,
+        )
+
+    def _jobs(self, name: str) -> Jobs:
+        config = self._config
+        worker = worker_settings(config, f"{name}-worker", run=self._context.run)
+        restore = RestoreSpec(self.target.spark_partitions, config.application_id, worker, config.store_max_bytes)
+        return Jobs(self.target, restore=restore, name=name)
+
+    def _membership(self, number: int, name: str, topics: Topics) -> StreamsMembership:
+        shared = self._context
+        return StreamsMembership(
+            config=self._config,
+            topology=shared.topology,
+            source_topics={
+                shared.names(topic, leg.source.internal) for leg in shared.topology.legs for topic in leg.source.topics
+            },
+            process_id=self.slot.process_id,
+            topics=topics,
+            assignor=shared.assignor,
+            load=shared.load_assignor,
+            settings=consumer_settings(self._config, name, self._instance_id(number)),
+            story=AssignmentLog(name, shared.progress.counters.rebalance, shared.show),
+        )
+
+    def _state_updater(
+        self, number: int, name: str, jobs: Jobs, topics: Topics, progress: ThreadProgress
+    ) -> StateUpdater:
+        return StateUpdater(
+            jobs,
+            topics.end_offsets,
+            name=f"{name}-restore",
+            slice_seconds=_SLICE_SECONDS,
+            restore_seconds=_RESTORE_SECONDS,
+            running=self._runs_tasks,
+            topic_ids=topics.ids,
+            active_elsewhere=functools.partial(self._active_beside, number),
+            on_slice=progress.restored,
+            interrupt=topics.interrupt,
         )
 
     def _instance_id(self, number: int) -> str | None:
