@@ -58,10 +58,10 @@ def demo(
         _check_writable(json_file)
     # Late, because all of it takes a second to import, and `sparkrelay --help` need not wait for that.
     from sparkrelay.demo.screen import Screen  # noqa: PLC0415
-    from sparkrelay.demo.story import Pacing, Story  # noqa: PLC0415
+    from sparkrelay.demo.story import QUICK, Pacing, Story  # noqa: PLC0415
 
     console = Console()
-    pacing = Pacing.quick() if quick else Pacing()
+    pacing = QUICK if quick else Pacing()
     screen = Screen(console)
     with _terminable(), Story(screen, pacing=pacing, executors=executors, assignor=assignor) as story:
         with screen:

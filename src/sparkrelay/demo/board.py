@@ -39,8 +39,8 @@ class Client:
 
     Attributes:
         phase: what it is doing, in a word or two.
-        tasks: task -> what it is to it, and the copy's lag in changelog offsets, None if not known yet.
-        executors: Spark executor -> the same, of that executor alone; empty for an instance without.
+        executors: Spark executor (empty: the driver) -> task -> what it is to it, and the copy's lag in changelog
+            offsets, None if not known yet.
         behind: input records of its active tasks that are not processed yet.
         batches: micro-batches so far.
         rate: flights a second, lately; an instance may have only tasks that read the repartition topic.
@@ -49,7 +49,6 @@ class Client:
 
     name: str
     phase: str = "starting Spark"
-    tasks: dict[str, tuple[Share, int | None]] = field(default_factory=dict)
     executors: dict[str, dict[str, tuple[Share, int | None]]] = field(default_factory=dict)
     behind: int = 0
     batches: int = 0
@@ -60,6 +59,14 @@ class Client:
     failure: str | None = None
     status: str = ""
     seen: deque[tuple[float, int]] = field(default_factory=deque)
+
+    @property
+    def tasks(self) -> dict[str, tuple[Share, int | None]]:
+        """Task -> what the whole instance is to it."""
+        held = sorted(
+            (each for tasks in self.executors.values() for each in tasks.items()), key=lambda each: -each[1][0]
+        )
+        return dict(held)
 
     def having(self, *shares: Share) -> frozenset[str]:
         """Return the tasks to which it is one of these."""
@@ -115,7 +122,7 @@ class Board:
             case "tasks":
                 client.behind, client.batches, client.status = what["behind"], what["batches"], what["status"]
                 self._take_rate(client, what["at"], what["records"])
-                self._take_tasks(client, what["places"])
+                self._take_tasks(client, what["threads"])
             case "log":
                 # What each member was given is in the leader's plan, and in the picture.
                 self.changed_at = self.elapsed
@@ -133,20 +140,17 @@ class Board:
         (first, had), (last, has) = seen[0], seen[-1]
         client.rate = (has - had) / (last - first) if last > first else 0.0
 
-    def _take_tasks(self, client: Client, places: Iterable[Mapping[str, Any]]) -> None:
-        before = client.tasks
-        client.tasks, client.executors = {}, {}
-        for place in places:
-            executor = place["executor"]
-            self._processes[place["process"]] = client.name if executor is None else f"{client.name}/{executor}"
-            held = {task: (self._share(state, lag), lag) for task, (state, lag) in place["tasks"].items()}
-            if executor is not None:
-                client.executors.setdefault(executor, {}).update(held)
-            for task, share in held.items():
-                client.tasks[task] = min(client.tasks.get(task, share), share, key=lambda each: each[0])
-        if {task: share for task, (share, _) in before.items()} != {t: share for t, (share, _) in client.tasks.items()}:
+    def _take_tasks(self, client: Client, threads: Iterable[Mapping[str, Any]]) -> None:
+        before = {task: share for task, (share, _) in client.tasks.items()}
+        client.executors = {}
+        for thread in threads:
+            executor = thread["executor"] or ""
+            self._processes[thread["process"]] = f"{client.name}/{executor}" if executor else client.name
+            held = {task: (self._share(state, lag), lag) for task, (state, lag) in thread["tasks"].items()}
+            client.executors.setdefault(executor, {}).update(held)
+        if before != {task: share for task, (share, _) in client.tasks.items()}:
             self.changed_at = self.elapsed
-        warm_before = {task for task, (share, _) in before.items() if share is Share.WARMING}
+        warm_before = {task for task, share in before.items() if share is Share.WARMING}
         if warming := client.having(Share.WARMING) - warm_before:
             self.note(f"{client.name} warms copies of {_list(warming)}: the owner works on until they have caught up")
         taken: dict[str | None, list[str]] = {}

@@ -43,45 +43,44 @@ _MAX_BATCH_BYTES: Final = 256 * 1024
 
 
 class Pace:
-    """How many of the records should have been produced by now. It is given the time and has no clock of its own.
+    """Which fraction of the records should have been produced by now. It is given the time and has no clock of its own.
 
     Args:
-        records: how many there are.
         seconds: how long producing them all should take.
         limit: the fraction that is not passed before ``lift``.
     """
 
-    def __init__(self, records: int, seconds: float, *, limit: float) -> None:
-        self._records = records
+    def __init__(self, seconds: float, *, limit: float) -> None:
         self._seconds = seconds
-        self._limit = limit * records
-        self._rate = records / seconds
+        self._limit = limit
+        self._rate = 1 / seconds
         self._position = 0.0
         self._began: float | None = None
         self._asked_at = 0.0
 
     def lift(self, limit: float, now: float) -> None:
         """Let it go on to another fraction; with 1.0 to the end, in what is left of the time."""
-        if limit * self._records <= self._limit:
+        if limit <= self._limit:
             return
-        self.due(now)
-        self._limit = limit * self._records
+        if self._began is not None:
+            self.due(now)
+        self._limit = limit
         if limit >= 1.0 and self._began is not None:
             left = max(_SHORTEST_REST_S, self._seconds - (now - self._began))
-            self._rate = max(self._rate / 2, (self._records - self._position) / left)
+            self._rate = max(self._rate / 2, (1 - self._position) / left)
 
-    def due(self, now: float) -> int:
-        """Return how many records should have been produced at ``now`` (seconds); the first call starts the clock."""
+    def due(self, now: float) -> float:
+        """Return the fraction that should have been produced at ``now`` (seconds); the first call starts the clock."""
         if self._began is None:
             self._began = self._asked_at = now
         passed, self._asked_at = now - self._asked_at, now
         room = self._limit - self._position
-        if self._limit < self._records:
+        if self._limit < 1:
             # However long the pause was, half of the room is left.
             self._position += min(passed * min(self._rate, room / _SLOWING_S), room / 2)
         else:
             self._position = min(self._position + passed * self._rate, self._limit)
-        return int(self._position)
+        return self._position
 
 
 class Feeder:
@@ -97,10 +96,8 @@ class Feeder:
     def __init__(self, bootstrap_servers: str, topic: str, *, seconds: float, limit: float) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._topic = topic
-        self._seconds = seconds
-        self._limit = limit
         self._lock = threading.Lock()
-        self._pace: Pace | None = None
+        self._pace = Pace(seconds, limit=limit)
         self._begin = threading.Event()
         self._stop = threading.Event()
         self.records = 0
@@ -123,9 +120,7 @@ class Feeder:
     def lift(self, limit: float) -> None:
         """Let the pace go on to another fraction of the flights."""
         with self._lock:
-            self._limit = limit
-            if self._pace is not None:
-                self._pace.lift(limit, time.monotonic())
+            self._pace.lift(limit, time.monotonic())
 
     def close(self) -> None:
         """End the thread."""
@@ -151,12 +146,10 @@ class Feeder:
             client.wait([client.request_metadata([self._topic])], _TIMEOUT_S)
             producer, identity = Producer(client), _producer_id(client)
             states = [ProducerState(*identity, 0)] * PARTITIONS
-            with self._lock:
-                self._pace = Pace(shards.records, self._seconds, limit=self._limit)
             self.began_at = time.time()
             while not self._stop.is_set() and not self.done:
                 with self._lock:
-                    due = self._pace.due(time.monotonic())
+                    due = int(shards.records * self._pace.due(time.monotonic()))
                 for partition, (keys, values, times) in enumerate(shards.take(self.produced, due)):
                     to, state = TopicPartition(self._topic, partition), states[partition]
                     for batch in encode(

@@ -102,7 +102,7 @@ class _Instance:
                 self._batches += 1
                 rows = {source["description"]: source["numInputRows"] for source in batch["sources"]}
                 self._records += rows.get(f"Kafka[{FLIGHTS_TOPIC}]", 0)
-        places = [
+        threads = [
             {
                 "process": thread.process_id,
                 "executor": thread.executor_id,
@@ -115,7 +115,7 @@ class _Instance:
         ]
         self._reports.send(
             "tasks",
-            places=places,
+            threads=threads,
             behind=sum(self._streams.input_lags.values()),
             records=self._records,
             batches=self._batches,

@@ -1,4 +1,4 @@
-"""Reading the result topics while the story goes on, as any consumer with ``read_committed`` would see them.
+"""Reading the result topics while the story goes on, as any consumer with ``read_committed`` sees them.
 
 It keeps the tables (the last value of each key), and it sees the takeover: after a kill, the first committed row for a
 task of the dead instance that was written behind everything the dead one can have written.
@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from sparkrelay.client.admin import EARLIEST, LATEST, Admin
-from sparkrelay.client.config import ClientConfig
-from sparkrelay.client.kafka_client import KafkaClient
-from sparkrelay.consumer.fetch.bounded import BoundedFetcher
+from sparkrelay.consumer import Consumer
 from sparkrelay.demo.tables import PARTITIONS, Output, RowKey, Table, read_row
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.partition import murmur2_partitions
@@ -26,10 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["FirstRow", "OutputReader"]
 
-_TIMEOUT_S: Final = 30.0
 _FINISH_S: Final = 60.0
 _CLOSE_S: Final = 5.0
-_PAUSE_S: Final = 0.05
+_POLL_S: Final = 0.05
+_POLL_RECORDS: Final = 20_000
 
 
 class FirstRow(NamedTuple):
@@ -44,7 +41,9 @@ class OutputReader:
     """A thread that reads the result topics, of ``PARTITIONS`` partitions each, to their ends, again and again."""
 
     def __init__(self, bootstrap_servers: str, outputs: Sequence[Output]) -> None:
-        self._config = {"bootstrap.servers": bootstrap_servers, "client.id": "demo-reader"}
+        self._config = {
+            "bootstrap.servers": bootstrap_servers, "client.id": "demo-reader", "auto.offset.reset": "earliest"
+        }  # fmt: skip
         self._outputs = {output.topic: output for output in outputs}
         self._partitions = [TopicPartition(o.topic, p) for o in outputs for p in range(PARTITIONS)]
         self._tables: dict[str, Table] = {output.topic: {} for output in outputs}
@@ -87,41 +86,31 @@ class OutputReader:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        committed, all_ = ({**self._config, "isolation.level": f"read_{kind}"} for kind in ("committed", "uncommitted"))
         try:
-            with KafkaClient(ClientConfig.from_dict(self._config)) as client, BoundedFetcher(self._config) as fetcher:
-                client.bootstrap(_TIMEOUT_S)
-                self._follow(client, Admin(client, timeout=_TIMEOUT_S), fetcher)
+            with Consumer(committed) as consumer, Consumer(all_) as logs:
+                consumer.assign(self._partitions)
+                while not self._stopping.is_set():
+                    if self._wanted is not None:
+                        self._behind = logs.end_offsets(self._partitions)
+                        self._watched, self._wanted = self._wanted, None
+                    self._take(consumer.poll(_POLL_S, max_records=_POLL_RECORDS))
+                for partition, end in consumer.end_offsets(self._partitions).items():
+                    while consumer.position(partition) < end:
+                        self._take(consumer.poll(_POLL_S, max_records=_POLL_RECORDS))
         except Exception as error:  # noqa: BLE001 - the story raises it in its own thread
             self.error = error
 
-    def _follow(self, client: KafkaClient, admin: Admin, fetcher: BoundedFetcher) -> None:
-        positions = admin.list_offsets(dict.fromkeys(self._partitions, EARLIEST))
-        last = False
-        while True:
-            if self._wanted is not None:
-                self._behind = admin.list_offsets(dict.fromkeys(self._partitions, LATEST), read_committed=False)
-                self._watched, self._wanted = self._wanted, None
-            ends = admin.list_offsets(dict.fromkeys(self._partitions, LATEST))
-            ranges = {p: (positions[p], end) for p, end in ends.items() if end > positions[p]}
-            for partition, batch in fetcher.fetch(ranges, columns=["offset", "value"]) if ranges else ():
-                self._take(partition, batch)
-            positions = ends
-            if last:
-                return
-            last = self._stopping.is_set()
-            if not ranges and not last:
-                client.sleep(_PAUSE_S)
-
-    def _take(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
-        output, table = self._outputs[partition.topic], self._tables[partition.topic]
-        offsets, values = batch.column("offset").to_pylist(), batch.column("value").to_pylist()
-        for offset, value in zip(offsets, values, strict=True):
-            key, totals = read_row(output, value)
+    def _take(self, records: pa.Table) -> None:
+        for record in records.select(["topic", "partition", "offset", "value"]).to_pylist():
+            output, table = self._outputs[record["topic"]], self._tables[record["topic"]]
+            key, totals = read_row(output, record["value"])
             before = table.get(key)
             table[key] = totals
             self.counted[output.topic] += totals.flights - (before.flights if before else 0)
             self.rows += 1
-            if self._watched and offset >= self._behind[partition]:
+            at = TopicPartition(output.topic, record["partition"])
+            if self._watched and record["offset"] >= self._behind[at]:
                 # The first column of the key decides on the input partition, and that on the task.
                 task = output.task(int(murmur2_partitions(pa.array([key[0].encode()]), PARTITIONS)[0]))
                 if task in self._watched:

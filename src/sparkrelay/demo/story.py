@@ -13,22 +13,19 @@ the judge        a plain Spark batch over the same file
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparkrelay.demo.board import Board, Share
-from sparkrelay.demo.children import Child, Report
 from sparkrelay.demo.feed import Feeder
 from sparkrelay.demo.flights import extract_flights
 from sparkrelay.demo.reader import OutputReader
+from sparkrelay.demo.stage import Stage
 from sparkrelay.demo.tables import BY_CARRIER, FLIGHTS_TOPIC, OUTPUTS, PARTITIONS, Table, compare, read_tables
 from sparkrelay.devkafka import KAFKA_VERSION, DevKafka
 from sparkrelay.devkafka.folders import make_temporary, sweep
@@ -36,17 +33,19 @@ from sparkrelay.devkafka.topics import create_topic
 from sparkrelay.errors import SparkRelayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from sparkrelay.demo.screen import Screen
 
-__all__ = ["Pacing", "Result", "Story"]
+__all__ = ["QUICK", "Pacing", "Result", "Story"]
 
 _SESSION_TIMEOUT_MS: Final = 6_000
 _ACCEPTABLE_LAG: Final = 100
 _TASKS: Final = PARTITIONS * len(OUTPUTS)
 _MASTER: Final = "local[2]"
-_TICK_S: Final = 0.1
+#: Fractions of the flights that are not passed before B is in service, and before it has taken over.
+_BEFORE_B: Final = 0.55
+_BEFORE_TAKEOVER: Final = 0.85
 
 # How long each stage may take, in seconds: far more than it does on a slow machine, far less than for ever.
 _SPARK_BOUND: Final = 180.0
@@ -61,28 +60,21 @@ _SILENCE_BOUND: Final = 30.0
 _NO_SHARE_S: Final = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class Pacing:
-    """How fast the story goes.
+class Pacing(NamedTuple):
+    """How fast the story goes, in seconds.
 
     Attributes:
         seconds: for producing all flights.
-        alone_s: seconds of work before the second instance is started.
-        together_s: seconds that both instances work in peace before the kill.
-        before_b: fraction of the flights that is not passed before B is in service.
-        before_takeover: fraction that is not passed before B has taken over.
+        alone_s: of work before the second instance is started.
+        together_s: that both instances work in peace before the kill.
     """
 
     seconds: float = 60.0
     alone_s: float = 5.0
     together_s: float = 8.0
-    before_b: float = 0.55
-    before_takeover: float = 0.85
 
-    @classmethod
-    def quick(cls) -> Self:
-        """Return the pace of ``--quick``."""
-        return cls(seconds=30.0, alone_s=2.0, together_s=3.0)
+
+QUICK: Final = Pacing(seconds=30.0, alone_s=2.0, together_s=3.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +102,8 @@ class Result:
     differences: tuple[str, ...]
 
 
-class Story:
-    """Runs the story once. Use it as a context manager: leaving it ends every child, however it went.
+class Story(Stage):
+    """Runs the story once, as a context manager (see ``Stage``).
 
     Args:
         screen: shows what goes on.
@@ -121,35 +113,14 @@ class Story:
     """
 
     def __init__(self, screen: Screen, *, pacing: Pacing, executors: int = 0, assignor: str | None = None) -> None:
-        self._screen = screen
+        super().__init__(screen, Board(acceptable_lag=_ACCEPTABLE_LAG))
         self._pacing = pacing
         self._executors = executors
         self._assignor = assignor
-        self._reports: SimpleQueue[Report] = SimpleQueue()
-        self._children: dict[str, Child] = {}
-        self._expected_to_end: set[str] = set()
-        self._began_at = time.monotonic()
+        self._data = Path()
         self._kafka: DevKafka | None = None
         self._feeder: Feeder | None = None
         self._reader: OutputReader | None = None
-        self._data = Path()
-        self.board = Board(acceptable_lag=_ACCEPTABLE_LAG)
-        self.keep_logs = False
-        #: Logs of the broker and of every child; removed at a good end.
-        self.logs = Path(tempfile.mkdtemp(prefix="sparkrelay-demo-"))
-        # Undone in reverse: children, reader, feeder, broker, folders. One that fails does not keep the others.
-        self._leaving = contextlib.ExitStack()
-        self._leaving.callback(self._remove_logs)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        # Who is interrupted does not ask why.
-        self.keep_logs = self.keep_logs or isinstance(error, Exception)
-        self._leaving.close()
-
-    # -- the story --------------------------------------------------------------------------------------------------
 
     def run(self) -> Result:
         """Run it.
@@ -158,82 +129,41 @@ class Story:
             SparkRelayError: a child died unasked, or a stage took longer than its bound; the message has the child's
                 last words.
         """
-        board, pacing = self.board, self._pacing
         kafka = self._start_broker()
-        self._feeder = feeder = Feeder(kafka, FLIGHTS_TOPIC, seconds=pacing.seconds, limit=pacing.before_b)
+        self._feeder = feeder = Feeder(kafka, FLIGHTS_TOPIC, seconds=self._pacing.seconds, limit=_BEFORE_B)
         self._leaving.callback(feeder.close)
         self._reader = reader = OutputReader(kafka, OUTPUTS)
         self._leaving.callback(reader.close)
-        self._start_instance("A", kafka)
-        self._until("A has every task in service", _SERVICE_BOUND, lambda: self._actives("A") == _TASKS)
-
-        board.title = "A works alone"
-        feeder.begin()
-        board.note(f"{feeder.records:,} flights of 2013 begin to flow into topic {FLIGHTS_TOPIC!r}")
-        self._until("A's first row is in the result", _SERVICE_BOUND, lambda: reader.rows > 0)
-        alone_until = time.monotonic() + pacing.alone_s
-        self._until("A has worked alone", _SERVICE_BOUND, lambda: time.monotonic() >= alone_until)
+        self._let_a_work_alone(kafka, feeder, reader)
         executor_takeover_s = self._lose_executor(reader) if self._executors > 1 else None
-        b_started_at = time.time()
-        spark_at = self._start_instance("B", kafka)
-
-        board.title = "B joins, warms copies, and takes its share"
-        self._until(
-            "B owns active tasks, or is at rest without any",
-            _SERVICE_BOUND,
-            lambda: self._actives("B") > 0 or self._has_no_share("B"),
-        )
-        joined_s = time.time() - spark_at
-        moved = self._actives("B")
-        if moved:
-            board.note(f"B owns active tasks {joined_s:.1f} s after its Spark session was up")
-        else:
-            copies = len(board.clients["B"].having(Share.STANDBY))
-            board.note(f"the assignor gives B no active task (warm copies: {copies}); A is killed all the same")
-        feeder.lift(pacing.before_takeover)
-        board.title = "A and B share the work" if moved else "A works, B stands by"
-        self._until("A has active tasks, and no rebalance is under way", _SERVICE_BOUND, self._steady)
+        spark_start_s, joined_s, moved = self._let_b_join(kafka, feeder)
         taken_over, takeover_s = self._lose_a(reader)
-
-        feeder.lift(1.0)
-        board.title = "B works alone"
-        self._drain(feeder, reader)
-        records_per_second = feeder.records / (time.time() - feeder.began_at)
-        board.note("every flight is in the result; stopping B in an orderly way")
-        board.title = "B stops"
-        self._children["B"].terminate()
-        self._await_end("B", "B stops", _STOP_BOUND)
-        board.end("B", "stopped")
+        records_per_second = self._let_b_finish(feeder, reader)
         found = reader.finish()
-
-        board.title = "A plain Spark batch counts the same file"
+        self.board.title = "A plain Spark batch counts the same file"
         verdict = compare(self._judge(), found)
-        board.title = "exact" if verdict.exact else "NOT EXACT"
+        self.board.title = "exact" if verdict.exact else "NOT EXACT"
         self._show()
         return Result(
             **verdict._asdict(),
             records=feeder.records,
             records_per_second=round(records_per_second, 1),
             joined_s=round(joined_s, 2),
-            spark_start_s=round(spark_at - b_started_at, 2),
+            spark_start_s=round(spark_start_s, 2),
             takeover_s=round(takeover_s, 2),
             executors=self._executors,
             executor_takeover_s=None if executor_takeover_s is None else round(executor_takeover_s, 2),
-            instances=len(board.clients),
+            instances=len(self.board.clients),
             session_timeout_ms=_SESSION_TIMEOUT_MS,
             kafka_version=KAFKA_VERSION,
-            spark_version=board.clients["B"].spark_version,
+            spark_version=self.board.clients["B"].spark_version,
             rows_written=reader.rows,
             tasks_moved=moved,
             tasks_taken_over=taken_over,
             seconds=round(time.monotonic() - self._began_at, 1),
         )
 
-    def _remove_logs(self) -> None:
-        if not self.keep_logs:
-            shutil.rmtree(self.logs, ignore_errors=True)
-
-    # -- stages -----------------------------------------------------------------------------------------------------
+    # -- the acts ---------------------------------------------------------------------------------------------------
 
     def _start_broker(self) -> str:
         self.board.title = f"starting Apache Kafka {KAFKA_VERSION}"
@@ -281,6 +211,16 @@ class Story:
         assert client.spark_at is not None
         return client.spark_at
 
+    def _let_a_work_alone(self, kafka: str, feeder: Feeder, reader: OutputReader) -> None:
+        self._start_instance("A", kafka)
+        self._until("A has every task in service", _SERVICE_BOUND, lambda: self._actives("A") == _TASKS)
+        self.board.title = "A works alone"
+        feeder.begin()
+        self.board.note(f"{feeder.records:,} flights of 2013 begin to flow into topic {FLIGHTS_TOPIC!r}")
+        self._until("A's first row is in the result", _SERVICE_BOUND, lambda: reader.rows > 0)
+        alone_until = time.monotonic() + self._pacing.alone_s
+        self._until("A has worked alone", _SERVICE_BOUND, lambda: time.monotonic() >= alone_until)
+
     def _lose_executor(self, reader: OutputReader) -> float:
         """Kill one of A's executors in the middle of its work; return seconds until a task of it goes on."""
         a, board = self.board.clients["A"], self.board
@@ -305,6 +245,30 @@ class Story:
         copied = {task for task, share in held if share is Share.STANDBY}
         working = [tasks for tasks in executors if any(share is Share.ACTIVE for share, _ in tasks.values())]
         return self._executors <= len(executors) == len(working) and len(copied) == _TASKS
+
+    def _let_b_join(self, kafka: str, feeder: Feeder) -> tuple[float, float, int]:
+        """Start B; return the seconds to its Spark session, those from there to its share, and how many tasks that is.
+
+        It may get none: an assignor need not move any.
+        """
+        board, began_at = self.board, time.time()
+        spark_at = self._start_instance("B", kafka)
+        board.title = "B joins, warms copies, and takes its share"
+        self._until(
+            "B owns active tasks, or is at rest without any",
+            _SERVICE_BOUND,
+            lambda: self._actives("B") > 0 or self._has_no_share("B"),
+        )
+        joined_s, moved = time.time() - spark_at, self._actives("B")
+        if moved:
+            board.note(f"B owns active tasks {joined_s:.1f} s after its Spark session was up")
+        else:
+            copies = len(board.clients["B"].having(Share.STANDBY))
+            board.note(f"the assignor gives B no active task (warm copies: {copies}); A is killed all the same")
+        feeder.lift(_BEFORE_TAKEOVER)
+        board.title = "A and B share the work" if moved else "A works, B stands by"
+        self._until("A has active tasks, and no rebalance is under way", _SERVICE_BOUND, self._steady)
+        return spark_at - began_at, joined_s, moved
 
     def _steady(self) -> bool:
         """Return whether those that have tasks work, and nothing else has happened for a while.
@@ -354,8 +318,11 @@ class Story:
         self.board.note(f"first new row for a task of {dead}: {first.task}, {'/'.join(first.row)}, {seconds:.1f} s on")
         return seconds
 
-    def _drain(self, feeder: Feeder, reader: OutputReader) -> None:
-        """Wait until everything is counted, or until nothing moves any more: then the judge will say what lacks."""
+    def _let_b_finish(self, feeder: Feeder, reader: OutputReader) -> float:
+        """Have B count the rest, and stop it; return flights a second, of both together.
+
+        Where nothing moves any more, it is stopped all the same: then the judge will say what lacks.
+        """
         last, moved_at = -1, time.monotonic()
 
         def at_rest() -> bool:
@@ -365,7 +332,16 @@ class Story:
             complete = feeder.done and all(n == feeder.counted for n in reader.counted.values())
             return complete or time.monotonic() - moved_at > _SILENCE_BOUND
 
+        feeder.lift(1.0)
+        self.board.title = "B works alone"
         self._until("B has counted the rest", _DRAIN_BOUND, at_rest)
+        records_per_second = feeder.records / (time.time() - feeder.began_at)
+        self.board.note("every flight is in the result; stopping B in an orderly way")
+        self.board.title = "B stops"
+        self._children["B"].terminate()
+        self._await_end("B", "B stops", _STOP_BOUND)
+        self.board.end("B", "stopped")
+        return records_per_second
 
     def _judge(self) -> dict[str, Table]:
         out = self._data / "batch.json"
@@ -374,70 +350,26 @@ class Story:
         self._await_end("batch", "the plain batch is done", _JUDGE_BOUND)
         return read_tables(out.read_text())
 
-    # -- means ------------------------------------------------------------------------------------------------------
-
-    def _start_child(self, name: str, module: str, options: dict[str, Any]) -> Child:
-        child = self._children[name] = Child(name, module, options, folder=self.logs, reports=self._reports)
-        self._leaving.callback(child.kill)
-        return child
-
-    def _await_end(self, name: str, what: str, bound_s: float) -> None:
-        child = self._children[name]
-        self._expected_to_end.add(name)
-        self._until(what, bound_s, lambda: child.exit_code is not None)
-        if child.exit_code:
-            raise SparkRelayError(self._last_words(name, f"{name} failed (exit code {child.exit_code})"))
+    # -- for the stage ----------------------------------------------------------------------------------------------
 
     def _actives(self, name: str) -> int:
         return len(self.board.clients[name].having(Share.ACTIVE))
 
-    def _until(self, what: str, bound_s: float, condition: Callable[[], bool]) -> None:
-        """Go on until the condition holds.
+    def _hint(self) -> str:
+        return f"The tasks are assigned by {self._assignor}: see its rebalances above. " if self._assignor else ""
 
-        Raises:
-            SparkRelayError: it did not within the bound, or somebody died.
-        """
-        deadline = time.monotonic() + bound_s
-        while not condition():
-            if time.monotonic() > deadline:
-                states = "; ".join(f"{c.name}: {c.status or c.phase}" for c in self.board.clients.values())
-                raise SparkRelayError(
-                    f"The demo waited {bound_s:.0f} s for this, in vain: {what}. ({states or 'no instance yet'}) "
-                    + (f"The tasks are assigned by {self._assignor}: see its rebalances above. " * bool(self._assignor))
-                    + f"The logs are in {self.logs}"
-                )
-            self._turn()
-
-    def _turn(self) -> None:
-        """Take in what the children report for a moment, look after everybody, and show it."""
-        with contextlib.suppress(Empty):
-            report = self._reports.get(timeout=_TICK_S)
-            while True:
-                if report.child in self.board.clients:
-                    self.board.apply(report.child, report.what)
-                report = self._reports.get_nowait()
-        for helper in (self._feeder, self._reader):
-            if helper is not None and helper.error is not None:
-                raise helper.error
+    def _check(self) -> None:
+        for thread in (self._feeder, self._reader):
+            if thread is not None and thread.error is not None:
+                raise thread.error
         if self._kafka is not None and not self._kafka.running:
             raise SparkRelayError(f"The broker ended unasked. Its log: {self._kafka.log_path}")
-        for name, child in self._children.items():
-            if name not in self._expected_to_end and child.exit_code is not None:
-                raise SparkRelayError(self._last_words(name, f"{name} ended unasked (exit code {child.exit_code})"))
-        self._show()
-
-    def _last_words(self, name: str, what: str) -> str:
-        client = self.board.clients.get(name)
-        why = f": {client.failure}" if client is not None and client.failure else ""
-        child = self._children[name]
-        return f"{what}{why}\nThe end of its log, {child.log_path}:\n{child.last_lines()}"
 
     def _show(self) -> None:
         board = self.board
-        board.elapsed = time.monotonic() - self._began_at
         if self._feeder is not None:
             board.total, board.produced = self._feeder.records, self._feeder.produced
             board.to_count = self._feeder.counted
         if self._reader is not None:
             board.counted = self._reader.counted[BY_CARRIER.topic]
-        self._screen.show(board)
+        super()._show()

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from sparkrelay.cli import app as command_line, demo as command
 from sparkrelay.demo.screen import Screen
-from sparkrelay.demo.story import Pacing, Result, Story
+from sparkrelay.demo.story import QUICK, Pacing, Result, Story
 from sparkrelay.errors import SparkRelayError
 
 
@@ -98,7 +98,7 @@ def test_the_outcome_is_written_and_decides_the_exit_code(monkeypatch, capsys, t
 
 
 def test_a_stage_that_takes_too_long_says_what_it_waited_for(monkeypatch):
-    with Story(Screen(Console(file=io.StringIO())), pacing=Pacing.quick()) as story:
+    with Story(Screen(Console(file=io.StringIO())), pacing=QUICK) as story:
         story.board.add("A")
         with pytest.raises(SparkRelayError, match=r"waited 0 s for this, in vain: the moon\. \(A: starting Spark\)"):
             story._until("the moon", 0.2, lambda: False)
@@ -110,14 +110,14 @@ def test_a_stage_that_takes_too_long_says_what_it_waited_for(monkeypatch):
 def report(story, name, batches=0, **tasks):
     story.board.apply(name, {"event": "state", "state": "RUNNING"})
     held = {task.removeprefix("t"): list(state) for task, state in tasks.items()}
-    places = [{"process": name, "executor": None, "tasks": held}]
-    what = {"at": 0.0, "places": places, "behind": 0, "records": 0, "batches": batches}
+    threads = [{"process": name, "executor": None, "tasks": held}]
+    what = {"at": 0.0, "threads": threads, "behind": 0, "records": 0, "batches": batches}
     story.board.apply(name, {"event": "tasks", "status": "RUNNING", **what})
 
 
 @pytest.fixture
 def story():
-    with Story(Screen(Console(file=io.StringIO())), pacing=Pacing.quick(), assignor="mine.py:Mine") as story:
+    with Story(Screen(Console(file=io.StringIO())), pacing=QUICK, assignor="mine.py:Mine") as story:
         story.board.add("A")
         story.board.add("B")
         yield story

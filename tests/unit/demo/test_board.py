@@ -17,16 +17,16 @@ def board():
     return board
 
 
-def place(process=PROCESS_A, executor=None, **held):
+def thread(process=PROCESS_A, executor=None, **held):
     tasks = {task.removeprefix("t"): list(state) for task, state in held.items()}
     return {"process": process, "executor": executor, "tasks": tasks}
 
 
-def tasks(at=0.0, records=0, batches=0, process=PROCESS_A, behind=0, places=None, **held):
+def tasks(at=0.0, records=0, batches=0, process=PROCESS_A, behind=0, threads=None, **held):
     return {
         "event": "tasks",
         "at": at,
-        "places": [place(process, **held)] if places is None else places,
+        "threads": [thread(process, **held)] if threads is None else threads,
         "behind": behind,
         "records": records,
         "batches": batches,
@@ -45,9 +45,9 @@ def test_what_a_task_is_to_an_instance(board):
 
 
 def test_what_a_task_is_to_an_instance_with_executors(board):
-    one = place(executor="1", t0_0=("running", 0), t0_1=("standby", 101), t0_2=("standby", 3))
-    two = place("other", executor="2", t0_0=("standby", 0), t0_1=("restoring", 7), t0_2=("standby", 500))
-    board.apply("A", tasks(places=[one, two]))
+    one = thread(executor="1", t0_0=("running", 0), t0_1=("standby", 101), t0_2=("standby", 3))
+    two = thread("other", executor="2", t0_0=("standby", 0), t0_1=("restoring", 7), t0_2=("standby", 500))
+    board.apply("A", tasks(threads=[one, two]))
     client = board.clients["A"]
     assert {task: share for task, (share, _) in client.tasks.items()} == {
         "0_0": Share.ACTIVE,
@@ -55,7 +55,7 @@ def test_what_a_task_is_to_an_instance_with_executors(board):
         "0_2": Share.WARMING,
     }
     assert {id_: tasks["0_0"][0] for id_, tasks in client.executors.items()} == {"1": Share.ACTIVE, "2": Share.STANDBY}
-    board.apply("A", tasks(places=[two]))
+    board.apply("A", tasks(threads=[two]))
     assert list(client.executors) == ["2"]
     board.apply("A", {"event": "log", "text": f"  task 0_0 starts on {PROCESS_A}"})
     assert noted(board)[-1] == "  task 0_0 starts on A/1"
