@@ -68,8 +68,8 @@ def test_the_instance_dies_in_a_batch(point, fleet, ledger):
     fleet.die_in_a_batch(point, IN_BATCHES[point], ledger)
 
 
-@pytest.mark.parametrize("point", marked(WHILE_INITIALIZING))
-def test_the_instance_dies_while_it_opens_tasks(point, fleet, ledger):
+def leave_a_batch_unfinished(fleet, ledger, point):
+    """An instance is killed in a batch, so that the next one has something to do when it gets to the point."""
     former = fleet.ensure_running()
     ledger.wait_for_results(fleet)
     fleet.arm("publish-before-flush", 4, "instance")
@@ -77,6 +77,11 @@ def test_the_instance_dies_while_it_opens_tasks(point, fleet, ledger):
     former.wait_for_death("in a batch")
     if point == "restore-after-slice":
         fleet.forget_state()
+
+
+@pytest.mark.parametrize("point", marked(WHILE_INITIALIZING))
+def test_the_instance_dies_while_it_opens_tasks(point, fleet, ledger):
+    leave_a_batch_unfinished(fleet, ledger, point)
     fleet.arm(point, WHILE_INITIALIZING[point], "instance")
     fleet.launch_and_die(f"at {point}")
     fleet.disarm()
@@ -91,13 +96,7 @@ def test_a_worker_dies(point, fleet, ledger):
 
 @pytest.mark.parametrize("point", marked(point for point in WHILE_INITIALIZING if point.startswith("restore")))
 def test_a_worker_dies_while_tasks_open(point, fleet, ledger):
-    former = fleet.ensure_running()
-    ledger.wait_for_results(fleet)
-    fleet.arm("publish-before-flush", 4, "instance")
-    ledger.write(240)
-    former.wait_for_death("in a batch")
-    if point == "restore-after-slice":
-        fleet.forget_state()
+    leave_a_batch_unfinished(fleet, ledger, point)
     fleet.arm(point, WHILE_INITIALIZING[point], "worker")
     instance = fleet.start()
     ledger.wait_for_results(fleet)

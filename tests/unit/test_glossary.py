@@ -31,7 +31,8 @@ INSTEAD = {
     r"replay thread|slices? of replaying|_replay_group|jobs\.replay\b|[a-z]-replay\b": "restore, state updater",
     r"\.settle\(|def _?settle\b|(?-i:\bSettled\b)": "resolve, flush, drop journals, wait for results, ...",
     r"\btasks? (is|are|was|were|must be) opened\b|\breopen_?task": "initialize",
-    r"\bruns? (a|an|one|the) flow\b|\bflows under way": "exchange",
+    r"\bruns? (a|an|one|the) flow\b|\bflows under way|\bruns flows\b": "exchange",
+    r"(?<![a-z])bells?(?![a-z])|(?<![a-z])rung(?![a-z])": "notify, register a waiter",
     # Two things are told apart, and a pure state machine is told the time; a file has ``tell()``.
     r"(?<![a-z])(tells?|told|telling)(?![a-z])(?!.*\bapart\b|_apart|\(\)| the time\b)": "report, log, notify, say",
     r"(?<![a-z])(un)?(hears?|heard|hearing)(?![a-z])": "take, note, get, be notified",

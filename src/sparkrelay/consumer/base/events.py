@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 _this_thread = threading.local()
 
 #: asyncio's timers take a day at most on some systems.
-_LONGEST_ALARM_SECONDS: Final = 86_400.0
+_LONGEST_TIMER_SECONDS: Final = 86_400.0
 
 
 class Call:
@@ -139,10 +139,10 @@ class Call:
         """
         if not self._outcomes:
             _may_wait()
-            rung = threading.Lock()
-            rung.acquire()
-            self.when_done(lambda _: rung.release())
-            rung.acquire(
+            notified = threading.Lock()
+            notified.acquire()
+            self.when_done(lambda _: notified.release())
+            notified.acquire(
                 timeout=threading.TIMEOUT_MAX if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)
             )
         return bool(self._outcomes)
@@ -419,7 +419,7 @@ class Mailbox:
         self._events: deque[BackgroundEvent] = deque()
         #: What ``take`` returned last, until the application is done with it.
         self.taken: BackgroundEvent | None = None
-        self._bells: list[Callable[[], object]] = []
+        self._waiters: list[Callable[[], object]] = []
         self._woken = False
         self._deaf = False
 
@@ -478,8 +478,8 @@ class Mailbox:
 
     def notify(self, _: object = None) -> None:
         """Have whoever waits look again."""
-        for ring in self._bells.copy():
-            ring()
+        for notify in self._waiters.copy():
+            notify()
 
     def wakeup(self) -> None:
         """End the present wait, or the next one."""
@@ -509,46 +509,46 @@ class Mailbox:
             ConfigException: it is a network thread.
         """
         _may_wait()
-        rung = threading.Lock()
-        rung.acquire()
+        notified = threading.Lock()
+        notified.acquire()
 
-        def ring() -> None:
-            with contextlib.suppress(RuntimeError):  # it was rung already
-                rung.release()
+        def notify() -> None:
+            with contextlib.suppress(RuntimeError):  # it was notified already
+                notified.release()
 
-        self._bells.append(ring)
+        self._waiters.append(notify)
         try:
             while not self._is_over(wait):
                 left = wait.deadline - time.monotonic()
                 if left <= 0:
                     return
-                rung.acquire(timeout=min(left, threading.TIMEOUT_MAX))
+                notified.acquire(timeout=min(left, threading.TIMEOUT_MAX))
         finally:
-            self._bells.remove(ring)
+            self._waiters.remove(notify)
 
     async def awaited(self, wait: Wait) -> None:
         """Await the end of a wait, in a task of the running event loop."""
-        loop, rung = asyncio.get_running_loop(), asyncio.Event()
+        loop, notified = asyncio.get_running_loop(), asyncio.Event()
 
-        def ring() -> None:
+        def notify() -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
-                loop.call_soon_threadsafe(rung.set)
+                loop.call_soon_threadsafe(notified.set)
 
-        self._bells.append(ring)
+        self._waiters.append(notify)
         try:
             while not self._is_over(wait):
                 left = wait.deadline - time.monotonic()
                 if left <= 0:
                     return
-                # Set anew each time: some loops count in whole milliseconds, and an alarm may go off before its time.
-                alarm = loop.call_later(min(left, _LONGEST_ALARM_SECONDS), rung.set)
+                # Set anew each time: some loops count in whole milliseconds, and a timer may fire before its time.
+                timer = loop.call_later(min(left, _LONGEST_TIMER_SECONDS), notified.set)
                 try:
-                    await rung.wait()
+                    await notified.wait()
                 finally:
-                    alarm.cancel()
-                rung.clear()
+                    timer.cancel()
+                notified.clear()
         finally:
-            self._bells.remove(ring)
+            self._waiters.remove(notify)
 
     def _is_over(self, wait: Wait) -> bool:
         return bool(

@@ -127,7 +127,7 @@ def test_what_is_thrown_while_it_waits_is_raised_in_the_flow(run):
     assert story == ["in the exchange"]
 
 
-def test_cancelling_is_raised_in_the_flow_and_takes_the_bell_down(mailbox):
+def test_cancelling_is_raised_in_the_exchange_and_unregisters_its_waiter(mailbox):
     story = []
 
     def exchange():
@@ -145,7 +145,7 @@ def test_cancelling_is_raised_in_the_flow_and_takes_the_bell_down(mailbox):
 
     asyncio.run(main())
     assert story == ["ended"]
-    assert mailbox._bells == []
+    assert mailbox._waiters == []
 
 
 def test_awaitables_of_callbacks_are_awaited_in_the_same_task(mailbox):
@@ -288,7 +288,7 @@ class Early(asyncio.SelectorEventLoop):
         return super().call_later(delay * 0.9, callback, *args, **more)
 
 
-def test_a_deadline_holds_although_the_alarm_goes_off_too_soon(mailbox):
+def test_a_deadline_holds_although_the_timer_fires_too_soon(mailbox):
     rescue = threading.Timer(20, mailbox.wakeup)
     rescue.start()
     began = time.monotonic()
