@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Stage"]
 
 _TICK_S: Final = 0.1
+#: How long anything may take: far more than it does on a slow machine, far less than for ever.
+_BOUND_S: Final = 240.0
 
 
 class Stage:
@@ -66,14 +68,14 @@ class Stage:
         self._leaving.callback(child.kill)
         return child
 
-    def _await_end(self, name: str, what: str, bound_s: float) -> None:
+    def _await_end(self, name: str, what: str) -> None:
         child = self._children[name]
         self._expected_to_end.add(name)
-        self._until(what, bound_s, lambda: child.exit_code is not None)
+        self._until(what, lambda: child.exit_code is not None)
         if child.exit_code:
             raise SparkRelayError(self._last_words(name, f"{name} failed (exit code {child.exit_code})"))
 
-    def _until(self, what: str, bound_s: float, condition: Callable[[], bool]) -> None:
+    def _until(self, what: str, condition: Callable[[], bool], bound_s: float = _BOUND_S) -> None:
         """Go on until the condition holds.
 
         Raises:

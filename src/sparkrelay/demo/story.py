@@ -47,13 +47,6 @@ _MASTER: Final = "local[2]"
 _BEFORE_B: Final = 0.55
 _BEFORE_TAKEOVER: Final = 0.85
 
-# How long each stage may take, in seconds: far more than it does on a slow machine, far less than for ever.
-_SPARK_BOUND: Final = 180.0
-_SERVICE_BOUND: Final = 120.0
-_TAKEOVER_BOUND: Final = _SESSION_TIMEOUT_MS / 1000 + 90.0
-_DRAIN_BOUND: Final = 240.0
-_STOP_BOUND: Final = 60.0
-_JUDGE_BOUND: Final = 240.0
 #: Without any new row for so long, waiting for the tables to be complete is given up, and the judge decides.
 _SILENCE_BOUND: Final = 30.0
 #: After so long without any event, a running B that has no active task is taken to get none.
@@ -207,25 +200,25 @@ class Story(Stage):
         }
         pid = self._start_child(name, "sparkrelay.demo.instance", options).pid
         self.board.note(f"{name} starts: a PySpark application of its own, pid {pid}")
-        self._until(f"{name}'s Spark session is up", _SPARK_BOUND, lambda: client.spark_at is not None)
+        self._until(f"{name}'s Spark session is up", lambda: client.spark_at is not None)
         assert client.spark_at is not None
         return client.spark_at
 
     def _let_a_work_alone(self, kafka: str, feeder: Feeder, reader: OutputReader) -> None:
         self._start_instance("A", kafka)
-        self._until("A has every task in service", _SERVICE_BOUND, lambda: self._actives("A") == _TASKS)
+        self._until("A has every task in service", lambda: self._actives("A") == _TASKS)
         self.board.title = "A works alone"
         feeder.begin()
         self.board.note(f"{feeder.records:,} flights of 2013 begin to flow into topic {FLIGHTS_TOPIC!r}")
-        self._until("A's first row is in the result", _SERVICE_BOUND, lambda: reader.rows > 0)
+        self._until("A's first row is in the result", lambda: reader.rows > 0)
         alone_until = time.monotonic() + self._pacing.alone_s
-        self._until("A has worked alone", _SERVICE_BOUND, lambda: time.monotonic() >= alone_until)
+        self._until("A has worked alone", lambda: time.monotonic() >= alone_until)
 
     def _lose_executor(self, reader: OutputReader) -> float:
         """Kill one of A's executors in the middle of its work; return seconds until a task of it goes on."""
         a, board = self.board.clients["A"], self.board
         board.title = "A's executors share the work"
-        self._until("A's executors have tasks, and copies of each other's", _SERVICE_BOUND, self._executors_are_covered)
+        self._until("A's executors have tasks, and copies of each other's", self._executors_are_covered)
         victim = min(a.executors)
         lost = [task for task, (share, _) in a.executors[victim].items() if share is Share.ACTIVE]
         pid = self._children["A"].executor_pid(victim)
@@ -256,7 +249,6 @@ class Story(Stage):
         board.title = "B joins, warms copies, and takes its share"
         self._until(
             "B owns active tasks, or is at rest without any",
-            _SERVICE_BOUND,
             lambda: self._actives("B") > 0 or self._has_no_share("B"),
         )
         joined_s, moved = time.time() - spark_at, self._actives("B")
@@ -267,7 +259,7 @@ class Story(Stage):
             board.note(f"the assignor gives B no active task (warm copies: {copies}); A is killed all the same")
         feeder.lift(_BEFORE_TAKEOVER)
         board.title = "A and B share the work" if moved else "A works, B stands by"
-        self._until("A has active tasks, and no rebalance is under way", _SERVICE_BOUND, self._steady)
+        self._until("A has active tasks, and no rebalance is under way", self._steady)
         return spark_at - began_at, joined_s, moved
 
     def _steady(self) -> bool:
@@ -311,7 +303,7 @@ class Story(Stage):
     def _until_first_row(self, reader: OutputReader, tasks: Collection[str], dead: str, killed_at: float) -> float:
         """Wait for the first row of somebody else for a task of the dead; return the seconds since the kill."""
         reader.watch(tasks)
-        self._until(f"the first row for a task of {dead}", _TAKEOVER_BOUND, lambda: reader.first_row is not None)
+        self._until(f"the first row for a task of {dead}", lambda: reader.first_row is not None)
         first = reader.first_row
         assert first is not None
         seconds = first.seen_at - killed_at
@@ -334,12 +326,12 @@ class Story(Stage):
 
         feeder.lift(1.0)
         self.board.title = "B works alone"
-        self._until("B has counted the rest", _DRAIN_BOUND, at_rest)
+        self._until("B has counted the rest", at_rest)
         records_per_second = feeder.records / (time.time() - feeder.began_at)
         self.board.note("every flight is in the result; stopping B in an orderly way")
         self.board.title = "B stops"
         self._children["B"].terminate()
-        self._await_end("B", "B stops", _STOP_BOUND)
+        self._await_end("B", "B stops")
         self.board.end("B", "stopped")
         return records_per_second
 
@@ -347,7 +339,7 @@ class Story(Stage):
         out = self._data / "batch.json"
         options = {"csv": str(extract_flights(self._data)), "out": str(out), "master": _MASTER}
         self._start_child("batch", "sparkrelay.demo.batch", options)
-        self._await_end("batch", "the plain batch is done", _JUDGE_BOUND)
+        self._await_end("batch", "the plain batch is done")
         return read_tables(out.read_text())
 
     # -- for the stage ----------------------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ def test_a_stage_that_takes_too_long_says_what_it_waited_for(monkeypatch):
     with Story(Screen(Console(file=io.StringIO())), pacing=QUICK) as story:
         story.board.add("A")
         with pytest.raises(SparkRelayError, match=r"waited 0 s for this, in vain: the moon\. \(A: starting Spark\)"):
-            story._until("the moon", 0.2, lambda: False)
+            story._until("the moon", lambda: False, 0.2)
         logs = story.logs
         assert logs.is_dir()
     assert not logs.exists()
@@ -157,7 +157,7 @@ def test_who_is_left_without_work_is_not_killed(story):
 
 def test_a_stage_that_fails_names_the_assignor(story):
     with pytest.raises(SparkRelayError, match=r"The tasks are assigned by mine\.py:Mine"):
-        story._until("the moon", 0.0, lambda: False)
+        story._until("the moon", lambda: False, 0.0)
 
 
 def test_logs_are_kept_when_the_story_fails():
