@@ -58,6 +58,27 @@ def test_the_feeder_produces_every_flight_once_in_order(kafka, make_topic, consu
 
 
 @pytest.fixture
+def make_reader(kafka):
+    made = []
+
+    def make(outputs):
+        made.append(OutputReader(kafka.bootstrap_servers, outputs))
+        return made[-1]
+
+    yield make
+    for reader in made:
+        reader.close()
+
+
+def read_until(wait_until, reader, condition, what):
+    def look():
+        reader.read(0.1)
+        return condition()
+
+    wait_until(look, what)
+
+
+@pytest.fixture
 def outputs(make_topic):
     return tuple(o._replace(topic=make_topic(o.topic, PARTITIONS)) for o in (BY_CARRIER, BY_ORIGIN))
 
@@ -70,12 +91,12 @@ def day(text):
     return {"start": f"{text}T00:00:00.000Z", "end": "whatever"}
 
 
-def test_the_reader_keeps_the_last_row_of_each_key(kafka, outputs, produce, wait_until):
+def test_the_reader_keeps_the_last_row_of_each_key(make_reader, outputs, produce, wait_until):
     by_carrier, by_origin = outputs
-    reader = OutputReader(kafka.bootstrap_servers, outputs)
+    reader = make_reader(outputs)
     produce(by_carrier.topic, [("a", row(n, carrier="UA", window=day("2013-01-01"))) for n in (1, 2, 3)])
     produce(by_carrier.topic, [("b", row(5, carrier="UA", window=day("2013-01-02")))], transactional_id="t1")
-    wait_until(lambda: reader.rows == 4 or reader.error, "the rows are not read")
+    read_until(wait_until, reader, lambda: reader.rows == 4, "the rows are not read")
     produce(by_origin.topic, [("EWR", row(7, origin="EWR"))])
     tables = reader.finish()
     assert reader.counted == {by_carrier.topic: 8, by_origin.topic: 7}
@@ -85,29 +106,28 @@ def test_the_reader_keeps_the_last_row_of_each_key(kafka, outputs, produce, wait
     }
 
 
-def test_the_first_row_of_a_watched_task_is_one_written_after_the_watch_began(kafka, outputs, produce, wait_until):
+def test_the_first_row_of_a_watched_task_is_one_written_after_the_watch_began(
+    make_reader, outputs, produce, wait_until
+):
     by_carrier, _ = outputs
-    reader = OutputReader(kafka.bootstrap_servers, outputs)
+    reader = make_reader(outputs)
     ua = row(1, carrier="UA", window=day("2013-01-01"))
     task = by_carrier.task(int(murmur2_partitions(pa.array([b"UA"]), PARTITIONS)[0]))
     produce(by_carrier.topic, [("a", ua)])
     reader.watch({task})
-    wait_until(lambda: reader._wanted is None or reader.error, "the reader does not watch")
     produce(by_carrier.topic, [("a", row(1, carrier="AA", window=day("2013-01-01")))])
-    wait_until(lambda: reader.rows == 2 or reader.error, "the rows are not read")
+    read_until(wait_until, reader, lambda: reader.rows == 2, "the rows are not read")
     assert reader.first_row is None
     produce(by_carrier.topic, [("a", ua), ("a", ua)])
-    wait_until(lambda: reader.first_row or reader.error, "the row is not seen")
+    read_until(wait_until, reader, lambda: reader.first_row, "the row is not seen")
     assert (reader.first_row.task, reader.first_row.row) == (task, ("UA", "2013-01-01"))
-    reader.finish()
 
 
-def test_a_row_that_is_none_is_an_error(kafka, outputs, produce, wait_until):
-    reader = OutputReader(kafka.bootstrap_servers, outputs)
+def test_a_row_that_is_none_is_an_error(make_reader, outputs, produce, wait_until):
+    reader = make_reader(outputs)
     produce(outputs[0].topic, [("a", "nonsense")])
-    wait_until(lambda: reader.error, "the reader does not complain")
     with pytest.raises(SerializationException, match="nonsense"):
-        reader.finish()
+        read_until(wait_until, reader, lambda: False, "the reader does not complain")
 
 
 def demo(*arguments):

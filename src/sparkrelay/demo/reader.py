@@ -6,7 +6,6 @@ task of the dead instance that was written behind everything the dead one can ha
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -26,7 +25,7 @@ __all__ = ["FirstRow", "OutputReader"]
 _FINISH_S: Final = 60.0
 _CLOSE_S: Final = 5.0
 _POLL_S: Final = 0.05
-_POLL_RECORDS: Final = 20_000
+_MOST_RECORDS: Final = 20_000
 
 
 class FirstRow(NamedTuple):
@@ -38,25 +37,29 @@ class FirstRow(NamedTuple):
 
 
 class OutputReader:
-    """A thread that reads the result topics, of ``PARTITIONS`` partitions each, to their ends, again and again."""
+    """Reads the result topics, of ``PARTITIONS`` partitions each, from their beginnings; belongs to one thread."""
 
     def __init__(self, bootstrap_servers: str, outputs: Sequence[Output]) -> None:
-        self._config = {
-            "bootstrap.servers": bootstrap_servers, "client.id": "demo-reader", "auto.offset.reset": "earliest"
-        }  # fmt: skip
+        config = {"bootstrap.servers": bootstrap_servers, "client.id": "demo-reader", "auto.offset.reset": "earliest"}
+        self._consumer = Consumer({**config, "isolation.level": "read_committed"})
+        self._logs = Consumer({**config, "isolation.level": "read_uncommitted"})
         self._outputs = {output.topic: output for output in outputs}
         self._partitions = [TopicPartition(o.topic, p) for o in outputs for p in range(PARTITIONS)]
+        self._consumer.assign(self._partitions)
         self._tables: dict[str, Table] = {output.topic: {} for output in outputs}
-        self._stopping = threading.Event()
-        self._wanted: frozenset[str] | None = None
         self._watched: frozenset[str] = frozenset()
         self._behind: dict[TopicPartition, int] = {}
         self.rows = 0
         self.counted: dict[str, int] = dict.fromkeys(self._tables, 0)
         self.first_row: FirstRow | None = None
-        self.error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="demo-reader", daemon=True)
-        self._thread.start()
+
+    def read(self, seconds: float) -> None:
+        """Take in what is new, or wait for it so long.
+
+        Raises:
+            SparkRelayError: reading failed, or a record is no row.
+        """
+        self._take(self._consumer.poll(seconds, max_records=_MOST_RECORDS))
 
     def watch(self, tasks: Collection[str]) -> None:
         """Look out for the first row of one of these tasks that is not there yet; their owner must be dead.
@@ -64,42 +67,27 @@ class OutputReader:
         What it wrote last may be committed a moment later. So the ends that count are those of the logs as they are,
         open transactions included.
         """
-        self.first_row = None
-        self._wanted = frozenset(tasks)
+        self._behind = self._logs.end_offsets(self._partitions)
+        self._watched, self.first_row = frozenset(tasks), None
 
     def finish(self) -> dict[str, Table]:
-        """Read once more to the ends, end the thread, and return the tables by topic.
+        """Read once more to the ends, and return the tables by topic.
 
         Raises:
-            SparkRelayError: reading failed.
+            SparkRelayError: reading failed, or took too long.
         """
-        self.close(_FINISH_S)
-        if self.error is not None:
-            raise self.error
-        if self._thread.is_alive():
-            raise SparkRelayError(f"The result topics could not be read to their ends within {_FINISH_S:g} s.")
+        deadline = time.monotonic() + _FINISH_S
+        for partition, end in self._consumer.end_offsets(self._partitions).items():
+            while self._consumer.position(partition) < end:
+                if time.monotonic() > deadline:
+                    raise SparkRelayError(f"The result topics could not be read to their ends within {_FINISH_S:g} s.")
+                self.read(_POLL_S)
         return self._tables
 
-    def close(self, timeout_s: float = _CLOSE_S) -> None:
-        """End the thread, whatever it is at; a broker that is gone holds nobody up."""
-        self._stopping.set()
-        self._thread.join(timeout_s)
-
-    def _run(self) -> None:
-        committed, all_ = ({**self._config, "isolation.level": f"read_{kind}"} for kind in ("committed", "uncommitted"))
-        try:
-            with Consumer(committed) as consumer, Consumer(all_) as logs:
-                consumer.assign(self._partitions)
-                while not self._stopping.is_set():
-                    if self._wanted is not None:
-                        self._behind = logs.end_offsets(self._partitions)
-                        self._watched, self._wanted = self._wanted, None
-                    self._take(consumer.poll(_POLL_S, max_records=_POLL_RECORDS))
-                for partition, end in consumer.end_offsets(self._partitions).items():
-                    while consumer.position(partition) < end:
-                        self._take(consumer.poll(_POLL_S, max_records=_POLL_RECORDS))
-        except Exception as error:  # noqa: BLE001 - the story raises it in its own thread
-            self.error = error
+    def close(self) -> None:
+        """Close the connections; a broker that is gone holds nobody up."""
+        self._consumer.close(_CLOSE_S)
+        self._logs.close(_CLOSE_S)
 
     def _take(self, records: pa.Table) -> None:
         for record in records.select(["topic", "partition", "offset", "value"]).to_pylist():

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sparkrelay.demo.children import Child, Report
@@ -97,20 +97,19 @@ class Stage:
 
     def _turn(self) -> None:
         """Take in what the children report for a moment, look after everybody, and show it."""
-        with contextlib.suppress(Empty):
-            report = self._reports.get(timeout=_TICK_S)
-            while True:
-                if report.child in self.board.clients:
-                    self.board.apply(report.child, report.what)
-                report = self._reports.get_nowait()
-        self._check()
+        self._wait(_TICK_S)
+        while not self._reports.empty():
+            report = self._reports.get()
+            if report.child in self.board.clients:
+                self.board.apply(report.child, report.what)
         for name, child in self._children.items():
             if name not in self._expected_to_end and child.exit_code is not None:
                 raise SparkRelayError(self._last_words(name, f"{name} ended unasked (exit code {child.exit_code})"))
         self._show()
 
-    def _check(self) -> None:
-        """Raise what went wrong outside of the children."""
+    def _wait(self, seconds: float) -> None:
+        """Let so much time pass; raise what went wrong outside of the children."""
+        time.sleep(seconds)
 
     def _last_words(self, name: str, what: str) -> str:
         client = self.board.clients.get(name)

@@ -350,12 +350,15 @@ class Story(Stage):
     def _hint(self) -> str:
         return f"The tasks are assigned by {self._assignor}: see its rebalances above. " if self._assignor else ""
 
-    def _check(self) -> None:
-        for thread in (self._feeder, self._reader):
-            if thread is not None and thread.error is not None:
-                raise thread.error
+    def _wait(self, seconds: float) -> None:
         if self._kafka is not None and not self._kafka.running:
             raise SparkRelayError(f"The broker ended unasked. Its log: {self._kafka.log_path}")
+        if self._feeder is not None and self._feeder.error is not None:
+            raise self._feeder.error
+        if self._reader is None:
+            time.sleep(seconds)
+        else:
+            self._reader.read(seconds)
 
     def _show(self) -> None:
         board = self.board
