@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -178,3 +180,38 @@ def test_a_stop_ends_it(instance, make_topic, trickle, spark):
     assert tracker.getActiveJobsIds()
     assert streams.stop(60)
     assert not tracker.getActiveJobsIds()
+
+
+def test_on_an_executor_it_reaches_the_driver_over_tcp(kafka, make_topic, table, spark_home, tmp_path):
+    source, sink = make_topic("in", 2), make_topic("out", 2)
+    config = {
+        "application.id": f"resident-{os.getpid()}",
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "state.dir": str(tmp_path / "state"),
+        "poll.ms": 20,
+    }
+    root = Path(__file__).parents[3]
+    log = tmp_path / "log"
+    with log.open("wb") as errors:
+        child = subprocess.run(
+            [
+                *(sys.executable, "-m", "tests.integration.runtime.resident_child"),
+                json.dumps({"source": source, "sink": sink, "config": config, "rows": 12}),
+            ],
+            cwd=root,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={
+                **os.environ,
+                "SPARK_HOME": str(spark_home),
+                "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
+            },
+            check=False,
+            timeout=540,
+        )
+    assert child.returncode == 0, "\n".join(log.read_text(errors="replace").splitlines()[-60:])
+    assert json.loads(child.stdout)[-5:] == [True] * 5
+    assert table(sink) == {
+        f"u{user}".encode(): {"n": 4, "total": 18 + 4 * user, "mean": (18 + 4 * user) / 4, "user": f"u{user}"}
+        for user in range(3)
+    }

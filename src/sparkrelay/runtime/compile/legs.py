@@ -52,7 +52,7 @@ from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, in_arrow
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.client_settings import compression, flush_seconds
 from sparkrelay.runtime.contract.specs import FetchSpec, PublishSpec, StateSpec
-from sparkrelay.runtime.spark.session import uses_own_daemon
+from sparkrelay.runtime.spark.session import missing_for_resident_jobs
 from sparkrelay.runtime.worker.context import no_rows
 from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
@@ -97,6 +97,11 @@ class PreparedLeg:
     rebuild: str | None
     idle: bool
     output: StructType
+
+    @property
+    def steps(self) -> int:
+        """How many Python steps of ours it has."""
+        return 3 if self.leg.aggregation is not None and self.leg.after else 2
 
 
 class LegCompiler:
@@ -164,8 +169,8 @@ class LegCompiler:
         """
         if plan.rebuild is not None:
             return plan.rebuild
-        if not uses_own_daemon(self._target.spark):
-            return "spark.python.daemon.module is not sparkrelay.runtime.worker.daemon"
+        if (reason := missing_for_resident_jobs(self._target.spark, plan.steps)) is not None:
+            return reason
         if (reason := why_not_resident(plan.reports)) is not None:
             return reason
         # What the first build has found out is true of this one too.

@@ -82,7 +82,7 @@ class PreparedLegs:
                     refused[leg] = found
                 else:
                     built.append(found)
-            steps = {plan.leg.id: 3 if plan.leg.aggregation is not None and plan.leg.after else 2 for plan in built}
+            steps = {plan.leg.id: plan.steps for plan in built}
             self._resident = ResidentLegs(_union(built) if built else None, steps, refused)
         return self._resident
 

@@ -27,7 +27,7 @@ from sparkrelay.runtime.spark.unusable_session import refuse_unusable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RECOMMENDED", "check_session", "local_slots", "spark_session", "uses_own_daemon"]
+__all__ = ["RECOMMENDED", "check_session", "local_slots", "missing_for_resident_jobs", "spark_session"]
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +36,14 @@ _MINIMUM_SPARK = (4, 3)
 _SPARE_SLOTS = 8
 
 _ZONE = "spark.sql.session.timeZone"
+_DAEMON = "spark.python.daemon.module"
+_PIPELINED = "spark.python.udf.pipelined.enabled"
 
 #: Setting -> (value, what it costs to leave it out; empty where nobody needs to know).
 RECOMMENDED: Mapping[str, tuple[str, str]] = {
     "spark.python.unix.domain.socket.enabled": ("true", "40 ms more for each Python step of each micro-batch"),
-    "spark.python.daemon.module": ("sparkrelay.runtime.worker.daemon", "seconds more until the first micro-batch"),
-    "spark.python.udf.pipelined.enabled": ("true", ""),
+    _DAEMON: ("sparkrelay.runtime.worker.daemon", "seconds more until the first micro-batch"),
+    _PIPELINED: ("true", "a Spark job for each micro-batch of pipelines with steps behind agg(), however small it is"),
     "spark.scheduler.mode": ("FAIR", "restoring tasks hold up running ones"),
     "spark.scheduler.allocation.file": (str(Path(__file__).with_name("pools.xml")), ""),
     "spark.sql.execution.arrow.maxRecordsPerBatch": ("1000000", ""),
@@ -181,10 +183,16 @@ def local_slots(spark: SparkSession) -> int | None:
     return int(found[1]) if found else None
 
 
-def uses_own_daemon(spark: SparkSession) -> bool:
-    """Return whether Python workers are forked from our own daemon, which steps of a resident job need."""
-    key = "spark.python.daemon.module"
-    return spark.sparkContext.getConf().get(key) == RECOMMENDED[key][0]
+def missing_for_resident_jobs(spark: SparkSession, steps: int) -> str | None:
+    """Return which setting keeps a leg of so many Python steps from running in a job that stays, or None.
+
+    Rows stay in a buffer that only our own worker daemon has flushed. And a step in the middle has its output read, in
+    Spark's usual way, by the thread that waits for the input of the next micro-batch.
+    """
+    needed = (_DAEMON, _PIPELINED) if steps > 2 else (_DAEMON,)
+    conf = spark.sparkContext.getConf()
+    missing = [f"{key} is not {RECOMMENDED[key][0]}" for key in needed if conf.get(key) != RECOMMENDED[key][0]]
+    return missing[0] if missing else None
 
 
 def _check_zone(spark: SparkSession) -> None:

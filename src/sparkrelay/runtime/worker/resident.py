@@ -11,6 +11,8 @@ What makes rows flow on although everything in between buffers:
 2. The marker's column is longer than what the JVM gathers before it passes an Arrow batch on (the plan's
    ``spark.sql.execution.arrow.maxBytesPerBatch``) and before it writes to a worker's socket (``spark.buffer.size``).
 3. The JVM asks for one more row before it looks at the size: the filler is that row.
+4. Where a step stands in the middle, ``spark.python.udf.pipelined.enabled`` has the JVM feed it on a thread of its own.
+   Else the thread that should read what it has made waits for the input of the next micro-batch.
 """
 
 from __future__ import annotations
