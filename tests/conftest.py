@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import class_archives
 from tests.topics import read_to_end, topic_maker, write
 from tests.waiting import wait_until
 
@@ -43,11 +44,18 @@ BROKER = {
 }
 
 
+#: No JVM of a test run lives long enough to earn back what a second compiler costs. Each hears so by its environment,
+#: whoever starts it; and as most are Spark's, they are pointed to an archive of its classes.
+JAVA = " ".join(["-XX:TieredStopAtLevel=1", *class_archives.options("spark")])
+
+
 def pytest_configure():
     """Let processes that tests start get Ctrl-C: a shell that runs us in the background has it ignored.
 
     And what tests make is not for others to write to, whatever the umask of that shell: it would be refused.
     """
+    if JAVA not in (given := os.environ.get("JDK_JAVA_OPTIONS", "")):
+        os.environ["JDK_JAVA_OPTIONS"] = f"{given} {JAVA}".strip()
     os.umask(0o022)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -68,13 +76,13 @@ def _flock(path, kind):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_compiler():
-    """Have brokers of tests do without Java's second compiler: they do not live long enough to earn its cost back."""
+def _brokers_have_an_archive():
+    """Have brokers of tests load their classes from an archive, where one was made."""
     from sparkrelay.devkafka import DevKafka
 
-    options = DevKafka._jvm_options
+    options, more = DevKafka._jvm_options, class_archives.options("kafka")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DevKafka, "_jvm_options", lambda broker: [*options(broker), "-XX:TieredStopAtLevel=1"])
+        patch.setattr(DevKafka, "_jvm_options", lambda broker: [*options(broker), *more])
         yield
 
 

@@ -1,10 +1,10 @@
 """Settings of Spark sessions that do not live longer than a test run."""
 
 #: They do not earn back what a second compiler costs.
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 SHORT_LIVED = {
     "spark.ui.enabled": "false",
-    "spark.driver.extraJavaOptions": _JAVA,
-    "spark.executor.extraJavaOptions": _JAVA,
+    "spark.driver.extraJavaOptions": JAVA,
+    "spark.executor.extraJavaOptions": JAVA,
 }
