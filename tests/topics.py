@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import time
+from contextlib import contextmanager
 
 from tests.waiting import wait_until
 
@@ -70,6 +71,40 @@ def _bytes(value):
 
 def read_to_end(servers, topic, *, read_committed=True):
     """Yield what is in a topic now, as confluent-kafka's messages, each partition's in order: see `consumed`."""
+    with _reader(servers, topic, read_committed=read_committed) as (consumer, partitions):
+        open_ends = set(partitions)
+        deadline = time.monotonic() + 60
+        while open_ends:
+            assert time.monotonic() < deadline, f"partitions {open_ends} of {topic} did not end within 60 s"
+            for message in consumer.consume(10_000, 0.02):
+                if message.error() is None:
+                    yield message
+                elif message.error().name() == "_PARTITION_EOF":
+                    open_ends.discard(message.partition())
+                else:
+                    raise AssertionError(message.error())
+
+
+@contextmanager
+def following(servers, topic):
+    """Give what returns, each time it is called, the messages of a topic that have been committed since.
+
+    It waits a moment for them. To read a topic from its beginning again and again costs several times as much.
+    """
+    with _reader(servers, topic, read_committed=True) as (consumer, _):
+
+        def more():
+            found = consumer.consume(10_000, 0.05)
+            troubles = [m.error() for m in found if m.error() and m.error().name() != "_PARTITION_EOF"]
+            assert not troubles, troubles
+            return [message for message in found if message.error() is None]
+
+        yield more
+
+
+@contextmanager
+def _reader(servers, topic, *, read_committed):
+    """Give a consumer at the beginning of all partitions of a topic, and their numbers."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer(
@@ -85,16 +120,6 @@ def read_to_end(servers, topic, *, read_committed=True):
     try:
         partitions = sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
-        open_ends = set(partitions)
-        deadline = time.monotonic() + 60
-        while open_ends:
-            assert time.monotonic() < deadline, f"partitions {open_ends} of {topic} did not end within 60 s"
-            for message in consumer.consume(10_000, 0.02):
-                if message.error() is None:
-                    yield message
-                elif message.error().name() == "_PARTITION_EOF":
-                    open_ends.discard(message.partition())
-                else:
-                    raise AssertionError(message.error())
+        yield consumer, partitions
     finally:
         consumer.close()

@@ -5,6 +5,7 @@ import json
 import uuid
 
 import pytest
+from tests.topics import following
 
 
 @pytest.fixture
@@ -63,6 +64,10 @@ def wait_for_every_job(spark):
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(60_000)
 
 
+def _read(value):
+    return None if value is None else json.loads(value)
+
+
 @pytest.fixture
 def table(consumed):
     """`table(topic)` returns what a topic says in the end: key -> value, JSON read."""
@@ -70,28 +75,27 @@ def table(consumed):
     def read(topic):
         rows = {}
         for _, _, key, value in consumed(topic):
-            rows[key] = None if value is None else json.loads(value)
+            rows[key] = _read(value)
         return rows
 
     return read
 
 
 @pytest.fixture
-def wait_for_table(table, wait_until):
+def wait_for_table(kafka, wait_until):
     """`wait_for_table(topic, expected, streams)` waits until a topic says so, or the instance ends."""
 
     def wait(topic, expected, *instances):
         found = {}
+        with following(kafka.bootstrap_servers, topic) as more, contextlib.suppress(AssertionError):
 
-        def ended_or_there():
-            found.clear()
-            found.update(table(topic))
-            return found == expected or any(streams.exception() for streams in instances)
+            def ended_or_there():
+                found.update({message.key(): _read(message.value()) for message in more()})
+                return found == expected or any(streams.exception() for streams in instances)
 
-        with contextlib.suppress(AssertionError):  # the one below says more
             wait_until(ended_or_there, "")
         assert [streams.exception() for streams in instances if streams.exception()] == []
-        assert found == expected
+        assert found == expected  # this says more than that it was waited for
 
     return wait
 
