@@ -3,15 +3,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+ARCHIVES := $(VENV)/class-archives/.made
 
 # They need a broker and no Spark, and mostly wait: several at once.
 WITHOUT_SPARK := $(addprefix tests/integration/,client consumer devkafka records security) tests/chaos/consumer
 
-# Each of the two has a Spark of its own; some files hold tests that follow on one another.
-WITH_SPARK := -n 2 --dist loadfile
+# Each of the two has a Spark of its own; some files hold tests that follow on one another. tests/conftest.py orders them.
+WITH_SPARK := -n 2 --dist loadfile --no-loadscope-reorder
+
+SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check unit integration chaos test-long bench clean
+.PHONY: help venv demo test test-with-spark test-without-broker test-without-spark check unit integration chaos test-long bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
@@ -24,6 +27,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
 	$(BIN)/python -c 'from sparkrelay.records import compile_kernels; compile_kernels()'
+	touch $@
+
+$(ARCHIVES): $(STAMP) tests/class_archives.py
+	$(BIN)/python -m tests.class_archives
 	touch $@
 
 demo: venv  ## two instances, one SIGKILL, one exact answer
@@ -41,10 +48,19 @@ unit: venv  ## tests that need neither broker nor Spark (seconds)
 integration: venv  ## tests on a real Kafka and a real Spark
 	$(BIN)/pytest tests/integration
 
-test: check  ## everything that must hold before a change lands
-	$(BIN)/pytest -n 2 tests/unit tests/oracle
-	$(BIN)/pytest -n 3 -m 'not long' $(WITHOUT_SPARK)
+# Two parts at a time, of which each keeps the cores busy while the other waits. What a part says is printed whole once
+# it has ended, by a make that can do that (GNU make 4); a part that fails does not end the others.
+test: check $(ARCHIVES)  ## everything that must hold before a change lands
+	$(MAKE) --no-print-directory --keep-going --jobs 2 $(SYNC) test-with-spark test-without-broker test-without-spark
+
+test-with-spark: venv
 	$(BIN)/pytest $(WITH_SPARK) -m 'not long' tests/integration tests/chaos $(WITHOUT_SPARK:%=--ignore=%)
+
+test-without-broker: venv
+	$(BIN)/pytest -n 2 tests/unit tests/oracle
+
+test-without-spark: venv
+	$(BIN)/pytest -n 3 -m 'not long' $(WITHOUT_SPARK)
 
 chaos: venv  ## the whole kill suite
 	$(BIN)/pytest $(WITH_SPARK) tests/chaos
