@@ -38,7 +38,8 @@ def facts() -> dict[str, Any]:
         "spark": pyspark.__version__,
         "spark_kafka_connector": CONNECTOR[0][2],
         "kafka": KAFKA_VERSION,
-        "java": java.splitlines()[0].split('"')[1],
+        # Before its version it says what it was given by the environment.
+        "java": java.partition('version "')[2].partition('"')[0],
         "pyarrow": importlib.metadata.version("pyarrow"),
     }
 
