@@ -71,7 +71,8 @@ def _bytes(value):
 
 def read_to_end(servers, topic, *, read_committed=True):
     """Yield what is in a topic now, as confluent-kafka's messages, each partition's in order: see `consumed`."""
-    with _reader(servers, topic, read_committed=read_committed) as (consumer, partitions):
+    # The ends are only answered once there is nothing more to wait for.
+    with _reader(servers, topic, read_committed=read_committed, wait_ms=10) as (consumer, partitions):
         open_ends = set(partitions)
         deadline = time.monotonic() + 60
         while open_ends:
@@ -91,7 +92,7 @@ def following(servers, topic):
 
     It waits a moment for them. To read a topic from its beginning again and again costs several times as much.
     """
-    with _reader(servers, topic, read_committed=True) as (consumer, _):
+    with _reader(servers, topic, read_committed=True, wait_ms=100) as (consumer, _):
 
         def more():
             found = consumer.consume(10_000, 0.05)
@@ -103,7 +104,7 @@ def following(servers, topic):
 
 
 @contextmanager
-def _reader(servers, topic, *, read_committed):
+def _reader(servers, topic, *, read_committed, wait_ms):
     """Give a consumer at the beginning of all partitions of a topic, and their numbers."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
@@ -112,7 +113,7 @@ def _reader(servers, topic, *, read_committed):
             "bootstrap.servers": servers,
             "group.id": "consumed",
             "enable.auto.commit": False,
-            "fetch.wait.max.ms": 10,
+            "fetch.wait.max.ms": wait_ms,
             "enable.partition.eof": True,
             "isolation.level": "read_committed" if read_committed else "read_uncommitted",
         }

@@ -52,7 +52,8 @@ class Ledger:
                 "group.id": "ledger",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 20,
+                # What comes is answered at once; what does not come is asked for ten times a second.
+                "fetch.wait.max.ms": 100,
             }
         )
         reader.assign([TopicPartition(topic, partition, at) for (topic, partition), at in self._next.items()])
