@@ -65,7 +65,7 @@ def look_around(spark, settings):
     answer["misplaced"] = misplace(spark, executors, there, settings["state_dir"])
     if "pipeline" in settings:
         answer["pipeline"] = run_pipeline(spark, settings["pipeline"])
-    answer["lost"] = lose(targets[0])
+    answer["lost"] = lose(targets[0], Path(settings["state_dir"]) / "lost")
     if "pipeline" in settings:
         answer["dropped"] = drop_executors(spark, settings["pipeline"])
         answer["stopped"] = stop_below(spark, settings["pipeline"])
@@ -233,16 +233,8 @@ def decommission(spark, streams, settings):
     """Decommission an executor that stays a while, for a task of another query; say who has what, and the end of it."""
     context, executors = spark.sparkContext._jsc.sc(), Executors(spark)
     (executor,) = executors.describe({max(executors.ids())})
-    target, folder, others = ExecutorTarget.on(spark, executor, executors), Path(settings["folder"]), []
-    frame = target.source().mapInArrow(hold_core, REPORT_SCHEMA)
-    command, group = ClaimCommand(str(folder), "held"), target.job_group("other")
-    query = threading.Thread(
-        target=lambda: others.append(
-            run_job(target, frame, command, pool=BATCH_POOL, group=group, description="another query")
-        )
-    )
-    query.start()
-    wait_for((folder / "held").exists, bool)
+    folder = Path(settings["folder"])
+    query, others = hold(ExecutorTarget.on(spark, executor, executors), folder)
     none = getattr(getattr(spark._jvm.scala, "None$"), "MODULE$")
     why = spark._jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("the node is drained", none)
     assert context.schedulerBackend().decommissionExecutor(executor.id, why, True, False)
@@ -254,6 +246,23 @@ def decommission(spark, streams, settings):
     query.join()
     wait_for(lambda: context.getExecutorIds().contains(executor.id), lambda found: not found)
     return {"left": left, "there": there, "others": others}
+
+
+def hold(target, folder):
+    """Have a job keep a core of a place until there is a file ``let go``; return its thread, and its answer to come."""
+    frame, answers = target.source().mapInArrow(hold_core, REPORT_SCHEMA), []
+    command, group = ClaimCommand(str(folder), "held"), target.job_group("other")
+
+    def run():
+        try:
+            answers.append(run_job(target, frame, command, pool=BATCH_POOL, group=group, description="another query"))
+        except ExecutorLost as error:
+            answers.append(str(error))
+
+    query = threading.Thread(target=run)
+    query.start()
+    wait_for((folder / "held").exists, bool)
+    return query, answers
 
 
 def drop_executors(spark, settings):
@@ -309,16 +318,19 @@ def state_of(settings):
     return Path(settings["config"]["state.dir"]) / settings["config"]["application.id"]
 
 
-def lose(target):
-    """Kill an executor's JVM; say what its place says then, and what becomes of its keeper's slot."""
+def lose(target, folder):
+    """Kill an executor's JVM under a job; say what the job is told, and what the next one there."""
+    folder.mkdir()
     ((_, _, jvm),) = where(target)
+    # Between two jobs Spark might know before the next one, which then runs elsewhere.
+    query, errors = hold(target, folder)
     os.kill(jvm, signal.SIGKILL)
-    errors = []
-    for _ in range(2):
-        try:
-            wait_for(lambda: where(target), lambda _: False)
-        except ExecutorLost as error:
-            errors.append(str(error))
+    query.join()
+    (folder / "let go").touch()
+    try:
+        where(target)
+    except ExecutorLost as error:
+        errors.append(str(error))
     return errors
 
 
