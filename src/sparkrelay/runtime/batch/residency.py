@@ -32,13 +32,16 @@ log = logging.getLogger(__name__)
 _SMALL: Final = 5_000
 _BACKLOG: Final = 50_000
 _IN_A_ROW: Final = 3
-_OPEN_SECONDS: Final = 60.0
+#: Its micro-batch waits meanwhile; a start takes some tenths of a second, and several on a machine that is overloaded.
+_OPEN_SECONDS: Final = 20.0
 #: Without a micro-batch for so long it is ended: it holds slots, and its workers hold stores open.
 _IDLE_SECONDS: Final = 60.0
-#: Failures of the job that stays in a row, after which it is left alone for a while, and for how long.
+#: Failures of the job that stays in a row, or vain tries to begin one, after which it is left alone, and for how long.
 _FAILURES: Final = 2
 _FIRST_PAUSE: Final = 5.0
 _LONGEST_PAUSE: Final = 300.0
+_FIRST_PAUSE_IN_VAIN: Final = 60.0
+_LONGEST_PAUSE_IN_VAIN: Final = 3600.0
 
 
 class Choice:
@@ -48,6 +51,7 @@ class Choice:
         self._small = 0
         self._failures = 0
         self._pauses = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, jitter=0)
+        self._pauses_in_vain = Backoff(_FIRST_PAUSE_IN_VAIN, _LONGEST_PAUSE_IN_VAIN, jitter=0)
         self._not_before = 0.0
 
     def resident(self, records: int, now: float, *, open_: bool) -> bool:
@@ -70,10 +74,16 @@ class Choice:
         if self._failures >= _FAILURES:
             self._not_before = now + self._pauses.next()
 
+    def in_vain(self, now: float) -> None:
+        """Note that a job that stays could not be begun: each try holds a micro-batch up."""
+        self._small = 0
+        self._not_before = now + self._pauses_in_vain.next()
+
     def passed(self) -> None:
         """Note that a micro-batch has passed through the job that stays."""
         self._failures = 0
         self._pauses.reset()
+        self._pauses_in_vain.reset()
 
 
 class Residency:
@@ -148,7 +158,7 @@ class Residency:
             job.open(_OPEN_SECONDS, self._over)
         except SparkRelayError as error:
             self._jobs.target.free_slots(len(found.steps))
-            self._choice.failed(self._clock())
+            self._choice.in_vain(self._clock())
             log.warning("micro-batches get Spark jobs of their own for now: %s", error)
             return
         self._job = job

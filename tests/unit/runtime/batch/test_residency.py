@@ -160,12 +160,14 @@ def test_one_that_was_cancelled_for_tasks_that_leave_is_no_failure(begin, made):
     assert len(made) == 5
 
 
-def test_one_that_does_not_begin_gives_its_slots_back_and_micro_batches_go_on(begin, made):
+def test_one_that_does_not_begin_gives_its_slots_back_and_is_tried_again_after_a_while(begin, made, clock):
     kept, plans = begin(), Plans("a")
     made.fails = JobFailed("no core is free")
     assert small_ones(kept, plans) is None
     assert kept._jobs.target.held == 0
     made.fails = None
+    assert small_ones(kept, plans) is None
+    clock.now += residency._FIRST_PAUSE_IN_VAIN
     assert small_ones(kept, plans) is made[1]
 
 
