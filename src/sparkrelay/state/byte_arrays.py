@@ -6,15 +6,17 @@ Arrow's own ``binary_slice`` fails where values are shorter than its start ("Neg
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-__all__ = ["buffers", "drop_first", "from_lengths", "from_spans"]
+__all__ = ["buffers", "cut", "drop_first", "from_spans"]
 
 
 def buffers(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
@@ -35,18 +37,29 @@ def from_spans(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:
     )
 
 
-def from_lengths(data: NDArray[np.uint8], lengths: NDArray[np.int64], there: NDArray[np.bool_]) -> pa.Array:
-    """Return values that lie one behind the other; null where not ``there``."""
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    bitmap = pa.py_buffer(np.packbits(there, bitorder="little"))
-    return pa.Array.from_buffers(pa.binary(), len(lengths), [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)])
+def cut(
+    offsets: NDArray[np.int64], data: NDArray[np.uint8], lengths: Sequence[NDArray[np.integer[Any]] | int]
+) -> pa.Array:
+    """Cut values that lie one behind the other into pieces; nothing is copied.
+
+    Args:
+        offsets: where the values begin; the last one ends where the last offset says.
+        data: their bytes.
+        lengths: of each value's first pieces; what is left of it is its last one.
+
+    Returns:
+        All pieces of the first value, then those of the second, and so on. None is null.
+    """
+    bounds = np.empty((len(offsets) - 1, len(lengths) + 1), dtype=np.int64)
+    bounds[:, 0] = offsets[:-1]
+    for place, length in enumerate(lengths, 1):
+        np.add(bounds[:, place - 1], length, out=bounds[:, place])
+    return from_spans(np.append(bounds.reshape(-1), offsets[-1]), data)
 
 
 def drop_first(array: pa.Array) -> pa.Array:
     """Return binary values without their first byte; each has one, or is null."""
     offsets, data = buffers(array)
     there = array.is_valid().to_numpy(zero_copy_only=False)
-    kept = np.ones(int(offsets[-1] - offsets[0]), dtype=np.bool_)
-    kept[(offsets[:-1] - offsets[0])[there]] = False
-    return from_lengths(data[offsets[0] : offsets[-1]][kept], np.diff(offsets) - there, there)
+    rests = np.arange(1, 2 * len(array), 2)
+    return cut(offsets, data, [there]).take(pa.array(rests, mask=~there if array.null_count else None))

@@ -8,13 +8,14 @@ the same with a 4-byte length in the place of each variable field, and their byt
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparkrelay.errors import StoreCorruptedException
-from sparkrelay.state.byte_arrays import buffers, from_lengths, from_spans
+from sparkrelay.state.byte_arrays import buffers, cut, from_spans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,13 +94,13 @@ class StateLayout:
             for index in range(len(self._kinds))
         ]
         if self._variable:
-            starts = np.zeros(count, dtype=np.int64)
-            starts[present] = offsets[:-1] + self._dtype.itemsize
-            for index in self._variable:
-                field = fields[index]
-                lengths = field.values.astype(np.int64)
-                field.data = from_lengths(_gather(data, starts, lengths), lengths, field.there)
-                starts += lengths
+            rows = np.cumsum(present) - 1
+            lengths = [packed[f"f{index}"][present] for index in self._variable[:-1]]
+            pieces = cut(offsets, data, [self._dtype.itemsize, *lengths])
+            for place, index in enumerate(self._variable, 1):
+                at = rows * (len(self._variable) + 1) + place
+                # Arrow copies each value as a whole; numpy would be told where each of its bytes is.
+                fields[index].data = pieces.take(pa.array(at, mask=~fields[index].there))
         return fields
 
     def encode(self, fields: Sequence[Field], count: int) -> pa.Array:
@@ -115,21 +116,17 @@ class StateLayout:
         width = self._dtype.itemsize
         if not self._variable:
             return from_spans(np.arange(count + 1, dtype=np.int64) * width, packed.view(np.uint8))
-        pieces = []
-        total = np.full(count, width, dtype=np.int64)
-        for index in self._variable:
-            offsets, data = buffers(fields[index].data)
-            lengths = np.diff(offsets)
-            packed[f"f{index}"] = lengths
-            pieces.append((total.copy(), offsets[:-1], lengths, data))
-            total += lengths
-        offsets = np.zeros(count + 1, dtype=np.int64)
-        np.cumsum(total, out=offsets[1:])
-        out = np.empty(int(offsets[-1]), dtype=np.uint8)
-        out[offsets[:-1, None] + np.arange(width)] = packed.view(np.uint8).reshape(count, width)
-        for within, sources, lengths, data in pieces:
-            out[_positions(offsets[:-1] + within, lengths)] = data[_positions(sources, lengths)]
-        return from_spans(offsets, out)
+        texts = [cast("pa.Array", fields[index].data) for index in self._variable]
+        for index, text in zip(self._variable, texts, strict=True):
+            packed[f"f{index}"] = np.diff(buffers(text)[0])
+        numbers = from_spans(np.arange(count + 1, dtype=np.int64) * width, packed.view(np.uint8))
+        return pc.binary_join_element_wise(
+            numbers,
+            *texts,
+            pa.scalar(b"", pa.binary()),
+            null_handling="replace",
+            null_replacement="",
+        )
 
     def _packed(self, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> NDArray[Any]:
         width = self._dtype.itemsize
@@ -137,8 +134,8 @@ class StateLayout:
         if self._variable:
             if lengths.size and int(lengths.min()) < width:
                 raise self._corrupted(f"one is {int(lengths.min())} bytes long, less than {width}")
-            rows = data[offsets[:-1, None] + np.arange(width)] if lengths.size else np.empty((0, width), np.uint8)
-            packed = np.ascontiguousarray(rows).view(self._dtype).reshape(-1)
+            numbers = cut(offsets, data, [width]).take(pa.array(np.arange(0, 2 * len(lengths), 2)))
+            packed = buffers(numbers)[1].view(self._dtype)
             expected = width + sum(packed[f"f{index}"].astype(np.int64) for index in self._variable)
         else:
             if (lengths != width).any():
@@ -159,16 +156,3 @@ class StateLayout:
             f"values of a store do not have the form of its aggregates: {what}. If the aggregates of the pipeline were "
             "changed, give the store another name, or start the application over: sparkrelay reset"
         )
-
-
-def _positions(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the index of every byte of the given spans, one span behind the other."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if ends.size else 0
-    positions: NDArray[np.int64] = np.arange(total, dtype=np.int64)
-    positions += np.repeat(starts - (ends - lengths), lengths)
-    return positions
-
-
-def _gather(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
-    return data[_positions(starts, lengths)]
