@@ -1,9 +1,13 @@
-"""Reading and writing many keys of one table: whole lists at a time, in LMDB's order where that pays."""
+"""Reading and writing many keys of one table, in LMDB's order where that pays, some thousands at a time.
+
+A key and its value are Python objects only while LMDB takes or gives them: those of a whole batch would be made, passed
+by and freed one after the other, each time through memory that no cache holds any more.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +19,9 @@ from sparkrelay.state.long_keys import SPELT_BYTES, read_spelt, spell, spelt_val
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["SortedKeys", "as_binary", "get", "latest", "put"]
+__all__ = ["SortedKeys", "as_binary", "ascending", "get", "latest", "put"]
+
+_AT_A_TIME: Final = 8192
 
 
 def as_binary(array: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -25,25 +31,31 @@ def as_binary(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     return array if pa.types.is_binary(array.type) else array.cast(pa.binary())
 
 
-def latest(keys: pa.Array, values: pa.Array) -> tuple[list[bytes], list[bytes | None]]:
+def ascending(keys: pa.Array) -> bool:
+    """Tell whether keys come in LMDB's order, which is that of bytes, each of them once, and none is null."""
+    return not keys.null_count and (len(keys) < 2 or bool(pc.all(pc.greater(keys[1:], keys[:-1])).as_py()))
+
+
+def latest(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return the distinct keys in LMDB's order, and the last value of each."""
+    if ascending(keys):
+        return keys, values
     # A stable sort: equal keys stay in the order in which they were written.
     order = pc.array_sort_indices(keys)
     ordered = keys.take(order)
-    if len(keys) > 1:
-        last = pa.concat_arrays([pc.not_equal(ordered[1:], ordered[:-1]), pa.array([True])])
-        if not pc.all(last).as_py():
-            order, ordered = order.filter(last), ordered.filter(last)
-    return ordered.to_pylist(), values.take(order).to_pylist()
+    last = pa.concat_arrays([pc.not_equal(ordered[1:], ordered[:-1]), pa.array([True])])
+    if not pc.all(last).as_py():
+        order, ordered = order.filter(last), ordered.filter(last)
+    return ordered, values.take(order)
 
 
 @dataclass(frozen=True, slots=True)
 class SortedKeys:
-    """A batch's distinct keys in LMDB's order, which is that of bytes, and the way back to the caller's order."""
+    """A batch's distinct keys in LMDB's order, and the way there and back; both None if they came in that order."""
 
-    keys: list[bytes]
-    order: pa.Array
-    back: pa.Array
+    keys: pa.Array
+    order: pa.Array | None = None
+    back: pa.Array | None = None
 
     @classmethod
     def of(cls, keys: pa.Array) -> SortedKeys:
@@ -54,41 +66,68 @@ class SortedKeys:
         """
         if keys.null_count:
             raise StateStoreException(f"{keys.null_count} keys of a batch are null; a store has no such key")
+        if ascending(keys):
+            return cls(keys)
         order = pc.array_sort_indices(keys)
         ordered = keys.take(order)
-        if len(ordered) > 1:
-            twice = pc.equal(ordered[1:], ordered[:-1])
-            if pc.any(twice).as_py():
-                key = ordered[pc.index(twice, value=True).as_py()].as_py()
-                raise StateStoreException(f"key {key!r} comes twice in one batch; group the batch before it is merged")
+        twice = pc.equal(ordered[1:], ordered[:-1])
+        if pc.any(twice).as_py():
+            key = ordered[pc.index(twice, value=True).as_py()].as_py()
+            raise StateStoreException(f"key {key!r} comes twice in one batch; group the batch before it is merged")
         back = np.empty(len(keys), dtype=np.int64)
         back[order.to_numpy(zero_copy_only=False)] = np.arange(len(keys))
-        return cls(ordered.to_pylist(), order, pa.array(back))
+        return cls(ordered, order, pa.array(back))
+
+    def as_stored(self, values: pa.Array) -> pa.Array:
+        """Return what came with the keys in their order."""
+        return values if self.order is None else values.take(self.order)
+
+    def as_given(self, values: pa.Array) -> pa.Array:
+        """Return what belongs to the sorted keys in the order in which the keys came."""
+        return values if self.back is None else values.take(self.back)
 
 
-def _spelt(keys: Sequence[bytes]) -> bool:
-    return b"" in keys or max(map(len, keys), default=0) >= SPELT_BYTES
-
-
-def get(transaction: Any, table: Any, keys: Sequence[bytes]) -> list[bytes | None]:
-    """Return the value of each key, or None."""
-    if _spelt(keys):
-        found = {}
-        for key in keys:
-            stored = transaction.get(spell(key), db=table)
-            if stored is not None:
-                found[key] = stored if 0 < len(key) < SPELT_BYTES else read_spelt(stored)[1]
-        return [found.get(key) for key in keys]
+def get(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:
+    """Return the value of each key, null where there is none."""
+    parts = []
     with transaction.cursor(db=table) as cursor:
-        pairs = cursor.getmulti(keys)
+        for start in range(0, len(keys), _AT_A_TIME):
+            part = keys[start : start + _AT_A_TIME].to_pylist()
+            values = _get_spelt(transaction, table, part) if _spelt(part) else _get(cursor, part)
+            parts.append(pa.array(values, pa.binary()))
+    return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
+
+
+def put(transaction: Any, table: Any, keys: pa.Array, values: pa.Array) -> None:
+    """Write each value under its key; null deletes."""
+    with transaction.cursor(db=table) as cursor:
+        for start in range(0, len(keys), _AT_A_TIME):
+            some = keys[start : start + _AT_A_TIME].to_pylist(), values[start : start + _AT_A_TIME].to_pylist()
+            _put(transaction, table, cursor, *some)
+
+
+def _get(cursor: Any, keys: Sequence[bytes]) -> list[bytes | None]:
+    pairs = cursor.getmulti(keys)
     if len(pairs) == len(keys):
         return [value for _, value in pairs]
     known = dict(pairs)
     return [known.get(key) for key in keys]
 
 
-def put(transaction: Any, table: Any, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-    """Write each value under its key; None deletes."""
+def _get_spelt(transaction: Any, table: Any, keys: Sequence[bytes]) -> list[bytes | None]:
+    values = []
+    for key in keys:
+        stored = transaction.get(spell(key), db=table)
+        plain = stored is None or 0 < len(key) < SPELT_BYTES
+        values.append(stored if plain else read_spelt(stored)[1])
+    return values
+
+
+def _spelt(keys: Sequence[bytes]) -> bool:
+    return b"" in keys or max(map(len, keys), default=0) >= SPELT_BYTES
+
+
+def _put(transaction: Any, table: Any, cursor: Any, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
     if _spelt(keys):
         values = [
             value if value is None or 0 < len(key) < SPELT_BYTES else spelt_value(key, value)
@@ -104,5 +143,4 @@ def put(transaction: Any, table: Any, keys: Sequence[bytes], values: Sequence[by
     else:
         # Not made into a list: zip uses its pair again and again, and the garbage collector has nothing to look at.
         items = zip(keys, values, strict=True)
-    with transaction.cursor(db=table) as cursor:
-        cursor.putmulti(items)
+    cursor.putmulti(items)

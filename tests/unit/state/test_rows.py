@@ -1,10 +1,16 @@
 import pyarrow as pa
+import pytest
 from hypothesis import given, strategies as st
 
+from sparkrelay.errors import StateStoreException
 from sparkrelay.state import rows
 
 #: Few and short, so that they repeat, and with the bytes that a comparison of text would get wrong.
 keys = st.lists(st.sampled_from(b"\x00\x7f\x80\xffa"), max_size=2).map(bytes)
+
+
+def latest(*columns):
+    return tuple(column.to_pylist() for column in rows.latest(*columns))
 
 
 @given(records=st.lists(st.tuples(keys, st.none() | st.binary(max_size=3))), skipped=st.integers(0, 3))
@@ -12,7 +18,7 @@ def test_the_latest_of_each_key_counts_in_the_order_of_bytes(records, skipped):
     columns = [pa.array(column, pa.binary()) for column in (zip(*records, strict=True) if records else ([], []))]
     wanted = dict(records[skipped:])
     # A slice, as a batch is that was cut from a longer one.
-    assert rows.latest(*(column.slice(skipped) for column in columns)) == (
+    assert latest(*(column.slice(skipped) for column in columns)) == (
         sorted(wanted),
         [wanted[key] for key in sorted(wanted)],
     )
@@ -21,7 +27,29 @@ def test_the_latest_of_each_key_counts_in_the_order_of_bytes(records, skipped):
 def test_the_latest_of_many_equal_keys_is_the_last():
     keys = pa.array([b"%d" % (number % 7) for number in range(10_000)])
     values = pa.array([b"%d" % number for number in range(10_000)])
-    assert rows.latest(keys, values) == (
+    assert latest(keys, values) == (
         [b"%d" % key for key in range(7)],
         [b"%d" % max(number for number in range(9_990, 10_000) if number % 7 == key) for key in range(7)],
     )
+
+
+@given(given=st.sets(st.binary(max_size=3)).map(list), at=st.permutations(range(3)))
+def test_keys_are_sorted_and_what_belongs_to_them_goes_there_and_back(given, at):
+    given = given[at[0] :]
+    keys = pa.array(given, pa.binary())
+    ordered = rows.SortedKeys.of(keys)
+    assert ordered.keys.to_pylist() == sorted(given)
+    assert ordered.as_stored(keys).to_pylist() == sorted(given)
+    assert ordered.as_given(ordered.keys).to_pylist() == given
+
+
+def test_keys_in_order_are_left_as_they_are():
+    keys = pa.array([b"", b"a", b"a\x00", b"b", b"\xff"])
+    assert rows.SortedKeys.of(keys).order is None
+    assert rows.latest(keys, keys) == (keys, keys)
+
+
+@pytest.mark.parametrize("keys", [[b"a", b"a"], [b"b", b"a", b"b"], [b"a", None], [None]])
+def test_keys_that_are_null_or_come_twice_are_refused(keys):
+    with pytest.raises(StateStoreException):
+        rows.SortedKeys.of(pa.array(keys, pa.binary()))

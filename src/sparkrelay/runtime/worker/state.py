@@ -17,6 +17,7 @@ from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import leg_tasks, release_unused_memory
 from sparkrelay.state import BatchStamp, MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
+from sparkrelay.state.rows import ascending
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -106,6 +107,13 @@ def _merge(spec: StateSpec, task: TaskCommand, parts: list[pa.RecordBatch]) -> A
         # As in Kafka Streams, a record without a key belongs to no group.
         kept = pc.is_valid(encoded)
         groups, encoded, keys = groups.filter(kept), encoded.filter(kept), [key.filter(kept) for key in keys]
+    if not ascending(encoded):
+        # In the store's order from here on: old and new values are where they are wanted, and a slice of the changelog,
+        # which gets this order too, is of keys that lie together in the store that it restores.
+        order = pc.array_sort_indices(encoded)
+        # (Taken from many chunks, each row would be looked for first.)
+        groups = groups.combine_chunks().take(order)
+        encoded, keys = encoded.take(order), [key.take(order) for key in keys]
 
     def merge(old: pa.Array) -> MergeResult:
         new, results = codec.merge(groups, old)
