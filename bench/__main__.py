@@ -1,15 +1,17 @@
-"""``python -m bench [drain] [latency] [steady] [--quick]``: figures as JSON lines, a table at the end."""
+"""``python -m bench [drain] [latency] [steady] [state] [--quick]``: figures as JSON lines, a table at the end."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from typing import Any
 
 from bench.children import BenchError
 from bench.drain import drain
 from bench.journal import Journal
 from bench.latency import latency
+from bench.state import Sizes, state
 from bench.steady import steady
 from bench.streams_instance import classpath
 from bench.systems import STREAMS, SYSTEMS
@@ -17,7 +19,7 @@ from bench.tables import tables
 from bench.workload import Workload
 from sparkrelay.devkafka import DevKafka
 
-_PARTS = ("drain", "latency", "steady")
+_PARTS = ("drain", "latency", "steady", "state")
 _DEFAULT = ("drain", "latency")
 _BUSY = 0.5
 
@@ -30,6 +32,7 @@ def main() -> int:
     parser.add_argument("--only", choices=SYSTEMS, action="append", help="leave the others out; may be repeated")
     parser.add_argument("--repeats", type=int, help="runs of each variant (3; 1 with --quick)")
     parser.add_argument("--records", type=int, help="records of one drain pass (2,000,000; 200,000 with --quick)")
+    parser.add_argument("--keys", type=int, action="append", help="a size of state (10,000 to 10 M); may be repeated")
     parser.add_argument("--minutes", type=float, help="length of the steady run (12; 1 with --quick)")
     parser.add_argument("--json", metavar="FILE", help="write the JSON lines there too")
     options = parser.parse_args()
@@ -71,6 +74,10 @@ def _run(options: argparse.Namespace, on_figures: Any) -> list[dict[str, Any]]:
                 results += latency(
                     servers, systems=systems, seconds=seconds, warm_up=seconds, repeats=repeats, on_figures=on_figures
                 )
+            elif part == "state":
+                sizes = Sizes((2000, 20_000), fill=40_000, records=40_000) if quick else Sizes()
+                sizes = replace(sizes, keys=tuple(options.keys)) if options.keys else sizes
+                results += state(servers, sizes=sizes, systems=systems, repeats=repeats, on_figures=on_figures)
             else:
                 last = options.minutes or (1.0 if quick else 12.0)
                 pause, idle = (2.0, 5.0) if quick else (30.0, 60.0)

@@ -21,11 +21,16 @@ if TYPE_CHECKING:
     from sparkrelay.topology import Topology
 
 
-def build_topology(source: str, sink: str) -> Topology:
-    """Return the query: filter, count and sum by user, write updates."""
+def build_topology(source: str, sink: str, *, note: bool = False) -> Topology:
+    """Return the query: filter, count and sum by user (and keep the greatest ``note``), write updates."""
     builder = StreamsBuilder()
     records = builder.stream(source, key=String("user"), value=Json(SCHEMA.removeprefix("user string, ")))
-    totals = records.where(CONDITION).groupBy("user").agg(F.count("*").alias("orders"), F.sum("amount").alias("total"))
+    kept = [
+        F.count("*").alias("orders"),
+        F.sum("amount").alias("total"),
+        *([F.max("note").alias("note")] if note else []),
+    ]
+    totals = records.where(CONDITION).groupBy("user").agg(*kept)
     totals.to(sink, value=Json())
     return builder.build()
 
@@ -34,7 +39,8 @@ def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
     """Run until asked to stop."""
     spark = spark_session("bench", **orders["spark"])
     report("spark", at=time.time(), version=spark.version)
-    streams = KafkaStreams(build_topology(orders["source"], orders["sink"]), orders["config"], spark=spark)
+    topology = build_topology(orders["source"], orders["sink"], note=orders.get("note", False))
+    streams = KafkaStreams(topology, orders["config"], spark=spark)
     if orders.get("paused"):
         streams.pause()
     if orders.get("tasks"):

@@ -19,7 +19,7 @@ _WIDTH = 118
 def tables(machine: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> str:
     """Return all results, and what they were measured on, as text."""
     out = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
-    for name, make in (("drain", _drain), ("latency", _latency), ("steady", _steady)):
+    for name, make in (("drain", _drain), ("latency", _latency), ("steady", _steady), ("state", _state)):
         if lines := [line for line in results if line["bench"] == name]:
             for table in make(lines):
                 out.print(table)
@@ -107,3 +107,24 @@ def _steady(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
             f"{measured['idle_seconds']:.0f}",
         )
     return [memory, idle]
+
+
+def _state(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
+    table = _table(
+        f"State of about 100 bytes a key, thousands a second, median of {lines[0]['runs']}; restore on one core; "
+        "x EOS: Kafka Streams = 1; x few: its own with the fewest keys = 1",
+        "system", "keys", "drain", "x EOS", "x few", "k/core-s", "restore", "disk, MB", "PSS, MB: driver/JVM/workers",
+    )  # fmt: skip
+    for line in lines:
+        table.add_row(
+            line["variant"],
+            f"{line['keys']:,}",
+            f"{line['warm_rps'] / 1000:.0f}",
+            _ratio(line["to_exactly_once"]),
+            f"{line['to_few_keys']:.2f}",
+            f"{line['warm_records_per_cpu_s'] / 1000:.0f}",
+            f"{line['restored_per_s'] / 1000:.0f}",
+            f"{line['disk_mb']:,}",
+            " / ".join(f"{sizes[1]:,}" for sizes in line["memory_mb"].values()),
+        )
+    return [table]

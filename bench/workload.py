@@ -119,6 +119,7 @@ def write_records(
     columns: Sequence[tuple[pa.Array, np.ndarray, np.ndarray]],
     *,
     passes: int = 1,
+    note: str = _NOTE,
 ) -> int:
     """Write records in bulk.
 
@@ -127,6 +128,7 @@ def write_records(
         topic: where to.
         columns: each partition's users, amounts in quarters and actions (as numbers).
         passes: how often.
+        note: what each says beyond that.
 
     Returns:
         Bytes of the values of one pass.
@@ -138,7 +140,7 @@ def write_records(
         producer = Producer(client)
         parts = []
         for partition, (users, quarters, actions) in enumerate(columns):
-            values = _values(users, quarters, actions, first)
+            values = _values(users, quarters, actions, first, note)
             first += len(values)
             value_bytes += int(values.nbytes) - 4 * (len(values) + 1)
             parts.append((TopicPartition(topic, partition), users, values))
@@ -151,11 +153,11 @@ def write_records(
     return value_bytes
 
 
-def _values(users: pa.Array, quarters: np.ndarray, actions: np.ndarray, first: int) -> pa.Array:
+def _values(users: pa.Array, quarters: np.ndarray, actions: np.ndarray, first: int, note: str = _NOTE) -> pa.Array:
     """Return the JSON text of each record."""
     texts = pa.array(ACTIONS).take(pa.array(actions))
     amounts = pc.cast(pa.array(quarters / 4), pa.string())
     numbers = pc.cast(pa.array(np.arange(first, first + len(users))), pa.string())
     pieces = ['{"user":"', users, '","amount":', amounts, ',"action":"', texts, '","n":', numbers]
-    pieces += [f',"note":"{_NOTE}"}}', ""]
+    pieces += [f',"note":"{note}"}}', ""]
     return pc.binary_join_element_wise(*pieces)

@@ -1,3 +1,4 @@
+import com.fasterxml.jackson.annotation.JsonInclude;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.ObjectReader;
@@ -46,13 +47,14 @@ public final class Instance {
     record Order(String user, double amount, String action, long n, String note) {}
 
     /** What is kept of a user and written to the sink. */
-    record Totals(String user, long orders, double total) {}
+    @JsonInclude(JsonInclude.Include.NON_NULL)
+    record Totals(String user, long orders, double total, String note) {}
 
     /** What this instance has processed: how many records, and when the first came, in milliseconds since 1970. */
     private final LongAdder processed = new LongAdder();
     private final AtomicLong first = new AtomicLong();
 
-    private Topology topology(String source, String sink) {
+    private Topology topology(String source, String sink, boolean note) {
         Serde<Totals> totals = json(Totals.class);
         Materialized<String, Totals, KeyValueStore<Bytes, byte[]>> store = Materialized.as("totals");
         StreamsBuilder builder = new StreamsBuilder();
@@ -61,12 +63,17 @@ public final class Instance {
             .filter((user, order) -> !"view".equals(order.action()))
             .groupByKey(Grouped.with(Serdes.String(), json(Order.class)))
             .aggregate(
-                () -> new Totals(null, 0, 0.0),
-                (user, order, sum) -> new Totals(user, sum.orders() + 1, sum.total() + order.amount()),
+                () -> new Totals(null, 0, 0.0, null),
+                (user, order, sum) -> new Totals(
+                    user, sum.orders() + 1, sum.total() + order.amount(), note ? greater(sum.note(), order.note()) : null),
                 store.withKeySerde(Serdes.String()).withValueSerde(totals))
             .toStream()
             .to(sink, Produced.with(Serdes.String(), totals));
         return builder.build();
+    }
+
+    private static String greater(String one, String other) {
+        return one == null || one.compareTo(other) < 0 ? other : one;
     }
 
     private void count() {
@@ -100,7 +107,8 @@ public final class Instance {
     private int run(JsonNode orders) throws InterruptedException {
         Properties settings = new Properties();
         orders.get("config").properties().forEach(entry -> settings.put(entry.getKey(), entry.getValue().asText()));
-        Topology topology = topology(orders.get("source").asText(), orders.get("sink").asText());
+        Topology topology = topology(orders.get("source").asText(), orders.get("sink").asText(),
+            orders.path("note").asBoolean());
         KafkaStreams streams = new KafkaStreams(topology, settings);
         AtomicReference<Throwable> failure = new AtomicReference<>();
         CountDownLatch ending = new CountDownLatch(1);
