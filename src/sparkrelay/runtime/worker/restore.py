@@ -10,7 +10,9 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import pyarrow as pa
 
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.runtime.contract import fault_points
@@ -30,14 +32,16 @@ from sparkrelay.state.changelog import split
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    import pyarrow as pa
-
+    from sparkrelay.runtime.contract.commands import StoreRestore
     from sparkrelay.types import TopicPartition
 
 __all__ = ["RestoreSpec", "restore_partition"]
 
 
 log = logging.getLogger(__name__)
+
+#: What a core writes to a large store, at the least.
+_BYTES_A_SECOND: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,11 @@ class _Budget:
         self._seconds = seconds
         self._deadline: float | None = None
 
+    @property
+    def bytes_at_once(self) -> int:
+        """How much a store may be given in one transaction, which must not outlast the slice by far."""
+        return int(self._seconds * _BYTES_A_SECOND)
+
     def spent(self) -> bool:
         """Return whether no further records are to be fetched; who asks first, begins."""
         now = time.monotonic()
@@ -90,6 +99,49 @@ def _restore(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
         connections.forget_store(command.directory)
         connections.forget_fetcher(spec.client)
         return RestoreReport(command.task, {}, 0, {}, error=error)
+
+
+class _Gathered:
+    """Records of a changelog on their way to the store; use it as a context manager.
+
+    Where a changelog's order is not that of keys, as after many small batches, each transaction writes most pages of
+    the store. So a slice that has the time gathers some fetches, and writes them as one.
+    """
+
+    def __init__(self, store: TaskStore, target: StoreRestore, task_epoch: int, bytes_at_once: int) -> None:
+        self._store = store
+        self._target = target
+        self._task_epoch = task_epoch
+        self._bytes_at_once = bytes_at_once
+        self._parts: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take a fetch's records; they reach the store now or later."""
+        self._parts.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes >= self._bytes_at_once:
+            self.apply()
+
+    def apply(self) -> None:
+        """Write what was gathered to the store."""
+        if not self._parts:
+            return
+        batch = pa.concat_batches(self._parts)
+        self._parts, self._bytes = [], 0
+        offsets = batch.column("offset")
+        changelog = self._target.changelog
+        keys, values, marker = split(batch.column("key"), batch.column("value"), partial(_name, changelog, offsets))
+        following = offsets[-1].as_py() + 1
+        self._store.restore(self._target.store, changelog, keys, values, following, marker, task_epoch=self._task_epoch)
+        fault_points.reach("restore-after-slice")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Also behind an error of the fetch: what came before it counts.
+        self.apply()
 
 
 def _name(changelog: TopicPartition, offsets: pa.Array, index: int) -> str:
@@ -129,23 +181,19 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
             continue
         if budget.spent():
             break
-        for _, batch in connections.fetcher(spec.client).fetch(
+        fetched = connections.fetcher(spec.client).fetch(
             {target.changelog: (start, target.end)}, columns=frozenset({"key", "value", "offset"})
-        ):
-            if batch.num_rows:
-                offsets = batch.column("offset")
-                name = partial(_name, target.changelog, offsets)
-                keys, values, marker = split(batch.column("key"), batch.column("value"), name)
-                following = offsets[-1].as_py() + 1
-                store.restore(
-                    target.store, target.changelog, keys, values, following, marker, task_epoch=command.task_epoch
-                )
-                records += batch.num_rows
-                fault_points.reach("restore-after-slice")
-            if budget.spent():
-                break
-        else:
-            store.restore_reached(target.changelog, target.end, task_epoch=command.task_epoch)
+        )
+        with _Gathered(store, target, command.task_epoch, budget.bytes_at_once) as gathered:
+            for _, batch in fetched:
+                if batch.num_rows:
+                    gathered.add(batch)
+                    records += batch.num_rows
+                if budget.spent():
+                    break
+            else:
+                gathered.apply()
+                store.restore_reached(target.changelog, target.end, task_epoch=command.task_epoch)
     header = store.header
     if command.close:
         connections.forget_store(command.directory, clean=True)

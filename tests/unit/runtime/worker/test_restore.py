@@ -19,13 +19,14 @@ class Fetcher:
     def __init__(self, clock):
         self.clock, self.takes, self.pieces = clock, 0.06, []
         self.silent = set()
+        self.silent_from = 0
 
     def fetch(self, ranges, *, columns):
         ((partition, (start, end)),) = ranges.items()
         for offset in range(start, end):
             self.clock.now += self.takes
             self.pieces.append((partition.topic, partition.partition))
-            if partition in self.silent:
+            if partition in self.silent and offset >= self.silent_from:
                 raise TimeoutException("no answer")
             yield (
                 partition,
@@ -145,3 +146,29 @@ def test_a_changelog_that_does_not_answer_holds_the_others_up_once(run, command,
     reports = run(*(command(number) for number in range(3)))
     assert fetcher.pieces == [("counts", 0)]
     assert [type(report.error) for report in reports] == [TimeoutException, type(None), type(None)]
+
+
+def test_records_that_come_within_a_slice_are_written_together(run, command, fetcher, monkeypatch):
+    fetcher.takes, slices = 0.0, []
+    monkeypatch.setattr(restore.fault_points, "reach", slices.append)
+    (report,) = run(command(0))
+    assert (report.records, report.changelog_next) == (10, {TopicPartition("counts", 0): 10})
+    assert slices.count("restore-after-slice") == 1
+
+
+def test_no_more_is_gathered_than_a_slice_has_time_to_write(run, command, fetcher, monkeypatch):
+    fetcher.takes, slices = 0.0, []
+    monkeypatch.setattr(restore, "_BYTES_A_SECOND", 1)
+    monkeypatch.setattr(restore.fault_points, "reach", slices.append)
+    (report,) = run(command(0))
+    assert report.records == 10
+    assert slices.count("restore-after-slice") == 10
+
+
+def test_what_came_before_an_error_counts(run, command, fetcher):
+    fetcher.takes, fetcher.silent_from = 0.0, 7
+    fetcher.silent = {TopicPartition("counts", 0)}
+    (report,) = run(command(0))
+    assert isinstance(report.error, TimeoutException)
+    store = connections.store(command(0).directory, map_limit=1 << 24)
+    assert store.header.changelog == {TopicPartition("counts", 0): 7}
