@@ -194,19 +194,19 @@ def structured(servers: str, system: System, scale: Scale) -> dict[str, Any]:
 
 def standby_cost(servers: str, system: System, scale: Scale) -> dict[str, Any]:
     """Two instances drain a topic, each its half: without copies, and with one of each task."""
-    rates: dict[int, float] = {}
-    for standbys in (0, 1):
-        rates[standbys] = _drain(servers, system, scale, standbys)
+    (without, without_cpu), (with_one, with_one_cpu) = (_drain(servers, system, scale, number) for number in (0, 1))
     return {
-        "without_rps": round(rates[0]),
-        "with_rps": round(rates[1]),
-        "standby_ratio": round(rates[1] / rates[0], 2),
+        "without_rps": round(without),
+        "with_rps": round(with_one),
+        "standby_ratio": round(with_one / without, 2),
+        # It hardly depends on what else the machine does.
+        "standby_cpu_ratio": round(with_one_cpu / without_cpu, 2),
         "exact": True,
     }
 
 
-def _drain(servers: str, system: System, scale: Scale, standbys: int) -> float:
-    """Return records a second of all passes but the first."""
+def _drain(servers: str, system: System, scale: Scale, standbys: int) -> tuple[float, float]:
+    """Return the records of all passes but the first by seconds, and by the instances' seconds of processor time."""
     workload = Workload(records=scale.keys, keys=scale.keys, passes=4)
     settings = {"num.standby.replicas": standbys, "max.batch.records": max(1000, scale.keys // PARTITIONS // 2)}
     with Group(servers, system, scale, f"standbys-{standbys}", settings) as group:
@@ -221,8 +221,12 @@ def _drain(servers: str, system: System, scale: Scale, standbys: int) -> float:
         def batches() -> list[dict[str, Any]]:
             return sorted((batch for member in group.members for batch in member.batches), key=lambda one: one["ended"])
 
+        cpu: list[tuple[int, float]] = []
+
         def drained() -> bool:
             taken: int = sum(batch["rows"] for batch in batches())
+            if taken >= workload.records and (not cpu or taken > cpu[-1][0]):
+                cpu.append((taken, sum(member.instance.cpu.seconds() for member in group.members)))
             return taken >= workload.records * workload.passes
 
         group.wait("everything is drained", drained)
@@ -235,7 +239,8 @@ def _drain(servers: str, system: System, scale: Scale, standbys: int) -> float:
         taken += done[cold]["rows"]
         cold += 1
     rest = workload.records * workload.passes - taken
-    return float(rest / (done[-1]["ended"] - done[cold - 1]["ended"]))
+    (first, before), (last, after) = cpu[0], cpu[-1]
+    return rest / (done[-1]["ended"] - done[cold - 1]["ended"]), (last - first) / max(after - before, 0.01)
 
 
 def _stop_beside(group: Group, stop: Callable[[], None]) -> float:

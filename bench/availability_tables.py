@@ -27,6 +27,7 @@ _MORE = (
     ("without_rps", "{:,}/s without copies"),
     ("with_rps", "{:,}/s with one"),
     ("standby_ratio", "ratio {:.2f}"),
+    ("standby_cpu_ratio", "by processor time {:.2f}"),
     ("repeated_rows", "{} rows repeated"),
     ("failed", "FAILED: {}"),
 )

@@ -38,6 +38,7 @@ class RestoreWork:
         first_lag: offsets that were to restore when the store was taken over.
         wiped: how often the copy was found unusable since it was last complete.
         turn: number of the slice in which it last had time for records; 0 if in none.
+        complete_since: when the copy first had all that there was, by the monotonic clock; None until then.
     """
 
     task: TaskId
@@ -54,6 +55,7 @@ class RestoreWork:
     first_lag: int | None = None
     wiped: int = 0
     turn: int = 0
+    complete_since: float | None = None
 
     def goal(self, listed: Ends) -> Ends:
         """Return where the task is to get to; ``listed`` are the changelogs' ends as of now."""

@@ -71,6 +71,8 @@ class StateUpdater:
         restore_seconds: float,
         running: Callable[[], bool] = lambda: False,
         idle_seconds: float = 0.2,
+        settled_idle_seconds: float = 1.0,
+        settled_after_seconds: float = 10.0,
         longest_wait_seconds: float = _LONGEST_WAIT_SECONDS,
         stale_seconds: float = _STALE_SECONDS,
         retry_seconds: float = _SHORTEST_RETRY,
@@ -89,6 +91,8 @@ class StateUpdater:
             restore_seconds: the same where tasks are restored while the process runs none that would wait for a core.
             running: says whether the process runs tasks; called on the thread.
             idle_seconds: pause where nothing is to do.
+            settled_idle_seconds: the same where all are standbys, and none of them is new.
+            settled_after_seconds: how long a copy is new once it is complete: its task may wait to move to it.
             longest_wait_seconds: how long a slice may keep a task from leaving before it is cancelled.
             stale_seconds: how long ends that were listed before a slice say how far its copies are behind.
             retry_seconds: pause after the first Spark job that fails; it doubles after each.
@@ -105,6 +109,8 @@ class StateUpdater:
         self._restore_seconds = restore_seconds
         self._running = running
         self._idle_seconds = idle_seconds
+        self._settled_idle_seconds = settled_idle_seconds
+        self._settled_after_seconds = settled_after_seconds
         self._longest_wait_seconds = longest_wait_seconds
         self._stale_seconds = stale_seconds
         self._retry_seconds = retry_seconds
@@ -239,7 +245,7 @@ class StateUpdater:
         pause = 0.0
         try:
             if not self._slice(works):
-                pause = self._idle_seconds
+                pause = self._pause()
             self._retries.reset()
         except WakeupException:
             return False
@@ -250,6 +256,22 @@ class StateUpdater:
                 if not self._stopping and list(self._work.values()) == known:
                     self._wake.wait(pause)
         return True
+
+    def _pause(self) -> float:
+        """Return how long to wait where nothing is left to do.
+
+        The beginning and end of a job cost more than the records that a busy owner writes meanwhile. Who needs a copy
+        at once assigns its task, which ends the pause.
+        """
+        now = time.monotonic()
+        with self._wake:
+            settled = all(
+                work.task not in self._theirs
+                and work.complete_since is not None
+                and now - work.complete_since >= self._settled_after_seconds
+                for work in self._work.values()
+            )
+        return self._settled_idle_seconds if settled else self._idle_seconds
 
     def _backoff(self, error: SparkRelayError) -> float:
         """Return how long to wait before a failed slice is tried again, or raise what trying again cannot mend."""
@@ -367,6 +389,8 @@ class StateUpdater:
             work.first_lag = report.records + (work.progress(ends).lag or 0)
         if not work.missing(ends):
             work.wiped = 0
+            if work.complete_since is None:
+                work.complete_since = time.monotonic()
         if work.ends is not None:
             work.require_changelogs()
             if not work.missing(work.ends):
@@ -391,6 +415,7 @@ class StateUpdater:
             )
             # It has nothing, which is more than not to know: the group must not count on what it had.
             work.wipe, work.taken_over, work.changelog_next, work.first_lag = True, False, {}, None
+            work.complete_since = None
         elif isinstance(error, StoreOutOfStepException):
             # A batch that was cancelled may have reached the store late: it is taken back, and refused from now on.
             log.warning("task %s: its store is out of step and is taken over again: %s", work.task, error)

@@ -494,3 +494,25 @@ def test_a_task_that_opens_here_is_restored_whoever_else_has_it(state_updater_of
     state_updater = state_updater_of(Jobs(), active_elsewhere=lambda: {TASK})
     state_updater.assign([restore()])
     restored(state_updater, wait_until)
+
+
+def test_a_settled_standby_is_left_alone_for_a_while_but_not_when_its_task_comes(state_updater_of, wait_until):
+    jobs, ends = Jobs(), {CHANGELOG: 10}
+    state_updater = state_updater_of(
+        jobs, lambda _: dict(ends), settled_after_seconds=0.0, settled_idle_seconds=threading.TIMEOUT_MAX
+    )
+    state_updater.assign([RestoreWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
+    wait_until(lambda: state_updater.copies()[TASK].lag == 0, "the standby is not restored")
+    ends[CHANGELOG] = 20
+    state_updater.assign([dataclasses.replace(restore(), ends=dict(ends))])
+    assert restored(state_updater, wait_until).task_epoch == 7
+    assert len(jobs.commands) == 2
+
+
+def test_a_standby_that_is_new_is_followed_closely(state_updater_of, wait_until):
+    ends = {CHANGELOG: 10}
+    state_updater = state_updater_of(Jobs(), lambda _: dict(ends), settled_idle_seconds=threading.TIMEOUT_MAX)
+    state_updater.assign([RestoreWork(task=TASK, directory="/nowhere", changelogs={"counts": CHANGELOG})])
+    for end in (10, 20, 30):
+        ends[CHANGELOG] = end
+        wait_until(lambda end=end: state_updater.copies()[TASK].offsets == {CHANGELOG: end}, "it is not followed")
