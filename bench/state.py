@@ -100,7 +100,6 @@ def state(
         medians = {variant: _median(figures) for variant, figures in runs.items()}
         for variant, figures in medians.items():
             few = next((line for line in lines if line["variant"] == variant.name), figures)
-            peer = medians.get(STREAMS_EXACTLY_ONCE)
             lines.append(
                 {
                     "bench": "state",
@@ -108,8 +107,8 @@ def state(
                     "keys": keys,
                     "runs": repeats,
                     **figures,
-                    "to_few_keys": round(figures["warm_rps"] / few["warm_rps"], 2),
-                    "to_exactly_once": round(figures["warm_rps"] / peer["warm_rps"], 2) if peer else None,
+                    **_ratios(figures, few, "to_few_keys"),
+                    **_ratios(figures, medians.get(STREAMS_EXACTLY_ONCE), "to_exactly_once"),
                 }
             )
     return lines
@@ -142,10 +141,9 @@ def _load(bootstrap_servers: str, topic: str, keys: int, sizes: Sizes) -> tuple[
         np.add.at(quarters, numbers, amounts)
 
     passes = -(-sizes.fill // keys)
-    for _ in range(passes):
-        order = random.permutation(keys)
-        for start in range(0, keys, _WRITE_AT_ONCE):
-            write(order[start : start + _WRITE_AT_ONCE])
+    order = np.concatenate([random.permutation(keys) for _ in range(passes)])
+    for start in range(0, len(order), _WRITE_AT_ONCE):
+        write(order[start : start + _WRITE_AT_ONCE])
     for start in range(0, sizes.records, _WRITE_AT_ONCE):
         write(random.integers(0, keys, min(_WRITE_AT_ONCE, sizes.records - start)))
     return _Expected(orders, quarters), passes * keys
@@ -249,6 +247,12 @@ def _take(values: Sequence[bytes], orders: np.ndarray, totals: np.ndarray) -> No
     for row in json.loads(b"[" + b",".join(values) + b"]"):
         number = int(row["user"][1:])
         orders[number], totals[number] = row["orders"], row["total"]
+
+
+def _ratios(figures: dict[str, Any], base: dict[str, Any] | None, name: str) -> dict[str, float | None]:
+    """Return how many times a base's drain this is: by seconds, and by seconds of processor time."""
+    rates = {name: "warm_rps", f"{name}_by_cpu": "warm_records_per_cpu_s"}
+    return {ratio: round(figures[rate] / base[rate], 2) if base else None for ratio, rate in rates.items()}
 
 
 def _median(runs: list[dict[str, Any]]) -> dict[str, Any]:

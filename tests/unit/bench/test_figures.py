@@ -56,7 +56,14 @@ def test_tables_show_each_part_that_ran(ratio):
         "memory_mb": [{"jvm_rss": 500.0}, {"jvm_rss": 510.0}],
         "growth_mb": {"jvm_rss": 10.0}, "heap_mb": [None, None], "idle": [idle],
     }  # fmt: skip
-    shown = tables(MACHINE, [drained, late, unbatched, steady])
+    state = {
+        "bench": "state", "variant": "SparkRelay", "keys": 10_000_000, "runs": 1, "warm_rps": 333_000,
+        "to_exactly_once": ratio, "to_few_keys": 0.35, "warm_records_per_cpu_s": 222_000, "restored_per_s": 1_234_000,
+        "disk_mb": 5_432, "memory_mb": {"driver": [300, 200], "jvm": [1400, 1300], "workers": [2000, 1111]},
+    }  # fmt: skip
+    shown = tables(MACHINE, [drained, late, unbatched, steady, state])
+    for expected in ("10,000,000", "333", "0.35", "222", "1234", "5,432", "200 / 1,300 / 1,111"):
+        assert expected in shown
     for expected in ("900", "512", "SparkRelay, 2 M a batch", "80", "77", "+10.0", "after the work", "minute 12"):
         assert expected in shown
     assert ("2.0" in shown) == (ratio is not None)
