@@ -49,6 +49,7 @@ def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
     streams.start()
     tasks = RelayTasks(streams, report) if orders.get("tasks") else None
     seen = -1
+    counted = 0
     live = False
     while streams.isActive and not stopping.wait(orders["look_s"]):
         stopping.answer(spark, report)
@@ -63,11 +64,16 @@ def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
         if last is None or last["batchId"] == seen:
             continue
         now = time.time()
-        for batch in streams.recentProgress:
+        recent = streams.recentProgress
+        # Tasks whose part was not committed, as of a batch that outlasted its transaction, take it again.
+        committed = streams.snapshot().totals.records.get(orders["source"], 0)
+        for batch in recent:
             if batch["batchId"] > seen:
                 seen = batch["batchId"]
                 began = now - batch["durationMs"]["triggerExecution"] / 1000
-                report("batch", id=seen, rows=batch["numInputRows"], began=began, ended=now, millis=batch["durationMs"])
+                rows = min(batch["numInputRows"], committed - counted)
+                counted += rows
+                report("batch", id=seen, rows=rows, began=began, ended=now, millis=batch["durationMs"])
     if not streams.stop(60.0):
         raise TimeoutError("the instance did not stop within 60 s")
     streams.awaitTermination()  # raises what ended it
