@@ -53,7 +53,7 @@ class Sizes:
 
     Attributes:
         keys: sizes of the state, in keys.
-        fill: least number of records before the measured ones.
+        fill: least number of records before the measured ones; a micro-batch takes as many (the default with 2 M).
         records: measured records.
     """
 
@@ -86,7 +86,7 @@ def state(
     Raises:
         BenchError: an instance failed, or its output is not exact.
     """
-    variants = [v for v in (Variant(RELAY), STREAMS_EXACTLY_ONCE) if v.system in systems]
+    variants = [v for v in (Variant(RELAY, sizes.fill), STREAMS_EXACTLY_ONCE) if v.system in systems]
     lines: list[dict[str, Any]] = []
     for keys in sizes.keys:
         runs: dict[Variant, list[dict[str, Any]]] = {variant: [] for variant in variants}
