@@ -1,4 +1,4 @@
-"""``python -m bench [drain] [latency] [steady] [state] [--quick]``: figures as JSON lines, a table at the end."""
+"""``python -m bench [drain] [latency] [start] [steady] [state] [--quick]``: figures as JSON lines, a table at the end."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from bench.children import BenchError
 from bench.drain import drain
 from bench.journal import Journal
 from bench.latency import latency
+from bench.start import start
 from bench.state import Sizes, state
 from bench.steady import steady
 from bench.streams_instance import classpath
@@ -19,7 +20,7 @@ from bench.tables import tables
 from bench.workload import Workload
 from sparkrelay.devkafka import DevKafka
 
-_PARTS = ("drain", "latency", "steady", "state")
+_PARTS = ("drain", "latency", "start", "steady", "state")
 _DEFAULT = ("drain", "latency")
 _BUSY = 0.5
 
@@ -74,6 +75,8 @@ def _run(options: argparse.Namespace, on_figures: Any) -> list[dict[str, Any]]:
                 results += latency(
                     servers, systems=systems, seconds=seconds, warm_up=seconds, repeats=repeats, on_figures=on_figures
                 )
+            elif part == "start":
+                results += start(servers, systems=systems, repeats=repeats, on_figures=on_figures)
             elif part == "state":
                 sizes = Sizes((2000, 20_000), fill=40_000, records=40_000) if quick else Sizes()
                 sizes = replace(sizes, keys=tuple(options.keys)) if options.keys else sizes

@@ -6,6 +6,7 @@ and ends when its standard input does: also when the bench itself is killed. Rep
 
     spark   the Spark session is up: at, version (Kafka Streams: up, at)
     live    the query takes input: at
+    phase   ours has done a part of its start, if the orders want that: name, at
     batch   a micro-batch was committed: id, rows, began, ended, and where its time went: millis
             (Kafka Streams: what was processed since the last report; millis is empty)
     jobs    how many Spark jobs there have been, when a line came in: count

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - everybody writes it so
 
 from bench.instance import Reporter, Stopping, run_instance
+from bench.relay_phases import PhaseLog
 from bench.relay_tasks import RelayTasks
 from bench.workload import CONDITION, SCHEMA
 from sparkrelay.records.formats import Json, String
@@ -37,16 +38,24 @@ def build_topology(source: str, sink: str, *, note: bool = False) -> Topology:
 
 def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
     """Run until asked to stop."""
+    phases = bool(orders.get("phases"))
+    if phases:
+        report("phase", name="imported", at=time.time())
+        PhaseLog(report)
     spark = spark_session("bench", **orders["spark"])
     report("spark", at=time.time(), version=spark.version)
     topology = build_topology(orders["source"], orders["sink"], note=orders.get("note", False))
     streams = KafkaStreams(topology, orders["config"], spark=spark)
+    if phases:
+        report("phase", name="compiled", at=time.time())
     if orders.get("paused"):
         streams.pause()
     if orders.get("tasks"):
         # Each decision of the leader, with its reason.
         logging.getLogger("sparkrelay.runtime.group.group_assignor").setLevel(logging.DEBUG)
     streams.start()
+    if phases:
+        report("phase", name="started", at=time.time())
     tasks = RelayTasks(streams, report) if orders.get("tasks") else None
     seen = -1
     counted = 0

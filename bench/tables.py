@@ -19,7 +19,8 @@ _WIDTH = 118
 def tables(machine: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> str:
     """Return all results, and what they were measured on, as text."""
     out = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
-    for name, make in (("drain", _drain), ("latency", _latency), ("steady", _steady), ("state", _state)):
+    parts = (("drain", _drain), ("latency", _latency), ("start", _start), ("steady", _steady), ("state", _state))
+    for name, make in parts:
         if lines := [line for line in results if line["bench"] == name]:
             for table in make(lines):
                 out.print(table)
@@ -77,6 +78,21 @@ def _latency(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
         figures = (line.get(name) for name in ("p50_ms", "p99_ms", "max_ms", "batch_p50_ms"))
         table.add_row(line["variant"], *("" if figure is None else f"{figure:.0f}" for figure in figures))
     return [table]
+
+
+def _start(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
+    runs = lines[0]["runs"]
+    whole = _table(f"Start, from the process to its first row, median of {runs}", "system", "seconds", "core-seconds")
+    made = [whole]
+    for line in lines:
+        whole.add_row(line["variant"], f"{line['to_output_s']:.1f}", f"{line['cpu_s']:.1f}")
+        # The others say only that they are up, and that they take input.
+        if "imported" in line["phases"]:
+            parts = _table(f"{line['variant']}: done after, s", "phase", "seconds")
+            for name, seconds in line["phases"].items():
+                parts.add_row(name, f"{seconds:.1f}")
+            made.append(parts)
+    return made
 
 
 def _steady(lines: Sequence[Mapping[str, Any]]) -> list[Table]:

@@ -1,5 +1,6 @@
 import pytest
 from bench.drain import rates, ratios
+from bench.start import median_start
 from bench.tables import tables
 
 MACHINE = dict.fromkeys(
@@ -39,6 +40,14 @@ def test_ratios_without_a_peer_are_left_out():
     assert set(ratios({"cold_rps": 1, "warm_rps": 1}, None).values()) == {None}
 
 
+def test_median_start_keeps_the_phases_that_every_run_had():
+    runs = [
+        {"to_output_s": 7.0, "cpu_s": 12.0, "phases": {"imported": 1.0, "live": 6.5}},
+        {"to_output_s": 9.0, "cpu_s": 11.0, "phases": {"imported": 2.0}},
+    ]
+    assert median_start(runs) == {"to_output_s": 8.0, "cpu_s": 11.5, "phases": {"imported": 1.5}}
+
+
 @pytest.mark.parametrize("ratio", [None, 2.04])
 def test_tables_show_each_part_that_ran(ratio):
     drained = {
@@ -61,8 +70,10 @@ def test_tables_show_each_part_that_ran(ratio):
         "to_exactly_once": ratio, "to_few_keys": 0.35, "warm_records_per_cpu_s": 222_000, "restored_per_s": 1_234_000,
         "disk_mb": 5_432, "memory_mb": {"driver": [300, 200], "jvm": [1400, 1300], "workers": [2000, 1111]},
     }  # fmt: skip
-    shown = tables(MACHINE, [drained, late, unbatched, steady, state])
-    for expected in ("10,000,000", "333", "0.35", "222", "1234", "5,432", "200 / 1,300 / 1,111"):
+    started = {"bench": "start", "variant": "SparkRelay", "runs": 3, "to_output_s": 6.6, "cpu_s": 13.3}
+    started["phases"] = {"imported": 1.4, "spark": 4.5}
+    shown = tables(MACHINE, [drained, late, unbatched, started, steady, state])
+    for expected in ("6.6", "13.3", "imported", "4.5", "10,000,000", "333", "0.35", "222", "1234", "5,432", "200 / 1,300 / 1,111"):
         assert expected in shown
     for expected in ("900", "512", "SparkRelay, 2 M a batch", "80", "77", "+10.0", "after the work", "minute 12"):
         assert expected in shown

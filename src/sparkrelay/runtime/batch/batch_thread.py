@@ -145,6 +145,8 @@ class BatchThread:
             self._batches.prewarm(self._plans, over=lambda: self._in_service.ended)
         except SparkRelayError as error:
             log.debug("%s: the legs could not be prewarmed: %s", self._name, error)
+        else:
+            log.debug("%s: the legs have run without a task", self._name)
         finally:
             self._prewarmed.set()
 
