@@ -98,7 +98,9 @@ class BatchRunner:
         self._retries = retries
         self._number = 0
 
-    def prewarm(self, plans: PreparedLegs, over: Callable[[], bool]) -> None:
+    def prewarm(
+        self, plans: PreparedLegs, over: Callable[[], bool], wanted: Callable[[], bool] = lambda: False
+    ) -> None:
         """Run every leg without a task, so that code is compiled and workers are up before anybody waits for them.
 
         Not only once: the second run takes a twentieth of the first one's time, and the fifth a third of the second's.
@@ -106,6 +108,7 @@ class BatchRunner:
         Args:
             plans: the prepared legs.
             over: says, on any thread, whether nobody needs it any more: then it is broken off.
+            wanted: says whether there are tasks that wait for it: then it is not repeated.
 
         Raises:
             SparkRelayError: it failed, or did not get a core for a while.
@@ -125,7 +128,7 @@ class BatchRunner:
 
         some = ran()
         enough_at = time.monotonic() + _REPEATING_SECONDS
-        while some and time.monotonic() < enough_at and not due():
+        while some and time.monotonic() < enough_at and not (due() or wanted()):
             ran()
 
     def run(

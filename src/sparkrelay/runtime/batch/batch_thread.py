@@ -142,7 +142,9 @@ class BatchThread:
     def _prewarm(self) -> None:
         """Have Spark compile the legs and start its Python workers before there is a task that would wait for it."""
         try:
-            self._batches.prewarm(self._plans, over=lambda: self._in_service.ended)
+            self._batches.prewarm(
+                self._plans, over=lambda: self._in_service.ended, wanted=lambda: self._in_service.has_tasks
+            )
         except SparkRelayError as error:
             log.debug("%s: the legs could not be prewarmed: %s", self._name, error)
         else:

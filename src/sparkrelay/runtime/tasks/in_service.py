@@ -120,6 +120,11 @@ class InService:
         """True once the batch thread is to end."""
         return self._ended
 
+    @property
+    def has_tasks(self) -> bool:
+        """True while a task is in service."""
+        return bool(self._tasks)
+
     def look(self) -> list[Task]:
         """Wait for tasks in service, and while paused, and return them; none when the thread is to end."""
         with self._changed:

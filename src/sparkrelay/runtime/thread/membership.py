@@ -70,6 +70,8 @@ class StreamsMembership:
         )
         self._consumer = Consumer(settings, assignors=(self._assignor,), fetching=False)
         self._process_id = process_id
+        #: What the client ids of this process's threads begin with.
+        self._own_clients = f"{config.application_id}-{str(process_id)[:8]}-"
         self._scheduled_rebalance = ScheduledRebalance()
         self._follow_up = FollowUp(
             acceptable_lag=config.acceptable_recovery_lag, longest_pause_s=config.follow_up_min_interval_ms / 1000
@@ -89,6 +91,18 @@ class StreamsMembership:
     def heartbeats(self) -> int:
         """How many heartbeats were answered so far; at most one is under way at any time."""
         return int(self._consumer.metrics()["heartbeat-total"])
+
+    def nobody_else(self) -> bool:
+        """Return whether no other process is in the group, as far as the broker can say that at once.
+
+        What a process of this slot has left there does not count: it runs nothing any more.
+        """
+        try:
+            clients = self._topics.group_clients()
+        except (KafkaException, WakeupException) as error:
+            log.debug("who is in group %s is not known: %s", self._config.application_id, error)
+            return False
+        return all(client.startswith(self._own_clients) for client in clients)
 
     def start(self, tasks: TaskSet) -> None:
         """Join the group on behalf of ``tasks``."""

@@ -218,8 +218,10 @@ class StreamThread:
         self._batches.start()
         self.tasks.start()
         # A member is given tasks at once, of others too if it has their state: they would wait for our Python workers.
-        while not (self._batches.wait_prewarmed(_IDLE_SECONDS) or self._stopping.is_set()):
-            pass
+        # Where there are no others, nobody runs the tasks meanwhile, and joining need not wait for what they wait for.
+        if not (self._batches.wait_prewarmed(0.0) or self._membership.nobody_else()):
+            while not (self._batches.wait_prewarmed(_IDLE_SECONDS) or self._stopping.is_set()):
+                pass
         self._batches.check()
         self.tasks.require_target()
         self._membership.start(self.tasks)

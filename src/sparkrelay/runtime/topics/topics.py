@@ -131,6 +131,12 @@ class Topics:
             found = self._admin.committed_offsets(self._config.application_id, list(partitions))
         return {partition: offset for partition, offset in found.items() if offset is not None and offset >= 0}
 
+    def group_clients(self) -> frozenset[str]:
+        """Return the client ids of the group's members."""
+        with self._lock:
+            members = self._admin.describe_group(self._config.application_id).members
+        return frozenset(member.client_id for member in members)
+
     def purge(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete records before the given offsets; brokers that do not answer are not waited for."""
         if before:

@@ -96,6 +96,13 @@ def test_a_prewarm_is_repeated_since_workers_take_turns(monkeypatch):
     assert jobs.prewarms == 1
 
 
+def test_a_prewarm_is_not_repeated_while_tasks_wait_for_it():
+    jobs = Jobs()
+    runner = BatchRunner(jobs, Transactions(), "app", retries=0)
+    runner.prewarm(PreparedLegs(), over=lambda: False, wanted=lambda: jobs.prewarms == 2)
+    assert jobs.prewarms == 2
+
+
 def test_a_prewarm_of_nothing_is_not_repeated():
     plans = PreparedLegs()
     asked = []

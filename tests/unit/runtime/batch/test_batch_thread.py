@@ -85,7 +85,7 @@ class Batches:
     def close(self):
         self.closed.set()
 
-    def prewarm(self, plans, over):
+    def prewarm(self, plans, over, wanted):
         assert not self.ran
         self.over = over
         assert self.may_prewarm.wait(60)

@@ -10,7 +10,7 @@ import pytest
 from sparkrelay.assignment import HighAvailabilityTaskAssignor
 from sparkrelay.config import StreamsConfig
 from sparkrelay.consumer.base.assignor import GroupMetadata, MemberAssignment
-from sparkrelay.errors import TimeoutException
+from sparkrelay.errors import TimeoutException, WakeupException
 from sparkrelay.protocol import AssignmentInfo
 from sparkrelay.runtime.group.assignment_log import AssignmentLog
 from sparkrelay.runtime.thread import membership
@@ -72,6 +72,18 @@ class Tasks:
         return []
 
 
+class Topics:
+    """Knows the client ids of the group's members."""
+
+    def __init__(self, *clients):
+        self.clients = clients
+
+    def group_clients(self):
+        if isinstance(self.clients[0], Exception):
+            raise self.clients[0]
+        return frozenset(filter(None, self.clients))
+
+
 @pytest.fixture
 def member(monkeypatch):
     monkeypatch.setattr(membership, "Consumer", Consumer)
@@ -90,6 +102,22 @@ def member(monkeypatch):
     )
     made.start(Tasks())
     return made
+
+
+@pytest.mark.parametrize(
+    ("clients", "alone"),
+    [
+        ([""], True),
+        # Another thread of this process, or one that was killed and whose slot we have.
+        (["app-00000000-StreamThread-2"], True),
+        (["app-00000000-StreamThread-2", "app-00000001-StreamThread-1"], False),
+        ([TimeoutException("no broker")], False),
+        ([WakeupException("stop")], False),
+    ],
+)
+def test_a_member_knows_whether_others_are_in_the_group(member, clients, alone):
+    member._topics = Topics(*clients)
+    assert member.nobody_else() is alone
 
 
 def test_a_member_is_stable_while_it_has_an_assignment(member):

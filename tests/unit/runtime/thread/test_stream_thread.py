@@ -40,6 +40,10 @@ class StreamsMembership:
         self.expected = 0
         self.asked = []
         self.woken = False
+        self.alone = False
+
+    def nobody_else(self):
+        return self.alone
 
     def poll(self, timeout):
         self.at_poll()
@@ -256,6 +260,16 @@ def test_the_group_is_joined_once_the_workers_are_up(bench, wait_until):
     bench.thread.start()
     assert not bench.membership.joined.wait(0.3)
     bench.prewarmed.set()
+    assert bench.membership.joined.wait(60)
+    bench.thread.stop()
+    wait_until(lambda: bench.thread.ended, "the thread did not end")
+
+
+def test_a_group_without_others_is_joined_beside_the_prewarm(bench, wait_until):
+    """Nobody runs the tasks meanwhile, so they need not wait for the one before the other."""
+    bench.membership.alone = True
+    bench.prewarmed.clear()
+    bench.thread.start()
     assert bench.membership.joined.wait(60)
     bench.thread.stop()
     wait_until(lambda: bench.thread.ended, "the thread did not end")
