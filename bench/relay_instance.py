@@ -15,7 +15,7 @@ from bench.relay_tasks import RelayTasks
 from bench.workload import CONDITION, SCHEMA
 from sparkrelay.records.formats import Json, String
 from sparkrelay.runtime.instance.kafka_streams import KafkaStreams
-from sparkrelay.runtime.spark.session import spark_session
+from sparkrelay.runtime.instance.quick_session import spark_session
 from sparkrelay.topology import StreamsBuilder
 
 if TYPE_CHECKING:

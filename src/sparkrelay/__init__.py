@@ -14,7 +14,7 @@ from sparkrelay.types import ProcessId, TaskId, TopicPartition
 if TYPE_CHECKING:
     from sparkrelay.records.formats import Integer, Json, Long, Raw, String
     from sparkrelay.runtime.instance.kafka_streams import KafkaStreams
-    from sparkrelay.runtime.spark.session import spark_session
+    from sparkrelay.runtime.instance.quick_session import spark_session
     from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse
     from sparkrelay.topology import KStream, KTable, StreamsBuilder, Topology
 
@@ -51,7 +51,7 @@ _HOMES = {
     "StreamsBuilder": "sparkrelay.topology",
     "String": "sparkrelay.records.formats",
     "Topology": "sparkrelay.topology",
-    "spark_session": "sparkrelay.runtime.spark.session",
+    "spark_session": "sparkrelay.runtime.instance.quick_session",
 }
 
 

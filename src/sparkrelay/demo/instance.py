@@ -26,7 +26,7 @@ from sparkrelay.demo.flights import FLIGHTS_SCHEMA
 from sparkrelay.demo.tables import BY_CARRIER, BY_ORIGIN, FLIGHTS_TOPIC
 from sparkrelay.records.formats import Json, String
 from sparkrelay.runtime.instance.kafka_streams import KafkaStreams
-from sparkrelay.runtime.spark.session import spark_session
+from sparkrelay.runtime.instance.quick_session import spark_session
 from sparkrelay.topology import StreamsBuilder
 
 if TYPE_CHECKING:

@@ -6,23 +6,16 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from sparkrelay.assignment import load_assignor
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import TopologyException, WakeupException
 from sparkrelay.observe.snapshot import InstanceSnapshot
 from sparkrelay.runtime.batch.progress import ProgressLog
-from sparkrelay.runtime.contract.client_settings import check_client_settings
 from sparkrelay.runtime.instance.console import Console
 from sparkrelay.runtime.instance.lifecycle import ALIVE, PENDING_SHUTDOWN, RUNNING, Life, State
-from sparkrelay.runtime.instance.metadata import describe_thread
 from sparkrelay.runtime.instance.plain_errors import plain_errors
 from sparkrelay.runtime.instance.starting import Beginning
 from sparkrelay.runtime.instance.termination import default_sigterm, exit_on_sigterm, on_termination
-from sparkrelay.runtime.process.context import RuntimeContext
-from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesses
-from sparkrelay.runtime.spark.executor_target import ExecutorTarget
-from sparkrelay.runtime.spark.executors import Executors
-from sparkrelay.runtime.spark.session import check_session, local_slots
+from sparkrelay.runtime.spark.session import check_session
 from sparkrelay.runtime.thread.stream_thread import ThreadCallbacks
 from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse, ask_handler
 from sparkrelay.settings import MaskedSettings
@@ -36,6 +29,7 @@ if TYPE_CHECKING:
     from sparkrelay.observe.endpoint import Endpoint
     from sparkrelay.runtime.instance.metadata import ThreadMetadata
     from sparkrelay.runtime.process.process_threads import ProcessThreads
+    from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesses
     from sparkrelay.runtime.thread.stream_thread import StreamThread
     from sparkrelay.runtime.thread.uncaught_exceptions import UncaughtExceptionHandler
 
@@ -73,9 +67,12 @@ class KafkaStreams:
             raise TopologyException(
                 f"KafkaStreams runs a Topology, not a {type(topology).__name__}: pass builder.build()"
             )
+        # Not with this module: it takes a second, and a script that names this class has no session yet.
+        from sparkrelay.runtime.instance import parts  # noqa: PLC0415
+
         self._config = StreamsConfig.from_dict(config)
-        check_client_settings(self._config)
-        load = functools.partial(load_assignor, configs=MaskedSettings(config))
+        parts.check_client_settings(self._config)
+        load = functools.partial(parts.load_assignor, configs=MaskedSettings(config))
         assignor = load(self._config.task_assignor_class)
         check_session(spark)
         self._console = Console(self._config.application_id, quiet=quiet, read=self.snapshot)
@@ -86,7 +83,7 @@ class KafkaStreams:
         #: The start under way.
         self._beginning: Beginning | None = None
         self._exception_handler: UncaughtExceptionHandler | None = None
-        self._context = RuntimeContext(
+        self._context = parts.RuntimeContext(
             config=self._config,
             topology=topology,
             assignor=assignor,
@@ -248,6 +245,8 @@ class KafkaStreams:
 
     def metadata_for_local_threads(self) -> tuple[ThreadMetadata, ...]:
         """Return each stream thread with its tasks and where they stand."""
+        from sparkrelay.runtime.instance.parts import describe_thread  # noqa: PLC0415 - see __init__
+
         return tuple(
             describe_thread(thread, process, self._config)
             for process in self._processes.all
@@ -354,19 +353,9 @@ class KafkaStreams:
             then()
 
     def _make_processes(self, spark: SparkSession) -> DriverProcess | ExecutorProcesses:
-        # Building every leg once makes Catalyst check every column before anything starts.
-        cores = max(1, spark.sparkContext.defaultParallelism)
-        target = ExecutorTarget(spark, spark_partitions=cores, slots=local_slots(spark))
-        executors = Executors(spark)
-        if not executors.separate:
-            processes = DriverProcess(self._context, target)
-            processes.plans = self._context.plans(target)
-            return processes
-        others = ExecutorProcesses(
-            spark, self._context, executors, on_change=self._changed, on_failure=self._processes_failed
-        )
-        self._context.plans(target)
-        return others
+        from sparkrelay.runtime.instance.parts import make_processes  # noqa: PLC0415 - see __init__
+
+        return make_processes(spark, self._context, on_change=self._changed, on_failure=self._processes_failed)
 
     def _open_endpoint(self) -> None:
         if self._config.metrics_port:

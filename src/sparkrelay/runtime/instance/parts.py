@@ -1,0 +1,57 @@
+"""What an instance is made of, behind one import that costs a second of a core.
+
+Arrow, pandas (which PySpark wants for steps in Arrow), the compiled loops and the Kafka client are all loaded by it. A
+script names ``KafkaStreams`` before it has a session, so that module leaves this one out until an instance is made, and
+``spark_session()`` loads it while it waits for Spark's JVM.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkrelay.assignment import load_assignor
+from sparkrelay.runtime.contract.client_settings import check_client_settings
+from sparkrelay.runtime.instance.metadata import describe_thread
+from sparkrelay.runtime.process.context import RuntimeContext
+from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesses
+from sparkrelay.runtime.spark.executor_target import ExecutorTarget
+from sparkrelay.runtime.spark.executors import Executors
+from sparkrelay.runtime.spark.session import local_slots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["RuntimeContext", "check_client_settings", "describe_thread", "load_assignor", "make_processes"]
+
+
+def make_processes(
+    spark: SparkSession,
+    context: RuntimeContext,
+    *,
+    on_change: Callable[[], None],
+    on_failure: Callable[[Exception], None],
+) -> DriverProcess | ExecutorProcesses:
+    """Return the instance's processes, which have claimed nothing yet; Catalyst has checked every column.
+
+    Args:
+        spark: the session.
+        context: what processes are made with.
+        on_change: called when a process was added, and when the watch over executors ends.
+        on_failure: called when no process is left and none can be made.
+
+    Raises:
+        TopologyException: a column does not exist or a step is not possible.
+    """
+    # Building every leg once makes Catalyst check every column before anything starts.
+    cores = max(1, spark.sparkContext.defaultParallelism)
+    target = ExecutorTarget(spark, spark_partitions=cores, slots=local_slots(spark))
+    executors = Executors(spark)
+    if not executors.separate:
+        processes = DriverProcess(context, target)
+        processes.plans = context.plans(target)
+        return processes
+    others = ExecutorProcesses(spark, context, executors, on_change=on_change, on_failure=on_failure)
+    context.plans(target)
+    return others

@@ -1,0 +1,35 @@
+"""``sparkrelay.spark_session``: a session, and beside its JVM's start what an instance will need."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from sparkrelay.runtime.spark import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["spark_session"]
+
+log = logging.getLogger(__name__)
+
+
+@functools.wraps(session.spark_session)
+def spark_session(app_name: str, **conf: Any) -> SparkSession:  # noqa: D103 - it is that of the function it wraps
+    loading = threading.Thread(target=_load_parts, name="sparkrelay-loading", daemon=True)
+    loading.start()
+    try:
+        return session.spark_session(app_name, **conf)
+    finally:
+        # The JVM takes longer. And no module is loaded by two threads at once, of which one is the script.
+        loading.join()
+
+
+def _load_parts() -> None:
+    try:
+        import sparkrelay.runtime.instance.parts  # noqa: F401, PLC0415 - that is all there is to do
+    except Exception as error:  # noqa: BLE001 - who makes an instance meets it again
+        log.debug("an instance's parts could not be loaded: %s", error)
