@@ -26,6 +26,7 @@ _HELP = """Kafka Streams' high availability for PySpark pipelines.
 
 * demo: show it all; of two instances one is killed, and the result is exact
 * broker: run a Kafka for development
+* prepare: once on a machine, so that instances start in less time
 * plan: show what would move if instances joined or left
 * reset: start an application over; without --execute it only shows what it would do
 * simulate: study task assignors in simulated groups
@@ -46,6 +47,7 @@ app.command("sparkrelay.cli.assign:assign", name="assign")
 app.command("sparkrelay.cli.demo:demo", name="demo")
 app.command("sparkrelay.cli.plan:plan", name="plan")
 app.command("sparkrelay.cli.reset:reset", name="reset")
+app.command("sparkrelay.cli.prepare:prepare", name="prepare")
 
 _INTERRUPTED = 130
 #: What a shell says of a program that was ended by SIGPIPE.

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from sparkrelay.errors import StreamsException
 from sparkrelay.java import require_java
 from sparkrelay.own_files import keep_others_from_writing
+from sparkrelay.runtime.spark.class_archive import java_options
 from sparkrelay.runtime.spark.spark_logs import silence_failed_tasks
 from sparkrelay.runtime.spark.unusable_session import refuse_unusable
 
@@ -85,10 +86,11 @@ def spark_session(app_name: str, **conf: Any) -> SparkSession:
     # Spark's Unix sockets run or believe what whoever connects to them sends; the JVM keeps the umask it begins with.
     umask = keep_others_from_writing()
     try:
-        settings |= _spare_slots(settings)
-        for key, value in settings.items():
-            builder = builder.config(key, value)
-        session = builder.getOrCreate()
+        with java_options():
+            settings |= _spare_slots(settings)
+            for key, value in settings.items():
+                builder = builder.config(key, value)
+            session = builder.getOrCreate()
     finally:
         os.umask(umask)
     silence_failed_tasks(session)
