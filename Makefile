@@ -27,7 +27,6 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
 	$(BIN)/python -c 'from sparkrelay.records import compile_kernels; compile_kernels()'
-	-$(BIN)/sparkrelay prepare
 	touch $@
 
 $(ARCHIVES): $(STAMP) tests/class_archives.py

@@ -33,7 +33,7 @@ def main():
 
 
 def way_of_batch(streams, number):
-    """Wait for a micro-batch beyond so many, and tell whether it passed through a job that stays."""
+    """Wait for a micro-batch beyond so many, and return whether it passed through a job that stays."""
     deadline = time.monotonic() + 120
     while len(found := [one for one in streams.recentProgress if one["numInputRows"]]) <= number:
         assert streams.exception() is None, streams.exception()

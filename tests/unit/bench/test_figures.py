@@ -73,7 +73,19 @@ def test_tables_show_each_part_that_ran(ratio):
     started = {"bench": "start", "variant": "SparkRelay", "runs": 3, "to_output_s": 6.6, "cpu_s": 13.3}
     started["phases"] = {"imported": 1.4, "spark": 4.5}
     shown = tables(MACHINE, [drained, late, unbatched, started, steady, state])
-    for expected in ("6.6", "13.3", "imported", "4.5", "10,000,000", "333", "0.35", "222", "1234", "5,432", "200 / 1,300 / 1,111"):
+    for expected in (
+        "6.6",
+        "13.3",
+        "imported",
+        "4.5",
+        "10,000,000",
+        "333",
+        "0.35",
+        "222",
+        "1234",
+        "5,432",
+        "200 / 1,300 / 1,111",
+    ):
         assert expected in shown
     for expected in ("900", "512", "SparkRelay, 2 M a batch", "80", "77", "+10.0", "after the work", "minute 12"):
         assert expected in shown
