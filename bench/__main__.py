@@ -1,4 +1,4 @@
-"""``python -m bench [drain] [latency] [start] [steady] [state] [--quick]``: figures as JSON lines, a table at the end."""
+"""``python -m bench [drain] [latency] [start] [steady] [state] [--quick]``: figures as JSON lines, then a table."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ BROKER = {
 }
 
 
-#: No JVM of a test run lives long enough to earn back what a second compiler costs. Each hears so by its environment,
+#: No JVM of a test run lives long enough to earn back what a second compiler costs. Its environment says so to each,
 #: whoever starts it; and as most are Spark's, they are pointed to an archive of its classes.
 JAVA = " ".join(["-XX:TieredStopAtLevel=1", *class_archives.options("spark")])
 

@@ -99,7 +99,7 @@ class StateLayout:
             pieces = cut(offsets, data, [self._dtype.itemsize, *lengths])
             for place, index in enumerate(self._variable, 1):
                 at = rows * (len(self._variable) + 1) + place
-                # Arrow copies each value as a whole; numpy would be told where each of its bytes is.
+                # Arrow copies each value as a whole; numpy would need the place of each of its bytes.
                 fields[index].data = pieces.take(pa.array(at, mask=~fields[index].there))
         return fields
 

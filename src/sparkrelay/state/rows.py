@@ -32,7 +32,7 @@ def as_binary(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def ascending(keys: pa.Array) -> bool:
-    """Tell whether keys come in LMDB's order, which is that of bytes, each of them once, and none is null."""
+    """Return whether keys come in LMDB's order, which is that of bytes, each of them once, and none is null."""
     return not keys.null_count and (len(keys) < 2 or bool(pc.all(pc.greater(keys[1:], keys[:-1])).as_py()))
 
 

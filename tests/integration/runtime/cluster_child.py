@@ -319,7 +319,7 @@ def state_of(settings):
 
 
 def lose(target, folder):
-    """Kill an executor's JVM under a job; say what the job is told, and what the next one there."""
+    """Kill an executor's JVM under a job; say which error the job gets, and what the next one there."""
     folder.mkdir()
     ((_, _, jvm),) = where(target)
     # Between two jobs Spark might know before the next one, which then runs elsewhere.
