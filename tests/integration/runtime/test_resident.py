@@ -119,6 +119,9 @@ def test_a_worker_that_dies_in_it_loses_nothing(spark, instance, make_topic, pro
     assert streams.exception() is None
 
 
+DAEMON = b"-m\0sparkrelay.runtime.worker.daemon\0"
+
+
 def python_workers():
     """This session's Python workers, which its daemon has forked."""
     found, waiting = [], [(os.getpid(), b"")]
@@ -129,7 +132,8 @@ def python_workers():
             children = [kids.read_text().split() for kids in Path(f"/proc/{pid}/task").glob("*/children")]
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if b"runtime.worker.daemon" in command and b"runtime.worker.daemon" in above:
+        # The JVM names the daemon's module in its settings, and starts the daemon; the daemon is to live.
+        if DAEMON in command and DAEMON in above:
             found.append(pid)
         waiting += [(int(child), command) for some in children for child in some]
     return found

@@ -153,6 +153,9 @@ class BatchThread:
             self._prewarmed.set()
 
     def _turn(self) -> None:
+        if self._in_service.idle:
+            # Nobody knows for how long; its workers hold stores open that others may want to remove.
+            self._batches.close()
         tasks = self._in_service.look()
         if not tasks:
             return

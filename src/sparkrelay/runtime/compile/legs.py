@@ -129,6 +129,7 @@ class LegCompiler:
         self._config = config
         self._legs = tuple(legs)
         self._way: Way = BulkWay(target)
+        self._resident = ResidentWay(target)
         self._names = names
         self._client = client
         self._compression = compression(config)
@@ -175,7 +176,7 @@ class LegCompiler:
             return reason
         # What the first build has found out is true of this one too.
         compiler = copy.copy(self)
-        compiler._way = ResidentWay(self._target)
+        compiler._way = self._resident
         return compiler._built(plan.leg, self._source_schema(plan.leg))
 
     def _built(self, leg: Leg, full: StructType) -> PreparedLeg:

@@ -125,6 +125,12 @@ class InService:
         """True while a task is in service."""
         return bool(self._tasks)
 
+    @property
+    def idle(self) -> bool:
+        """True if ``look`` would wait: there are no tasks, or they are paused."""
+        with self._changed:
+            return not self._tasks or self._paused
+
     def look(self) -> list[Task]:
         """Wait for tasks in service, and while paused, and return them; none when the thread is to end."""
         with self._changed:

@@ -393,8 +393,16 @@ def test_what_fell_out_is_handed_back_though_the_topics_cannot_be_looked_at(benc
     assert fallen == [(bench.tasks[ONE], reason)]
 
 
-def test_the_job_that_stays_learns_of_quiet_times_and_ends_with_the_thread(bench, wait_until):
+def test_the_job_that_stays_ends_with_the_thread_and_learns_of_quiet_times(bench, wait_until):
     bench.start()
     wait_until(lambda: bench.batches.rested, "nobody says that there is nothing to do")
+    assert not bench.batches.closed.is_set()
     bench.thread.stop()
     assert bench.batches.closed.is_set()
+
+
+def test_the_job_that_stays_ends_once_there_are_no_tasks(bench, wait_until):
+    bench.start()
+    wait_until(lambda: bench.batches.rested, "no task was looked at")
+    assert bench.service.withdraw([ONE, OTHER], timeout=60) == frozenset()
+    wait_until(bench.batches.closed.is_set, "it stays although there are no tasks")
