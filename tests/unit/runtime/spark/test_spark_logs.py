@@ -67,6 +67,8 @@ def test_executors_log_as_the_session_says_or_from_warnings_on(conf, level):
 @pytest.mark.parametrize(
     ("message", "silent"),
     [
+        ("Executor launch task task 1.0 in stage 0.0 (TID 1) failed, reason: Task a.B$C@1f rejected from d.E@58", True),
+        ("Executor launch task task 1.0 in stage 0.0 (TID 1) failed, reason: no memory", False),
         ("Failed to update accumulator 0 (org.apache.spark.api.python.PythonAccumulatorV2) for task 0", True),
         ("Failed to update accumulator 7 (org.apache.spark.util.LongAccumulator) for task 0", False),
         ("Lost task 0.0 in stage 1.0 (TID 1) (vm executor driver): TaskKilled (cancelled)\n\tat x", True),
