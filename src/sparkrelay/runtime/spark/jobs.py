@@ -29,7 +29,7 @@ from sparkrelay.runtime.spark.unusable_session import no_python
 from sparkrelay.runtime.worker.restore import RestoreSpec, restore_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame
 
@@ -87,7 +87,7 @@ class Jobs:
         self.spark_partitions = target.spark_partitions
         self._name = name
         #: How often micro-batches were cancelled.
-        self.cancels = 0
+        self._cancels = 0
         self._batch_group = target.job_group(f"{name}-batch")
         self._restore_group = target.job_group(f"{name}-restore")
         self._prewarm_group = target.job_group(f"{name}-prewarm")
@@ -105,11 +105,17 @@ class Jobs:
             TaskFailed: the trouble is one task's own, such as a store that cannot be trusted.
             SparkRelayError: a worker's own error, such as a record that does not decode.
         """
-        cancels = self.cancels
-        try:
+        with self.cancellable():
             return self._collect(legs, command, pool=BATCH_POOL, group=self._batch_group, description=description)
+
+    @contextlib.contextmanager
+    def cancellable(self) -> Iterator[None]:
+        """Have a micro-batch that runs in the block fail with JobCancelled if :meth:`cancel_batch` ended it."""
+        cancels = self._cancels
+        try:
+            yield
         except JobFailed as error:
-            if self.cancels > cancels:
+            if self._cancels > cancels:
                 raise JobCancelled(str(error)) from error
             raise
 
@@ -165,7 +171,7 @@ class Jobs:
 
     def cancel_batch(self) -> None:
         """Have Spark end the micro-batch that runs, if one does; it fails with JobCancelled on its own thread."""
-        self.cancels += 1
+        self._cancels += 1
         self.target.cancel(self._batch_group)
         self.cancel_resident()
 

@@ -23,7 +23,7 @@ from sparkrelay.runtime.contract.channel import Channel, ChannelClosed, Listener
 from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes, encode_bytes
 from sparkrelay.runtime.contract.resident import ResidentCommand, Role
 from sparkrelay.runtime.spark.cancelling import cancel_until
-from sparkrelay.runtime.spark.jobs import JobCancelled, JobFailed
+from sparkrelay.runtime.spark.jobs import JobFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -124,15 +124,11 @@ class ResidentJob:
             JobFailed: user code raised, a Python worker died, or it took too long.
             SparkRelayError: a worker's own error, such as a record that does not decode.
         """
-        cancels = self._jobs.cancels
+        under_way = self._jobs.target.under_way(f"the micro-batch {description!r} of a resident job")
         self._command = command
         try:
-            with self._jobs.target.under_way(f"the micro-batch {description!r} of a resident job"):
+            with self._jobs.cancellable(), under_way:
                 return self._exchange(encode_bytes(command), set(legs), until)
-        except JobFailed as error:
-            if self._jobs.cancels > cancels:
-                raise JobCancelled(str(error)) from error
-            raise
         finally:
             self._command = None
 
