@@ -8,8 +8,14 @@ stopped.
 from __future__ import annotations
 
 import functools
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from sparkrelay.errors import SparkRelayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -21,6 +27,8 @@ if TYPE_CHECKING:
     from sparkrelay.types import TaskId
 
 __all__ = ["PreparedLegs", "ResidentLegs", "Wave", "assign_waves"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +85,7 @@ class PreparedLegs:
             for leg, plan in self._plans.items():
                 if plan.idle:
                     continue
-                found = self._compiler.build_resident(plan)
+                found = self._built_resident(plan)
                 if isinstance(found, str):
                     refused[leg] = found
                 else:
@@ -85,6 +93,14 @@ class PreparedLegs:
             steps = {plan.leg.id: plan.steps for plan in built}
             self._resident = ResidentLegs(_union(built) if built else None, steps, refused)
         return self._resident
+
+    def _built_resident(self, plan: PreparedLeg) -> PreparedLeg | str:
+        try:
+            return self._compiler.build_resident(plan)
+        except (SparkRelayError, PySparkException, Py4JError) as error:
+            # What runs in jobs of its own must not end because it cannot run in one that stays.
+            log.debug("leg %s cannot be built for a resident job", plan.leg.id, exc_info=True)
+            return f"it cannot be built so: {str(error).splitlines()[0]}"
 
     def waves(self, subtopologies: Collection[int], topics: Collection[str]) -> list[Wave]:
         """Return the jobs for a batch that has work in these subtopologies and input topics, in order."""

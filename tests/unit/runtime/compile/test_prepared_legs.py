@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.legs import PreparedLeg
 from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
 from sparkrelay.types import TaskId
@@ -78,3 +79,18 @@ def test_a_leg_may_let_something_through_later(compiler):
     compiler.idle.clear()
     (wave,) = plans.waves({0}, {"orders"})
     assert wave.frame == [("a", compiler.built)]
+
+
+def test_a_leg_that_cannot_be_built_to_stay_runs_as_before(compiler):
+    def build_resident(plan):
+        if plan.leg.id == "a":
+            raise TopologyException("pipeline.py:3: removes a column")
+        return "it has a Python function"
+
+    compiler.build_resident = build_resident
+    found = plans_of(compiler, made_leg("a", "orders"), made_leg("b", "shops")).resident()
+    assert found.frame is None
+    assert found.refused == {
+        "a": "it cannot be built so: pipeline.py:3: removes a column",
+        "b": "it has a Python function",
+    }
