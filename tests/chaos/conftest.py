@@ -18,16 +18,17 @@ def seed():
 
 
 @pytest.fixture(scope="module")
-def ledger(kafka, module_topic, seed):
-    book = Ledger(kafka, module_topic, seed)
-    yield book
-    book.close()
-
-
-@pytest.fixture(scope="module")
 def ways():
     """Which of the two ways a fleet's micro-batches take, as in `instance.choose_ways`: one and the other in turn."""
     return "in turn"
+
+
+@pytest.fixture(scope="module")
+def ledger(kafka, module_topic, seed, ways):
+    """The ledger of a fleet: of each of the two ways, where a module goes both."""
+    book = Ledger(kafka, module_topic, seed)
+    yield book
+    book.close()
 
 
 @pytest.fixture(scope="module")

@@ -43,6 +43,8 @@ _PRODUCER: Final = struct.Struct(">qhi")
 _HEADER_BYTES: Final = 61
 _MAX_IN_FLIGHT: Final = 5
 _MAX_QUEUED_BYTES: Final = 32 * 1024 * 1024
+#: So much gathers before it goes out by itself: what is less may yet share a request with what comes next.
+_GATHERED_BYTES: Final = 64 * 1024
 #: The broker adds the partition to the transaction first; the former one's markers may still be under way.
 _CONCURRENT_BACKOFF_S: Final = 0.005
 #: A broker works on one request of a connection at a time, and the first of a transaction has it ask the coordinator.
@@ -131,6 +133,8 @@ class _Round:
         self.in_flight: dict[tuple[int, str], int] = {}
         self.batches = 0
         self.queued_bytes = 0
+        #: Of those, what no request was looked for yet.
+        self.gathered_bytes = 0
         self.metadata: Response | None = None
         self.metadata_at = 0.0
 
@@ -162,9 +166,10 @@ class Producer:
             self._joins.begin(identity)
 
     def send(self, tp: TopicPartition, batch: Any, *, transactional_id: str | None) -> None:
-        """Queue one record batch; it may go out at once. The buffer must not change before ``flush`` has returned.
+        """Queue one record batch. The buffer must not change before ``flush`` has returned.
 
-        Blocks, sending, while more than 32 MB are queued.
+        It goes out with the next ones, at the latest with ``send_gathered`` or ``flush``. Blocks, sending, while more
+        than 32 MB are queued.
 
         Args:
             tp: where to.
@@ -194,7 +199,9 @@ class Producer:
         partition.waiting.append(_Batch(tp, data, transactional_id, this.batches, delta + 1))
         this.batches += 1
         this.queued_bytes += len(data)
-        self._dispatch(this)
+        this.gathered_bytes += len(data)
+        if this.gathered_bytes >= _GATHERED_BYTES:
+            self._dispatch(this)
         give_up = time.monotonic() + self._client.config.delivery_timeout_ms / 1000
         while this.queued_bytes > _MAX_QUEUED_BYTES:
             if time.monotonic() >= give_up:
@@ -204,6 +211,11 @@ class Producer:
                     f"{sorted({str(p.last_error) for p in this.partitions.values() if p.last_error is not None})}"
                 )
             self._turn(this, give_up)
+
+    def send_gathered(self) -> None:
+        """Send what has gathered, as far as it may go out now; nothing is waited for."""
+        if self._round.gathered_bytes:
+            self._dispatch(self._round)
 
     def flush(self, timeout: float) -> dict[TopicPartition, Acknowledged]:
         """Wait until every batch is written.
@@ -249,6 +261,7 @@ class Producer:
 
         Round by round, each leader gets for each transaction one request with one batch of each partition.
         """
+        this.gathered_bytes = 0
         now = time.monotonic()
         limit = self._client.config.max_request_size
         joins_wait = self._join(this)

@@ -177,8 +177,10 @@ def _milliseconds(timestamps: pa.Array | int) -> np.ndarray[Any, np.dtype[np.int
         array = array.cast(pa.timestamp("ms", array.type.tz), safe=False).view(pa.int64())
     elif not pa.types.is_integer(array.type):
         raise SerializationException(f"timestamps must be timestamps or integers, got {array.type}")
+    if array.null_count:
+        array = array.fill_null(NO_TIMESTAMP)
     # A copy, because kernels are compiled for writable arrays only.
-    return np.array(array.cast(pa.int64()).fill_null(NO_TIMESTAMP))
+    return np.array(array.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _headers(headers: pa.Array | None, rows: int) -> tuple[np.ndarray[Any, Any], BinaryColumn, BinaryColumn]:

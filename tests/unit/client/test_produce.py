@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from sparkrelay.client import produce
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.produce import Acknowledged, Producer
 from sparkrelay.client.transactions import ProducerIdentity
@@ -128,7 +129,21 @@ def test_at_most_five_requests_are_under_way(scripted):
     client, producer = make(scripted, lambda *_: None)
     for sequence in range(20):
         producer.send(A, batch(sequence), transactional_id="x")
+    assert not client.sent, "what comes next may share a request with them"
+    producer.send_gathered()
     assert len(client.sent) == 5
+
+
+def test_what_gathers_goes_out_by_itself_before_it_is_much(scripted, monkeypatch):
+    monkeypatch.setattr(produce, "_GATHERED_BYTES", 700)
+    client, producer = make(scripted, lambda *_: None, {A: 1, B: 1, C: 1})
+    producer.send(A, batch(0, size=100), transactional_id="x")
+    producer.send(B, batch(0, size=100), transactional_id="x")
+    assert not client.sent
+    producer.send(C, batch(0, size=500), transactional_id="x")
+    assert [sorted(request._topics["t"]) for request in client.sent] == [[0, 1, 2]]
+    producer.send_gathered()
+    assert len(client.sent) == 1, "nothing has gathered since"
 
 
 def test_an_epoch_that_is_over_is_fenced_and_the_rest_is_not_sent(scripted):

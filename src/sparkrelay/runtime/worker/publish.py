@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,8 @@ from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, leg_tasks, release_unused_memory, report_row
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
-from sparkrelay.runtime.worker.state import TaskOutcome, apply_leg, collect_rows
+from sparkrelay.runtime.worker.shares import Share, partitions_of, share_out
+from sparkrelay.runtime.worker.state import TaskOutcome, apply_leg
 from sparkrelay.state.changelog import Marker, encode_changelog, encode_marker
 from sparkrelay.types import TopicPartition
 
@@ -55,6 +56,13 @@ class _Transaction:
         self.oldest: dict[str, int] = {}
         producer.begin(command.transaction)
 
+    def note_times(self, topic: str, timestamps: pa.Array) -> None:
+        """Remember the oldest of the times that a sink topic of the user's gets."""
+        # Without a timestamp, a record is as old as its segment's file.
+        oldest = pc.min(timestamps.filter(pc.not_equal(timestamps, NO_TIMESTAMP))).as_py()
+        if oldest is not None:
+            self.oldest[topic] = min(oldest, self.oldest.get(topic, oldest))
+
     def send(
         self,
         partition: TopicPartition,
@@ -83,16 +91,14 @@ class _Transaction:
 
 def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write the rows of a leg to its sink topic; yield one report a task."""
-    tasks = leg_tasks(spec)
-    rows = collect_rows(tasks, batches)
+    shares = share_out(leg_tasks(spec), batches)
     release_unused_memory()
     connections.close_unused()
 
-    def publish(task: TaskCommand, transaction: _Transaction) -> LegReport:
-        parts = rows.pop(task.task.partition)
-        for part in parts:
-            _send_rows(transaction, spec, task, part)
-        count = sum(part.num_rows for part in parts)
+    def publish(task: TaskCommand, rows: list[tuple[_SinkRows, int, int]], transaction: _Transaction) -> LegReport:
+        for some, first, number in rows:
+            some.send(transaction, task, first, number)
+        count = sum(number for *_, number in rows)
         return LegReport(
             spec.leg,
             task.task,
@@ -103,7 +109,24 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
             next_sequences=transaction.next_sequences,
         )
 
-    yield _publish(spec, ((task, functools.partial(publish, task)) for task in tasks))
+    yield _publish(
+        spec,
+        ((task, functools.partial(publish, task, rows)) for share in shares for task, rows in _by_task(spec, share)),
+    )
+
+
+def _by_task(spec: PublishSpec, share: Share) -> Iterator[tuple[TaskCommand, list[tuple[_SinkRows, int, int]]]]:
+    """Yield each task of a share with its rows: some, the index of its first one among them, and how many they are."""
+    if len(share.tasks) == 1:
+        yield share.tasks[0], [(_SinkRows(spec, rows), 0, rows.num_rows) for rows in share.batches]
+    elif not share.batches:
+        yield from ((task, []) for task in share.tasks)
+    else:
+        rows = pa.concat_batches(share.batches)
+        together, first = _SinkRows(spec, rows.take(pa.array(np.argsort(partitions_of(rows), kind="stable")))), 0
+        for task in share.tasks:
+            yield task, [(together, first, share.rows_in(task))]
+            first += share.rows_in(task)
 
 
 def state_and_publish_leg(
@@ -111,29 +134,35 @@ def state_and_publish_leg(
 ) -> Iterator[pa.RecordBatch]:
     """Aggregate, then write changelog and updates in one Python stage; yield one report a task."""
 
-    def publish(outcome: TaskOutcome, transaction: _Transaction) -> LegReport:
+    def publish(outcome: TaskOutcome, emitted: _SinkRows, transaction: _Transaction) -> LegReport:
         applied = outcome.result()
         _send_changelog(transaction, state, outcome.command, applied)
-        _send_rows(transaction, spec, outcome.command, applied.emitted)
+        emitted.send(transaction, outcome.command, outcome.first, outcome.rows_out)
         return LegReport(
             spec.leg,
             outcome.command.task,
             outcome.command.batch,
             rows_in=outcome.rows_in,
-            rows_out=0 if spec.topic is None else applied.emitted.num_rows,
+            rows_out=0 if spec.topic is None else outcome.rows_out,
             oldest_out=transaction.oldest,
             keys_changed=len(applied.keys),
             next_sequences=transaction.next_sequences,
             seconds={"state": outcome.seconds},
         )
 
-    outcomes = apply_leg(state, batches)
-    yield _publish(spec, ((outcome.command, functools.partial(publish, outcome)) for outcome in outcomes))
+    def work() -> Iterator[tuple[TaskCommand, Callable[[_Transaction], LegReport]]]:
+        for merged in apply_leg(state, batches):
+            emitted = _SinkRows(spec, merged.emitted)
+            for outcome in merged.outcomes:
+                yield outcome.command, functools.partial(publish, outcome, emitted)
+
+    yield _publish(spec, work())
 
 
 def state_leg(state: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Aggregate and write the changelog; yield the updates for the steps that follow."""
-    outcomes = list(apply_leg(state, batches))
+    shares = list(apply_leg(state, batches))
+    outcomes = [outcome for merged in shares for outcome in merged.outcomes]
     for outcome in outcomes:
         if outcome.error is not None:
             raise WorkerFailure(outcome.error, state.failure_key, outcome.command.task) from None
@@ -142,6 +171,7 @@ def state_leg(state: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[p
         for outcome in outcomes:
             transaction = _Transaction(producer, outcome.command, state.compression)
             _send_changelog(transaction, state, outcome.command, outcome.result())
+            producer.send_gathered()
         fault_points.reach("changelog-before-flush")
         failed = producer.flush_each(state.flush_seconds).failed
         if failed:
@@ -150,8 +180,8 @@ def state_leg(state: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     except SparkRelayError as error:
         connections.forget_producer(state.client)
         raise WorkerFailure(error, state.failure_key) from None
-    for outcome in outcomes:
-        yield outcome.result().emitted
+    for merged in shares:
+        yield merged.emitted
 
 
 def _publish(
@@ -169,6 +199,8 @@ def _publish(
     for task, publish in work:
         try:
             report = publish(_Transaction(producer, task, spec.compression))
+            # On their way while the next task's turn has come.
+            producer.send_gathered()
         except SparkRelayError as error:
             report = LegReport(spec.leg, task.task, task.batch, error=error)
         transactional_ids[task.transaction.transactional_id] = len(reports)
@@ -195,36 +227,60 @@ def _send_changelog(transaction: _Transaction, state: StateSpec, command: TaskCo
         return
     partition = TopicPartition(state.changelog, command.task.partition)
     now_ms = int(time.time() * 1000)
-    if len(applied.keys):
-        transaction.send(partition, *encode_changelog(applied.keys, applied.values), now_ms)
-    key, value = encode_marker(Marker(command.batch, command.positions_after, state.contents))
-    transaction.send(partition, pa.array([key], pa.binary()), pa.array([value], pa.binary()), now_ms)
+    marker = encode_marker(Marker(command.batch, command.positions_after, state.contents))
+    keys, values = (
+        pa.concat_arrays([column, pa.array([end], pa.binary())])
+        for column, end in zip(encode_changelog(applied.keys, applied.values), marker, strict=True)
+    )
+    transaction.send(partition, keys, values, now_ms)
 
 
-def _send_rows(transaction: _Transaction, spec: PublishSpec, command: TaskCommand, rows: pa.RecordBatch) -> None:
-    if spec.topic is None or not rows.num_rows:
-        return
-    keys, values = sink_keys(spec, rows), sink_values(spec, rows)
-    timestamps = rows.column(hidden_columns.TIMESTAMP)
-    if spec.value is not None:
-        # Without a timestamp, a record is as old as its segment's file.
-        oldest = pc.min(timestamps.filter(pc.not_equal(timestamps, NO_TIMESTAMP))).as_py()
-        if oldest is not None:
-            transaction.oldest[spec.topic] = min(oldest, transaction.oldest.get(spec.topic, oldest))
-    headers = rows.column("headers") if spec.headers else None
-    count = current_command(BatchCommand).partitions[spec.topic]
-    targets = murmur2_partitions(keys, count)
-    if keys.null_count:
+class _SinkRows:
+    """Rows of one or several tasks that go to the sink topic; made into records when the first of them is sent."""
+
+    def __init__(self, spec: PublishSpec, rows: pa.RecordBatch) -> None:
+        self._spec = spec
+        self._rows = rows
+
+    @functools.cached_property
+    def _columns(self) -> tuple[pa.Array, pa.Array, pa.Array]:
+        """Keys, values and timestamps."""
+        keys, values = sink_keys(self._spec, self._rows), sink_values(self._spec, self._rows)
+        return keys, values, self._rows.column(hidden_columns.TIMESTAMP)
+
+    @functools.cached_property
+    def _targets(self) -> np.ndarray[Any, np.dtype[np.int32]]:
+        """Number of the sink's partition that each row goes to; -1 where there is no key."""
+        return murmur2_partitions(self._columns[0], self._count)
+
+    @property
+    def _count(self) -> int:
+        assert self._spec.topic is not None
+        return current_command(BatchCommand).partitions[self._spec.topic]
+
+    def send(self, transaction: _Transaction, task: TaskCommand, first: int, count: int) -> None:
+        """Send a task's rows, ``count`` from the one at ``first``."""
+        topic = self._spec.topic
+        if topic is None or not count:
+            return
+        keys, values, timestamps = (column.slice(first, count) for column in self._columns)
+        headers = self._rows.column("headers").slice(first, count) if self._spec.headers else None
+        if self._spec.value is not None:
+            transaction.note_times(topic, timestamps)
+        targets = self._targets[first : first + count]
         # Records without a key go where their task's number points: deterministic, and spread over the tasks.
-        targets = np.where(targets < 0, command.task.partition % count, targets).astype(np.int32)
-    for number, indices in enumerate(split_by_partition(targets, count)):
-        if len(indices):
-            chosen = pa.array(indices)
-            partition = TopicPartition(spec.topic, number)
-            transaction.send(
-                partition,
-                keys.take(chosen),
-                values.take(chosen),
-                timestamps.take(chosen),
-                None if headers is None else headers.take(chosen),
-            )
+        targets = np.where(targets < 0, task.task.partition % self._count, targets).astype(np.int32)
+        if (targets == targets[0]).all():
+            # Usual where the sink is keyed and partitioned as the source is.
+            transaction.send(TopicPartition(topic, int(targets[0])), keys, values, timestamps, headers)
+            return
+        for number, indices in enumerate(split_by_partition(targets, self._count)):
+            if len(indices):
+                chosen = pa.array(indices)
+                transaction.send(
+                    TopicPartition(topic, number),
+                    keys.take(chosen),
+                    values.take(chosen),
+                    timestamps.take(chosen),
+                    None if headers is None else headers.take(chosen),
+                )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,27 +16,39 @@ from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import leg_tasks, release_unused_memory
+from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.state import BatchStamp, MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.rows import ascending
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.runtime.worker.shares import Share
     from sparkrelay.state import Applied
+    from sparkrelay.state.aggregate import AggregateSpec
 
-__all__ = ["TaskOutcome", "apply_leg", "collect_rows"]
+__all__ = ["Merged", "TaskOutcome", "apply_leg"]
 
 
 @dataclass(slots=True)
 class TaskOutcome:
-    """What the stateful step did for one task: its rows and changed state, or the error."""
+    """What the stateful step did for one task: its changed state, or the error.
+
+    Attributes:
+        rows_in: how many rows it had.
+        seconds: what it took; of what is done for several tasks at once, an equal part each.
+        first: index of its first row among those that go on.
+        rows_out: how many of them are its.
+    """
 
     command: TaskCommand
     rows_in: int
-    seconds: float
+    seconds: float = 0.0
+    first: int = 0
+    rows_out: int = 0
     applied: Applied | None = None
     error: SparkRelayError | None = None
 
@@ -47,57 +60,81 @@ class TaskOutcome:
         return self.applied
 
 
-def apply_leg(spec: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[TaskOutcome]:
-    """Yield one outcome for each task of this Spark partition, also for those whose rows were all filtered away.
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Tasks that were merged together.
+
+    Attributes:
+        outcomes: one a task.
+        emitted: the rows that go on, task by task. Where a task failed there are none: the driver takes the whole
+            batch back.
+    """
+
+    outcomes: list[TaskOutcome]
+    emitted: pa.RecordBatch
+
+
+def apply_leg(spec: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[Merged]:
+    """Merge the rows of each task of this Spark partition with its store, also where all were filtered away.
 
     Every task's store moves on with every batch, or its position would not match the next one's.
     """
-    tasks = leg_tasks(spec)
-    rows = collect_rows(tasks, batches)
+    shares = share_out(leg_tasks(spec), batches)
     release_unused_memory()
     connections.close_unused()
-    for task in tasks:
-        yield _apply_task(spec, task, rows.pop(task.task.partition))
+    for share in shares:
+        yield _merge(spec, share)
 
 
-def collect_rows(tasks: Iterable[TaskCommand], batches: Iterable[pa.RecordBatch]) -> dict[int, list[pa.RecordBatch]]:
-    """Read all input and sort it by task, that is, by the hidden partition column."""
-    rows: dict[int, list[pa.RecordBatch]] = {task.task.partition: [] for task in tasks}
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        partitions = batch.column(hidden_columns.PARTITION).to_numpy(zero_copy_only=False)
-        first = int(partitions[0])
-        if (partitions == first).all():
-            # The usual case, in which nothing is copied.
-            rows[first].append(batch)
-            continue
-        for partition in np.unique(partitions):
-            rows[int(partition)].append(batch.filter(pa.array(partitions == partition)))
-    return rows
-
-
-def _apply_task(spec: StateSpec, task: TaskCommand, parts: list[pa.RecordBatch]) -> TaskOutcome:
+def _merge(spec: StateSpec, share: Share) -> Merged:
+    outcomes = [TaskOutcome(task, share.rows_in(task)) for task in share.tasks]
     started = time.perf_counter()
-    outcome = TaskOutcome(task, sum(part.num_rows for part in parts), 0.0)
-    fault_points.reach("state-before-apply")
     try:
-        outcome.applied = _merge(spec, task, parts)
+        groups = _group(spec, share)
     except SparkRelayError as error:
-        assert task.directory is not None
-        connections.forget_store(task.directory)
-        outcome.error = error
-    fault_points.reach("state-after-apply")
-    outcome.seconds = time.perf_counter() - started
-    return outcome
+        for outcome in outcomes:
+            outcome.error = error
+        return Merged(outcomes, _no_rows(spec.output))
+    seconds = time.perf_counter() - started
+    for outcome in outcomes:
+        outcome.seconds = seconds / len(outcomes)
+        _apply(spec, outcome, groups)
+    if any(outcome.error is not None for outcome in outcomes):
+        return Merged(outcomes, _no_rows(spec.output))
+    for outcome in outcomes:
+        outcome.first, outcome.rows_out = groups.span(outcome.command.task.partition)
+    return Merged(outcomes, _emit(spec, groups, [outcome.result().emitted for outcome in outcomes]))
 
 
-def _merge(spec: StateSpec, task: TaskCommand, parts: list[pa.RecordBatch]) -> Applied:
-    assert task.directory is not None, "a stateful task has a directory"
-    codec = AggregateCodec(spec.aggregates)
-    rows = pa.Table.from_batches(parts) if parts else spec.input.empty_table()
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """The groups of some tasks, task by task; a task's are in the order of their encoded keys.
+
+    In the store's order, that is: old and new values are where they are wanted, and a slice of the changelog, which
+    gets this order too, is of keys that lie together in the store that it restores.
+
+    Attributes:
+        partial: their partial results.
+        partitions: of the task that each group is of.
+    """
+
+    partial: pa.Table
+    partitions: np.ndarray[tuple[int], np.dtype[np.int32]]
+    keys: list[pa.Array]
+    encoded: pa.Array
+
+    def span(self, partition: int) -> tuple[int, int]:
+        """Return where the groups of a task begin, and how many it has."""
+        first, end = np.searchsorted(self.partitions, [partition, partition + 1]).tolist()
+        return first, end - first
+
+
+def _group(spec: StateSpec, share: Share) -> _Groups:
+    codec = _codec(spec.aggregates)
+    rows = pa.Table.from_batches(share.batches) if share.batches else spec.input.empty_table()
     flat, names = _flatten_keys(rows, spec.keys)
-    groups = codec.partial(flat, [name for children in names for name in children])
+    several = [hidden_columns.PARTITION] if len(share.tasks) > 1 else []
+    groups = codec.partial(flat, [*several, *(name for children in names for name in children)])
     keys = [
         _key_column(groups, spec.input.field(key).type, children)
         for key, children in zip(spec.keys, names, strict=True)
@@ -107,17 +144,39 @@ def _merge(spec: StateSpec, task: TaskCommand, parts: list[pa.RecordBatch]) -> A
         # As in Kafka Streams, a record without a key belongs to no group.
         kept = pc.is_valid(encoded)
         groups, encoded, keys = groups.filter(kept), encoded.filter(kept), [key.filter(kept) for key in keys]
-    if not ascending(encoded):
-        # In the store's order from here on: old and new values are where they are wanted, and a slice of the changelog,
-        # which gets this order too, is of keys that lie together in the store that it restores.
+    order = None
+    if several:
+        by_task = pa.table([_whole(groups.column(hidden_columns.PARTITION)), encoded], ["partition", "key"])
+        order = pc.sort_indices(by_task, [("partition", "ascending"), ("key", "ascending")])
+    elif not ascending(encoded):
         order = pc.array_sort_indices(encoded)
+    if order is not None:
         # (Taken from many chunks, each row would be looked for first.)
         groups = groups.combine_chunks().take(order)
         encoded, keys = encoded.take(order), [key.take(order) for key in keys]
+    if several:
+        partitions = _whole(groups.column(hidden_columns.PARTITION)).to_numpy(zero_copy_only=False)
+    else:
+        partitions = np.full(len(encoded), share.tasks[0].task.partition, dtype=np.int32)
+    return _Groups(groups, partitions, keys, encoded)
+
+
+@functools.lru_cache(maxsize=64)
+def _codec(aggregates: tuple[AggregateSpec, ...]) -> AggregateCodec:
+    return AggregateCodec(aggregates)
+
+
+def _apply(spec: StateSpec, outcome: TaskOutcome, groups: _Groups) -> None:
+    """Merge one task's groups with its store."""
+    task = outcome.command
+    assert task.directory is not None, "a stateful task has a directory"
+    started = time.perf_counter()
+    first, count = groups.span(task.task.partition)
+    partial = groups.partial.slice(first, count)
 
     def merge(old: pa.Array) -> MergeResult:
-        new, results = codec.merge(groups, old)
-        return MergeResult(new=new, emitted=_emit(spec, task, keys, results, encoded))
+        new, results = _codec(spec.aggregates).merge(partial, old)
+        return MergeResult(new, pa.RecordBatch.from_arrays(results, [str(index) for index in range(len(results))]))
 
     topics = set(spec.topics)
     stamp = BatchStamp(
@@ -131,21 +190,30 @@ def _merge(spec: StateSpec, task: TaskCommand, parts: list[pa.RecordBatch]) -> A
         skipped=task.skipped,
         tries=task.tries,
     )
-    store = connections.store(task.directory, map_limit=spec.map_limit)
-    return store.apply_batch(spec.leg, spec.store, encoded, batch=stamp, merge=merge)
+    fault_points.reach("state-before-apply")
+    try:
+        store = connections.store(task.directory, map_limit=spec.map_limit)
+        encoded = groups.encoded.slice(first, count)
+        outcome.applied = store.apply_batch(spec.leg, spec.store, encoded, batch=stamp, merge=merge)
+    except SparkRelayError as error:
+        connections.forget_store(task.directory)
+        outcome.error = error
+    fault_points.reach("state-after-apply")
+    outcome.seconds += time.perf_counter() - started
 
 
-def _emit(
-    spec: StateSpec, task: TaskCommand, keys: list[pa.Array], results: list[pa.Array], encoded: pa.Array
-) -> pa.RecordBatch:
+def _emit(spec: StateSpec, groups: _Groups, results: list[pa.RecordBatch]) -> pa.RecordBatch:
     """Lay the changed groups out as the rows that go on; the last result is their newest timestamp."""
-    *values, timestamps = results
-    partitions = pa.array(np.full(len(encoded), task.task.partition, dtype=np.int32))
-    columns = [*keys, *values, partitions, timestamps, encoded]
+    *values, timestamps = pa.concat_batches(results).columns
+    columns = [*groups.keys, *values, pa.array(groups.partitions), timestamps, groups.encoded]
     return pa.RecordBatch.from_arrays(
         [_as(column, field.type) for column, field in zip(columns, spec.output, strict=True)],
         schema=spec.output,
     )
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema)
 
 
 def _flatten_keys(rows: pa.Table, keys: tuple[str, ...]) -> tuple[pa.Table, list[list[str]]]:

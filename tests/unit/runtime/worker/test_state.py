@@ -5,20 +5,60 @@ import pyarrow as pa
 import pytest
 
 from sparkrelay.client.transactions import ProducerIdentity
+from sparkrelay.errors import StoreOutOfStepException
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import TaskCommand
 from sparkrelay.runtime.contract.specs import StateSpec
-from sparkrelay.runtime.worker import state
+from sparkrelay.runtime.worker import shares, state
+from sparkrelay.state import TaskStore
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.types import TaskId, TopicPartition
 
-ORDERS = TopicPartition("orders", 0)
 HIDDEN = [(hidden_columns.PARTITION, pa.int32()), (hidden_columns.TIMESTAMP, pa.int64())]
 COUNT = (
     AggregateSpec("count_all", None, pa.null(), pa.int64()),
     AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()),
 )
+
+
+SUM = (COUNT[0], AggregateSpec("sum", "amount", pa.int64(), pa.int64()), COUNT[1])
+
+
+def spec_of(kind, users=(), aggregates=COUNT):
+    totals = [("amount", pa.int64())] if aggregates is SUM else []
+    sums = [("total", pa.int64())] if aggregates is SUM else []
+    return StateSpec(
+        leg="leg",
+        subtopology=0,
+        topics=("orders",),
+        spark_partitions=1,
+        client={},
+        store="counts",
+        changelog="app-counts-changelog",
+        keys=(*(name for name, _ in users), "key"),
+        aggregates=aggregates,
+        input=pa.schema([*users, ("key", kind), *totals, *HIDDEN]),
+        output=pa.schema([*users, ("key", kind), ("n", pa.int64()), *sums, *HIDDEN, (hidden_columns.KEY, pa.binary())]),
+        contents="counts",
+        compression="none",
+        flush_seconds=1.0,
+        map_limit=1 << 24,
+        failure_key=b"",
+    )
+
+
+def command_of(tmp_path, partition, batch, span):
+    return TaskCommand(
+        task=TaskId(0, partition),
+        batch=batch,
+        committed=batch - 1,
+        task_epoch=0,
+        directory=str(tmp_path / f"0_{partition}"),
+        transaction=ProducerIdentity(f"app-0_{partition}", 1, 0),
+        ranges={TopicPartition("orders", partition): span},
+        positions={},
+    )
 
 
 @pytest.fixture
@@ -35,34 +75,8 @@ def counted(tmp_path, monkeypatch):
         start = batches[-1][1] if batches else 0
         span = (start, start + len(keys))
         batches.append(span)
-        spec = StateSpec(
-            leg="leg",
-            subtopology=0,
-            topics=("orders",),
-            spark_partitions=1,
-            client={},
-            store="counts",
-            changelog="app-counts-changelog",
-            keys=(*(name for name, _ in users), "key"),
-            aggregates=COUNT,
-            input=pa.schema([*users, ("key", kind), *HIDDEN]),
-            output=pa.schema([*users, ("key", kind), ("n", pa.int64()), *HIDDEN, (hidden_columns.KEY, pa.binary())]),
-            contents="counts",
-            compression="none",
-            flush_seconds=1.0,
-            map_limit=1 << 24,
-            failure_key=b"",
-        )
-        command = TaskCommand(
-            task=TaskId(0, 0),
-            batch=len(batches),
-            committed=len(batches) - 1,
-            task_epoch=0,
-            directory=str(tmp_path / "0_0"),
-            transaction=ProducerIdentity("app-0_0", 1, 0),
-            ranges={ORDERS: span},
-            positions={},
-        )
+        spec = spec_of(kind, users)
+        command = command_of(tmp_path, 0, len(batches), span)
         monkeypatch.setattr(state, "leg_tasks", lambda _: [command])
         zeros = np.zeros(len(keys), np.int32)
         rows = pa.record_batch(
@@ -73,8 +87,10 @@ def counted(tmp_path, monkeypatch):
                 hidden_columns.TIMESTAMP: zeros.astype(np.int64),
             }
         )
-        (outcome,) = state.apply_leg(spec, iter([rows]))
-        emitted = outcome.result().emitted
+        (merged,) = state.apply_leg(spec, iter([rows]))
+        (outcome,) = merged.outcomes
+        assert outcome.result()
+        emitted = merged.emitted
         assert emitted.schema.equals(spec.output)
         assert emitted.column(hidden_columns.KEY).equals(key_bytes([emitted.column(name) for name in spec.keys]))
         return emitted.column("key"), dict(
@@ -142,3 +158,64 @@ def test_keys_of_a_session_on_another_zone_are_those_of_utc(counted, user):
     assert sorted(counts.values()) == [2, 4], "the same groups"
     times = window("America/New_York").field(0)
     assert sorted(counted(times, kind=pa.timestamp("us", "UTC"), user=user)[1].values()) == [1, 2]
+
+
+@pytest.mark.parametrize("small", [0, 4096], ids=["each", "together"])
+def test_tasks_that_are_merged_together_have_each_its_own_groups(tmp_path, monkeypatch, small):
+    """Two partitions may hold one key, if whoever wrote them says so; and tasks come in any order."""
+    monkeypatch.setattr(shares, "_SMALL", small)
+    generator = np.random.default_rng(7)
+    totals, spec = {}, spec_of(pa.string(), aggregates=SUM)
+    for batch in range(1, 6):
+        commands = [command_of(tmp_path, partition, batch, (batch - 1, batch)) for partition in (3, 0, 2)]
+        monkeypatch.setattr(state, "leg_tasks", lambda _, commands=commands: commands)
+        count = int(generator.integers(0, 40))
+        partitions, keys = generator.choice([0, 3], count), generator.integers(0, 5, count)
+        amounts = generator.integers(-100, 100, count)
+        for partition, key, amount in zip(partitions.tolist(), keys.tolist(), amounts.tolist(), strict=True):
+            before = totals.get((partition, f"key{key}"), (0, 0))
+            totals[partition, f"key{key}"] = before[0] + 1, before[1] + amount
+        rows = pa.record_batch(
+            {
+                "key": pa.array([f"key{key}" for key in keys], pa.string()),
+                "amount": amounts,
+                hidden_columns.PARTITION: partitions.astype(np.int32),
+                hidden_columns.TIMESTAMP: np.zeros(count, np.int64),
+            }
+        )
+        found = list(state.apply_leg(spec, iter([rows])))
+        assert len(found) == (1 if small or not count else 3)
+        for merged in found:
+            for outcome in merged.outcomes:
+                partition = outcome.command.task.partition
+                own = merged.emitted.slice(outcome.first, outcome.rows_out).to_pylist()
+                assert outcome.rows_in == int((partitions == partition).sum())
+                assert {row[hidden_columns.PARTITION] for row in own} <= {partition}
+                assert sorted(row["key"] for row in own) == sorted({f"key{k}" for k in keys[partitions == partition]})
+                for row in own:
+                    assert (row["n"], row["total"]) == totals[partition, row["key"]]
+    for partition in (0, 2, 3):
+        state.connections.forget_store(str(tmp_path / f"0_{partition}"))
+
+
+def test_a_task_that_fails_leaves_no_rows_of_the_others(tmp_path, monkeypatch):
+    commands = [command_of(tmp_path, partition, 1, (0, 1)) for partition in (0, 1)]
+    taken = TaskStore.open(tmp_path / "0_1")
+    taken.take_over(5)
+    taken.close(clean=False)
+    monkeypatch.setattr(state, "leg_tasks", lambda _: commands)
+    zeros = np.zeros(2, np.int64)
+    rows = pa.record_batch(
+        {
+            "key": ["a", "b"],
+            hidden_columns.PARTITION: np.array([0, 1], np.int32),
+            hidden_columns.TIMESTAMP: zeros,
+        }
+    )
+    (merged,) = state.apply_leg(spec_of(pa.string()), iter([rows]))
+    good, bad = merged.outcomes
+    assert good.error is None
+    assert isinstance(bad.error, StoreOutOfStepException), "another owner has taken it over"
+    assert not merged.emitted.num_rows
+    assert not good.rows_out
+    state.connections.forget_store(str(tmp_path / "0_0"))
