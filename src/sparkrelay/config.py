@@ -146,6 +146,13 @@ class StreamsConfig:
     commit_interval_ms: int = setting(
         0, "shortest time from one micro-batch to the next, ms; 0: as soon as there is input", most=60_000
     )
+    batch_cpu_percent: int = setting(
+        50,
+        "percent of one core that a stream thread's small micro-batches may take; less of it spaces them out "
+        "(SparkRelay's own)",
+        least=1,
+        most=6_400,
+    )
     max_batch_retries: int = setting(2, "times a failed micro-batch is run again (SparkRelay's own)", most=100)
     deserialization_exception_handler: str = setting(
         "fail", "what to do with a record that does not decode", choices=("fail", "log-and-continue")

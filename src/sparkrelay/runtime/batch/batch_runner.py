@@ -68,6 +68,7 @@ class BatchOutcome:
         reports: what each leg did.
         resident: True if it passed through a job that stays.
         seconds: phase -> seconds.
+        cpu_seconds: of this thread and, if it was resident, of the Python workers.
     """
 
     committed: list[TaskId] = field(default_factory=list)
@@ -76,6 +77,7 @@ class BatchOutcome:
     reports: list[LegReport] = field(default_factory=list)
     resident: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
+    cpu_seconds: float = 0.0
 
 
 class BatchRunner:
@@ -147,7 +149,7 @@ class BatchRunner:
         """
         self._number += 1
         outcome = BatchOutcome()
-        started = time.perf_counter()
+        started, cpu_before = time.perf_counter(), time.thread_time()
         for task, ranges in work.values():
             task.batch_begun(ranges)
         fault_points.reach("driver-before-job")
@@ -168,6 +170,7 @@ class BatchRunner:
             self._commit(work, outcome)
             fault_points.reach("driver-after-commit")
         outcome.seconds["total"] = time.perf_counter() - started
+        outcome.cpu_seconds += time.thread_time() - cpu_before
         return outcome
 
     def rest(self) -> None:
@@ -205,8 +208,10 @@ class BatchRunner:
                 reports = self._jobs.run_batch(wave.frame, command, description=description)
             else:
                 assert residency is not None
+                before = job.cpu_seconds
                 with residency.watched():
                     reports = job.run(command, wave.legs, description=description)
+                outcome.cpu_seconds += job.cpu_seconds - before
             outcome.reports += reports
             for report in reports:
                 sequences[report.task].update(report.next_sequences)

@@ -45,6 +45,8 @@ _SHORTEST_WAIT = 5.0
 _SOURCES_SECONDS = 5.0
 _SHORTEST_RETRY = 0.5
 _SHORTEST_BACKOFF = 0.1
+#: One expensive micro-batch, as the first one with young code, holds the next one up for no longer.
+_LONGEST_SPACING = 0.1
 #: A broker that is back is noticed within this.
 _LONGEST_BACKOFF = 5.0
 #: Without a micro-batch all that the thread does can be broken off.
@@ -205,12 +207,22 @@ class BatchThread:
             self._batches.rest()
             return None
         listed = time.perf_counter() - started
-        self._due = time.monotonic() + self._config.commit_interval_ms / 1000
+        begun = time.monotonic()
         outcome = self._batches.run(self._plans, work, self._in_service.sink_partitions)
+        self._due = begun + max(self._config.commit_interval_ms / 1000, self._spacing(outcome))
         self._progress.batch(work, outcome, listed_seconds=listed)
         self._limit.note(outcome)
         self._retention.note(outcome.reports)
         return outcome
+
+    def _spacing(self, outcome: BatchOutcome) -> float:
+        """Return for how many seconds a micro-batch may use up this thread's share of a core.
+
+        One that had a Spark job of its own comes of a backlog: that is worked off as fast as it can be.
+        """
+        if not outcome.resident:
+            return 0.0
+        return min(outcome.cpu_seconds * 100 / self._config.batch_cpu_percent, _LONGEST_SPACING)
 
     def _look_at_topics(self) -> None:
         """See whether a batch failed because a topic is gone, or has fewer partitions than it had."""

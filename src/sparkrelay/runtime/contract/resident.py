@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from sparkrelay.runtime.contract.channel import Address
 
-__all__ = ["ResidentCommand", "Role", "StepName"]
+__all__ = ["ResidentCommand", "Role", "StepName", "read_stamp", "stamped"]
+
+_SECONDS: Final = struct.Struct("<d")
 
 
 class Role(StrEnum):
@@ -46,3 +49,14 @@ class ResidentCommand:
 
     address: Address
     marker_bytes: int
+
+
+def stamped(data: bytes, cpu_seconds: float) -> bytes:
+    """Return a command, or a report, behind the CPU seconds that the steps of its leg have spent on the micro-batch."""
+    return _SECONDS.pack(cpu_seconds) + data
+
+
+def read_stamp(data: bytes) -> tuple[float, bytes]:
+    """Return the CPU seconds, and what stands behind them."""
+    (seconds,) = _SECONDS.unpack_from(data)
+    return seconds, data[_SECONDS.size :]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.runtime.contract.channel import Channel, ChannelClosed, Listener
 from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes, encode_bytes
-from sparkrelay.runtime.contract.resident import ResidentCommand, Role
+from sparkrelay.runtime.contract.resident import ResidentCommand, Role, read_stamp
 from sparkrelay.runtime.spark.cancelling import cancel_until
 from sparkrelay.runtime.spark.jobs import JobFailed
 
@@ -67,6 +67,8 @@ class ResidentJob:
         self._others: list[Channel] = []
         self._command: BatchCommand | None = None
         self._failure: SparkRelayError | None = None
+        #: That its workers have spent on micro-batches.
+        self.cpu_seconds = 0.0
         self._over = threading.Event()
         #: Readable once the job is over.
         self._woken, self._wake = socket.socketpair()
@@ -229,7 +231,9 @@ class ResidentJob:
         data = self._lasts[leg].receive()
         if data is None:
             raise ChannelClosed(f"the last step of leg {leg} has ended")
-        found: list[Any] = decode_bytes(data)
+        seconds, report = read_stamp(data)
+        self.cpu_seconds += seconds
+        found: list[Any] = decode_bytes(report)
         return found
 
     def _ended(self, reason: ChannelClosed | None = None) -> SparkRelayError:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.encode import NO_TIMESTAMP, ProducerState, encode as encode_records, next_sequence
@@ -58,9 +57,11 @@ class _Transaction:
 
     def note_times(self, topic: str, timestamps: pa.Array) -> None:
         """Remember the oldest of the times that a sink topic of the user's gets."""
+        numbers = timestamps.drop_null().to_numpy()
         # Without a timestamp, a record is as old as its segment's file.
-        oldest = pc.min(timestamps.filter(pc.not_equal(timestamps, NO_TIMESTAMP))).as_py()
-        if oldest is not None:
+        known = numbers[numbers != NO_TIMESTAMP]
+        if known.size:
+            oldest = int(known.min())
             self.oldest[topic] = min(oldest, self.oldest.get(topic, oldest))
 
     def send(

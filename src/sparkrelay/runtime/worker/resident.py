@@ -18,6 +18,7 @@ What makes rows flow on although everything in between buffers:
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.channel import Channel, connect
 from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
-from sparkrelay.runtime.contract.resident import ResidentCommand, StepName
+from sparkrelay.runtime.contract.resident import ResidentCommand, StepName, read_stamp, stamped
 from sparkrelay.runtime.worker.context import commanded, current_command, drain
 
 if TYPE_CHECKING:
@@ -63,11 +64,12 @@ def resident_source(
     """
     drain(batches)
     with _begun(name) as (job, channel):
+        clock = _CpuClock()
         while (data := _next(channel)) is not None:
             with commanded(_command(data)):
                 for rows in step(iter(())):
                     yield _with_marker(rows, None)
-            yield _end(schema, data, job.marker_bytes)
+            yield _end(schema, clock.stamped(data), job.marker_bytes)
 
 
 def resident_between(
@@ -75,21 +77,35 @@ def resident_between(
 ) -> Iterator[pa.RecordBatch]:
     """Run a step whose rows go on to steps of the user's; ``schema`` is that of its rows, without the marker."""
     with _begun(name) as (job, _):
-        for data, rows in _micro_batches(batches):
+        clock = _CpuClock()
+        for (seconds, data), rows in _micro_batches(batches):
             with commanded(_command(data)):
                 for made in step(iter(rows)):
                     yield _with_marker(made, None)
-            yield _end(schema, data, job.marker_bytes)
+            yield _end(schema, clock.stamped(data, seconds), job.marker_bytes)
 
 
 def resident_last(name: StepName, step: Step, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run a leg's last step; its reports go back over the channel, and no row goes on."""
     with _begun(name) as (_, channel):
-        for data, rows in _micro_batches(batches):
+        clock = _CpuClock()
+        for (seconds, data), rows in _micro_batches(batches):
             with commanded(_command(data)):
                 for report in step(iter(rows)):
-                    channel.send(report.column(0)[0].as_py())
+                    channel.send(clock.stamped(report.column(0)[0].as_py(), seconds))
     yield from ()
+
+
+class _CpuClock:
+    """Counts the CPU seconds that this worker spends on each micro-batch; they travel along with it."""
+
+    def __init__(self) -> None:
+        self._at = time.process_time()
+
+    def stamped(self, data: bytes, seconds: float = 0.0) -> bytes:
+        """Return ``data`` behind the CPU seconds so far: those of the steps before, and what was spent here since."""
+        before, self._at = self._at, time.process_time()
+        return stamped(data, seconds + self._at - before)
 
 
 @contextlib.contextmanager
@@ -131,8 +147,8 @@ def _command(data: bytes) -> BatchCommand:
     return command
 
 
-def _micro_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, list[pa.RecordBatch]]]:
-    """Yield the command and the rows of each micro-batch, as soon as its marker is there."""
+def _micro_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[tuple[float, bytes], list[pa.RecordBatch]]]:
+    """Yield the stamped command and the rows of each micro-batch, as soon as its marker is there."""
     rows: list[pa.RecordBatch] = []
     while True:
         _flush()
@@ -150,7 +166,7 @@ def _micro_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, l
             start = place + 1
             data = markers[place].as_py()
             if data != _FILLER:
-                yield data, [part for part in rows if part.num_rows]
+                yield read_stamp(data), [part for part in rows if part.num_rows]
                 rows = []
         rows.append(batch.slice(start))
 

@@ -329,7 +329,7 @@ class Resident:
     """A residency whose job takes every micro-batch; it reports, or fails, as the jobs' double does."""
 
     def __init__(self, jobs):
-        self.jobs, self.chosen, self.failed = jobs, None, []
+        self.jobs, self.chosen, self.failed, self.cpu_seconds = jobs, None, [], 0.0
 
     def job_for(self, plans, legs, records):
         self.chosen = set(legs), records
@@ -337,6 +337,7 @@ class Resident:
 
     def run(self, command, legs, *, description):
         assert set(legs) == {"leg"}
+        self.cpu_seconds += 8.0
         return self.jobs.run_batch(None, command, description=description)
 
     @contextlib.contextmanager
@@ -354,6 +355,7 @@ def test_a_job_that_stays_gets_all_tasks_in_one_spark_partition():
     runner = BatchRunner(jobs, Transactions(), "app", retries=2, residency=resident)
     outcome = runner.run(PreparedLegs(), tasks(), {})
     assert outcome.resident
+    assert 8 <= outcome.cpu_seconds < 9, "that of the workers, and of this thread"
     assert resident.chosen == ({"leg"}, 8)
     assert [[task.task for task in share] for share in jobs.command.spark_partitions] == [[ONE, OTHER]]
     assert sorted(outcome.committed) == [ONE, OTHER]

@@ -248,6 +248,27 @@ def test_batches_keep_the_distance_that_is_asked_for(bench, wait_until, monkeypa
     wait_until(lambda: len(bench.batches.ran) == 2, "the next batch does not come")
 
 
+@pytest.mark.parametrize("bench", [{"batch.cpu.percent": 25}], ids=["25 percent"], indirect=True)
+@pytest.mark.parametrize(
+    ("outcome", "distance"),
+    [
+        (BatchOutcome(committed=[ONE], resident=True, cpu_seconds=0.015625), 0.0625),
+        (BatchOutcome(committed=[ONE], resident=True, cpu_seconds=9.0), 0.1),
+        (BatchOutcome(committed=[ONE], cpu_seconds=9.0), 0.0),
+    ],
+    ids=["small", "expensive", "of a backlog"],
+)
+def test_small_batches_are_spaced_by_what_they_cost(bench, wait_until, monkeypatch, outcome, distance):
+    clock, rests, rest = Clock(), [], bench.service.rest
+    monkeypatch.setattr(batch_thread, "time", clock)
+    monkeypatch.setattr(bench.service, "rest", lambda seconds: (rests.append(seconds), rest(seconds)))
+    bench.batches.outcomes = [outcome]
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(lambda: rests, "no batch ran")
+    assert rests[0] == distance
+
+
 def test_rows_that_are_older_than_their_topic_keeps_them_are_warned_of(bench, wait_until, caplog):
     reports = [LegReport("sink:out", ONE, 1, oldest_out={"out": 0})]
     bench.batches.outcomes = [BatchOutcome(committed=[ONE], reports=reports)]

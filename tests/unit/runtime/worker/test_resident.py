@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from sparkrelay.runtime.contract.channel import Channel
 from sparkrelay.runtime.contract.commands import BatchCommand, decode_bytes, encode_bytes
-from sparkrelay.runtime.contract.resident import ResidentCommand, Role, StepName
+from sparkrelay.runtime.contract.resident import ResidentCommand, Role, StepName, read_stamp, stamped
 from sparkrelay.runtime.worker import resident
 from sparkrelay.runtime.worker.context import current_command, report_row
 
@@ -52,7 +52,10 @@ def stream(batches):
     parts = []
     for number, rows in enumerate(batches):
         made = pa.record_batch([pa.array(rows, pa.int64())], schema=SCHEMA)
-        parts += [resident._with_marker(made, None), resident._end(SCHEMA, encode_bytes(command(number)), 100)]
+        parts += [
+            resident._with_marker(made, None),
+            resident._end(SCHEMA, stamped(encode_bytes(command(number)), 0.5), 100),
+        ]
     return pa.Table.from_batches(parts).combine_chunks().to_batches()[0] if parts else None
 
 
@@ -61,7 +64,7 @@ def test_rows_come_to_their_own_micro_batch_wherever_they_are_cut(batches, place
     resident.writes_to(io.BytesIO())
     found = [
         (decode_bytes(data).partitions["topic"], [n for part in rows for n in part.column(0).to_pylist()])
-        for data, rows in resident._micro_batches(iter(cut(stream(batches), places)))
+        for (_, data), rows in resident._micro_batches(iter(cut(stream(batches), places)))
     ]
     assert found == list(enumerate(batches))
 
@@ -108,7 +111,7 @@ def test_a_source_yields_the_rows_of_each_command_and_ends_with_the_channel(driv
     assert [batch.column(0).to_pylist() for batch in made] == [[2, 2], [None, None], [], [None, None]]
     ends = made[1].column(1).to_pylist()
     assert len(ends[0]) == JOB.marker_bytes
-    assert decode_bytes(ends[0]) == command(2)
+    assert decode_bytes(read_stamp(ends[0])[1]) == command(2)
     assert ends[1] == b""
     driver.close()
     assert list(source) == []
@@ -123,7 +126,8 @@ def test_a_step_between_passes_markers_on_behind_its_rows(driver):
     assert driver.receive() == b"between leg"
     found = list(resident._micro_batches(iter(made)))
     assert [[part.column(0).to_pylist() for part in rows] for _, rows in found] == [[[2, 4]], []]
-    assert [decode_bytes(data) for data, _ in found] == [command(0), command(1)]
+    assert [decode_bytes(data) for (_, data), _ in found] == [command(0), command(1)]
+    assert all(0.5 <= seconds < 60 for (seconds, _), _ in found), "what the step before has spent, and its own"
 
 
 def test_a_last_step_reports_over_the_channel_and_yields_nothing(driver):
@@ -132,7 +136,9 @@ def test_a_last_step_reports_over_the_channel_and_yields_nothing(driver):
 
     assert list(resident.resident_last(name(Role.LAST), count, iter([stream([[1, 2, 3], [4]])]))) == []
     assert driver.receive() == b"last leg"
-    assert [decode_bytes(driver.receive()) for _ in range(2)] == [[3, 0], [1, 1]]
+    stamps, reports = zip(*(read_stamp(driver.receive()) for _ in range(2)), strict=True)
+    assert [decode_bytes(report) for report in reports] == [[3, 0], [1, 1]]
+    assert all(0.5 <= seconds < 60 for seconds in stamps), "what the steps before have spent, and its own"
     assert driver.receive() is None
 
 
