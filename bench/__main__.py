@@ -34,6 +34,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, help="runs of each variant (3; 1 with --quick)")
     parser.add_argument("--records", type=int, help="records of one drain pass (2,000,000; 200,000 with --quick)")
     parser.add_argument("--keys", type=int, action="append", help="a size of state (10,000 to 10 M); may be repeated")
+    parser.add_argument("--rate", type=int, action="append", help="records/s for latency (1,000); may be repeated")
     parser.add_argument("--minutes", type=float, help="length of the steady run (12; 1 with --quick)")
     parser.add_argument("--json", metavar="FILE", help="write the JSON lines there too")
     options = parser.parse_args()
@@ -73,7 +74,13 @@ def _run(options: argparse.Namespace, on_figures: Any) -> list[dict[str, Any]]:
             elif part == "latency":
                 seconds = 5.0 if quick else 30.0
                 results += latency(
-                    servers, systems=systems, seconds=seconds, warm_up=seconds, repeats=repeats, on_figures=on_figures
+                    servers,
+                    systems=systems,
+                    seconds=seconds,
+                    warm_up=seconds,
+                    repeats=repeats,
+                    rates=options.rate or [1000],
+                    on_figures=on_figures,
                 )
             elif part == "start":
                 results += start(servers, systems=systems, repeats=repeats, on_figures=on_figures)

@@ -1,12 +1,13 @@
 """Latency: from handing a record to the producer until a ``read_committed`` reader has its effect in hand.
 
-1,000 records a second with 10,000 keys, after a warm-up at the same rate. Every record that the query keeps is
-measured, whichever row it came out with: rows of one user that share a micro-batch share a row. So do those that share
-a commit of Kafka Streams, unless it has no cache.
+1,000 records a second, or as many as asked for, with 10,000 keys, after a warm-up at the same rate. Every record that
+the query keeps is measured, whichever row it came out with: rows of one user that share a micro-batch share a row. So
+do those that share a commit of Kafka Streams, unless it has no cache.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 import time
@@ -23,7 +24,9 @@ from bench.systems import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
     NO_CACHE,
+    REAL_TIME,
     RELAY,
+    SHORT_COMMIT,
     SHORT_LINGER,
     STREAMS,
     STREAMS_EXACTLY_ONCE,
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
 
 __all__ = ["latency"]
 
-_RATE = 1000
 _KEYS = 10_000
 _START_TIMEOUT_S = 180.0
 _TAIL_S = 60.0
@@ -48,8 +50,11 @@ _TAIL_S = 60.0
 #: least once with the cache it comes with would be no contest: updates wait for a commit every 30 s.
 _VARIANTS = (
     Variant(RELAY),
+    Variant(RELAY, summary="commit.interval.ms 100", settings=(("commit.interval.ms", "100"),)),
     Variant(STRUCTURED),
+    REAL_TIME,
     STREAMS_EXACTLY_ONCE,
+    Variant(STREAMS, summary="exactly once, commit.interval.ms 10", settings=EXACTLY_ONCE + SHORT_COMMIT),
     Variant(STREAMS, summary="exactly once, linger 5 ms", settings=EXACTLY_ONCE + SHORT_LINGER),
     Variant(STREAMS, summary="at least once, linger 5 ms, no cache", settings=AT_LEAST_ONCE + SHORT_LINGER + NO_CACHE),
 )
@@ -62,28 +67,29 @@ def latency(
     seconds: float,
     warm_up: float,
     repeats: int,
+    rates: Collection[int],
     on_figures: Callable[[dict[str, Any]], None],
 ) -> list[dict[str, Any]]:
-    """Measure each variant in turn, ``repeats`` times; returns a line of medians for each.
+    """Measure each variant in turn, ``repeats`` times at each rate; returns a line of medians for each.
 
     Raises:
         BenchError: an instance failed, a record never came out, or the output is not exact.
     """
     results = []
-    for variant in _VARIANTS:
+    for rate, variant in itertools.product(rates, _VARIANTS):
         if variant.system not in systems:
             continue
         runs = []
         for number in range(1, repeats + 1):
-            runs.append(_run(bootstrap_servers, variant, seconds=seconds, warm_up=warm_up))
+            runs.append(_run(bootstrap_servers, variant, rate=rate, seconds=seconds, warm_up=warm_up))
             on_figures({"bench": "latency", "variant": variant.name, "run": number, **runs[-1]})
-        names = [name for name in runs[0] if name.endswith("_ms")]
-        medians = {name: round(float(np.median([run[name] for run in runs])), 1) for name in names}
-        results.append({"bench": "latency", "variant": variant.name, "runs": repeats, **medians})
+        names = [name for name in runs[0] if name.endswith(("_ms", "_cores"))]
+        medians = {name: round(float(np.median([run[name] for run in runs])), 2) for name in names}
+        results.append({"bench": "latency", "variant": variant.name, "rate": rate, "runs": repeats, **medians})
     return results
 
 
-def _run(bootstrap_servers: str, variant: Variant, *, seconds: float, warm_up: float) -> dict[str, Any]:
+def _run(bootstrap_servers: str, variant: Variant, *, rate: int, seconds: float, warm_up: float) -> dict[str, Any]:
     load_before = load_average()
     with (
         run_topics(bootstrap_servers, "latency", "latency-out") as (source, sink),
@@ -92,11 +98,11 @@ def _run(bootstrap_servers: str, variant: Variant, *, seconds: float, warm_up: f
         orders = variant.orders(bootstrap_servers=bootstrap_servers, source=source, sink=sink, folder=Path(folder))
         with (
             Instance(variant.system.module, orders) as instance,
-            Feed(bootstrap_servers, source, rate=_RATE, keys=_KEYS) as feed,
+            Feed(bootstrap_servers, source, rate=rate, keys=_KEYS) as feed,
         ):
             # The first batch is committed: what comes now is how the query goes on.
             instance.wait_for("batch", _START_TIMEOUT_S)
-            waits, batches = _measure(bootstrap_servers, sink, feed, instance, seconds=seconds, warm_up=warm_up)
+            waits, batches, cores = _measure(bootstrap_servers, sink, feed, instance, seconds=seconds, warm_up=warm_up)
             instance.stop()
         rows, _ = last_rows(bootstrap_servers, sink)
     check_totals(variant.name, feed.totals(), rows)
@@ -105,10 +111,12 @@ def _run(bootstrap_servers: str, variant: Variant, *, seconds: float, warm_up: f
     # Kafka Streams has no micro-batches.
     took = [batch["millis"]["triggerExecution"] for batch in batches if batch["millis"]]
     return {
+        "rate": rate,
         "p50_ms": p50,
         "p99_ms": p99,
         "max_ms": worst,
         **({"batch_p50_ms": round(float(np.median(took)), 1)} if took else {}),
+        "busy_cores": round(cores, 2),
         "records": len(waits),
         "batches": len(batches),
         "exact": True,
@@ -118,8 +126,8 @@ def _run(bootstrap_servers: str, variant: Variant, *, seconds: float, warm_up: f
 
 def _measure(
     bootstrap_servers: str, sink: str, feed: Feed, instance: Instance, *, seconds: float, warm_up: float
-) -> tuple[list[float], list[dict[str, Any]]]:
-    """Read the sink while the feed runs; returns each record's wait in seconds, and the batches meanwhile."""
+) -> tuple[list[float], list[dict[str, Any]], float]:
+    """Read the sink while the feed runs; returns each record's wait in seconds, the batches, and the busy cores."""
     consumer = committed_reader(bootstrap_servers, sink)
     waits: list[float] = []
     batches: list[dict[str, Any]] = []
@@ -129,9 +137,10 @@ def _measure(
             _seen(consumer, {})
         instance.batches_so_far()
         feed.remember()
-        until = time.perf_counter() + seconds
-        while time.perf_counter() < until:
+        began, busy = time.perf_counter(), instance.cpu.seconds()
+        while time.perf_counter() < began + seconds:
             waits += _seen(consumer, feed.unseen)
+        cores = (instance.cpu.seconds() - busy) / (time.perf_counter() - began)
         batches = instance.batches_so_far()
         feed.stop()
         until = time.perf_counter() + _TAIL_S
@@ -142,7 +151,7 @@ def _measure(
             waits += _seen(consumer, feed.unseen)
     finally:
         consumer.close()
-    return waits, batches
+    return waits, batches, cores
 
 
 def _seen(consumer: Any, unseen: Sent) -> list[float]:

@@ -21,6 +21,8 @@ from bench.workload import CONDITION, PARTITIONS, SCHEMA
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+#: In real-time mode, how long a micro-batch lasts; rows go out meanwhile.
+_CHECKPOINT_SECONDS = 5
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -36,6 +38,8 @@ def start_query(spark: SparkSession, orders: dict[str, Any]) -> StreamingQuery:
     totals = records.where(CONDITION).groupBy("user").agg(F.count("*").alias("orders"), F.sum("amount").alias("total"))
     rows = totals.select(F.col("user").alias("key"), F.to_json(F.struct("user", "orders", "total")).alias("value"))
     sink = rows.writeStream.format("kafka").options(**kafka, topic=orders["sink"]).outputMode("update")
+    if orders.get("real_time"):
+        sink = sink.trigger(realTime=f"{_CHECKPOINT_SECONDS} seconds")
     return sink.option("checkpointLocation", orders["folder"]).start()
 
 

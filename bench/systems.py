@@ -15,7 +15,9 @@ __all__ = [
     "AT_LEAST_ONCE",
     "EXACTLY_ONCE",
     "NO_CACHE",
+    "REAL_TIME",
     "RELAY",
+    "SHORT_COMMIT",
     "SHORT_LINGER",
     "STREAMS",
     "STREAMS_AT_LEAST_ONCE",
@@ -50,6 +52,7 @@ EXACTLY_ONCE: Settings = (("processing.guarantee", "exactly_once_v2"),)
 AT_LEAST_ONCE: Settings = (("processing.guarantee", "at_least_once"),)
 #: Its producers wait for 100 ms unless set otherwise; the producer's own default is 5 ms (Kafka 4).
 SHORT_LINGER: Settings = (("producer.linger.ms", "5"),)
+SHORT_COMMIT: Settings = (("commit.interval.ms", "10"), *SHORT_LINGER)
 #: The cache holds updates back until the next commit.
 NO_CACHE: Settings = (("statestore.cache.max.bytes", "0"),)
 
@@ -63,12 +66,14 @@ class Variant:
         batch_records: most records of a micro-batch over all partitions; None for the system's own default.
         summary: what the settings come to, in words.
         settings: added to ``orders["config"]``; not for Structured Streaming, which has none.
+        real_time: Structured Streaming's real-time mode: tasks that stay, at least once.
     """
 
     system: System
     batch_records: int | None = None
     summary: str = ""
     settings: Settings = ()
+    real_time: bool = False
 
     @property
     def name(self) -> str:
@@ -95,11 +100,15 @@ class Variant:
         orders: dict[str, Any] = {"source": source, "sink": sink, "look_s": look_s}
         if self.system is not STREAMS:
             orders["spark"] = dict(_SPARK)
+        if self.real_time:
+            # A slot for every task of every stage.
+            orders["spark"]["spark.master"] = f"local[{3 * PARTITIONS}]"
         if self.system is STRUCTURED:
             return orders | {
                 "bootstrap_servers": bootstrap_servers,
                 "folder": str(folder),
                 "max_batch_records": self.batch_records,
+                "real_time": self.real_time,
             }
         config: dict[str, Any] = {
             "application.id": APPLICATION_PREFIX + sink,
@@ -113,5 +122,6 @@ class Variant:
         return orders | {"config": config | dict(self.settings)}
 
 
+REAL_TIME = Variant(STRUCTURED, summary="real-time mode, at least once", real_time=True)
 STREAMS_EXACTLY_ONCE = Variant(STREAMS, summary="exactly once", settings=EXACTLY_ONCE)
 STREAMS_AT_LEAST_ONCE = Variant(STREAMS, summary="at least once", settings=AT_LEAST_ONCE)

@@ -71,13 +71,17 @@ def _drain(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
 
 
 def _latency(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
-    table = _table(
-        f"Latency at 1,000 records/s, ms, median of {lines[0]['runs']}", "system", "p50", "p99", "max", "batch p50"
-    )
-    for line in lines:
-        figures = (line.get(name) for name in ("p50_ms", "p99_ms", "max_ms", "batch_p50_ms"))
-        table.add_row(line["variant"], *("" if figure is None else f"{figure:.0f}" for figure in figures))
-    return [table]
+    made = []
+    for rate in dict.fromkeys(line["rate"] for line in lines):
+        title = f"Latency at {rate:,} records/s, ms, median of {lines[0]['runs']}"
+        table = _table(title, "system", "p50", "p99", "max", "batch p50", "busy cores")
+        for line in lines:
+            if line["rate"] == rate:
+                figures = (line.get(name) for name in ("p50_ms", "p99_ms", "max_ms", "batch_p50_ms"))
+                shown = ["" if figure is None else f"{figure:.0f}" for figure in figures]
+                table.add_row(line["variant"], *shown, f"{line['busy_cores']:.2f}")
+        made.append(table)
+    return made
 
 
 def _start(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
