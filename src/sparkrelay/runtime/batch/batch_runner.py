@@ -12,7 +12,7 @@ import logging
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sparkrelay.errors import (
     KafkaException,
@@ -30,9 +30,9 @@ from sparkrelay.runtime.spark.jobs import JobCancelled, JobFailed, TaskFailed
 from sparkrelay.runtime.tasks.ranges import name_tasks, share_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from sparkrelay.client.transactions import ProducerIdentity, TransactionCoordinator
+    from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.runtime.batch.residency import Residency
     from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
     from sparkrelay.runtime.contract.commands import LegReport
@@ -51,6 +51,20 @@ Ranges = dict["TopicPartition", tuple[int, int]]
 _LONGEST_PREWARM_SECONDS = 30.0
 #: After the first time it is repeated for so long: Spark's workers take turns, and its JVM is slow with young code.
 _REPEATING_SECONDS = 0.6
+
+
+class Transactions(Protocol):
+    """Ends transactions: a ``TransactionCoordinator``, or what a test has in its place."""
+
+    def commit(
+        self, offsets: Mapping[ProducerIdentity, Mapping[TopicPartition, int]], group_id: str, /
+    ) -> Mapping[str, ProducerIdentity | SparkRelayError]:
+        """Commit transactions with their offsets; return, by transactional id, the next one or what went wrong."""
+
+    def abort(
+        self, identities: Collection[ProducerIdentity], group_id: str, /
+    ) -> Mapping[str, ProducerIdentity | SparkRelayError]:
+        """Abort transactions; returns what ``commit`` does."""
 
 
 class AnotherTaskFailed(StreamsException):
@@ -86,7 +100,7 @@ class BatchRunner:
     def __init__(
         self,
         jobs: Jobs,
-        transactions: TransactionCoordinator,
+        transactions: Transactions,
         group_id: str,
         *,
         retries: int,

@@ -90,6 +90,7 @@ class PreparedLeg:
         idle: True if Spark has found that no row gets to its end: it runs nothing of it, and nobody reports. Never so
             for a leg with a store, whose position must move on with the task's.
         output: Spark schema of the visible rows at the leg's end.
+        state: what its stateful step does, if it has one.
     """
 
     leg: Leg
@@ -97,6 +98,7 @@ class PreparedLeg:
     rebuild: str | None
     idle: bool
     output: StructType
+    state: StateSpec | None = None
 
     @property
     def steps(self) -> int:
@@ -146,6 +148,8 @@ class LegCompiler:
         self._read: dict[str, frozenset[str]] = {}
         #: store -> the same of its grouping columns
         self._computed_keys: dict[str, Mapping[str, str]] = {}
+        #: leg -> what its stateful step does
+        self._states: dict[str, StateSpec] = {}
 
     def source_topics(self, leg: Leg) -> frozenset[str]:
         """Return Kafka's names of a leg's source topics."""
@@ -203,7 +207,7 @@ class LegCompiler:
             # back to where the store stands.
             reports, _ = self._stateful(leg, leg.aggregation, rows, computed, folded=True)
             idle = False
-        return PreparedLeg(leg, reports, rebuild, idle, output)
+        return PreparedLeg(leg, reports, rebuild, idle, output, self._states.get(leg.id))
 
     def _wanted(self, leg: Leg, schema: StructType) -> frozenset[str]:
         """Return which columns of the leg's source anything reads, here or behind a repartition topic."""
@@ -357,6 +361,7 @@ class LegCompiler:
         no row.
         """
         spec, results, made = self._state_spec(leg, aggregation, projected, computed)
+        self._states[leg.id] = spec
         if folded and lets_nothing_through(projected):
             projected = _no_rows(self._way.placed(), projected.schema)
         if not leg.after:

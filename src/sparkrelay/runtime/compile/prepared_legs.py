@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sparkrelay.runtime.compile.legs import LegCompiler, PreparedLeg
+    from sparkrelay.runtime.contract.specs import StateSpec
     from sparkrelay.topology import Leg
     from sparkrelay.types import TaskId
 
@@ -77,6 +78,11 @@ class PreparedLegs:
         self._waves = assign_waves([plan.leg for plan in self._plans.values()])
         self._unions: dict[tuple[str, ...], DataFrame] = {}
         self._resident: ResidentLegs | None = None
+
+    def state(self, store: str) -> StateSpec | None:
+        """Return what the stateful step does that keeps a store; None if there is no such store."""
+        specs = (plan.state for plan in self._plans.values())
+        return next((spec for spec in specs if spec is not None and spec.store == store), None)
 
     def resident(self) -> ResidentLegs:
         """Return the legs that can stay; they are built when they are first asked for."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.client.config import ClientConfig
+from sparkrelay.client.file_log import LOG_DIRECTORY, FileFetcher, FileProducer
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.produce import Producer
 from sparkrelay.consumer.fetch.bounded import BoundedFetcher
@@ -32,8 +33,9 @@ _BOOTSTRAP_SECONDS = 30.0
 _UNUSED_SECONDS = 300.0
 _LOOK_SECONDS = 30.0
 
-_fetchers: dict[str, BoundedFetcher] = {}
-_producers: dict[str, tuple[KafkaClient, Producer]] = {}
+_fetchers: dict[str, BoundedFetcher | FileFetcher] = {}
+#: With its connection; one that writes files has none.
+_producers: dict[str, tuple[KafkaClient | None, Producer | FileProducer]] = {}
 _stores: dict[str, _Open] = {}
 _looked_at = -math.inf
 
@@ -50,11 +52,11 @@ def _key(settings: Mapping[str, Any]) -> str:
     return repr(sorted(settings.items()))
 
 
-def fetcher(settings: Mapping[str, Any]) -> BoundedFetcher:
-    """Return this worker's fetcher for the cluster that ``settings`` name."""
+def fetcher(settings: Mapping[str, Any]) -> BoundedFetcher | FileFetcher:
+    """Return this worker's fetcher for the cluster, or the directory, that ``settings`` name."""
     key = _key(settings)
     if key not in _fetchers:
-        _fetchers[key] = BoundedFetcher(settings)
+        _fetchers[key] = (FileFetcher if LOG_DIRECTORY in settings else BoundedFetcher)(settings)
     return _fetchers[key]
 
 
@@ -65,10 +67,12 @@ def forget_fetcher(settings: Mapping[str, Any]) -> None:
         found.close()
 
 
-def producer(settings: Mapping[str, Any]) -> Producer:
-    """Return this worker's producer for the cluster that ``settings`` name."""
+def producer(settings: Mapping[str, Any]) -> Producer | FileProducer:
+    """Return this worker's producer for the cluster, or the directory, that ``settings`` name."""
     key = _key(settings)
-    if key not in _producers:
+    if key not in _producers and LOG_DIRECTORY in settings:
+        _producers[key] = None, FileProducer(settings)
+    elif key not in _producers:
         client = KafkaClient(ClientConfig.from_dict(settings))
         try:
             client.bootstrap(_BOOTSTRAP_SECONDS)
@@ -81,9 +85,9 @@ def producer(settings: Mapping[str, Any]) -> Producer:
 
 def forget_producer(settings: Mapping[str, Any]) -> None:
     """Close the producer after an error: what it still holds queued must not be sent under the next transaction."""
-    found = _producers.pop(_key(settings), None)
-    if found is not None:
-        found[0].close()
+    client, _ = _producers.pop(_key(settings), (None, None))
+    if client is not None:
+        client.close()
 
 
 def store(directory: str, *, map_limit: int) -> TaskStore:

@@ -31,6 +31,7 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from sparkrelay.client.file_log import FileProducer
     from sparkrelay.client.produce import Producer
     from sparkrelay.runtime.contract.specs import PublishSpec, StateSpec
     from sparkrelay.state import Applied
@@ -45,7 +46,7 @@ _BATCH_BYTES: Final = 1_000_000
 class _Transaction:
     """Produces one task's records under its lent producer id, keeping count of sequences."""
 
-    def __init__(self, producer: Producer, command: TaskCommand, compression: str) -> None:
+    def __init__(self, producer: Producer | FileProducer, command: TaskCommand, compression: str) -> None:
         self._producer = producer
         self._command = command
         self._compression = compression

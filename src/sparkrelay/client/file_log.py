@@ -1,0 +1,161 @@
+"""Topics as files of one machine: what the test driver uses in the place of a broker.
+
+The files hold record batches as a broker's would, so everything that reads and writes records does what it always does.
+What a transaction writes goes to files of its own, which become visible when it is committed, and else are removed.
+Only one process commits, and nobody writes meanwhile: there is no group, no fencing and no lock here.
+
+A partition is a directory: ``log``, and one file for each transaction that has written to it, ``open-<id>``.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from sparkrelay.client.produce import Flushed
+from sparkrelay.errors import OffsetOutOfRangeException
+from sparkrelay.records.decode import KAFKA_SCHEMA, decode
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from sparkrelay.client.transaction_calls import ProducerIdentity
+
+__all__ = ["LOG_DIRECTORY", "FileFetcher", "FileLog", "FileProducer"]
+
+#: The setting of a client that names the directory, in the place of ``bootstrap.servers``.
+LOG_DIRECTORY: Final = "sparkrelay.log.directory"
+
+_LOG: Final = "log"
+_OPEN: Final = "open-"
+#: A record batch begins with its base offset and the length of what follows; its header ends with its record count.
+_BEGINNING: Final = struct.Struct(">qi")
+_COUNT: Final = struct.Struct(">i")
+_COUNT_AT: Final = 57
+_REQUEST_BYTES: Final = 1 << 20
+
+
+class FileLog:
+    """The partitions below one directory."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self._directory = Path(directory)
+
+    def append(self, partition: TopicPartition, batches: bytes) -> None:
+        """Add record batches behind what is there, outside of any transaction."""
+        path = self._path(partition) / _LOG
+        path.parent.mkdir(parents=True, exist_ok=True)
+        offset, data, start = self.end(partition), bytearray(batches), 0
+        while start < len(data):
+            _, length = _BEGINNING.unpack_from(data, start)
+            _BEGINNING.pack_into(data, start, offset, length)
+            (count,) = _COUNT.unpack_from(data, start + _COUNT_AT)
+            offset, start = offset + count, start + _BEGINNING.size + length
+        with path.open("ab") as file:
+            file.write(data)
+
+    def write(self, partition: TopicPartition, batch: bytes | memoryview, transactional_id: str) -> None:
+        """Add a record batch to what a transaction has written to a partition."""
+        path = self._path(partition) / f"{_OPEN}{transactional_id}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            file.write(batch)
+
+    def commit(self, transactional_id: str) -> None:
+        """Make visible what a transaction has written."""
+        for path in self._written(transactional_id):
+            topic, _, number = path.parent.name.rpartition("-")
+            self.append(TopicPartition(topic, int(number)), path.read_bytes())
+            path.unlink()
+
+    def abort(self, transactional_id: str) -> None:
+        """Remove what a transaction has written."""
+        for path in self._written(transactional_id):
+            path.unlink()
+
+    def end(self, partition: TopicPartition) -> int:
+        """Return the offset behind the last record."""
+        path = self._path(partition) / _LOG
+        if not path.exists():
+            return 0
+        data, start, end = path.read_bytes(), 0, 0
+        while start < len(data):
+            offset, length = _BEGINNING.unpack_from(data, start)
+            (count,) = _COUNT.unpack_from(data, start + _COUNT_AT)
+            end, start = offset + count, start + _BEGINNING.size + length
+        return end
+
+    def read(
+        self, partition: TopicPartition, start: int, stop: int, columns: Collection[str] | None = None
+    ) -> pa.RecordBatch:
+        """Return the records of ``[start, stop)``, with those columns of ``KAFKA_SCHEMA``.
+
+        Raises:
+            OffsetOutOfRangeException: the log ends before.
+        """
+        if start >= stop:
+            names = [name for name in KAFKA_SCHEMA.names if columns is None or name in columns]
+            return pa.RecordBatch.from_pylist([], pa.schema([KAFKA_SCHEMA.field(name) for name in names]))
+        if self.end(partition) < stop:
+            raise OffsetOutOfRangeException(f"{partition} ends at {self.end(partition)}, before {stop}")
+        data = (self._path(partition) / _LOG).read_bytes()
+        parts, at = [], start
+        while at < stop:
+            decoded = decode(
+                data, topic=partition.topic, partition=partition.partition, start=at, stop=stop, columns=columns
+            )
+            parts.append(decoded.batch)
+            at = decoded.next_offset
+        return pa.concat_batches(parts)
+
+    def _written(self, transactional_id: str) -> list[Path]:
+        return sorted(self._directory.glob(f"*/{_OPEN}{transactional_id}"))
+
+    def _path(self, partition: TopicPartition) -> Path:
+        return self._directory / f"{partition.topic}-{partition.partition}"
+
+
+class FileFetcher:
+    """Reads ranges as ``BoundedFetcher`` does."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._log = FileLog(settings[LOG_DIRECTORY])
+
+    def fetch(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]], *, columns: Collection[str] | None = None
+    ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+        """Yield the records of ``[from, to)`` of each partition."""
+        for partition, (start, stop) in ranges.items():
+            yield partition, self._log.read(partition, start, stop, columns)
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
+
+
+class FileProducer:
+    """Writes record batches as ``Producer`` does."""
+
+    max_request_size: int = _REQUEST_BYTES
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._log = FileLog(settings[LOG_DIRECTORY])
+
+    def begin(self, identity: ProducerIdentity) -> None:
+        """Do nothing: a transaction is open once it is written to."""
+
+    def send(self, tp: TopicPartition, batch: Any, *, transactional_id: str | None) -> None:
+        """Write a record batch into the transaction."""
+        assert transactional_id is not None, "workers write in transactions"
+        self._log.write(tp, memoryview(batch), transactional_id)
+
+    def send_gathered(self) -> None:
+        """Do nothing: what was sent is written."""
+
+    def flush_each(self, timeout: float) -> Flushed:
+        """Return at once: what was sent is written."""
+        del timeout
+        return Flushed({}, {})

@@ -1,0 +1,198 @@
+"""All tasks of a pipeline in one process, run by hand: the test driver's in the place of an instance's threads."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.client.transactions import ProducerIdentity
+from sparkrelay.runtime.batch.batch_runner import BatchRunner
+from sparkrelay.runtime.batch.residency import Residency
+from sparkrelay.runtime.contract.commands import RestoreCommand
+from sparkrelay.runtime.spark.jobs import Jobs
+from sparkrelay.runtime.tasks.ranges import plan_ranges
+from sparkrelay.runtime.tasks.restore_work import slice_of
+from sparkrelay.runtime.tasks.task import Task
+from sparkrelay.runtime.worker.restore import RestoreSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from sparkrelay.client.file_log import FileLog
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
+    from sparkrelay.runtime.contract.commands import RestoreReport
+    from sparkrelay.runtime.spark.executor_target import ExecutorTarget
+    from sparkrelay.runtime.topics.layout import TaskLayout
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["DriverTasks"]
+
+#: A restore of a test's changelogs is one slice, which has all the time that it needs.
+_RESTORE_SECONDS: Final = 3600.0
+_CLOSE_SECONDS: Final = 60.0
+
+
+class _FileTransactions:
+    """Opens and ends the transactions of a ``FileLog``; has what ``BatchRunner`` asks of a coordinator."""
+
+    def __init__(self, log: FileLog) -> None:
+        self._log = log
+        self._numbers = itertools.count(1)
+        #: The group's offsets.
+        self.committed: dict[TopicPartition, int] = {}
+
+    def init(self, transactional_id: str) -> ProducerIdentity:
+        """Open a transactional id; what its former holder has left is aborted."""
+        self._log.abort(transactional_id)
+        return ProducerIdentity(transactional_id, next(self._numbers), 0)
+
+    def commit(
+        self, offsets: Mapping[ProducerIdentity, Mapping[TopicPartition, int]], group_id: str
+    ) -> dict[str, ProducerIdentity]:
+        """Commit transactions with their input offsets; return the identities of the next ones."""
+        del group_id
+        for identity, positions in offsets.items():
+            self._log.commit(identity.transactional_id)
+            self.committed.update(positions)
+        return {identity.transactional_id: identity for identity in offsets}
+
+    def abort(self, identities: Collection[ProducerIdentity], group_id: str) -> dict[str, ProducerIdentity]:
+        """Abort transactions; return the identities of the next ones."""
+        del group_id
+        for identity in identities:
+            self._log.abort(identity.transactional_id)
+        return {identity.transactional_id: identity for identity in identities}
+
+
+class DriverTasks:
+    """The tasks, their stores and their micro-batches."""
+
+    def __init__(
+        self,
+        *,
+        config: StreamsConfig,
+        layout: TaskLayout,
+        plans: PreparedLegs,
+        target: ExecutorTarget,
+        log: FileLog,
+        client: Mapping[str, Any],
+        state_dir: Path,
+    ) -> None:
+        self._config = config
+        self._layout = layout
+        self._plans = plans
+        self._log = log
+        self._state_dir = state_dir
+        restore = RestoreSpec(target.spark_partitions, config.application_id, client, config.store_max_bytes)
+        self._jobs = Jobs(target, restore=restore, name=config.application_id)
+        self._transactions = _FileTransactions(log)
+        self._tasks: list[Task] = []
+        self._batches: BatchRunner | None = None
+
+    def open(self) -> None:
+        """Initialize every task, from its local state and its changelogs."""
+        self._tasks = [
+            Task(
+                id=id_,
+                inputs=shape.inputs,
+                changelogs=shape.changelogs,
+                directory=str(self._state_dir / str(id_)) if shape.stores else None,
+                state_topics=shape.state_topics,
+                width=shape.width,
+            )
+            for id_, shape in self._layout.tasks.items()
+        ]
+        self._batches = BatchRunner(
+            self._jobs,
+            self._transactions,
+            self._config.application_id,
+            retries=0,
+            residency=Residency(self._jobs, over=lambda: False),
+        )
+        ends = self._ends(partition for task in self._tasks for partition in task.changelogs.values())
+        commands = []
+        for task in self._tasks:
+            identity = self._transactions.init(f"{self._config.application_id}-{task.id}")
+            work = task.initialized(identity, ends, self._transactions.committed)
+            if work is not None:
+                commands.append(
+                    RestoreCommand(
+                        task.id,
+                        work.directory,
+                        stores=work.missing(ends),
+                        take_over=True,
+                        task_epoch=task.task_epoch,
+                        changelogs=work.changelogs,
+                        committed=work.committed,
+                        width=work.width,
+                    )
+                )
+        reports = {report.task: report for report in self._restored(commands)}
+        for task in self._tasks:
+            self._serve(task, reports.get(task.id))
+
+    def process(self) -> None:
+        """Run micro-batches until no task has input.
+
+        Raises:
+            SparkRelayError: a batch failed.
+        """
+        assert self._batches is not None, "the tasks are open"
+        while True:
+            ends = self._ends(p for task in self._tasks for p in (*task.inputs, *task.changelogs.values()))
+            work = {}
+            for task in self._tasks:
+                task.ends_listed(ends)
+                ranges = plan_ranges(task.position.offsets, ends, self._config.max_batch_records)
+                if ranges:
+                    work[task.id] = task, ranges
+            if not work:
+                return
+            outcome = self._batches.run(self._plans, work, self._layout.sink_partitions)
+            for error in (*outcome.reinitialize.values(), *outcome.again.values()):
+                raise error
+
+    def close(self) -> None:
+        """End the tasks and close their stores."""
+        if self._batches is not None:
+            self._batches.close()
+        commands = [command for task in self._tasks if (command := task.close_command()) is not None]
+        if commands:
+            slice_ = slice_of(commands, self._jobs.spark_partitions)
+            self._jobs.drop_journals(slice_, description="closing the stores", seconds=_CLOSE_SECONDS)
+        self._tasks = []
+
+    def remove_state(self) -> None:
+        """Remove the local state of all tasks."""
+        shutil.rmtree(self._state_dir, ignore_errors=True)
+
+    def directories(self, subtopology: int) -> list[Path]:
+        """Return the directories of a subtopology's tasks, in the order of their partitions."""
+        tasks = sorted((task for task in self._tasks if task.id.subtopology == subtopology), key=lambda task: task.id)
+        return [Path(task.directory) for task in tasks if task.directory is not None]
+
+    def _restored(self, commands: list[RestoreCommand]) -> list[RestoreReport]:
+        if not commands:
+            return []
+        slice_ = slice_of(commands, self._jobs.spark_partitions, seconds=_RESTORE_SECONDS)
+        reports = self._jobs.restore(slice_, description="restoring all tasks")
+        for report in reports:
+            if report.error is not None:
+                raise report.error
+        return reports
+
+    def _serve(self, task: Task, report: RestoreReport | None) -> None:
+        """Take a task into service where the group stands, or its state; a partition without either begins at 0."""
+        positions = {partition: self._transactions.committed.get(partition, 0) for partition in task.inputs}
+        if report is not None:
+            seen = {p: o for p, o in report.positions.items() if p.topic in task.state_topics and p in positions}
+            positions |= seen
+            task.restore_progressed(report.changelog_next)
+        task.positioned(positions, skipped={}, batch=None if report is None else report.batch)
+        task.restored()
+
+    def _ends(self, partitions: Any) -> dict[TopicPartition, int]:
+        return {partition: self._log.end(partition) for partition in partitions}

@@ -1,0 +1,34 @@
+"""The rows of a store, as a test looks at them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sparkrelay.records.keys import key_columns
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.state.aggregate import AggregateCodec
+
+if TYPE_CHECKING:
+    from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.state import TaskStore
+
+__all__ = ["stored_rows"]
+
+
+def stored_rows(spec: StateSpec, store: TaskStore) -> list[dict[str, Any]]:
+    """Return grouping columns and results of every group, in the order of the store's keys."""
+    codec = AggregateCodec(spec.aggregates)
+    fields = [field for field in spec.output if not field.name.startswith(hidden_columns.PREFIX)]
+    rows: list[dict[str, Any]] = []
+    for batch in store.scan(spec.store):
+        keys = key_columns(batch.column("key"), pa.schema(fields[: len(spec.keys)]))
+        # The last result is the group's newest timestamp, which is no column of the user's.
+        results = codec.results(batch.column("value"))[:-1]
+        columns = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip([*keys, *results], fields, strict=True)
+        ]
+        rows += pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)).to_pylist()
+    return rows

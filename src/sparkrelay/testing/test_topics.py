@@ -1,0 +1,187 @@
+"""The topics of a test: rows in, as a user's producer would write them, and rows out, as a reader would see them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from sparkrelay.records.encode import encode
+from sparkrelay.records.formats import Integer, Json, Long, Raw, String
+from sparkrelay.records.keys import key_bytes, key_columns
+from sparkrelay.records.partition import murmur2_partitions
+from sparkrelay.types import TopicPartition
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterable, Mapping
+
+    from sparkrelay.client.file_log import FileLog
+    from sparkrelay.records.formats import Format
+
+__all__ = ["TestInputTopic", "TestOutputTopic", "TestRecord"]
+
+_PLAIN: Final[Mapping[type[Format], pa.DataType]] = {
+    Raw: pa.binary(),
+    String: pa.string(),
+    Integer: pa.int32(),
+    Long: pa.int64(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TestRecord:
+    """One record of a topic.
+
+    Attributes:
+        key: as its format gives it; None if it has none.
+        value: likewise; None is a tombstone.
+        timestamp: milliseconds since 1970.
+        partition: of the topic.
+    """
+
+    #: It is no test, whatever its name makes pytest think.
+    __test__ = False
+
+    key: Any
+    value: Any
+    timestamp: int
+    partition: int = 0
+
+
+class TestInputTopic:
+    """A topic that the pipeline reads. Made by :meth:`TopologyTestDriver.create_input_topic`."""
+
+    __test__ = False
+
+    def __init__(
+        self,
+        topic: str,
+        key: Format | None,
+        value: Format | None,
+        *,
+        log: FileLog,
+        partitions: int,
+        now_ms: Callable[[], int],
+        piped: Callable[[], None],
+    ) -> None:
+        self._topic = topic
+        self._key = key or Raw()
+        self._value = value or Raw()
+        self._log = log
+        self._partitions = partitions
+        self._now_ms = now_ms
+        self._piped = piped
+
+    def pipe_input(
+        self, key: Any, value: Any, timestamp: int | dt.datetime | None = None, *, partition: int | None = None
+    ) -> None:
+        """Write one record, and have the pipeline take it unless the driver waits for more (``batch="all"``).
+
+        Args:
+            key: of the source's key format; None for a record without one. Bytes are written as they are.
+            value: of the source's value format: of ``Json`` anything that ``json.dumps`` takes, as a dict. None is a
+                tombstone. Bytes are written as they are, so that a test can write what does not decode.
+            timestamp: milliseconds since 1970, or a datetime with a zone; None: the driver's wall clock.
+            partition: where to; None: by the key.
+
+        Raises:
+            SparkRelayError: what an instance would have ended with.
+            TypeError: a key or value that its format has no bytes for.
+        """
+        self._write(key, value, timestamp, partition)
+        self._piped()
+
+    def pipe_rows(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Write records, each a tuple of :meth:`pipe_input`'s arguments, one after the other."""
+        for row in rows:
+            self.pipe_input(*row)
+
+    def _write(self, key: Any, value: Any, timestamp: int | dt.datetime | None, partition: int | None) -> None:
+        keys = pa.array([_encoded(self._key, key)], pa.binary())
+        if partition is None:
+            partition = max(int(murmur2_partitions(keys, self._partitions)[0]), 0)
+        values = pa.array([_encoded(self._value, value)], pa.binary())
+        millis = self._now_ms() if timestamp is None else _millis(timestamp)
+        for batch in encode(keys, values, timestamps=millis):
+            self._log.append(TopicPartition(self._topic, partition), bytes(batch.data))
+
+
+class TestOutputTopic:
+    """A topic that the pipeline writes. Made by :meth:`TopologyTestDriver.create_output_topic`."""
+
+    __test__ = False
+
+    def __init__(
+        self,
+        topic: str,
+        key: Format | None,
+        value: Format | None,
+        *,
+        log: FileLog,
+        partitions: int,
+        settle: Callable[[], None],
+    ) -> None:
+        self._topic = topic
+        self._key = key or Raw()
+        self._value = value or Raw()
+        self._log = log
+        self._settle = settle
+        self._next = dict.fromkeys(range(partitions), 0)
+
+    def read_records(self) -> list[TestRecord]:
+        """Return what was written since the last call, each partition's records in their order."""
+        self._settle()
+        found = []
+        for number, start in self._next.items():
+            partition = TopicPartition(self._topic, number)
+            end = self._log.end(partition)
+            columns = self._log.read(partition, start, end, ("key", "value", "timestamp"))
+            times = columns.column("timestamp").cast(pa.timestamp("ms", "UTC")).view(pa.int64()).to_pylist()
+            for key, value, time in zip(
+                columns.column("key").to_pylist(), columns.column("value").to_pylist(), times, strict=True
+            ):
+                found.append(TestRecord(_decoded(self._key, key), _decoded(self._value, value), time, number))
+            self._next[number] = end
+        return found
+
+    def read_rows(self) -> list[Any]:
+        """Return the values of :meth:`read_records`: dicts, where the format is ``Json``; None for a tombstone."""
+        return [record.value for record in self.read_records()]
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing was written since the last read."""
+        self._settle()
+        return all(self._log.end(TopicPartition(self._topic, number)) == at for number, at in self._next.items())
+
+
+def _millis(timestamp: int | dt.datetime) -> int:
+    if isinstance(timestamp, int):
+        return timestamp
+    if timestamp.tzinfo is None:
+        raise TypeError(f"timestamp={timestamp!r} has no zone; give it one, such as dt.UTC")
+    return round(timestamp.timestamp() * 1000)
+
+
+def _encoded(format_: Format, value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(format_, Json):
+        return json.dumps(value, default=str).encode()
+    try:
+        data: bytes = key_bytes([pa.array([value], _PLAIN[type(format_)])])[0].as_py()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise TypeError(f"{value!r} cannot be written as {format_}: {error}") from error
+    return data
+
+
+def _decoded(format_: Format, data: bytes | None) -> Any:
+    if data is None or isinstance(format_, Raw):
+        return data
+    if isinstance(format_, Json):
+        return json.loads(data)
+    (column,) = key_columns(pa.array([data], pa.binary()), pa.schema([("value", _PLAIN[type(format_)])]))
+    return column[0].as_py()

@@ -1,0 +1,231 @@
+"""A pipeline under test, without a broker: the real legs in the real workers, on topics that are files.
+
+What Kafka Streams' ``TopologyTestDriver`` is to its users. Spark runs the pipeline's steps, its Python workers decode,
+aggregate and encode, and state is kept in stores with changelogs; only the group, the network and the wall clock are
+left out. So a test of a few rows says what the pipeline does in production, for as long as one instance has all tasks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from sparkrelay.client.file_log import LOG_DIRECTORY, FileLog
+from sparkrelay.config import StreamsConfig
+from sparkrelay.records.formats import Json
+from sparkrelay.runtime.compile.legs import LegCompiler
+from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
+from sparkrelay.runtime.spark.executor_target import ExecutorTarget
+from sparkrelay.runtime.spark.session import local_slots
+from sparkrelay.runtime.topics.layout import TopicNames, lay_out
+from sparkrelay.state import TaskStore
+from sparkrelay.testing.driver_tasks import DriverTasks
+from sparkrelay.testing.stored_rows import stored_rows
+from sparkrelay.testing.test_topics import TestInputTopic, TestOutputTopic
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from sparkrelay.records.formats import Format
+    from sparkrelay.topology import Leg, Topology
+
+__all__ = ["TopologyTestDriver"]
+
+_SETTINGS: Final = {"application.id": "topology-test-driver", "bootstrap.servers": "no-broker:9092"}
+
+
+class TopologyTestDriver:
+    """Runs a topology on rows that a test pipes in. Use it as a context manager.
+
+    Usage::
+
+        def test_counts(spark):
+            with TopologyTestDriver(builder.build(), spark=spark) as driver:
+                orders = driver.create_input_topic("orders")
+                orders.pipe_input("ada", {"amount": 3})
+                orders.pipe_input("ada", {"amount": 4})
+                assert driver.create_output_topic("totals").read_rows()[-1] == {"user": "ada", "total": 7}
+
+    Args:
+        topology: what ``StreamsBuilder.build()`` returned.
+        config: settings of the instance, such as ``deserialization.exception.handler``. What is about brokers, the
+            group or threads has no effect.
+        spark: a local session. One serves all tests: it takes seconds to start.
+        partitions: how many partitions each topic of the pipeline's has, and with that how many tasks there are.
+        batch: ``"record"`` takes each record in a micro-batch of its own, as it is piped in; ``"all"`` takes all that
+            was piped in once somebody reads, or calls :meth:`process`.
+        wall_clock_time: when the test begins, in milliseconds since 1970: the timestamp of records that have none.
+
+    Raises:
+        TopologyException: a column does not exist or a step is not possible, as when an instance starts.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: Mapping[str, Any] | None = None,
+        *,
+        spark: SparkSession,
+        partitions: int = 1,
+        batch: Literal["record", "all"] = "record",
+        wall_clock_time: int = 0,
+    ) -> None:
+        self._topology = topology
+        self.batch = batch
+        self._now_ms = wall_clock_time
+        self._partitions = partitions
+        settings = StreamsConfig.from_dict({**_SETTINGS, **(config or {})})
+        names = TopicNames(settings.application_id)
+        topics = dict.fromkeys((*topology.source_topics, *topology.sink_topics), partitions)
+        target = ExecutorTarget(spark, spark_partitions=1, slots=local_slots(spark))
+        folder = Path(tempfile.mkdtemp(prefix="topology-test-driver-"))
+        try:
+            log, client = FileLog(folder / "topics"), {LOG_DIRECTORY: str(folder / "topics")}
+            self._plans = PreparedLegs(
+                LegCompiler(target, settings, topology.legs, names=names, client=client), topology.legs
+            )
+            self._tasks = DriverTasks(
+                config=settings,
+                layout=lay_out(topology, names, topics),
+                plans=self._plans,
+                target=target,
+                log=log,
+                client=client,
+                state_dir=folder / "state",
+            )
+            self._tasks.open()
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        self._folder, self._log = folder, log
+
+    def create_input_topic(
+        self, topic: str, *, key: Format | None = None, value: Format | None = None
+    ) -> TestInputTopic:
+        """Return a topic to pipe records into, in the formats that the pipeline reads unless others are given.
+
+        Raises:
+            ValueError: the pipeline does not read it.
+        """
+        sources = [leg.source for leg in self._topology.legs if not leg.source.internal and topic in leg.source.topics]
+        if not sources:
+            raise ValueError(f"the pipeline does not read {topic!r}, but {_list(self._topology.source_topics)}")
+        return TestInputTopic(
+            topic,
+            key or sources[0].key,
+            value or sources[0].value,
+            log=self._log,
+            partitions=self._partitions,
+            now_ms=lambda: self._now_ms,
+            piped=lambda: self.process() if self.batch == "record" else None,
+        )
+
+    def create_output_topic(
+        self, topic: str, *, key: Format | None = None, value: Format | None = None
+    ) -> TestOutputTopic:
+        """Return a topic to read records from, in the value's format that the pipeline writes unless another is given.
+
+        Keys are bytes, unless ``to()`` or ``key`` says their format.
+
+        Raises:
+            ValueError: the pipeline does not write it.
+        """
+        sinks = {leg.sink.topic: leg for leg in self._topology.legs if leg.sink is not None and not leg.sink.internal}
+        if topic not in sinks:
+            raise ValueError(f"the pipeline does not write {topic!r}, but {_list(sinks)}")
+        sink = sinks[topic].sink
+        assert sink is not None
+        return TestOutputTopic(
+            topic,
+            key or (None if isinstance(sink.key, tuple) else sink.key),
+            value or sink.value or _unless_given(sinks[topic]),
+            log=self._log,
+            partitions=self._partitions,
+            settle=self.process,
+        )
+
+    def process(self) -> None:
+        """Have the pipeline take all that was piped in, through its repartition topics to the end.
+
+        Raises:
+            SparkRelayError: what an instance would have ended with, such as a record that does not decode.
+        """
+        self._tasks.process()
+
+    def store(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of a store, grouping columns and results, in the order of its keys.
+
+        Raises:
+            ValueError: the pipeline has no such store.
+        """
+        spec = self._plans.state(name)
+        if spec is None:
+            stores = {leg.aggregation.store for leg in self._topology.legs if leg.aggregation is not None}
+            raise ValueError(f"the pipeline has no store {name!r}, but {_list(stores)}")
+        self.process()
+        rows = []
+        for directory in self._tasks.directories(spec.subtopology):
+            with contextlib.closing(_Open(directory)) as opened:
+                rows += stored_rows(spec, opened.store)
+        return rows
+
+    def advance_wall_clock_time(self, advance: dt.timedelta) -> None:
+        """Let time pass: records without a timestamp have the new one from now on.
+
+        Raises:
+            ValueError: it would go back.
+        """
+        if advance.total_seconds() < 0:
+            raise ValueError(f"advance={advance}: time does not go back")
+        self._now_ms += round(advance.total_seconds() * 1000)
+
+    def restart(self, *, from_changelog: bool = False) -> None:
+        """End the instance and start another one, on the local state that is there.
+
+        Args:
+            from_changelog: remove the local state first, so that it is restored from the changelogs.
+        """
+        self.process()
+        self._tasks.close()
+        if from_changelog:
+            self._tasks.remove_state()
+        self._tasks.open()
+
+    def close(self) -> None:
+        """End the instance and remove its files."""
+        try:
+            self._tasks.close()
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Open:
+    """A task's store while it is looked at."""
+
+    def __init__(self, directory: Path) -> None:
+        self.store = TaskStore.open(directory, create=False)
+
+    def close(self) -> None:
+        self.store.close(clean=False)
+
+
+def _unless_given(leg: Leg) -> Format | None:
+    """Return the format of the values of a ``to()`` that gives none: JSON, unless rows stay Kafka's own columns."""
+    raw = leg.aggregation is None and not leg.source.internal and leg.source.value is None and leg.source.key is None
+    return None if raw else Json()
+
+
+def _list(names: Any) -> str:
+    return ", ".join(map(repr, sorted(names))) or "nothing"
