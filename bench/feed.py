@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Feed", "Sent"]
 
 _PERIOD_S = 0.005
+#: Beyond this rate records go out some milliseconds' together, as those of any producer that is so busy.
+_SINGLE_RATE = 20_000
 _ACTIONS = ("buy", "view", "sell", "return")
 _NOTE = "." * 32
 
@@ -52,7 +54,7 @@ class Feed:
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap_servers,
-                "linger.ms": 0,
+                "linger.ms": 0 if rate <= _SINGLE_RATE else 5,
                 "partitioner": "murmur2_random",
                 # What is not delivered is reported by it; a broker that ends before it is no news.
                 "log_level": 2,
@@ -120,7 +122,13 @@ class Feed:
             self.sums[user] = self.sums.get(user, 0.0) + amount
             if self._remember:
                 self.unseen.setdefault(user, deque()).append((count, time.perf_counter()))
-        self._producer.produce(self._topic, key=user, value=value, on_delivery=self._delivered)
+        while True:
+            try:
+                self._producer.produce(self._topic, key=user, value=value, on_delivery=self._delivered)
+            except BufferError:
+                self._producer.poll(0.01)
+            else:
+                return
 
     def _delivered(self, error: Any, message: Any) -> None:
         del message

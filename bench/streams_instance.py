@@ -13,13 +13,17 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.children import BenchError
 from sparkrelay.devkafka.jars import streams_classpath
 from sparkrelay.java import require_java
 from sparkrelay.own_files import cache_folder
 
-__all__ = ["classpath"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["classpath", "with_compiled"]
 
 _SOURCES = sorted((Path(__file__).parent / "kafka_streams").glob("*.java"))
 _COMPILER = "jdk.compiler/com.sun.tools.javac.Main"
@@ -35,25 +39,33 @@ def classpath() -> str:
         BenchError: the source could not be compiled.
         DevKafkaException: the jars could not be fetched.
     """
-    jars = streams_classpath()
-    digest = hashlib.sha256(b"".join(source.read_bytes() for source in _SOURCES) + jars.encode()).hexdigest()[:12]
-    classes = cache_folder() / f"bench-streams-{digest}"
+    return with_compiled(_SOURCES, streams_classpath(), "bench-streams")
+
+
+def with_compiled(sources: Sequence[Path], jars: str, name: str) -> str:
+    """Return a class path of jars and of sources, which are compiled if that has not been done.
+
+    Raises:
+        BenchError: they could not be compiled.
+    """
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources) + jars.encode()).hexdigest()[:12]
+    classes = cache_folder() / f"{name}-{digest}"
     if not classes.is_dir():
-        _compile(jars, classes)
+        _compile(sources, jars, classes)
     return f"{classes}{os.pathsep}{jars}"
 
 
-def _compile(jars: str, classes: Path) -> None:
+def _compile(sources: Sequence[Path], jars: str, classes: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{classes.name}-", dir=classes.parent) as folder:
         made = Path(folder) / "classes"
         # The compiler is part of a JDK, whether or not there is a javac on PATH. Started so it expands no *.
         path = os.pathsep.join(map(str, Path(jars).parent.glob("*.jar")))
         command = [require_java(), "-m", _COMPILER, "-cp", path, "-d", str(made), "--release", "17"]
-        command += map(str, _SOURCES)
+        command += map(str, sources)
         run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
         if run.returncode:
             raise BenchError(
-                f"{_SOURCES[0].parent} could not be compiled (exit {run.returncode}). Kafka Streams as a peer needs a "
+                f"{sources[0].parent} could not be compiled (exit {run.returncode}). Kafka Streams as a peer needs a "
                 "JDK of Java 17 or newer, not only a JRE: install one, set JAVA_HOME to one, or leave it out with "
                 "--only. Java "
                 f"said:\n{(run.stdout + run.stderr)[-2000:].strip()}"

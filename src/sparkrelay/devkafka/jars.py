@@ -29,7 +29,7 @@ from sparkrelay.own_files import cache_folder, open_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["KAFKA_VERSION", "kafka_classpath", "streams_classpath", "tools_classpath"]
+__all__ = ["KAFKA_VERSION", "kafka_classpath", "streams_classpath", "streams_tests_classpath", "tools_classpath"]
 
 #: The version that is run unless another is asked for.
 KAFKA_VERSION = "4.3.1"
@@ -44,6 +44,7 @@ _OTHER_CACHE = "Set XDG_CACHE_HOME to a folder that only this user may write to.
 _BROKER = f"kafka_{_SCALA_VERSION}"
 _TOOLS = "kafka-tools"
 _STREAMS = "kafka-streams"
+_STREAMS_TESTS = "kafka-streams-test-utils"
 
 _IVY_MODULE = """<ivy-module version="2.0">
   <info organisation="sparkrelay" module="devkafka"/>
@@ -91,6 +92,17 @@ def streams_classpath() -> str:
         DevKafkaException: The jars could not be resolved; the message ends with what Ivy said.
     """
     return _classpath(_STREAMS, KAFKA_VERSION, f"{_STREAMS}-{KAFKA_VERSION}")
+
+
+def streams_tests_classpath() -> str:
+    """Return the class path of Kafka Streams with its ``TopologyTestDriver``: what our own pipelines are compared with.
+
+    Resolved, kept and guarded as the broker's (95 MB, most of it RocksDB).
+
+    Raises:
+        DevKafkaException: The jars could not be resolved; the message ends with what Ivy said.
+    """
+    return _classpath(_STREAMS_TESTS, KAFKA_VERSION, f"{_STREAMS_TESTS}-{KAFKA_VERSION}")
 
 
 def _classpath(artifact: str, version: str, name: str) -> str:

@@ -1,0 +1,40 @@
+"""Random topologies answer as Kafka Streams' own do, whose answers are recorded: ``tests/oracle/topology``."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.oracle.topology import ours
+from tests.oracle.topology.ours import differences
+
+CASES = [json.loads(line) for line in Path(ours.__file__).with_name("cases.jsonl").read_text().splitlines()]
+#: Enough for each operator and function to come; `make test-long` tries all.
+ALWAYS = 8
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case["name"], marks=() if number < ALWAYS else pytest.mark.long)
+        for number, case in enumerate(CASES)
+    ],
+)
+def test_a_topology_answers_as_kafka_streams_does(case, spark):
+    assert differences(case, spark) == []
+
+
+def test_the_corpus_has_every_operator():
+    nodes = [node for case in CASES[:ALWAYS] for node in case["spec"]]
+    assert {node["op"] for node in nodes} == {"stream", "filter", "map", "aggregate", "to"}
+    assert {function for node in nodes for function, *_ in node.get("aggs", ())} == set(ours.FUNCTIONS)
+    assert any("window" in node for node in nodes)
+    assert {node["by"] for node in nodes if node["op"] == "aggregate"} == {"key", "s"}
+
+
+def test_a_difference_is_found(spark):
+    case = json.loads(json.dumps(CASES[0]))
+    for row in (row for written in case["expected"]["outputs"] for rows in written.values() for row in rows):
+        row[2] += 1
+    assert differences(case, spark)

@@ -1,0 +1,277 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Properties;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.TestInputTopic;
+import org.apache.kafka.streams.TestOutputTopic;
+import org.apache.kafka.streams.TopologyTestDriver;
+import org.apache.kafka.streams.kstream.Aggregator;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.KGroupedStream;
+import org.apache.kafka.streams.kstream.KStream;
+import org.apache.kafka.streams.kstream.KTable;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.WindowStore;
+import org.apache.kafka.streams.test.TestRecord;
+
+/**
+ * What Kafka Streams answers: a line of JSON in, one out, as specs.py says.
+ *
+ * The topology, its stores and what comes out when are Kafka Streams' own; so is its driver. Expressions and aggregates
+ * are written here to mean what SQL means by them: they are not what is asked about.
+ */
+public final class Oracle {
+    private static final ObjectMapper MAPPER = new ObjectMapper();
+    private static final Serde<String> TEXT = Serdes.String();
+    private static final Serde<JsonNode> JSON = Serdes.serdeFrom((topic, node) -> write(node), (topic, data) -> read(data));
+    private static final Duration FOR_EVER = Duration.ofDays(3650);
+
+    private final StreamsBuilder builder = new StreamsBuilder();
+    private final Map<Integer, KStream<String, JsonNode>> streams = new HashMap<>();
+    /** Store to the node that keeps it. */
+    private final Map<String, JsonNode> stores = new LinkedHashMap<>();
+    private final Map<String, TestOutputTopic<String, JsonNode>> outputs = new LinkedHashMap<>();
+
+    public static void main(String[] arguments) throws IOException {
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            System.out.println(MAPPER.writeValueAsString(new Oracle().answer(MAPPER.readTree(line))));
+            System.out.flush();
+        }
+    }
+
+    private ObjectNode answer(JsonNode asked) throws IOException {
+        asked.get("spec").forEach(this::add);
+        Properties settings = new Properties();
+        settings.put("application.id", "oracle");
+        settings.put("bootstrap.servers", "nobody:9092");
+        settings.put("statestore.cache.max.bytes", "0");
+        settings.put("state.dir", Files.createTempDirectory("oracle").toString());
+        ObjectNode answer = MAPPER.createObjectNode();
+        try (TopologyTestDriver driver = new TopologyTestDriver(builder.build(), settings, Instant.EPOCH)) {
+            for (JsonNode node : asked.get("spec")) {
+                if (node.get("op").asText().equals("to")) {
+                    String topic = node.get("topic").asText();
+                    outputs.put(topic, driver.createOutputTopic(topic, TEXT.deserializer(), JSON.deserializer()));
+                }
+            }
+            Map<String, TestInputTopic<String, JsonNode>> inputs = new HashMap<>();
+            ArrayNode after = answer.putArray("outputs");
+            for (JsonNode record : asked.get("input")) {
+                inputs.computeIfAbsent(
+                        record.get("topic").asText(),
+                        topic -> driver.createInputTopic(topic, TEXT.serializer(), JSON.serializer()))
+                    .pipeInput(text(record.get("key")), nullable(record.get("value")), record.get("ts").asLong());
+                after.add(taken());
+            }
+            ObjectNode found = answer.putObject("stores");
+            stores.forEach((name, node) -> found.set(name, stored(driver, name, node)));
+        }
+        return answer;
+    }
+
+    /** Returns what was written since the last record, topic by topic: key, value, timestamp. */
+    private ObjectNode taken() {
+        ObjectNode written = MAPPER.createObjectNode();
+        outputs.forEach((topic, output) -> {
+            ArrayNode records = MAPPER.createArrayNode();
+            for (TestRecord<String, JsonNode> record : output.readRecordsToList()) {
+                records.addArray().add(record.key()).add(record.value()).add(record.timestamp());
+            }
+            if (!records.isEmpty()) {
+                written.set(topic, records);
+            }
+        });
+        return written;
+    }
+
+    /** Returns the rows of a store. */
+    private static ArrayNode stored(TopologyTestDriver driver, String name, JsonNode node) {
+        ArrayNode rows = MAPPER.createArrayNode();
+        String by = node.get("by").asText();
+        if (node.has("window")) {
+            WindowStore<String, JsonNode> store = driver.getWindowStore(name);
+            try (KeyValueIterator<Windowed<String>, JsonNode> all = store.all()) {
+                all.forEachRemaining(row -> rows.add(
+                    row(node, by, row.key.key(), row.value).put("start", row.key.window().start())));
+            }
+            return rows;
+        }
+        KeyValueStore<String, JsonNode> store = driver.getKeyValueStore(name);
+        try (KeyValueIterator<String, JsonNode> all = store.all()) {
+            all.forEachRemaining(row -> rows.add(row(node, by, row.key, row.value)));
+        }
+        return rows;
+    }
+
+    private void add(JsonNode node) {
+        String op = node.get("op").asText();
+        KStream<String, JsonNode> of = op.equals("stream") ? null : streams.get(node.get("of").asInt());
+        KStream<String, JsonNode> made = switch (op) {
+            case "stream" -> builder.stream(node.get("topic").asText(), Consumed.with(TEXT, JSON));
+            case "filter" -> of.filter((key, value) -> passes(node, value));
+            case "map" -> of.mapValues(value -> mapped(node, value));
+            case "aggregate" -> aggregated(node, of);
+            case "to" -> {
+                of.to(node.get("topic").asText(), Produced.with(TEXT, JSON));
+                yield of;
+            }
+            default -> throw new IllegalArgumentException("unknown op " + op);
+        };
+        streams.put(node.get("id").asInt(), made);
+    }
+
+    private KStream<String, JsonNode> aggregated(JsonNode node, KStream<String, JsonNode> of) {
+        String by = node.get("by").asText();
+        String store = node.get("store").asText();
+        Grouped<String, JsonNode> serdes = Grouped.with(TEXT, JSON);
+        // Kafka Streams passes over null values everywhere but in windows, where they reach the aggregator; ours does.
+        KStream<String, JsonNode> rows = of.filter((key, value) -> value != null);
+        KGroupedStream<String, JsonNode> grouped = by.equals("key")
+            ? rows.groupByKey(serdes)
+            : rows.groupBy((key, value) -> text(value.get(by)), serdes);
+        Aggregator<String, JsonNode, JsonNode> add = (key, value, state) -> merged(node.get("aggs"), value, state);
+        stores.put(store, node);
+        if (node.has("window")) {
+            TimeWindows windows = TimeWindows.ofSizeAndGrace(Duration.ofMillis(node.get("window").asLong()), FOR_EVER);
+            KTable<Windowed<String>, JsonNode> table = grouped.windowedBy(windows).aggregate(
+                MAPPER::createObjectNode, add,
+                Materialized.<String, JsonNode, WindowStore<Bytes, byte[]>>as(store).withKeySerde(TEXT).withValueSerde(JSON));
+            return table.toStream().map((key, state) -> {
+                ObjectNode row = row(node, by, key.key(), state);
+                row.put("start", key.window().start());
+                return KeyValue.pair(key.key(), row);
+            });
+        }
+        KTable<String, JsonNode> table = grouped.aggregate(
+            MAPPER::createObjectNode, add,
+            Materialized.<String, JsonNode, KeyValueStore<Bytes, byte[]>>as(store).withKeySerde(TEXT).withValueSerde(JSON));
+        return table.toStream().mapValues((key, state) -> row(node, by, key, state));
+    }
+
+    private static ObjectNode row(JsonNode node, String by, String key, JsonNode state) {
+        ObjectNode row = MAPPER.createObjectNode().put(by, key);
+        int index = 0;
+        for (JsonNode aggregate : node.get("aggs")) {
+            String function = aggregate.get(0).asText();
+            JsonNode held = state.get("n" + index);
+            if (function.equals("avg") && held != null) {
+                row.put("n" + index, held.get(0).asDouble() / held.get(1).asLong());
+            } else if (held != null) {
+                row.set("n" + index, held);
+            } else if (function.equals("count")) {
+                row.put("n" + index, 0);
+            }
+            index++;
+        }
+        return row;
+    }
+
+    private static JsonNode merged(JsonNode aggregates, JsonNode value, JsonNode state) {
+        ObjectNode next = state.deepCopy();
+        int index = 0;
+        for (JsonNode aggregate : aggregates) {
+            String name = "n" + index++;
+            Long argument = aggregate.size() > 1 ? number(value.get(aggregate.get(1).asText())) : Long.valueOf(1);
+            if (argument == null) {
+                continue;
+            }
+            JsonNode held = next.get(name);
+            switch (aggregate.get(0).asText()) {
+                case "count" -> next.put(name, held == null ? 1 : held.asLong() + 1);
+                case "sum" -> next.put(name, held == null ? argument : held.asLong() + argument);
+                case "min" -> next.put(name, held == null ? argument : Math.min(held.asLong(), argument));
+                case "max" -> next.put(name, held == null ? argument : Math.max(held.asLong(), argument));
+                case "avg" -> next.putArray(name)
+                    .add(held == null ? argument : held.get(0).asLong() + argument)
+                    .add(held == null ? 1 : held.get(1).asLong() + 1);
+                default -> throw new IllegalArgumentException("unknown aggregate " + aggregate);
+            }
+        }
+        return next;
+    }
+
+    /** As SQL: a comparison with null passes nothing. */
+    private static boolean passes(JsonNode node, JsonNode value) {
+        Long left = value == null ? null : number(value.get(node.get("field").asText()));
+        if (left == null) {
+            return false;
+        }
+        long right = node.get("than").asLong();
+        return switch (node.get("is").asText()) {
+            case "<" -> left < right;
+            case ">" -> left > right;
+            case "=" -> left == right;
+            case "<>" -> left != right;
+            default -> throw new IllegalArgumentException("unknown comparison " + node);
+        };
+    }
+
+    /** Sets a field to the sum, or product, of two others; as SQL, null if one of them is. */
+    private static JsonNode mapped(JsonNode node, JsonNode value) {
+        if (value == null) {
+            return null;
+        }
+        Long left = number(value.get(node.get("left").asText()));
+        Long right = number(value.get(node.get("right").asText()));
+        ObjectNode changed = value.deepCopy();
+        if (left == null || right == null) {
+            changed.putNull(node.get("field").asText());
+        } else {
+            boolean sum = node.get("by").asText().equals("+");
+            changed.put(node.get("field").asText(), sum ? left + right : left * right);
+        }
+        return changed;
+    }
+
+    private static Long number(JsonNode node) {
+        return node == null || node.isNull() ? null : node.asLong();
+    }
+
+    private static String text(JsonNode node) {
+        return node == null || node.isNull() ? null : node.asText();
+    }
+
+    private static JsonNode nullable(JsonNode node) {
+        return node == null || node.isNull() ? null : node;
+    }
+
+    private static byte[] write(JsonNode node) {
+        try {
+            return node == null ? null : MAPPER.writeValueAsBytes(node);
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
+    }
+
+    private static JsonNode read(byte[] data) {
+        try {
+            return data == null ? null : MAPPER.readTree(data);
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
+    }
+}

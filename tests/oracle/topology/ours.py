@@ -1,0 +1,171 @@
+"""What we answer to a case, on the test driver; and how that differs from what Kafka Streams answered."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from tests.oracle.topology.specs import FUNCTIONS, VALUE
+
+from sparkrelay import Json, KTable, StreamsBuilder, String
+from sparkrelay.errors import SparkRelayError
+from sparkrelay.testing import TopologyTestDriver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from sparkrelay import KStream, Topology
+
+__all__ = ["FUNCTIONS", "differences"]
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FIELDS = ("a", "b", "c", "s")
+
+Case = dict[str, Any]
+Row = tuple[Any, Any, int]
+
+
+def differences(case: Case, spark: SparkSession) -> list[str]:
+    """Return what is wrong with our answers to a case; nothing if it passes.
+
+    It is answered with one record a micro-batch, with all records in one, and cut at random with restarts between.
+    """
+    try:
+        return [
+            *_as_they_come(case, spark),
+            *_in_the_end(case, spark, "in one micro-batch", random.Random(0), cuts=0.0),
+            *_in_the_end(case, spark, "cut at random", random.Random(case["name"]), cuts=0.4),
+        ]
+    except SparkRelayError as error:
+        return [f"refused, or failed: {error}"]
+
+
+def _as_they_come(case: Case, spark: SparkSession) -> Iterator[str]:
+    """Compare after each record what it has brought out."""
+    with TopologyTestDriver(_built(case), spark=spark) as driver:
+        reads = _Reads(case, driver)
+        for index, (record, expected) in enumerate(zip(case["input"], case["expected"]["outputs"], strict=True)):
+            driver.create_input_topic(record["topic"]).pipe_input(record["key"], record["value"], record["ts"])
+            for topic, found in reads.taken().items():
+                wanted = [_comparable(row, reads.windowed[topic]) for row in expected.get(topic, ())]
+                if found != wanted:
+                    yield f"record {index}, {topic}: Kafka Streams {wanted}, ours {found}"
+        yield from _stores(case, driver, "one record a micro-batch")
+
+
+def _in_the_end(case: Case, spark: SparkSession, how: str, chosen: random.Random, *, cuts: float) -> Iterator[str]:
+    """Compare what each topic says once all is over: of a table the last row of each key, of a stream all rows."""
+    with TopologyTestDriver(_built(case), spark=spark, batch="all") as driver:
+        reads = _Reads(case, driver)
+        for record in case["input"]:
+            driver.create_input_topic(record["topic"]).pipe_input(record["key"], record["value"], record["ts"])
+            if chosen.random() < cuts:
+                match chosen.randrange(3):
+                    case 0:
+                        driver.process()
+                    case 1:
+                        driver.restart()
+                    case _:
+                        driver.restart(from_changelog=True)
+        for topic, found in reads.taken().items():
+            wanted = [
+                _comparable(row, reads.windowed[topic])
+                for written in case["expected"]["outputs"]
+                for row in written.get(topic, ())
+            ]
+            said = _last if reads.tables[topic] else list
+            if said(found) != said(wanted):
+                yield f"{how}, {topic}: Kafka Streams {said(wanted)}, ours {said(found)}"
+        yield from _stores(case, driver, how)
+
+
+def _stores(case: Case, driver: TopologyTestDriver, how: str) -> Iterator[str]:
+    for name, wanted in case["expected"]["stores"].items():
+        found = sorted((_plain(row) for row in driver.store(name)), key=repr)
+        expected = sorted((_plain(row) for row in wanted), key=repr)
+        if found != expected:
+            yield f"{how}, store {name}: Kafka Streams {expected}, ours {found}"
+
+
+class _Reads:
+    """The outputs of a case, as they are read."""
+
+    def __init__(self, case: Case, driver: TopologyTestDriver) -> None:
+        nodes = {node["id"]: node for node in case["spec"]}
+        ends = {node["topic"]: nodes[node["of"]] for node in case["spec"] if node["op"] == "to"}
+        self.tables = {topic: node["op"] == "aggregate" for topic, node in ends.items()}
+        self.windowed = {topic: "window" in node for topic, node in ends.items()}
+        self._topics = {
+            topic: driver.create_output_topic(topic, key=None if windowed else String())
+            for topic, windowed in self.windowed.items()
+        }
+
+    def taken(self) -> dict[str, list[Row]]:
+        """Return what each topic has got since the last call."""
+        return {
+            topic: [
+                _comparable((record.key, record.value, record.timestamp), self.windowed[topic])
+                for record in output.read_records()
+            ]
+            for topic, output in self._topics.items()
+        }
+
+
+def _comparable(row: Any, windowed: bool) -> Row:
+    """Return key, value and timestamp; the keys of windows are each one's own."""
+    key, value, timestamp = row
+    return None if windowed else key, None if value is None else _plain(value), timestamp
+
+
+def _plain(row: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return the fields that are not null, by name; a window is its start, in milliseconds."""
+    fields = {name: value for name, value in row.items() if value is not None and name != "window"}
+    if row.get("window") is not None:
+        start = row["window"]["start"]
+        at = start if isinstance(start, dt.datetime) else dt.datetime.fromisoformat(start)
+        fields["start"] = round((at - _EPOCH) / dt.timedelta(milliseconds=1))
+    return tuple(sorted(fields.items()))
+
+
+def _last(rows: list[Row]) -> dict[Any, Row]:
+    """Return the last row of each key, or window and key."""
+    return {(row[0], *(item for item in row[1] if item[0] in {"key", "s", "start"})): row for row in rows}
+
+
+def _built(case: Case) -> Topology:
+    builder = StreamsBuilder()
+    made: dict[int, KStream | KTable] = {}
+    for node in case["spec"]:
+        made[node["id"]] = _made(node, builder, made.get(node.get("of")))
+    return builder.build()
+
+
+def _made(node: Case, builder: StreamsBuilder, of: Any) -> KStream | KTable:
+    match node["op"]:
+        case "stream":
+            return builder.stream(node["topic"], key=String("key"), value=Json(VALUE))
+        case "filter":
+            stream: KStream = of.where(f"{node['field']} {node['is']} {node['than']}")
+        case "map":
+            stream = of.withColumn(node["field"], F.expr(f"{node['left']} {node['by']} {node['right']}"))
+        case "aggregate":
+            groups = [node["by"]]
+            if "window" in node:
+                # The struct of Kafka's own columns does not go through a repartition topic.
+                of = of.select("key", *_FIELDS, F.col("kafka.timestamp").alias("at"))
+                groups.insert(0, F.window("at", f"{node['window']} milliseconds"))
+            columns = [_aggregate(name, *field).alias(f"n{at}") for at, (name, *field) in enumerate(node["aggs"])]
+            table: KTable = of.groupBy(*groups).agg(*columns, name=node["store"])
+            return table
+        case _:
+            stream = of
+            (of if isinstance(of, KTable) else of.select(*_FIELDS)).to(node["topic"], value=Json())
+    return stream
+
+
+def _aggregate(function: str, field: str = "*") -> Any:
+    return getattr(F, function)(field)

@@ -1,0 +1,97 @@
+"""Topologies as data, which Java's Kafka Streams and we both build; and random ones.
+
+A case is a line of JSON::
+
+    {"name": ..., "spec": [NODE...], "input": [RECORD...], "expected": {"outputs": [...], "stores": {...}}}
+
+Nodes have an ``id`` and, but for the first, the node that they go on from (``of``):
+
+    {"op": "stream", "topic": T}                            a topic of keys (text) and values with the fields of VALUE
+    {"op": "filter", "field": F, "is": "<", "than": N}      also > = <>
+    {"op": "map", "field": F, "left": F, "by": "+", "right": F}     also *
+    {"op": "aggregate", "by": "key" or F, "aggs": [["count"], ["sum", F]...], "store": S, "window": MS}
+    {"op": "to", "topic": T}
+
+Records are ``{"topic", "key", "value", "ts"}``; a null value is a tombstone. ``outputs`` has, for each record of the
+input, topic -> what came out of it: ``[key, value, timestamp]`` each. ``stores`` has the rows of each store at the end.
+Fields that are null are left out, and rows of windows have their ``start``.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Final
+
+__all__ = ["FUNCTIONS", "VALUE", "random_case"]
+
+#: The fields of values, as Spark has them.
+VALUE: Final = "a long, b long, c long, s string"
+FUNCTIONS: Final = ("count", "sum", "min", "max", "avg")
+_NUMBERS: Final = ("a", "b", "c")
+
+Json = dict[str, Any]
+
+
+def random_case(seed: int) -> Json:
+    """Return a case without its answer."""
+    chosen = random.Random(seed)
+    spec: list[Json] = [{"op": "stream", "id": 0, "topic": "in"}]
+    streams = [0]
+
+    def add(node: Json) -> int:
+        spec.append({"id": len(spec), **node})
+        return len(spec) - 1
+
+    for _ in range(chosen.randrange(4)):
+        streams.append(add(_step(chosen, chosen.choice(streams))))
+    for number in range(chosen.randint(1, 3)):
+        of = chosen.choice(streams)
+        if chosen.random() < 0.7:
+            of = add(_aggregate(chosen, of, f"store-{number}"))
+        add({"op": "to", "of": of, "topic": f"out-{number}"})
+    return {"name": f"random-{seed}", "spec": _used(spec), "input": _records(chosen)}
+
+
+def _used(spec: list[Json]) -> list[Json]:
+    """Leave out what leads to no topic: it is refused, as a step that somebody forgot to use."""
+    used: set[int] = set()
+    for node in reversed(spec):
+        if node["op"] == "to" or node["id"] in used:
+            used |= {node["id"], node.get("of", 0)}
+    return [node for node in spec if node["id"] in used]
+
+
+def _step(chosen: random.Random, of: int) -> Json:
+    if chosen.random() < 0.5:
+        is_ = chosen.choice(("<", ">", "=", "<>"))
+        return {"op": "filter", "of": of, "field": chosen.choice(_NUMBERS), "is": is_, "than": chosen.randrange(-3, 4)}
+    field, left, right = (chosen.choice(_NUMBERS) for _ in range(3))
+    return {"op": "map", "of": of, "field": field, "left": left, "by": chosen.choice("+*"), "right": right}
+
+
+def _aggregate(chosen: random.Random, of: int, store: str) -> Json:
+    functions = [
+        [name] if name == "count" and chosen.random() < 0.5 else [name, chosen.choice(_NUMBERS)]
+        for name in chosen.choices(FUNCTIONS, k=chosen.randint(1, 3))
+    ]
+    node = {"op": "aggregate", "of": of, "by": chosen.choice(("key", "s")), "aggs": functions, "store": store}
+    return {**node, "window": chosen.choice((10, 1000))} if chosen.random() < 0.4 else node
+
+
+def _records(chosen: random.Random) -> list[Json]:
+    records, now = [], chosen.randrange(3000)
+    for _ in range(chosen.randint(4, 14)):
+        # Most come in the order of time, some long after they should have.
+        now = max(now + chosen.choice((0, 1, 5, 400, -2000, 7)), 0)
+        value = {name: chosen.randrange(-4, 9) for name in _NUMBERS if chosen.random() < 0.85}
+        if chosen.random() < 0.85:
+            value["s"] = chosen.choice("xyz")
+        records.append(
+            {
+                "topic": "in",
+                "key": chosen.choice(("k", "l", "m", None)) if chosen.random() < 0.6 else "k",
+                "value": None if chosen.random() < 0.08 else value,
+                "ts": now,
+            }
+        )
+    return records
