@@ -18,6 +18,7 @@ from sparkrelay.config import StreamsConfig
 from sparkrelay.records.formats import Json
 from sparkrelay.runtime.compile.legs import LegCompiler
 from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
+from sparkrelay.runtime.compile.schemas import plain_format
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 from sparkrelay.runtime.spark.session import local_slots
 from sparkrelay.runtime.topics.layout import TopicNames, lay_out
@@ -139,12 +140,15 @@ class TopologyTestDriver:
         sinks = {leg.sink.topic: leg for leg in self._topology.legs if leg.sink is not None and not leg.sink.internal}
         if topic not in sinks:
             raise ValueError(f"the pipeline does not write {topic!r}, but {_list(sinks)}")
-        sink = sinks[topic].sink
+        leg = sinks[topic]
+        sink = leg.sink
         assert sink is not None
+        assert not isinstance(sink.key, tuple), "only repartition topics have keys of several columns"
+        written = plain_format(self._plans.output(leg.id)[sink.key]) if isinstance(sink.key, str) else sink.key
         return TestOutputTopic(
             topic,
-            key or (None if isinstance(sink.key, tuple) else sink.key),
-            value or sink.value or _unless_given(sinks[topic]),
+            key or written,
+            value or sink.value or _unless_given(leg),
             log=self._log,
             partitions=self._partitions,
             settle=self.process,

@@ -77,7 +77,7 @@ def _parts(subtopology: Subtopology) -> Iterator[_Part]:
             at = _follow(at, step, leg.source.name, shared)
         if leg.sink is not None:
             formats = ", ".join(
-                f"{place}: {', '.join(form) if isinstance(form, tuple) else format_text(form)}"
+                f"{place}: {_written(form)}"
                 for place, form in (("key", leg.sink.key), ("value", leg.sink.value))
                 if form is not None
             )
@@ -85,6 +85,13 @@ def _parts(subtopology: Subtopology) -> Iterator[_Part]:
             _append(at, _Part(leg.sink.name, head, [formats] if formats else []))
     for root in roots.values():
         yield from _depth_first(root)
+
+
+def _written(form: Format | str | tuple[str, ...]) -> str | None:
+    """Return what a sink's key or value is written of, in words."""
+    if isinstance(form, str):
+        return form
+    return ", ".join(form) if isinstance(form, tuple) else format_text(form)
 
 
 def _follow(at: _Part, step: Step, source: str, shared: dict[tuple[int, int], _Part]) -> _Part:

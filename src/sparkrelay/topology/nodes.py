@@ -101,7 +101,7 @@ class SinkNode:
 
     parent: Node
     topic: str
-    key: Format | None
+    key: Format | str | None
     value: Format | None
     name: str | None
     call_site: CallSite

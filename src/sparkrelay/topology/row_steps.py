@@ -90,14 +90,15 @@ class RowSteps:
         return self._step("transform", (func, *args), call_site, kwargs)
 
     def to(
-        self, topic: str, *, key: Format | None = None, value: Format | None = None, name: str | None = None
+        self, topic: str, *, key: Format | str | None = None, value: Format | None = None, name: str | None = None
     ) -> None:
         """Write the rows to a topic, which must exist.
 
         Args:
             topic: its name.
-            key: format of the message key, such as ``String("carrier")``, of a column of the format's type. Without it
-                a table's rows are keyed by their grouping columns, a stream's by the key they came with.
+            key: the column that is the message key, written as what its type calls for: text, a 32-bit or a 64-bit
+                number, or bytes. Or a format of that column, ``String("carrier")``. Without it a table's rows are keyed
+                by their grouping columns, a stream's by the key they came with.
             value: format of the message value: ``Json()`` for the columns as they are, or a format of one column.
                 Without it the columns are written as JSON, and a stream that was read without formats is passed on as
                 it is.
@@ -111,7 +112,8 @@ class RowSteps:
         check_topic(topic, call_site)
         given: tuple[tuple[str, Any], ...] = (("key", key), ("value", value))
         for place, form in given:
-            if form is not None and not isinstance(form, Format):
+            column = place == "key" and isinstance(form, str) and bool(form.strip())
+            if form is not None and not column and not isinstance(form, Format):
                 hint = f'String("{form}")' if isinstance(form, str) else "String(...), Json(...) or Raw(...)"
                 raise TopologyException(
                     f"{call_site}: {place}= of to({topic!r}) takes a format such as {hint}, not {form!r}"

@@ -13,7 +13,7 @@ from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import AggregationNode, GroupingNode, RepartitionNode, StepNode
 from sparkrelay.topology.row_steps import RowSteps, check_seed, flat, make_step
-from sparkrelay.topology.structure import RowCount
+from sparkrelay.topology.structure import NamedAggregate
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
@@ -198,19 +198,54 @@ class GroupedStream:
 
     def count(self, *, name: str | None = None, logged: bool = True) -> KTable:
         """Count the rows of each group into a column ``count``, as ``GroupedData.count``; else as :meth:`agg`."""
-        return self._aggregate((RowCount(),), name, logged, "count", [], find_call_site())
+        return self._aggregate((NamedAggregate(),), name, logged, "count", [], find_call_site())
+
+    def sum(self, *cols: str, name: str | None = None, logged: bool = True) -> KTable:
+        """Sum columns up into ``sum(column)``, as ``GroupedData.sum``; else as :meth:`agg`."""
+        return self._of_columns("sum", "sum", cols, name, logged)
+
+    def avg(self, *cols: str, name: str | None = None, logged: bool = True) -> KTable:
+        """Average columns into ``avg(column)``, as ``GroupedData.avg``; else as :meth:`agg`."""
+        return self._of_columns("avg", "avg", cols, name, logged)
+
+    def mean(self, *cols: str, name: str | None = None, logged: bool = True) -> KTable:
+        """Average columns into ``avg(column)``; the same as :meth:`avg`."""
+        return self._of_columns("mean", "avg", cols, name, logged)
+
+    def min(self, *cols: str, name: str | None = None, logged: bool = True) -> KTable:
+        """Keep the smallest value of columns in ``min(column)``, as ``GroupedData.min``; else as :meth:`agg`."""
+        return self._of_columns("min", "min", cols, name, logged)
+
+    def max(self, *cols: str, name: str | None = None, logged: bool = True) -> KTable:
+        """Keep the largest value of columns in ``max(column)``, as ``GroupedData.max``; else as :meth:`agg`."""
+        return self._of_columns("max", "max", cols, name, logged)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        if name in {"sum", "avg", "mean", "min", "max"}:
-            hint = f'use agg(F.{name}("column"))'
-        else:
-            hint = "agg(...) and count() are there"
-        raise TopologyException(f"{find_call_site()}: GroupedStream has no {name}(): {hint}")
+        raise TopologyException(
+            f"{find_call_site()}: GroupedStream has no {name}(): agg(...), count(), sum(), avg(), min() and max() are "
+            "there"
+        )
 
     def __repr__(self) -> str:
         return f"<GroupedStream written at {self._node.call_site}>"
+
+    def _of_columns(self, step: str, function: str, cols: tuple[Any, ...], name: str | None, logged: bool) -> KTable:
+        call_site = find_call_site()
+        columns = flat(cols)
+        for column in columns:
+            if not (isinstance(column, str) and column.strip() and column.strip() != "*"):
+                raise TopologyException(
+                    f"{call_site}: {step}() takes names of columns, not {column!r}; agg() takes Columns"
+                )
+        if not columns:
+            raise TopologyException(
+                f'{call_site}: {step}() names no columns, such as {step}("amount"): which ones are numbers is not '
+                "known before the pipeline runs"
+            )
+        aggregates = tuple(NamedAggregate(function, column) for column in columns)
+        return self._aggregate(aggregates, name, logged, step, [*map(repr, columns)], call_site)
 
     def _aggregate(  # noqa: PLR0917 - as they are written
         self,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.call_site import CallSite
 
-__all__ = ["Aggregation", "Leg", "RowCount", "Sink", "Source", "Step", "Subtopology"]
+__all__ = ["Aggregation", "Leg", "NamedAggregate", "Sink", "Source", "Step", "Subtopology"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,13 +38,23 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class RowCount:
-    """The aggregate of ``groupBy(...).count()``: ``count(*)`` under PySpark's name for it.
+class NamedAggregate:
+    """The aggregate of ``groupBy(...).count()``, ``.sum("amount")`` and the like, under PySpark's name for it.
 
     A marker and not a Column, because making a Column takes a running Spark session.
+
+    Attributes:
+        function: ``count``, ``sum``, ``avg``, ``min`` or ``max``.
+        column: the argument; None for ``count(*)``.
     """
 
-    name: str = "count"
+    function: str = "count"
+    column: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The result column's."""
+        return self.function if self.column is None else f"{self.function}({self.column})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +88,7 @@ class Aggregation:
         name: the step's name.
         store: the store's name; the runtime composes ``<application.id>-<store>-changelog`` from it.
         keys: grouping columns: names (in Spark's syntax, dots and backticks included) or Columns.
-        aggregates: Columns such as ``F.sum("amount")``, or a RowCount.
+        aggregates: Columns such as ``F.sum("amount")``, or a NamedAggregate.
         logged: False for a store without changelog: what it holds is on one disk only.
         call_site: the line that wrote it.
         text: the step as people read it.
@@ -100,8 +110,8 @@ class Sink:
     Attributes:
         name: the sink's name.
         topic: topic written; internal ones are without the application id.
-        key: format whose column is the message key; for a repartition topic the names of the key's columns; None for
-            the key that the rows carry (a table's grouping key, else the message's own).
+        key: format whose column is the message key, or that column's name; for a repartition topic the names of the
+            key's columns; None for the key that the rows carry (a table's grouping key, else the message's own).
         value: format of the value; None for the runtime's choice. A repartition topic has none: it carries whole rows.
         internal: True for a repartition topic.
         partitions: partition count that the user asked for (repartition topics only), or None.
@@ -110,7 +120,7 @@ class Sink:
 
     name: str
     topic: str
-    key: Format | tuple[str, ...] | None
+    key: Format | str | tuple[str, ...] | None
     value: Format | None
     internal: bool
     partitions: int | None

@@ -88,5 +88,5 @@ def _leg_parts(leg: Leg) -> dict[str, Any]:
 def _sink_parts(sink: Sink | None) -> list[Any]:
     if sink is None:
         return []
-    key = list(sink.key) if isinstance(sink.key, tuple) else format_text(sink.key)
+    key = sink.key if isinstance(sink.key, str | tuple) else format_text(sink.key)
     return [sink.topic, sink.internal, key, format_text(sink.value), sink.partitions]

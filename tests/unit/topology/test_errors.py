@@ -50,8 +50,13 @@ def fails(message):
         (lambda s, F: s.groupBy("a").agg(), "agg() has no aggregates"),
         (lambda s, F: s.groupBy("a").agg("sum(b)"), "agg() takes Columns"),
         (lambda s, F: s.groupBy("a").agg({"b": "sum"}), "agg() takes Columns"),
-        (lambda s, F: s.groupBy("a").sum("b"), 'GroupedStream has no sum(): use agg(F.sum("column"))'),
-        (lambda s, F: s.groupBy("a").aggregate(), "GroupedStream has no aggregate(): agg(...) and count() are there"),
+        (lambda s, F: s.groupBy("a").sum(), 'sum() names no columns, such as sum("amount")'),
+        (lambda s, F: s.groupBy("a").max(3), "max() takes names of columns, not 3; agg() takes Columns"),
+        (lambda s, F: s.groupBy("a").median("b"), "GroupedStream has no median(): agg(...), count(), sum()"),
+        (
+            lambda s, F: s.groupBy("a").aggregate(),
+            "GroupedStream has no aggregate(): agg(...), count(), sum(), avg(), min() and",
+        ),
         (lambda s, F: s.groupBy("a").count().groupBy("b"), "groupBy() of a KTable is not there yet"),
         (lambda s, F: s.groupBy("a").count().repartition("b"), "KTable has no repartition()"),
         (
@@ -90,7 +95,8 @@ def fails(message):
         (lambda s, F: s.to(None), "a topic's name is a string, not None"),
         (lambda s, F: s.to("a b"), "'a b' cannot be a topic"),
         (lambda s, F: s.to("x" * 250), "at most 249"),
-        (lambda s, F: s.to("t", key="carrier"), "key= of to('t') takes a format such as String(\"carrier\")"),
+        (lambda s, F: s.to("t", value="carrier"), "value= of to('t') takes a format such as String(\"carrier\")"),
+        (lambda s, F: s.to("t", key=" "), "key= of to('t') takes a format such as String"),
         (lambda s, F: s.to("t", value=Json), "value= of to('t') takes a format"),
         (lambda s, F: s.to("t", key=Json("a int")), "a JSON key has no fixed bytes"),
         (

@@ -5,7 +5,7 @@ from hypothesis import given, settings, strategies as st
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json, String
-from sparkrelay.topology import RowCount, StreamsBuilder
+from sparkrelay.topology import NamedAggregate, StreamsBuilder
 
 
 def steps(steps_):
@@ -32,7 +32,7 @@ def test_a_straight_way_is_one_leg(builder, flights, F):
 def test_a_store_needs_no_sink(builder, flights):
     flights.groupBy("carrier").count()
     (leg,) = builder.build().legs
-    assert leg.aggregation.aggregates == (RowCount("count"),)
+    assert leg.aggregation.aggregates == (NamedAggregate("count"),)
     assert leg.sink is None
     assert leg.after == ()
 

@@ -17,7 +17,7 @@ from pyspark.sql import Column, functions as F
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.topology import RowCount
+from sparkrelay.topology import NamedAggregate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,15 @@ __all__ = [
 ]
 
 #: Spark's name of an aggregate function -> ours.
-_FUNCTIONS = {"count": "count", "sum": "sum", "avg": "avg", "mean": "avg", "min": "min", "max": "max"}
+_FUNCTIONS = {
+    "count": "count",
+    "count_if": "count",
+    "sum": "sum",
+    "avg": "avg",
+    "mean": "avg",
+    "min": "min",
+    "max": "max",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +76,12 @@ def read_aggregate(column: Any, where: str) -> AggregateCall:
         where: the user's line, for messages.
 
     Raises:
-        TopologyException: it is not one of count, sum, avg, min and max, or it says DISTINCT.
+        TopologyException: it is not one of count, count_if, sum, avg, min and max, or it says DISTINCT.
     """
-    if isinstance(column, RowCount):
-        return AggregateCall("count_all", None, column.name)
+    if isinstance(column, NamedAggregate):
+        if column.column is None:
+            return AggregateCall("count_all", None, column.name)
+        return AggregateCall(column.function, F.col(column.column), column.name)
     if not isinstance(column, Column):
         raise TopologyException(f'{where}: agg() takes columns such as F.sum("amount").alias("total"), not {column!r}')
     node = _java(column).node()
@@ -82,8 +92,9 @@ def read_aggregate(column: Any, where: str) -> AggregateCall:
         node = node.child()
     if kind(node) != "UnresolvedFunction" or node.functionName().lower() not in _FUNCTIONS:
         raise TopologyException(
-            f"{where}: {column_text(column)} is not supported in agg(): use count, sum, avg, min or max directly (not "
-            "inside another expression), and compute with the results in a select() or withColumn() after agg()"
+            f"{where}: {column_text(column)} is not supported in agg(): use count, count_if, sum, avg, min or max "
+            "directly (not inside another expression), and compute with the results in a select() or withColumn() "
+            "after agg()"
         )
     if node.isDistinct():
         raise TopologyException(
@@ -101,7 +112,11 @@ def read_aggregate(column: Any, where: str) -> AggregateCall:
             # Counts nothing. Null by itself has no type that state can be kept of.
             return AggregateCall(function, F.lit(None).cast("boolean"), alias)
         return AggregateCall("count_all", None, alias)
-    return AggregateCall(function, Column(jvm().org.apache.spark.sql.Column(arguments[0])), alias)
+    argument = Column(jvm().org.apache.spark.sql.Column(arguments[0]))
+    if node.functionName().lower() == "count_if":
+        # What is false is counted no more than what is null.
+        argument = F.when(argument, F.lit(True))
+    return AggregateCall(function, argument, alias)
 
 
 def wanted_columns(plan: DataFrame, source: DataFrame) -> frozenset[str]:

@@ -58,7 +58,7 @@ from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.batch import SPREAD_BY
-from sparkrelay.topology import RowCount
+from sparkrelay.topology import NamedAggregate
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
@@ -515,7 +515,10 @@ def _argument(index: int) -> str:
 
 
 def _columns(aggregation: Aggregation) -> list[Column]:
-    return [F.count("*").alias(a.name) if isinstance(a, RowCount) else a for a in aggregation.aggregates]
+    return [
+        getattr(F, a.function)(a.column or "*").alias(a.name) if isinstance(a, NamedAggregate) else a
+        for a in aggregation.aggregates
+    ]
 
 
 def _decoded_fields(key: Format | None, value: Format | None, where: str) -> list[StructField]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from sparkrelay.runtime.compile.legs import LegCompiler, PreparedLeg
     from sparkrelay.runtime.contract.specs import StateSpec
@@ -83,6 +84,10 @@ class PreparedLegs:
         """Return what the stateful step does that keeps a store; None if there is no such store."""
         specs = (plan.state for plan in self._plans.values())
         return next((spec for spec in specs if spec is not None and spec.store == store), None)
+
+    def output(self, leg: str) -> StructType:
+        """Return the schema of the visible rows at a leg's end."""
+        return self._plans[leg].output
 
     def resident(self) -> ResidentLegs:
         """Return the legs that can stay; they are built when they are first asked for."""

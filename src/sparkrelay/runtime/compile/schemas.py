@@ -57,6 +57,7 @@ __all__ = [
     "format_fields",
     "hidden_fields",
     "layout_number",
+    "plain_format",
     "plan_sink",
 ]
 
@@ -274,6 +275,12 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
     for place, given in (("key", sink.key), ("value", form)):
         if isinstance(given, OneColumn):
             _check_type(rows[given.column_name(place)], given, place, where)
+    if isinstance(sink.key, str) and plain_format(rows[sink.key]) is None:
+        kind = rows[sink.key].dataType.simpleString()
+        raise TopologyException(
+            f"{where} writes column {sink.key!r} ({kind}) as the message key, which takes string, int, bigint or "
+            f'binary; cast it first: withColumn("{sink.key}", F.col("{sink.key}").cast("string"))'
+        )
     if isinstance(form, OneColumn):
         columns = StructType([rows[form.column_name("value")]])
     else:
@@ -288,6 +295,12 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
 def _as_it_is(value: StructField) -> OneColumn:
     """Return the format of a stream without formats: as in Spark's Kafka sink the value is bytes, or remade as text."""
     return String() if isinstance(value.dataType, StringType) else Raw()
+
+
+def plain_format(column: StructField) -> OneColumn | None:
+    """Return the format that a column's values have as a message key; None if its type has none."""
+    fitting = (form for form, kind in _SPARK_TYPES.items() if isinstance(column.dataType, type(kind)))
+    return next((form(column.name) for form in fitting), None)
 
 
 def _check_type(column: StructField, form: OneColumn, place: str, where: str) -> None:
@@ -310,6 +323,8 @@ def _sink_key(sink: Sink) -> tuple[str, ...]:
         return ()
     if isinstance(sink.key, tuple):
         return sink.key
+    if isinstance(sink.key, str):
+        return (sink.key,)
     assert isinstance(sink.key, OneColumn), sink.key
     return (sink.key.column_name("key"),)
 
