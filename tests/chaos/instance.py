@@ -30,13 +30,19 @@ from sparkrelay.runtime.contract import fault_points
 
 
 def pipeline(topics):
-    """Two stateful legs, one of them behind a repartition topic, and two stateless ones that share a topic."""
+    """Three stateful legs, one of them behind a repartition topic, and two stateless ones that share a topic.
+
+    One of the stateful legs has windows, of which only the final rows go on.
+    """
     builder = StreamsBuilder()
-    orders = builder.stream(topics["orders"], key=String("user"), value=Json("id long, shop string, amount long"))
+    value = Json("id long, shop string, amount long, at timestamp")
+    orders = builder.stream(topics["orders"], key=String("user"), value=value)
     totals = F.count("*").alias("n"), F.sum("amount").alias("total")
     orders.groupBy("user").agg(*totals).to(topics["users"])
     # A step after the aggregate keeps state and publish in two Python stages.
     orders.groupBy("shop").agg(*totals).to_stream().where("n > 0").to(topics["shops"])
+    timed = orders.withWatermark("at", "1 second").groupBy(F.window("at", "5 seconds"), "user")
+    timed.agg(F.count("*").alias("n"), name="windows").outputMode("append").to(topics["windows"], value=Json())
     orders.where("amount % 7 = 0").select("id", F.lit("seven").alias("why")).to(topics["marks"], value=Json())
     orders.where("amount % 11 = 0").select("id", F.lit("eleven").alias("why")).to(topics["marks"], value=Json())
     return builder.build()

@@ -1,5 +1,6 @@
 """A ledger that knows what every output must say, after every single order."""
 
+import datetime as dt
 import json
 import random
 import time
@@ -8,7 +9,11 @@ from collections import Counter, defaultdict
 from tests.topics import read_to_end
 
 PARTITIONS = 2
-OUTPUTS = ("users", "shops", "marks")
+OUTPUTS = ("users", "shops", "marks", "windows")
+#: An order's event time is that of the one before it and so much more; a window is over once its end is a second ago.
+STEP = dt.timedelta(milliseconds=40)
+WINDOW, DELAY = dt.timedelta(seconds=5), dt.timedelta(seconds=1)
+BEGIN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 SILENCE_SECONDS = 30
 
 
@@ -27,13 +32,18 @@ class Ledger:
             "users": make_topic("users", 2),
             "shops": make_topic("shops", 2),
             "marks": make_topic("marks", 2),
+            "windows": make_topic("windows", 2),
         }
         self._random = random.Random(seed)
         self._id = 0
         self._totals = {"users": defaultdict(lambda: [0]), "shops": defaultdict(lambda: [0])}
         self._marks = Counter()
+        #: Partition -> window's start and user -> its orders; and its newest event time.
+        self._windows = [Counter() for _ in range(PARTITIONS)]
+        self._clocks = [BEGIN] * PARTITIONS
         self._seen = {"users": {}, "shops": {}}
         self._seen_marks = Counter()
+        self._seen_windows = {}
         self.updates = 0
         self._servers = kafka.bootstrap_servers
         self._producer = Producer({"bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 1})
@@ -66,7 +76,8 @@ class Ledger:
             partition = self._random.randrange(PARTITIONS)
             user, shop = (f"{kind}{partition}-{self._random.randrange(9)}" for kind in ("user", "shop"))
             amount = self._random.randrange(-50, 200)
-            value = json.dumps({"id": self._id, "shop": shop, "amount": amount})
+            at = BEGIN + self._id * STEP
+            value = json.dumps({"id": self._id, "shop": shop, "amount": amount, "at": at.isoformat()})
             # Noted first: another thread may be reading what becomes of it.
             for totals in (self._totals["users"][user], self._totals["shops"][shop]):
                 totals.append(totals[-1] + amount)
@@ -74,6 +85,8 @@ class Ledger:
                 self._marks[self._id, "seven"] += 1
             if amount % 11 == 0:
                 self._marks[self._id, "eleven"] += 1
+            self._windows[partition][at - (at - BEGIN) % WINDOW, user] += 1
+            self._clocks[partition] = at
             self._producer.produce(self.topics["orders"], value, user, partition=partition)
         assert self._producer.flush(30) == 0
 
@@ -126,12 +139,20 @@ class Ledger:
                 if self._seen[table].get(group, 0) != len(totals) - 1:
                     found.append(f"{table} {group}: {self._seen[table].get(group, 0)} of {len(totals) - 1}")
         found += [f"mark {mark}" for mark in self._marks - self._seen_marks]
+        found += [f"window {window}" for window in self._over() if window not in self._seen_windows]
         return found
+
+    def _over(self):
+        """Yield the windows that are over, with their users."""
+        for windows, clock in zip(self._windows, self._clocks, strict=True):
+            # A copy: another thread may be writing.
+            yield from (window for window in list(windows) if window[0] + WINDOW + DELAY <= clock)
 
     def read_again(self):
         """Read every output once more from its beginning, as a reader who comes late; all must be said by its end."""
         self._seen = {"users": {}, "shops": {}}
         self._seen_marks.clear()
+        self._seen_windows.clear()
         for hint in OUTPUTS:
             for message in read_to_end(self._servers, self.topics[hint]):
                 self._check(hint, message)
@@ -144,6 +165,14 @@ class Ledger:
             mark = row["id"], row["why"]
             self._seen_marks[mark] += 1
             assert self._seen_marks[mark] <= self._marks[mark], f"order {mark} came {self._seen_marks[mark]} times"
+            return
+        if table == "windows":
+            window = dt.datetime.fromisoformat(row["window"]["start"]), row["user"]
+            assert window in set(self._over()), f"window {window} is not over"
+            assert window not in self._seen_windows, f"window {window} came twice: {row}, {self._seen_windows[window]}"
+            (n,) = (windows[window] for windows in self._windows if window in windows)
+            assert row["n"] == n, f"window {window} has {n} orders: {row}"
+            self._seen_windows[window] = row
             return
         group = row[table[:-1]]
         n, before, totals = row["n"], self._seen[table].get(group, 0), self._totals[table][group]

@@ -61,8 +61,10 @@ class Applied:
         emitted: rows to send on.
         keys: changed keys.
         values: their values now; null where deleted.
+        ended: ``key, value`` of what was removed because it is over, in the order of keys.
     """
 
     emitted: pa.RecordBatch
     keys: pa.Array
     values: pa.Array
+    ended: pa.RecordBatch | None = None

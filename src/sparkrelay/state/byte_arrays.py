@@ -57,9 +57,9 @@ def cut(
     return from_spans(np.append(bounds.reshape(-1), offsets[-1]), data)
 
 
-def drop_first(array: pa.Array) -> pa.Array:
-    """Return binary values without their first byte; each has one, or is null."""
+def drop_first(array: pa.Array, count: int = 1) -> pa.Array:
+    """Return binary values without their first bytes; each has so many, or is null."""
     offsets, data = buffers(array)
     there = array.is_valid().to_numpy(zero_copy_only=False)
     rests = np.arange(1, 2 * len(array), 2)
-    return cut(offsets, data, [there]).take(pa.array(rests, mask=~there if array.null_count else None))
+    return cut(offsets, data, [there * count]).take(pa.array(rests, mask=~there if array.null_count else None))

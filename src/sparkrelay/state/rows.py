@@ -19,7 +19,7 @@ from sparkrelay.state.long_keys import SPELT_BYTES, read_spelt, spell, spelt_val
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["SortedKeys", "as_binary", "ascending", "get", "latest", "put"]
+__all__ = ["SortedKeys", "as_binary", "ascending", "get", "latest", "put", "take_below"]
 
 _AT_A_TIME: Final = 8192
 
@@ -96,6 +96,25 @@ def get(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:
             values = _get_spelt(transaction, table, part) if _spelt(part) else _get(cursor, part)
             parts.append(pa.array(values, pa.binary()))
     return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
+
+
+def take_below(transaction: Any, table: Any, bound: bytes) -> pa.RecordBatch:
+    """Remove the keys below ``bound``, which is no longer than what long keys keep of their beginning; return them.
+
+    Neither the empty key nor, among long keys, any order is looked at: use it where keys begin with what bounds them.
+    """
+    keys, values = [], []
+    with transaction.cursor(db=table) as cursor:
+        cursor.first()
+        # Past the last one, where a delete leads to, there is no key.
+        while b"" < cursor.key() < bound:
+            key, value = cursor.item()
+            if len(key) == SPELT_BYTES:
+                key, value = read_spelt(value)
+            keys.append(key)
+            values.append(value)
+            cursor.delete()
+    return pa.record_batch([pa.array(keys, pa.binary()), pa.array(values, pa.binary())], ["key", "value"])
 
 
 def put(transaction: Any, table: Any, keys: pa.Array, values: pa.Array) -> None:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparkrelay import host
 from sparkrelay.errors import (
@@ -190,6 +191,7 @@ class TaskStore:
         *,
         batch: BatchStamp,
         merge: Callable[[pa.Array], MergeResult],
+        ended_before: bytes | None = None,
     ) -> Applied:
         """Merge a leg's share of a batch into a store.
 
@@ -206,6 +208,7 @@ class TaskStore:
             batch: what the driver sent along.
             merge: old values (null where missing, in the order of ``keys``) -> new values and rows to emit. Called
                 again if the map had to grow.
+            ended_before: what the store holds below this key is over once the batch is in, and is removed.
 
         Raises:
             StoreOutOfStepException: the store is not where the batch expects it; nothing changed.
@@ -232,14 +235,38 @@ class TaskStore:
             if len(new) != len(keys):
                 raise StateStoreException(f"merging {len(keys)} keys of store {store!r} gave {len(new)} values")
             self._put(transaction, table, ordered.keys, ordered.as_stored(new))
-            number, changes = header.next_journal, pa.record_batch([keys, old], ["key", "old"])
+            changed, before, ended = keys, old, None
+            if ended_before is not None:
+                ended = rows.take_below(transaction, table, ended_before)
+                changed, before, new = _with_ended(keys, old, new, ended)
+            number, changes = header.next_journal, pa.record_batch([changed, before], ["key", "old"])
             pieces = journal.write(transaction, self._journal, number, changes)
             ranges = dict(batch.ranges)
             entry = JournalEntry(
-                number, leg, batch.number, batch.tries, store, batch.contents, ranges, len(keys), pieces
+                number, leg, batch.number, batch.tries, store, batch.contents, ranges, len(changed), pieces
             )
             header = replace(header, journals=(*header.journals, entry), next_journal=(entry.number + 1) & 0xFFFFFFFF)
-            return header, Applied(result.emitted, keys, new)
+            return header, Applied(result.emitted, changed, new, ended)
+
+        return self._change(change)
+
+    def before_batch(self, store: str, keys: pa.Array, *, batch: BatchStamp) -> pa.Array:
+        """Return the values of keys as they are before a batch, whose earlier try is taken back.
+
+        Raises:
+            StoreOutOfStepException: the store is not where the batch expects it; nothing changed.
+        """
+        table = self._table(store)
+        wanted = rows.as_binary(keys)
+        if batch.tries > 1:
+            self._open_tables_of_journals()
+
+        def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, pa.Array]:
+            checks.require_this_batch(self.path, header, batch)
+            header = self._drop_journals(transaction, header, batch.committed, batch.changelog_next)
+            if header.journals and header.journals[0].tries < batch.tries:
+                header = self._take_back(transaction, header)
+            return header, rows.get(transaction, table, wanted)
 
         return self._change(change)
 
@@ -526,6 +553,23 @@ class TaskStore:
                 cleanliness.mark(self.path, clean=True)
             finally:
                 self._clean_lock.release()
+
+
+def _with_ended(
+    keys: pa.Array, old: pa.Array, new: pa.Array, ended: pa.RecordBatch
+) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Return changed keys, with their old and new values, with what was removed after the merge."""
+    gone = ended.column("key")
+    new = pc.if_else(pc.is_in(keys, value_set=gone), pa.scalar(None, new.type), new)
+    # What the batch itself has changed is in the journal with the value from before.
+    others = ended.filter(pc.invert(pc.is_in(gone, value_set=keys)))
+    if not others.num_rows:
+        return keys, old, new
+    return (
+        pa.concat_arrays([keys, others.column("key")]),
+        pa.concat_arrays([old, others.column("value")]),
+        pa.concat_arrays([new, pa.nulls(others.num_rows, new.type)]),
+    )
 
 
 def _store_of(topic: str, application: str) -> str:

@@ -8,7 +8,9 @@ import pyarrow as pa
 
 from sparkrelay.records.keys import key_columns
 from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.worker.watermarks import message_keys
 from sparkrelay.state.aggregate import AggregateCodec
+from sparkrelay.state.watermarks import CLOCK_KEY
 
 if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import StateSpec
@@ -22,8 +24,10 @@ def stored_rows(spec: StateSpec, store: TaskStore) -> list[dict[str, Any]]:
     codec = AggregateCodec(spec.aggregates)
     fields = [field for field in spec.output if not field.name.startswith(hidden_columns.PREFIX)]
     rows: list[dict[str, Any]] = []
-    for batch in store.scan(spec.store):
-        keys = key_columns(batch.column("key"), pa.schema(fields[: len(spec.keys)]))
+    # Behind the windows that a watermark ends stands a row that is no group.
+    for batch in store.scan(spec.store, stop=None if spec.watermark is None else CLOCK_KEY):
+        encoded = batch.column("key") if spec.watermark is None else message_keys(batch.column("key"))
+        keys = key_columns(encoded, pa.schema(fields[: len(spec.keys)]))
         # The last result is the group's newest timestamp, which is no column of the user's.
         results = codec.results(batch.column("value"))[:-1]
         columns = [

@@ -86,7 +86,7 @@ class Lineage:
     def after(self, step: Step) -> Lineage:
         """Return the lineage behind ``step``."""
         match step.kind:
-            case "where" | "filter":
+            case "where" | "filter" | "withWatermark":
                 return self
             case "withColumn":
                 return self._with_columns({step.args[0]: step.args[1]})

@@ -45,11 +45,16 @@ class SourceNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepNode:
-    """A row-wise step; ``step`` is None for ``to_stream()``, which changes no row."""
+    """A row-wise step; ``step`` is None for ``to_stream()`` and ``outputMode()``, which change no row.
+
+    Attributes:
+        final: True for ``outputMode("append")``: what goes on are the table's final rows.
+    """
 
     parent: Node
     step: Step | None
     call_site: CallSite
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -66,7 +66,7 @@ _REMEDIES: Final = {
     **dict.fromkeys(("groupby", "groupByKey", "group_by"), "use groupBy(...)"),
     **dict.fromkeys(("where", "filter"), _STALE),
     "alias": "there is nothing to tell apart before joins are there",
-    "withWatermark": "windows are kept in the store; late rows still count",
+    "withWatermark": "use it on the stream, before groupBy()",
     "selectKey": 'use repartition("column"), or group by the column',
     "toTable": 'use groupBy("key").agg(...)',
     "count": 'group first: groupBy("a").count()',

@@ -1,6 +1,6 @@
 """KStream, GroupedStream and KTable: what a user chains. Every call returns a new object and writes down a node."""
 
-# ruff: noqa: N802 - PySpark's names
+# ruff: noqa: N802, N803 - PySpark's names
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class KStream(RowSteps):
     """
 
     _kind = "KStream"
-    _supported = _ROW_STEPS | {"where", "filter", "groupBy", "repartition"}
+    _supported = _ROW_STEPS | {"where", "filter", "groupBy", "repartition", "withWatermark"}
 
     __slots__ = ()
 
@@ -57,6 +57,29 @@ class KStream(RowSteps):
         """Keep the rows for which ``condition`` holds; the same as :meth:`where`."""
         call_site = find_call_site()
         return self._step("filter", (_condition("filter", condition, call_site),), call_site)
+
+    def withWatermark(self, eventTime: str, delayThreshold: str) -> KStream:
+        """Say in which column a row's event time is, and how late rows may come, as ``DataFrame.withWatermark``.
+
+        A grouping by ``F.window`` behind it lets windows end: once a task has seen an event time of the window's end
+        and ``delayThreshold`` more, the window takes no further row and its state is removed. Each task has a clock of
+        its own, which its state keeps: it goes on where it was after a failover.
+
+        Args:
+            eventTime: name of a timestamp or date column, which the grouping still has.
+            delayThreshold: such as ``"10 minutes"``.
+
+        Raises:
+            TopologyException: an argument is of the wrong kind.
+        """
+        call_site = find_call_site()
+        for name, value in (("eventTime", eventTime), ("delayThreshold", delayThreshold)):
+            if not isinstance(value, str) or not value.strip():
+                raise TopologyException(
+                    f'{call_site}: withWatermark() takes a column\'s name and a delay such as "10 minutes", not '
+                    f"{name}={value!r}"
+                )
+        return self._step("withWatermark", (eventTime, delayThreshold), call_site)
 
     def groupBy(self, *cols: Any, name: str | None = None) -> GroupedStream:
         """Group rows, as ``DataFrame.groupBy``.
@@ -270,7 +293,7 @@ class KTable(RowSteps):
     """
 
     _kind = "KTable"
-    _supported = _ROW_STEPS | {"to_stream"}
+    _supported = _ROW_STEPS | {"outputMode", "to_stream"}
 
     __slots__ = ()
 
@@ -281,6 +304,28 @@ class KTable(RowSteps):
         Grouping it counts changes, not groups.
         """
         node = StepNode(self._node, None, find_call_site())
+        return KStream(self._record, self._record.add(node), Lineage())
+
+    def outputMode(self, outputMode: str) -> KStream | KTable:
+        """Choose which rows go on, as ``DataStreamWriter.outputMode``.
+
+        Args:
+            outputMode: ``"update"``, each change of a group, which is what happens without it; or ``"append"``, the
+                final row of each window, once, when it is over. That takes ``withWatermark`` and a grouping by
+                ``F.window``, and is a stream: its rows never change.
+
+        Raises:
+            TopologyException: it is neither.
+        """
+        call_site = find_call_site()
+        if outputMode == "update":
+            return self
+        if outputMode != "append":
+            raise TopologyException(
+                f'{call_site}: outputMode() takes "update" or "append", not {outputMode!r}; the whole table after each '
+                "micro-batch would be written again and again"
+            )
+        node = StepNode(self._node, None, call_site, final=True)
         return KStream(self._record, self._record.add(node), Lineage())
 
     def groupBy(self, *cols: Any, name: str | None = None) -> NoReturn:

@@ -92,6 +92,8 @@ class Aggregation:
         logged: False for a store without changelog: what it holds is on one disk only.
         call_site: the line that wrote it.
         text: the step as people read it.
+        watermark: column of event times, and how late rows may come, as ``withWatermark`` has them; or None.
+        final: True where only the rows of windows that are over go on, each once.
     """
 
     name: str
@@ -101,6 +103,8 @@ class Aggregation:
     logged: bool
     call_site: CallSite
     text: str
+    watermark: tuple[str, str] | None = None
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -45,6 +45,8 @@ class _Way:
     after: tuple[Step, ...]
     table_steps: int
     end: _End
+    watermark: tuple[str, str] | None
+    final: StepNode | None
 
 
 def build_subtopologies(record: Record) -> Topology:
@@ -55,6 +57,7 @@ def build_subtopologies(record: Record) -> Topology:
     """
     _check_leads_somewhere(record)
     ways = [_walk(end) for end in record.nodes if _is_end(end, record)]
+    _check_final(ways)
     _check_tables(ways)
     _check_doubled(ways)
     names = NodeNames(record)
@@ -108,6 +111,7 @@ def _walk(end: AnyNode) -> _Way:
     before: list[Step] = []
     after: list[Step] = []
     streamed = 0
+    final: StepNode | None = None
     for node in line_up(end):
         match node:
             case AggregationNode():
@@ -118,13 +122,43 @@ def _walk(end: AnyNode) -> _Way:
                     before.append(node.step)
                 else:
                     streamed = len(before)
+                    final = node if node.final else final
             case SourceNode() | RepartitionNode() if node is not end:
                 return _Way(
-                    node, tuple(reversed(before)), aggregation, tuple(reversed(after)), len(after) - streamed, end
+                    node,
+                    tuple(reversed(before)),
+                    aggregation,
+                    tuple(reversed(after)),
+                    len(after) - streamed,
+                    end,
+                    None if aggregation is None else _watermark(aggregation),
+                    final,
                 )
             case _:
                 pass
     raise AssertionError("every line of nodes begins with a source")
+
+
+def _watermark(aggregation: AggregationNode) -> tuple[str, str] | None:
+    """Return the arguments of the last ``withWatermark`` before an aggregation, also before its repartition topic."""
+    for node in line_up(aggregation.parent):
+        if isinstance(node, AggregationNode):
+            # What comes out of another grouping has times of its own.
+            return None
+        if isinstance(node, StepNode) and node.step is not None and node.step.kind == "withWatermark":
+            column, delay = node.step.args
+            return column, delay
+    return None
+
+
+def _check_final(ways: Iterable[_Way]) -> None:
+    for way in ways:
+        if way.final is not None and way.watermark is None:
+            raise TopologyException(
+                f'{way.final.call_site}: outputMode("append") needs to know when a window is over: put '
+                'withWatermark("time", "10 minutes") before groupBy(), with the column of event times and how late '
+                "rows may come"
+            )
 
 
 def _check_tables(ways: Iterable[_Way]) -> None:
@@ -188,7 +222,19 @@ def _leg(way: _Way, source: Source, number: int, names: NodeNames) -> Leg:
         node = way.aggregation
         store = names[node]
         text = f"{node.parent.text}.{node.text}"
-        aggregation = Aggregation(store, store, node.parent.keys, node.aggregates, node.logged, node.call_site, text)
+        if way.final is not None:
+            text += '.outputMode("append")'
+        aggregation = Aggregation(
+            store,
+            store,
+            node.parent.keys,
+            node.aggregates,
+            node.logged,
+            node.call_site,
+            text,
+            watermark=way.watermark,
+            final=way.final is not None,
+        )
     sink = _sink(way.end, names)
     id_ = names[way.end] if aggregation is None else aggregation.store
     if isinstance(way.end, RepartitionNode) and aggregation is None:

@@ -1,9 +1,13 @@
-"""The test of docs/how-to.md passes, as it stands there."""
+"""The test of docs/how-to.md passes, as it stands there, and its windows end."""
 
 import re
 from pathlib import Path
 
 import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.testing import TopologyTestDriver
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "how-to.md").read_text()
@@ -11,9 +15,27 @@ PAGE = (ROOT / "docs" / "how-to.md").read_text()
 pytestmark = pytest.mark.integration
 
 
-def test_the_page_s_test_passes(spark):
-    section = PAGE.split("## Test a pipeline")[1].split("\n## ")[0]
-    (script,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    names = {}
+def run(section, **names):
+    """Run the script of a section; return what it has defined."""
+    text = PAGE.split(f"## {section}\n")[1].split("\n## ")[0]
+    (script,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(script, "how-to.md", "exec"), names)
-    names["test_totals"](spark)
+    return names
+
+
+def test_the_page_s_test_passes(spark):
+    run("Test a pipeline")["test_totals"](spark)
+
+
+def test_the_page_s_windows_end(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
+    with TopologyTestDriver(run("Have windows end", **imports)["clicks_per_minute"](), spark=spark) as driver:
+        clicks, out = driver.create_input_topic("clicks"), driver.create_output_topic("clicks-per-minute")
+        for time in ("00:00:10", "00:00:50", "00:01:05", "00:10:59"):
+            clicks.pipe_input("a", {"time": f"2026-01-01T{time}Z"})
+        assert out.is_empty
+        clicks.pipe_input("b", {"time": "2026-01-01T00:11:00Z"})
+        (row,) = out.read_rows()
+        assert (row["window"]["start"], row["page"], row["n"]) == ("2026-01-01T00:00:00.000Z", "a", 2)
+        clicks.pipe_input("a", {"time": "2026-01-01T00:00:59Z"})
+        assert out.is_empty, "it comes too late"

@@ -24,6 +24,7 @@ import org.apache.kafka.streams.TestOutputTopic;
 import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.kstream.Aggregator;
 import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KStream;
@@ -69,6 +70,8 @@ public final class Oracle {
         settings.put("application.id", "oracle");
         settings.put("bootstrap.servers", "nobody:9092");
         settings.put("statestore.cache.max.bytes", "0");
+        // Else final results wait for the wall clock.
+        settings.put("__emit.interval.ms.kstreams.windowed.aggregation__", 0L);
         settings.put("state.dir", Files.createTempDirectory("oracle").toString());
         ObjectNode answer = MAPPER.createObjectNode();
         try (TopologyTestDriver driver = new TopologyTestDriver(builder.build(), settings, Instant.EPOCH)) {
@@ -156,10 +159,16 @@ public final class Oracle {
         Aggregator<String, JsonNode, JsonNode> add = (key, value, state) -> merged(node.get("aggs"), value, state);
         stores.put(store, node);
         if (node.has("window")) {
-            TimeWindows windows = TimeWindows.ofSizeAndGrace(Duration.ofMillis(node.get("window").asLong()), FOR_EVER);
-            KTable<Windowed<String>, JsonNode> table = grouped.windowedBy(windows).aggregate(
+            Duration grace = node.has("grace") ? Duration.ofMillis(node.get("grace").asLong()) : FOR_EVER;
+            TimeWindows windows = TimeWindows.ofSizeAndGrace(Duration.ofMillis(node.get("window").asLong()), grace);
+            boolean only = node.has("final") && node.get("final").asBoolean();
+            KTable<Windowed<String>, JsonNode> table = grouped.windowedBy(windows).emitStrategy(
+                only ? EmitStrategy.onWindowClose() : EmitStrategy.onWindowUpdate()
+            ).aggregate(
                 MAPPER::createObjectNode, add,
-                Materialized.<String, JsonNode, WindowStore<Bytes, byte[]>>as(store).withKeySerde(TEXT).withValueSerde(JSON));
+                // With the retention that it has by itself, a window that time jumps over is never emitted.
+                Materialized.<String, JsonNode, WindowStore<Bytes, byte[]>>as(store)
+                    .withKeySerde(TEXT).withValueSerde(JSON).withRetention(FOR_EVER.plusDays(1)));
             return table.toStream().map((key, state) -> {
                 ObjectNode row = row(node, by, key.key(), state);
                 row.put("start", key.window().start());

@@ -9,7 +9,8 @@ Nodes have an ``id`` and, but for the first, the node that they go on from (``of
     {"op": "stream", "topic": T}                            a topic of keys (text) and values with the fields of VALUE
     {"op": "filter", "field": F, "is": "<", "than": N}      also > = <>
     {"op": "map", "field": F, "left": F, "by": "+", "right": F}     also *
-    {"op": "aggregate", "by": "key" or F, "aggs": [["count"], ["sum", F]...], "store": S, "window": MS}
+    {"op": "aggregate", "by": "key" or F, "aggs": [["count"], ["sum", F]...], "store": S,
+     "window": MS, "grace": MS, "final": true}              with final, what goes on are windows that are over
     {"op": "to", "topic": T}
 
 Records are ``{"topic", "key", "value", "ts"}``; a null value is a tombstone. ``outputs`` has, for each record of the
@@ -75,7 +76,12 @@ def _aggregate(chosen: random.Random, of: int, store: str) -> Json:
         for name in chosen.choices(FUNCTIONS, k=chosen.randint(1, 3))
     ]
     node = {"op": "aggregate", "of": of, "by": chosen.choice(("key", "s")), "aggs": functions, "store": store}
-    return {**node, "window": chosen.choice((10, 1000))} if chosen.random() < 0.4 else node
+    if chosen.random() < 0.5:
+        return node
+    node["window"] = chosen.choice((10, 1000))
+    if chosen.random() < 0.7:
+        node |= {"grace": chosen.choice((0, 3, 400)), "final": chosen.random() < 0.5}
+    return node
 
 
 def _records(chosen: random.Random) -> list[Json]:

@@ -321,3 +321,37 @@ def test_names_do_not_change_when_something_is_added_elsewhere(actions):
     other.where("true").groupBy("origin").count().to("there")
     after = [(leg.id, leg.sink and leg.sink.name) for leg in builder.build().legs]
     assert set(before) < set(after)
+
+
+def test_a_watermark_is_that_of_the_grouping_s_own_rows():
+    builder = StreamsBuilder()
+    clicks = builder.stream("clicks", key=String("page"), value=Json("user string, time timestamp"))
+    timed = clicks.withWatermark("time", "10 minutes").where("user is not null")
+    timed.groupBy("user").count(name="by-user").to("users")
+    timed.withWatermark("time", "1 hour").groupBy("page").count(name="by-page").outputMode("update").to("pages")
+    clicks.groupBy("page").count(name="without").to("others")
+    found = {leg.aggregation.store: leg.aggregation for leg in builder.build().legs if leg.aggregation is not None}
+    assert found["by-user"].watermark == ("time", "10 minutes"), "through its repartition topic"
+    assert found["by-page"].watermark == ("time", "1 hour"), "the last one counts"
+    assert found["without"].watermark is None
+    assert not any(aggregation.final for aggregation in found.values())
+
+
+def test_final_rows_are_a_stream_without_the_watermark_they_came_of():
+    builder = StreamsBuilder()
+    clicks = builder.stream("clicks", key=String("page"), value=Json("time timestamp"))
+    final = clicks.withWatermark("time", "10 minutes").groupBy("page").count(name="first").outputMode("append")
+    final.where("count > 1").groupBy("count").count(name="second").to("out")
+    topology = builder.build()
+    found = {leg.aggregation.store: leg.aggregation for leg in topology.legs if leg.aggregation is not None}
+    assert (found["first"].final, found["second"].final, found["second"].watermark) == (True, False, None)
+    assert '.outputMode("append")' in topology.describe()
+
+
+def test_final_rows_without_a_watermark_are_refused():
+    builder = StreamsBuilder()
+    builder.stream("clicks", key=String("page"), value=Json("n int")).groupBy("page").count().outputMode("append").to(
+        "o"
+    )
+    with pytest.raises(TopologyException, match=r"outputMode\(\"append\"\) needs to know when a window is over"):
+        builder.build()

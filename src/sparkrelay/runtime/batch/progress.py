@@ -258,8 +258,10 @@ def _state_operators(outcome: BatchOutcome) -> list[dict[str, Any]]:
     legs: dict[str, dict[str, Any]] = {}
     for report in outcome.reports:
         if "state" in report.seconds:
-            leg = legs.setdefault(report.leg, {"operatorName": report.leg, "numRowsUpdated": 0, "allUpdatesTimeMs": 0})
+            counts = {"numRowsUpdated": 0, "numRowsDroppedByWatermark": 0, "allUpdatesTimeMs": 0}
+            leg = legs.setdefault(report.leg, {"operatorName": report.leg, **counts})
             leg["numRowsUpdated"] += report.keys_changed
+            leg["numRowsDroppedByWatermark"] += report.rows_late
             leg["allUpdatesTimeMs"] += round(report.seconds["state"] * 1000)
     return list(legs.values())
 

@@ -48,6 +48,7 @@ from sparkrelay.runtime.compile.schemas import (
     layout_number,
     plan_sink,
 )
+from sparkrelay.runtime.compile.watermarks import watermark_spec
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, in_arrow
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.client_settings import compression, flush_seconds
@@ -341,7 +342,11 @@ class LegCompiler:
         arguments = [
             call.argument.alias(_argument(index)) for index, call in enumerate(calls) if call.argument is not None
         ]
-        projected = checked(where, lambda: rows.select(*keys, *arguments, *_carried(leg), *self._way.hidden))
+        times = []
+        if aggregation.watermark is not None:
+            time = as_column(aggregation.watermark[0])
+            times.append(F.unix_millis(time.cast("timestamp")).alias(hidden_columns.EVENT_TIME))
+        projected = checked(where, lambda: rows.select(*keys, *arguments, *_carried(leg), *times, *self._way.hidden))
         if "*" in aggregation.text:
             refuse_hidden(where, aggregation.text, projected)
         return projected
@@ -402,6 +407,7 @@ class LegCompiler:
                 if argument is None
                 else f"{call.function}({texts[argument.name]}) of {argument.dataType.simpleString()}"
             )
+        watermark = watermark_spec(aggregation, projected, keys)
         # The newest timestamp of a group is kept with its state and becomes the timestamp of what it emits.
         states.append(AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()))
         spec = StateSpec(
@@ -415,11 +421,13 @@ class LegCompiler:
             # Neither can go on with what the other wrote: not all of it is in the changelog.
             contents=_brief(
                 f"{', '.join(held.values())} by {', '.join(_key(f, computed) for f in keys)}"
+                f"{'' if watermark is None else f', {watermark.window} ends {watermark.delay_ms} ms late'}"
                 f"{'' if aggregation.logged else ', without changelog'}{self._spread(leg)}"
             ),
             compression=self._compression,
             flush_seconds=self._flush_seconds,
             map_limit=self._config.store_max_bytes,
+            watermark=watermark,
         )
         return spec, results, {**held, **computed}
 

@@ -78,9 +78,12 @@ _HIDDEN_TYPES: Final = {
     hidden_columns.TIMESTAMP: LongType(),
     hidden_columns.KEY: BinaryType(),
     hidden_columns.TOMBSTONE: BooleanType(),
+    hidden_columns.EVENT_TIME: LongType(),
     hidden_columns.MARKER: BinaryType(),
 }
-_NULLABLE: Final = frozenset({hidden_columns.KEY, hidden_columns.TOMBSTONE, hidden_columns.MARKER})
+_NULLABLE: Final = frozenset(
+    {hidden_columns.KEY, hidden_columns.TOMBSTONE, hidden_columns.EVENT_TIME, hidden_columns.MARKER}
+)
 
 
 def hidden_fields(names: tuple[str, ...]) -> list[StructField]:

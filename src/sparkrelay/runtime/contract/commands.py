@@ -105,6 +105,7 @@ class LegReport:
         rows_out: records written to the sink topic.
         oldest_out: sink topic of the user's -> the oldest timestamp written to it, in milliseconds since 1970.
         keys_changed: keys of the store that changed.
+        rows_late: rows that were left out because their window was over.
         next_sequences: output partition -> next sequence number.
         seconds: step -> seconds spent.
         error: what went wrong, if anything did; then nothing else counts.
@@ -117,6 +118,7 @@ class LegReport:
     rows_out: int = 0
     oldest_out: Mapping[str, int] = field(default_factory=dict)
     keys_changed: int = 0
+    rows_late: int = 0
     next_sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     error: Exception | None = None

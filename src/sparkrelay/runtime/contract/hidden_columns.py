@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["KEY", "MARKER", "PARTITION", "PREFIX", "TIMESTAMP", "TOMBSTONE"]
+__all__ = ["EVENT_TIME", "KEY", "MARKER", "PARTITION", "PREFIX", "TIMESTAMP", "TOMBSTONE"]
 
 PREFIX: Final = "__sparkrelay_"
 
@@ -20,5 +20,7 @@ TIMESTAMP: Final = PREFIX + "timestamp"
 KEY: Final = PREFIX + "key"
 #: boolean: the message had a null value (a tombstone), which a stateless leg forwards as one.
 TOMBSTONE: Final = PREFIX + "tombstone"
+#: bigint: the row's event time where there is a watermark, ms since the epoch; null: it has none.
+EVENT_TIME: Final = PREFIX + "event_time"
 #: binary: in a job that stays, null for rows and the command for the row that ends a micro-batch.
 MARKER: Final = PREFIX + "marker"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sparkrelay.records.formats import Format
     from sparkrelay.state.aggregate import AggregateSpec
 
-__all__ = ["FetchSpec", "PublishSpec", "StateSpec", "StepSpec"]
+__all__ = ["FetchSpec", "PublishSpec", "StateSpec", "StepSpec", "WatermarkSpec"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +63,21 @@ class FetchSpec(StepSpec):
     layout: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class WatermarkSpec:
+    """When the windows of a grouping are over.
+
+    Attributes:
+        delay_ms: how much later than the newest event time a row may come.
+        window: the grouping column that is a window.
+        final: True where the rows of windows that are over go on, each once; False where each change does.
+    """
+
+    delay_ms: int
+    window: str
+    final: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateSpec(StepSpec):
     """How a leg's stateful step aggregates.
@@ -75,6 +90,7 @@ class StateSpec(StepSpec):
         changelog: Kafka's name of the store's changelog; None if it has none.
         contents: what the store holds, in words: a store that holds something else is refused.
         flush_seconds: how long the broker may take to acknowledge what is written.
+        watermark: when windows are over; None: never.
     """
 
     store: str
@@ -87,6 +103,7 @@ class StateSpec(StepSpec):
     compression: str
     flush_seconds: float
     map_limit: int
+    watermark: WatermarkSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,6 +148,7 @@ def state_and_publish_leg(
             rows_out=0 if spec.topic is None else outcome.rows_out,
             oldest_out=transaction.oldest,
             keys_changed=len(applied.keys),
+            rows_late=outcome.rows_late,
             next_sequences=transaction.next_sequences,
             seconds={"state": outcome.seconds},
         )

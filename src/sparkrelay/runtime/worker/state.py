@@ -12,20 +12,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SparkRelayError
-from sparkrelay.records.keys import key_bytes
+from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import leg_tasks, release_unused_memory
 from sparkrelay.runtime.worker.shares import share_out
+from sparkrelay.runtime.worker.watermarks import Clocks, message_keys, read_clock, stored_keys, without_late
 from sparkrelay.state import BatchStamp, MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.rows import ascending
+from sparkrelay.state.watermarks import CLOCK_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.runtime.contract.specs import StateSpec, WatermarkSpec
     from sparkrelay.runtime.worker.shares import Share
     from sparkrelay.state import Applied
     from sparkrelay.state.aggregate import AggregateSpec
@@ -42,6 +44,7 @@ class TaskOutcome:
         seconds: what it took; of what is done for several tasks at once, an equal part each.
         first: index of its first row among those that go on.
         rows_out: how many of them are its.
+        rows_late: how many rows came after their window was over.
     """
 
     command: TaskCommand
@@ -49,6 +52,7 @@ class TaskOutcome:
     seconds: float = 0.0
     first: int = 0
     rows_out: int = 0
+    rows_late: int = 0
     applied: Applied | None = None
     error: SparkRelayError | None = None
 
@@ -89,21 +93,49 @@ def apply_leg(spec: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[Me
 def _merge(spec: StateSpec, share: Share) -> Merged:
     outcomes = [TaskOutcome(task, share.rows_in(task)) for task in share.tasks]
     started = time.perf_counter()
+    rows = pa.Table.from_batches(share.batches) if share.batches else spec.input.empty_table()
+    clocks = None
     try:
-        groups = _group(spec, share)
+        if spec.watermark is not None:
+            rows, clocks = _on_time(spec, spec.watermark, outcomes, rows)
+        groups = _group(spec, share, rows)
     except SparkRelayError as error:
         for outcome in outcomes:
-            outcome.error = error
+            outcome.error = outcome.error or error
         return Merged(outcomes, _no_rows(spec.output))
     seconds = time.perf_counter() - started
     for outcome in outcomes:
         outcome.seconds = seconds / len(outcomes)
-        _apply(spec, outcome, groups)
+        _apply(spec, outcome, groups, clocks)
     if any(outcome.error is not None for outcome in outcomes):
         return Merged(outcomes, _no_rows(spec.output))
+    if spec.watermark is not None and spec.watermark.final:
+        return Merged(outcomes, _final_rows(spec, outcomes))
     for outcome in outcomes:
         outcome.first, outcome.rows_out = groups.span(outcome.command.task.partition)
     return Merged(outcomes, _emit(spec, groups, [outcome.result().emitted for outcome in outcomes]))
+
+
+def _on_time(
+    spec: StateSpec, watermark: WatermarkSpec, outcomes: list[TaskOutcome], rows: pa.Table
+) -> tuple[pa.Table, Clocks]:
+    """Leave the rows out that come too late; return the clocks too, which their stores have before the batch."""
+    before = {}
+    for outcome in outcomes:
+        task = outcome.command
+        assert task.directory is not None, "a stateful task has a directory"
+        try:
+            store = connections.store(task.directory, map_limit=spec.map_limit)
+            clock = store.before_batch(spec.store, pa.array([CLOCK_KEY]), batch=_stamp(spec, task))
+        except SparkRelayError as error:
+            connections.forget_store(task.directory)
+            outcome.error = error
+            raise
+        before[task.task.partition] = read_clock(clock[0].as_py())
+    rows, clocks, late = without_late(watermark, rows, before)
+    for outcome in outcomes:
+        outcome.rows_late = late[outcome.command.task.partition]
+    return rows, clocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +148,15 @@ class _Groups:
     Attributes:
         partial: their partial results.
         partitions: of the task that each group is of.
+        encoded: their message keys.
+        stored: their keys in the store.
     """
 
     partial: pa.Table
     partitions: np.ndarray[tuple[int], np.dtype[np.int32]]
     keys: list[pa.Array]
     encoded: pa.Array
+    stored: pa.Array
 
     def span(self, partition: int) -> tuple[int, int]:
         """Return where the groups of a task begin, and how many it has."""
@@ -129,9 +164,8 @@ class _Groups:
         return first, end - first
 
 
-def _group(spec: StateSpec, share: Share) -> _Groups:
+def _group(spec: StateSpec, share: Share, rows: pa.Table) -> _Groups:
     codec = _codec(spec.aggregates)
-    rows = pa.Table.from_batches(share.batches) if share.batches else spec.input.empty_table()
     flat, names = _flatten_keys(rows, spec.keys)
     several = [hidden_columns.PARTITION] if len(share.tasks) > 1 else []
     groups = codec.partial(flat, [*several, *(name for children in names for name in children)])
@@ -144,21 +178,25 @@ def _group(spec: StateSpec, share: Share) -> _Groups:
         # As in Kafka Streams, a record without a key belongs to no group.
         kept = pc.is_valid(encoded)
         groups, encoded, keys = groups.filter(kept), encoded.filter(kept), [key.filter(kept) for key in keys]
+    stored = encoded
+    if spec.watermark is not None:
+        stored = stored_keys(keys[spec.keys.index(spec.watermark.window)], encoded)
     order = None
     if several:
-        by_task = pa.table([_whole(groups.column(hidden_columns.PARTITION)), encoded], ["partition", "key"])
+        by_task = pa.table([_whole(groups.column(hidden_columns.PARTITION)), stored], ["partition", "key"])
         order = pc.sort_indices(by_task, [("partition", "ascending"), ("key", "ascending")])
-    elif not ascending(encoded):
-        order = pc.array_sort_indices(encoded)
+    elif not ascending(stored):
+        order = pc.array_sort_indices(stored)
     if order is not None:
         # (Taken from many chunks, each row would be looked for first.)
         groups = groups.combine_chunks().take(order)
-        encoded, keys = encoded.take(order), [key.take(order) for key in keys]
+        keys, stored = [key.take(order) for key in keys], stored.take(order)
+        encoded = stored if spec.watermark is None else encoded.take(order)
     if several:
         partitions = _whole(groups.column(hidden_columns.PARTITION)).to_numpy(zero_copy_only=False)
     else:
         partitions = np.full(len(encoded), share.tasks[0].task.partition, dtype=np.int32)
-    return _Groups(groups, partitions, keys, encoded)
+    return _Groups(groups, partitions, keys, encoded, stored)
 
 
 @functools.lru_cache(maxsize=64)
@@ -166,7 +204,7 @@ def _codec(aggregates: tuple[AggregateSpec, ...]) -> AggregateCodec:
     return AggregateCodec(aggregates)
 
 
-def _apply(spec: StateSpec, outcome: TaskOutcome, groups: _Groups) -> None:
+def _apply(spec: StateSpec, outcome: TaskOutcome, groups: _Groups, clocks: Clocks | None) -> None:
     """Merge one task's groups with its store."""
     task = outcome.command
     assert task.directory is not None, "a stateful task has a directory"
@@ -175,11 +213,32 @@ def _apply(spec: StateSpec, outcome: TaskOutcome, groups: _Groups) -> None:
     partial = groups.partial.slice(first, count)
 
     def merge(old: pa.Array) -> MergeResult:
-        new, results = _codec(spec.aggregates).merge(partial, old)
+        new, results = _codec(spec.aggregates).merge(partial, old.slice(0, count))
+        if clock is not None:
+            new = pa.concat_arrays([new, pa.array([clock[1]], new.type)])
         return MergeResult(new, pa.RecordBatch.from_arrays(results, [str(index) for index in range(len(results))]))
 
+    keys, clock, bound = groups.stored.slice(first, count), None, None
+    if clocks is not None and spec.watermark is not None:
+        clock = clocks.row(task.task.partition)
+        keys = pa.concat_arrays([keys, pa.array([clock[0]], keys.type)])
+        bound = clocks.closed_before(task.task.partition, spec.watermark.delay_ms)
+    fault_points.reach("state-before-apply")
+    try:
+        store = connections.store(task.directory, map_limit=spec.map_limit)
+        outcome.applied = store.apply_batch(
+            spec.leg, spec.store, keys, batch=_stamp(spec, task), merge=merge, ended_before=bound
+        )
+    except SparkRelayError as error:
+        connections.forget_store(task.directory)
+        outcome.error = error
+    fault_points.reach("state-after-apply")
+    outcome.seconds += time.perf_counter() - started
+
+
+def _stamp(spec: StateSpec, task: TaskCommand) -> BatchStamp:
     topics = set(spec.topics)
-    stamp = BatchStamp(
+    return BatchStamp(
         task_epoch=task.task_epoch,
         number=task.batch,
         committed=task.committed,
@@ -190,16 +249,28 @@ def _apply(spec: StateSpec, outcome: TaskOutcome, groups: _Groups) -> None:
         skipped=task.skipped,
         tries=task.tries,
     )
-    fault_points.reach("state-before-apply")
-    try:
-        store = connections.store(task.directory, map_limit=spec.map_limit)
-        encoded = groups.encoded.slice(first, count)
-        outcome.applied = store.apply_batch(spec.leg, spec.store, encoded, batch=stamp, merge=merge)
-    except SparkRelayError as error:
-        connections.forget_store(task.directory)
-        outcome.error = error
-    fault_points.reach("state-after-apply")
-    outcome.seconds += time.perf_counter() - started
+
+
+def _final_rows(spec: StateSpec, outcomes: list[TaskOutcome]) -> pa.RecordBatch:
+    """Lay the windows that are over out as the rows that go on, and note whose they are."""
+    over, partitions, first = [], [], 0
+    for outcome in outcomes:
+        ended = outcome.result().ended
+        assert ended is not None, "a store with a watermark says what has ended"
+        outcome.first, outcome.rows_out = first, ended.num_rows
+        first += ended.num_rows
+        over.append(ended)
+        partitions.append(np.full(ended.num_rows, outcome.command.task.partition, dtype=np.int32))
+    ended = pa.concat_batches(over)
+    encoded = message_keys(ended.column("key"))
+    kinds = [spec.input.field(name) for name in spec.keys]
+    keys = key_columns(encoded, pa.schema(kinds))
+    *values, timestamps = _codec(spec.aggregates).results(ended.column("value"))
+    columns = [*keys, *values, pa.array(np.concatenate(partitions)), timestamps, encoded]
+    return pa.RecordBatch.from_arrays(
+        [_as(column, field.type) for column, field in zip(columns, spec.output, strict=True)],
+        schema=spec.output,
+    )
 
 
 def _emit(spec: StateSpec, groups: _Groups, results: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -1,0 +1,235 @@
+"""Event time in the stateful step: late rows, windows that are over, clocks that nothing sets back."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, strategies as st
+
+from sparkrelay.client.transactions import ProducerIdentity
+from sparkrelay.errors import StoreOutOfStepException
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.commands import TaskCommand
+from sparkrelay.runtime.contract.specs import StateSpec, WatermarkSpec
+from sparkrelay.runtime.worker import shares, state
+from sparkrelay.runtime.worker.watermarks import NO_TIME, message_keys, stored_keys, without_late
+from sparkrelay.state.aggregate import AggregateSpec
+from sparkrelay.state.watermarks import CLOCK_KEY, end_bytes
+from sparkrelay.types import TaskId, TopicPartition
+
+SIZE = 10
+WINDOW = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])
+HIDDEN = [(hidden_columns.PARTITION, pa.int32()), (hidden_columns.TIMESTAMP, pa.int64())]
+TIMES = st.lists(st.tuples(st.integers(0, 60), st.sampled_from("ab"), st.sampled_from([0, 1])), max_size=25)
+
+
+def windows(times):
+    starts = [time // SIZE * SIZE for time in times]
+    return pa.array([{"start": start * 1000, "end": (start + SIZE) * 1000} for start in starts], WINDOW)
+
+
+def batch_of(rows):
+    """Return rows of (time in ms, key, partition); a window is ten milliseconds."""
+    times = [time for time, *_ in rows]
+    return pa.record_batch(
+        {
+            "window": windows(times),
+            "key": pa.array([key for _, key, _ in rows], pa.string()),
+            hidden_columns.PARTITION: pa.array([partition for *_, partition in rows], pa.int32()),
+            hidden_columns.TIMESTAMP: pa.array(times, pa.int64()),
+            hidden_columns.EVENT_TIME: pa.array(times, pa.int64()),
+        }
+    )
+
+
+def spec_of(delay_ms, final, keys=("window", "key")):
+    columns = {"window": WINDOW, "key": pa.string()}
+    grouped = [(name, columns[name]) for name in keys]
+    return StateSpec(
+        leg="leg",
+        subtopology=0,
+        topics=("orders",),
+        spark_partitions=1,
+        client={},
+        store="counts",
+        changelog="app-counts-changelog",
+        keys=keys,
+        aggregates=(
+            AggregateSpec("count_all", None, pa.null(), pa.int64()),
+            AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()),
+        ),
+        input=pa.schema([*grouped, *HIDDEN, (hidden_columns.EVENT_TIME, pa.int64())]),
+        output=pa.schema([*grouped, ("n", pa.int64()), *HIDDEN, (hidden_columns.KEY, pa.binary())]),
+        contents="counts",
+        compression="none",
+        flush_seconds=1.0,
+        map_limit=1 << 24,
+        failure_key=b"",
+        watermark=WatermarkSpec(delay_ms, "window", final),
+    )
+
+
+class Tasks:
+    """Two tasks with stores, which take batch after batch."""
+
+    def __init__(self, folder, monkeypatch, spec):
+        self._folder, self._monkeypatch, self.spec = folder, monkeypatch, spec
+        self._number, self._at, self.late = 0, 0, 0
+
+    def directory(self, partition):
+        return str(self._folder / f"0_{partition}")
+
+    def take(self, rows, *, tries=1):
+        """Run a batch, or try it again; return (window's start, key, count) of what goes on."""
+        if tries == 1:
+            self._number, self._at = self._number + 1, self._at + 1
+        commands = [
+            TaskCommand(
+                task=TaskId(0, partition),
+                batch=self._number,
+                committed=self._number - 1,
+                task_epoch=0,
+                directory=self.directory(partition),
+                transaction=ProducerIdentity(f"app-0_{partition}", 1, 0),
+                ranges={TopicPartition("orders", partition): (self._at - 1, self._at)},
+                positions={},
+                tries=tries,
+            )
+            for partition in (1, 0)
+        ]
+        self._monkeypatch.setattr(state, "leg_tasks", lambda _: commands)
+        found = []
+        for merged in state.apply_leg(self.spec, iter([batch_of(rows)] if rows else [])):
+            for outcome in merged.outcomes:
+                outcome.result()
+                self.late += outcome.rows_late
+                own = merged.emitted.slice(outcome.first, outcome.rows_out)
+                assert set(own.column(hidden_columns.PARTITION).to_pylist()) <= {outcome.command.task.partition}
+                found += [
+                    (outcome.command.task.partition, row["window"]["start"].microsecond // 1000, row["key"], row["n"])
+                    for row in own.to_pylist()
+                ]
+        return found
+
+    def kept(self):
+        """Return the ends of the windows that the stores hold, by partition."""
+        stores = {
+            partition: state.connections.store(self.directory(partition), map_limit=1 << 24) for partition in (0, 1)
+        }
+        return {
+            partition: [
+                int.from_bytes(key[:8], "big") - (1 << 63)
+                for batch in store.scan("counts", stop=CLOCK_KEY)
+                for key in batch.column("key").to_pylist()
+            ]
+            for partition, store in stores.items()
+        }
+
+    def close(self):
+        for partition in (0, 1):
+            state.connections.forget_store(self.directory(partition))
+
+
+@pytest.fixture
+def tasks(tmp_path, monkeypatch):
+    made = []
+
+    def make(spec):
+        made.append(Tasks(tmp_path / str(len(made)), monkeypatch, spec))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def expected(rows, delay_ms):
+    """Return what one row at a time gives: final rows, rows left out, and windows that are left."""
+    clocks, open_, final, late = {0: NO_TIME, 1: NO_TIME}, {}, [], 0
+    for time, key, partition in rows:
+        clocks[partition] = max(clocks[partition], time)
+        end = time // SIZE * SIZE + SIZE
+        if end <= clocks[partition] - delay_ms:
+            late += 1
+        else:
+            open_[partition, end, key] = open_.get((partition, end, key), 0) + 1
+        over = [g for g in open_ if g[0] == partition and g[1] <= clocks[partition] - delay_ms]
+        final += [(partition, group[1] - SIZE, group[2], open_.pop(group)) for group in over]
+    return final, late, open_
+
+
+@pytest.mark.parametrize("small", [0, 4096], ids=["each", "together"])
+@given(rows=TIMES, delay_ms=st.sampled_from([0, 4, 25]), cuts=st.sets(st.integers(0, 25)), again=st.booleans())
+def test_final_rows_are_those_of_one_row_at_a_time(small, rows, delay_ms, cuts, again):
+    with pytest.MonkeyPatch.context() as monkeypatch, tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setattr(shares, "_SMALL", small)
+        tasks, found = Tasks(Path(folder), monkeypatch, spec_of(delay_ms, final=True)), []
+        edges = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
+        for start, end in zip(edges, [*edges[1:], len(rows)], strict=True):
+            if again:
+                # A try that took a part of it, and more besides, and came to nothing.
+                tasks.take([*rows[start:end][:2], (59, "a", 0)])
+                tasks.late = 0
+            found += tasks.take(rows[start:end], tries=1 + again)
+        final, late, left = expected(rows, delay_ms)
+        kept = tasks.kept()
+        tasks.close()
+        assert sorted(found) == sorted(final)
+        assert again or tasks.late == late
+        assert {p: sorted(ends) for p, ends in kept.items()} == {
+            p: sorted(end for partition, end, _ in left if partition == p) for p in (0, 1)
+        }
+
+
+def test_updates_go_on_until_the_window_is_over(tasks):
+    some = tasks(spec_of(5, final=False))
+    assert some.take([(1, "a", 0), (3, "a", 0), (12, "a", 0)]) == [(0, 0, "a", 2), (0, 10, "a", 1)]
+    assert some.take([(14, "b", 0), (2, "a", 0)]) == [(0, 0, "a", 3), (0, 10, "b", 1)]
+    assert some.take([(15, "a", 0), (2, "a", 0)]) == [(0, 10, "a", 2)]
+    assert some.late == 1
+    assert some.kept() == {0: [20, 20], 1: []}
+    assert some.take([]) == []
+
+
+def test_a_window_that_opens_and_ends_in_one_batch_is_not_kept(tasks):
+    some = tasks(spec_of(0, final=True))
+    assert some.take([(1, "a", 0), (2, "a", 0), (50, "b", 0)]) == [(0, 0, "a", 2)]
+    assert some.kept() == {0: [60], 1: []}
+
+
+def test_the_window_need_not_come_first_among_the_columns(tasks):
+    some = tasks(spec_of(0, final=True, keys=("key", "window")))
+    assert some.take([(21, "a", 0), (1, "z", 0), (22, "b", 0)]) == []
+    assert some.take([(31, "a", 0)]) == [(0, 20, "a", 1), (0, 20, "b", 1)]
+
+
+def test_another_owner_s_batch_is_refused_before_anything_is_read(tasks):
+    some = tasks(spec_of(0, final=True))
+    some.take([(1, "a", 0)])
+    state.connections.store(some.directory(0), map_limit=1 << 24).take_over(9)
+    with pytest.raises(StoreOutOfStepException):
+        some.take([(2, "a", 0)])
+
+
+def test_rows_without_an_event_time_do_not_move_the_clock():
+    rows = pa.table(
+        {
+            "window": windows([5, 30]),
+            hidden_columns.PARTITION: pa.array([0, 0], pa.int32()),
+            hidden_columns.EVENT_TIME: pa.array([5, None], pa.int64()),
+        }
+    )
+    kept, clocks, late = without_late(WatermarkSpec(0, "window", False), rows, {0: NO_TIME, 1: 7})
+    assert (kept.num_rows, dict(clocks.after), late) == (2, {0: 5, 1: 7}, {0: 0, 1: 0})
+
+
+def test_stored_keys_sort_by_the_end_of_their_window():
+    encoded = pa.array([b"z", b"", b"long" * 200], pa.binary())
+    keys = stored_keys(windows([100, 20, 3]), encoded)
+    assert sorted(keys.to_pylist()) == [keys[2].as_py(), keys[1].as_py(), keys[0].as_py()]
+    assert message_keys(keys).equals(encoded)
+    assert end_bytes(-5) < end_bytes(0) < end_bytes(1 << 62) < CLOCK_KEY
+    assert end_bytes(1 << 70) < CLOCK_KEY
+    assert np.frombuffer(keys[0].as_py()[:8], ">u8")[0] == 110 + (1 << 63)
