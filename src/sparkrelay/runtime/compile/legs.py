@@ -421,7 +421,7 @@ class LegCompiler:
             # Neither can go on with what the other wrote: not all of it is in the changelog.
             contents=_brief(
                 f"{', '.join(held.values())} by {', '.join(_key(f, computed) for f in keys)}"
-                f"{'' if watermark is None else f', {watermark.window} ends {watermark.delay_ms} ms late'}"
+                f"{'' if watermark is None else f', {watermark.window} ends'}"
                 f"{'' if aggregation.logged else ', without changelog'}{self._spread(leg)}"
             ),
             compression=self._compression,

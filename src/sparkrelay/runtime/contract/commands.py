@@ -104,7 +104,7 @@ class LegReport:
         rows_in: records that reached the stateful step or, without one, the sink.
         rows_out: records written to the sink topic.
         oldest_out: sink topic of the user's -> the oldest timestamp written to it, in milliseconds since 1970.
-        keys_changed: keys of the store that changed.
+        keys_changed: groups of the store that got rows.
         rows_late: rows that were left out because their window was over.
         next_sequences: output partition -> next sequence number.
         seconds: step -> seconds spent.

@@ -137,8 +137,7 @@ def state_and_publish_leg(
     """Aggregate, then write changelog and updates in one Python stage; yield one report a task."""
 
     def publish(outcome: TaskOutcome, emitted: _SinkRows, transaction: _Transaction) -> LegReport:
-        applied = outcome.result()
-        _send_changelog(transaction, state, outcome.command, applied)
+        _send_changelog(transaction, state, outcome.command, outcome.result())
         emitted.send(transaction, outcome.command, outcome.first, outcome.rows_out)
         return LegReport(
             spec.leg,
@@ -147,7 +146,7 @@ def state_and_publish_leg(
             rows_in=outcome.rows_in,
             rows_out=0 if spec.topic is None else outcome.rows_out,
             oldest_out=transaction.oldest,
-            keys_changed=len(applied.keys),
+            keys_changed=outcome.groups,
             rows_late=outcome.rows_late,
             next_sequences=transaction.next_sequences,
             seconds={"state": outcome.seconds},

@@ -45,6 +45,7 @@ class TaskOutcome:
         first: index of its first row among those that go on.
         rows_out: how many of them are its.
         rows_late: how many rows came after their window was over.
+        groups: how many groups it has changed.
     """
 
     command: TaskCommand
@@ -53,6 +54,7 @@ class TaskOutcome:
     first: int = 0
     rows_out: int = 0
     rows_late: int = 0
+    groups: int = 0
     applied: Applied | None = None
     error: SparkRelayError | None = None
 
@@ -210,6 +212,7 @@ def _apply(spec: StateSpec, outcome: TaskOutcome, groups: _Groups, clocks: Clock
     assert task.directory is not None, "a stateful task has a directory"
     started = time.perf_counter()
     first, count = groups.span(task.task.partition)
+    outcome.groups = count
     partial = groups.partial.slice(first, count)
 
     def merge(old: pa.Array) -> MergeResult:
