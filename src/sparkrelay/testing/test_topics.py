@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +17,6 @@ from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Callable, Iterable, Mapping
 
     from sparkrelay.client.file_log import FileLog
@@ -101,6 +102,8 @@ class TestInputTopic:
 
     def _write(self, key: Any, value: Any, timestamp: int | dt.datetime | None, partition: int | None) -> None:
         keys = pa.array([_encoded(self._key, key)], pa.binary())
+        if partition is not None and not 0 <= partition < self._partitions:
+            raise ValueError(f"partition={partition} of {self._topic!r} must be from 0 to {self._partitions - 1}")
         if partition is None:
             partition = max(int(murmur2_partitions(keys, self._partitions)[0]), 0)
         values = pa.array([_encoded(self._value, value)], pa.binary())
@@ -158,9 +161,18 @@ class TestOutputTopic:
         return all(self._log.end(TopicPartition(self._topic, number)) == at for number, at in self._next.items())
 
 
+def _json(value: Any) -> str:
+    """Write what JSON has no word for as the reader of ``Json`` reads it."""
+    if isinstance(value, dt.datetime | dt.date | decimal.Decimal):
+        return str(value) if isinstance(value, decimal.Decimal) else value.isoformat()
+    raise TypeError(f"{value!r} cannot be written as JSON")
+
+
 def _millis(timestamp: int | dt.datetime) -> int:
-    if isinstance(timestamp, int):
+    if isinstance(timestamp, int) and not isinstance(timestamp, bool):
         return timestamp
+    if not isinstance(timestamp, dt.datetime):
+        raise TypeError(f"timestamp={timestamp!r} must be milliseconds since 1970, or a datetime with a zone")
     if timestamp.tzinfo is None:
         raise TypeError(f"timestamp={timestamp!r} has no zone; give it one, such as dt.UTC")
     return round(timestamp.timestamp() * 1000)
@@ -170,7 +182,7 @@ def _encoded(format_: Format, value: Any) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(format_, Json):
-        return json.dumps(value, default=str).encode()
+        return json.dumps(value, default=_json).encode()
     try:
         data: bytes = key_bytes([pa.array([value], _PLAIN[type(format_)])])[0].as_py()
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:

@@ -64,6 +64,7 @@ class TopologyTestDriver:
         wall_clock_time: when the test begins, in milliseconds since 1970: the timestamp of records that have none.
 
     Raises:
+        ValueError: ``batch`` or ``partitions`` cannot be.
         TopologyException: a column does not exist or a step is not possible, as when an instance starts.
     """
 
@@ -77,7 +78,12 @@ class TopologyTestDriver:
         batch: Literal["record", "all"] = "record",
         wall_clock_time: int = 0,
     ) -> None:
+        if batch not in {"record", "all"}:
+            raise ValueError(f"batch={batch!r} must be 'record' or 'all'")
+        if partitions < 1:
+            raise ValueError(f"partitions={partitions} must be 1 or more")
         self._topology = topology
+        self._closed = False
         self.batch = batch
         self._now_ms = wall_clock_time
         self._partitions = partitions
@@ -160,6 +166,8 @@ class TopologyTestDriver:
         Raises:
             SparkRelayError: what an instance would have ended with, such as a record that does not decode.
         """
+        if self._closed:
+            raise ValueError("the test driver is closed")
         self._tasks.process()
 
     def store(self, name: str) -> list[dict[str, Any]]:
@@ -203,6 +211,7 @@ class TopologyTestDriver:
 
     def close(self) -> None:
         """End the instance and remove its files."""
+        self._closed = True
         try:
             self._tasks.close()
         finally:

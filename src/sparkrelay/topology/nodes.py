@@ -26,7 +26,10 @@ __all__ = [
     "SinkNode",
     "SourceNode",
     "StepNode",
+    "UnionNode",
     "line_up",
+    "watermark_before",
+    "ways_back",
 ]
 
 
@@ -55,6 +58,16 @@ class StepNode:
     step: Step | None
     call_site: CallSite
     final: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnionNode:
+    """``union(...)`` of two streams; ``step`` stands in the legs of both."""
+
+    parent: Node
+    other: Node
+    step: Step
+    call_site: CallSite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +126,7 @@ class SinkNode:
 
 
 #: A place in the tree that rows flow out of.
-Node = SourceNode | StepNode | RepartitionNode | GroupingNode | AggregationNode
+Node = SourceNode | StepNode | UnionNode | RepartitionNode | GroupingNode | AggregationNode
 AnyNode = Node | SinkNode
 NodeT = TypeVar("NodeT", bound=AnyNode)
 
@@ -132,11 +145,34 @@ class Record:
     def leaves(self) -> Iterator[AnyNode]:
         """Yield the nodes that nothing follows."""
         followed = {id(node.parent) for node in self.nodes}
+        followed |= {id(node.other) for node in self.nodes if isinstance(node, UnionNode)}
         return (node for node in self.nodes if id(node) not in followed)
 
 
+def ways_back(node: AnyNode) -> Iterator[tuple[AnyNode, ...]]:
+    """Yield each way from ``node`` back to a source or repartition topic: several behind a union."""
+    if node.parent is None or isinstance(node, RepartitionNode):
+        yield (node,)
+        return
+    for parent in (node.parent, node.other) if isinstance(node, UnionNode) else (node.parent,):
+        for way in ways_back(parent):
+            yield (node, *way)
+
+
+def watermark_before(node: AnyNode) -> tuple[str, str] | None:
+    """Return the arguments of the last ``withWatermark`` before ``node``, also before a repartition topic; or None."""
+    for at in line_up(node):
+        if isinstance(at, AggregationNode | UnionNode):
+            # What comes out of another grouping has times of its own, and so has each stream of a union.
+            return None
+        if isinstance(at, StepNode) and at.step is not None and at.step.kind == "withWatermark":
+            column, delay = at.step.args
+            return column, delay
+    return None
+
+
 def line_up(node: AnyNode) -> Iterator[AnyNode]:
-    """Yield ``node`` and what is before it, up to the source."""
+    """Yield ``node`` and what is before it, up to the source; behind a union, up to that of its first stream."""
     at: AnyNode | None = node
     while at is not None:
         yield at

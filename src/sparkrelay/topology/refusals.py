@@ -17,9 +17,7 @@ __all__ = ["remedy"]
 _NO_ORDER: Final = "an endless stream has no order; sort where the result is read"
 _REMEMBERS: Final = 'it would have to remember every row; group by those columns: groupBy("a").agg(F.min("b"))'
 _NOT_HERE: Final = "a topology is a description and holds no rows; write with to(topic), and read that topic"
-_ONE_TOPIC: Final = (
-    'read both topics as one stream, builder.stream(["a", "b"]), or write both to one topic and read that'
-)
+_ONE_TOPIC: Final = "tables have groups of their own; put the streams together before groupBy()"
 _CACHE: Final = "each micro-batch is read once; nothing is there to be kept"
 _GROUPED: Final = 'groupBy("a") and agg(...) with count, sum, avg, min or max are there'
 _STALE: Final = (
@@ -31,7 +29,8 @@ _NULLS: Final = 'say it per column, such as withColumn("a", F.coalesce("a", F.li
 _REMEDIES: Final = {
     **dict.fromkeys(("orderBy", "sort", "sortWithinPartitions", "rank"), _NO_ORDER),
     **dict.fromkeys(("distinct", "dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark"), _REMEMBERS),
-    **dict.fromkeys(("union", "unionAll", "unionByName", "merge"), _ONE_TOPIC),
+    **dict.fromkeys(("unionAll", "merge"), "use unionByName(other)"),
+    **dict.fromkeys(("union", "unionByName"), _ONE_TOPIC),
     **dict.fromkeys(
         ("intersect", "intersectAll", "subtract", "exceptAll"), "it compares whole tables; a stream has no end"
     ),

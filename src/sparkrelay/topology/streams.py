@@ -11,9 +11,16 @@ from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import argument_text, column_path, is_column, output_name, quoted
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import AggregationNode, GroupingNode, RepartitionNode, StepNode
+from sparkrelay.topology.nodes import (
+    AggregationNode,
+    GroupingNode,
+    RepartitionNode,
+    StepNode,
+    UnionNode,
+    watermark_before,
+)
 from sparkrelay.topology.row_steps import RowSteps, check_seed, flat, make_step
-from sparkrelay.topology.structure import NamedAggregate
+from sparkrelay.topology.structure import NamedAggregate, Step
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
@@ -44,7 +51,7 @@ class KStream(RowSteps):
     """
 
     _kind = "KStream"
-    _supported = _ROW_STEPS | {"where", "filter", "groupBy", "repartition", "withWatermark"}
+    _supported = _ROW_STEPS | {"where", "filter", "groupBy", "repartition", "union", "unionByName", "withWatermark"}
 
     __slots__ = ()
 
@@ -80,6 +87,33 @@ class KStream(RowSteps):
                     f"{name}={value!r}"
                 )
         return self._step("withWatermark", (eventTime, delayThreshold), call_site)
+
+    def unionByName(self, other: KStream) -> KStream:
+        """Put the rows of two streams together, as ``DataFrame.unionByName``; ``KStream.merge`` of Kafka Streams.
+
+        Rows of each stay in their order; between the two there is none. A ``groupBy`` behind it goes through a
+        repartition topic, and ``withWatermark`` for it stands behind the union.
+
+        Args:
+            other: of the same builder, with columns of the same names and types, in any order.
+
+        Raises:
+            TopologyException: it is no stream of this builder.
+        """
+        return self._union("unionByName", other, find_call_site())
+
+    def union(self, other: KStream) -> KStream:
+        """Put the rows of two streams together; the same as :meth:`unionByName`.
+
+        PySpark's goes by the position of columns. Where that would be something else it is refused.
+        """
+        return self._union("union", other, find_call_site())
+
+    def _union(self, method: str, other: Any, call_site: CallSite) -> KStream:
+        if not isinstance(other, KStream) or other._record is not self._record:
+            raise TopologyException(f"{call_site}: {method}() takes a stream of the same builder, not {other!r}")
+        node = UnionNode(self._node, other._node, Step(method, (), {}, call_site, f"{method}(...)"), call_site)
+        return KStream(self._record, self._record.add(node), Lineage())
 
     def groupBy(self, *cols: Any, name: str | None = None) -> GroupedStream:
         """Group rows, as ``DataFrame.groupBy``.
@@ -155,13 +189,16 @@ class KStream(RowSteps):
         expressions are computed here only if there is nothing else.
         """
         plain = [path[0] for key in keys if (path := column_path(key)) is not None and len(path) == 1]
-        node = self._node
+        node, partitions = self._node, None
         if not plain:
+            if watermark_before(self._node) and all(_is_window(key) for key in keys):
+                # A task whose clock sees only windows of its own would never know that they are over.
+                partitions = 1
             node, keys, plain = self._computed_keys(keys, call_site)
         plain = list(dict.fromkeys(plain))
         if len(plain) == 1:
             node = _not_null(self._record, node, (plain[0],), call_site)
-        repartition = RepartitionNode(node, tuple(plain), name, words, None, explicit=False, call_site=call_site)
+        repartition = RepartitionNode(node, tuple(plain), name, words, partitions, explicit=False, call_site=call_site)
         return self._record.add(repartition), keys
 
     def _computed_keys(self, keys: tuple[Any, ...], call_site: CallSite) -> tuple[Node, tuple[Any, ...], list[str]]:
@@ -360,6 +397,11 @@ def _grouping(method: str, cols: tuple[Any, ...], call_site: CallSite) -> tuple[
             raise TopologyException(f"{call_site}: {method}() takes names and Columns, not {col!r}{hint}")
         check_seed(method, col, call_site)
     return cols
+
+
+def _is_window(key: Any) -> bool:
+    """Return whether a grouping column is ``F.window(...)``."""
+    return is_column(key) and argument_text(key).lower().startswith("window(")
 
 
 def _word(key: Any) -> str:

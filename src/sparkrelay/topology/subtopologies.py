@@ -19,7 +19,9 @@ from sparkrelay.topology.nodes import (
     SinkNode,
     SourceNode,
     StepNode,
-    line_up,
+    UnionNode,
+    watermark_before,
+    ways_back,
 )
 from sparkrelay.topology.structure import Aggregation, Leg, Sink, Source, Step, Subtopology
 from sparkrelay.topology.topology import Topology
@@ -47,6 +49,7 @@ class _Way:
     end: _End
     watermark: tuple[str, str] | None
     final: StepNode | None
+    number: int
 
 
 def build_subtopologies(record: Record) -> Topology:
@@ -56,7 +59,7 @@ def build_subtopologies(record: Record) -> Topology:
         TopologyException: something leads nowhere, names clash, or rows would go round in circles; names the line.
     """
     _check_leads_somewhere(record)
-    ways = [_walk(end) for end in record.nodes if _is_end(end, record)]
+    ways = [way for end in record.nodes if _is_end(end, record) for way in _walk(end)]
     _check_final(ways)
     _check_tables(ways)
     _check_doubled(ways)
@@ -89,6 +92,8 @@ def _check_leads_somewhere(record: Record) -> None:
                 )
             case GroupingNode():
                 raise TopologyException(f"{node.call_site}: {node.text} is not followed by agg(...) or count()")
+            case UnionNode():
+                raise TopologyException(f"{node.call_site}: {node.step.text} leads nowhere; end it with to(topic)")
             case StepNode() | RepartitionNode():
                 what = "to_stream()" if isinstance(node, StepNode) and node.step is None else "repartition()"
                 if isinstance(node, StepNode) and node.step is not None:
@@ -105,18 +110,26 @@ def _is_end(node: AnyNode, record: Record) -> bool:
     return isinstance(node, SinkNode | RepartitionNode)
 
 
-def _walk(end: AnyNode) -> _Way:
+def _walk(end: AnyNode) -> list[_Way]:
+    """Return the ways that lead to an end: one for each stream of a union."""
     assert isinstance(end, SinkNode | RepartitionNode | AggregationNode)
+    # Of a repartition topic, the ways are those to it, not the one that begins there.
+    return [_way(end, (end, *nodes), number) for number, nodes in enumerate(ways_back(end.parent), 1)]
+
+
+def _way(end: _End, nodes: tuple[AnyNode, ...], number: int) -> _Way:
     aggregation: AggregationNode | None = None
     before: list[Step] = []
     after: list[Step] = []
     streamed = 0
     final: StepNode | None = None
-    for node in line_up(end):
+    for node in nodes:
         match node:
             case AggregationNode():
                 # What was collected so far stands behind it.
                 aggregation, before, after = node, [], before
+            case UnionNode():
+                before.append(node.step)
             case StepNode():
                 if node.step is not None:
                     before.append(node.step)
@@ -131,24 +144,13 @@ def _walk(end: AnyNode) -> _Way:
                     tuple(reversed(after)),
                     len(after) - streamed,
                     end,
-                    None if aggregation is None else _watermark(aggregation),
+                    None if aggregation is None else watermark_before(aggregation.parent),
                     final,
+                    number,
                 )
             case _:
                 pass
     raise AssertionError("every line of nodes begins with a source")
-
-
-def _watermark(aggregation: AggregationNode) -> tuple[str, str] | None:
-    """Return the arguments of the last ``withWatermark`` before an aggregation, also before its repartition topic."""
-    for node in line_up(aggregation.parent):
-        if isinstance(node, AggregationNode):
-            # What comes out of another grouping has times of its own.
-            return None
-        if isinstance(node, StepNode) and node.step is not None and node.step.kind == "withWatermark":
-            column, delay = node.step.args
-            return column, delay
-    return None
 
 
 def _check_final(ways: Iterable[_Way]) -> None:
@@ -239,6 +241,8 @@ def _leg(way: _Way, source: Source, number: int, names: NodeNames) -> Leg:
     id_ = names[way.end] if aggregation is None else aggregation.store
     if isinstance(way.end, RepartitionNode) and aggregation is None:
         id_ = f"{id_}-repartition"
+    if way.number > 1:
+        id_ = f"{id_}-{way.number}"
     # Stores, sinks and repartition topics are named apart; a prefix keeps a sink called like a store from its journal.
     prefix = "store" if aggregation is not None else "topic" if isinstance(way.end, RepartitionNode) else "sink"
     return Leg(f"{prefix}:{id_}", number, source, way.before, aggregation, way.after, way.table_steps, sink)

@@ -11,9 +11,11 @@ import java.nio.file.Files;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
@@ -54,6 +56,7 @@ public final class Oracle {
     private final Map<Integer, KStream<String, JsonNode>> streams = new HashMap<>();
     /** Store to the node that keeps it. */
     private final Map<String, JsonNode> stores = new LinkedHashMap<>();
+    private final Set<String> sources = new HashSet<>();
     private final Map<String, TestOutputTopic<String, JsonNode>> outputs = new LinkedHashMap<>();
 
     public static void main(String[] arguments) throws IOException {
@@ -84,6 +87,10 @@ public final class Oracle {
             Map<String, TestInputTopic<String, JsonNode>> inputs = new HashMap<>();
             ArrayNode after = answer.putArray("outputs");
             for (JsonNode record : asked.get("input")) {
+                if (!sources.contains(record.get("topic").asText())) {
+                    after.addObject();
+                    continue;
+                }
                 inputs.computeIfAbsent(
                         record.get("topic").asText(),
                         topic -> driver.createInputTopic(topic, TEXT.serializer(), JSON.serializer()))
@@ -134,8 +141,12 @@ public final class Oracle {
         String op = node.get("op").asText();
         KStream<String, JsonNode> of = op.equals("stream") ? null : streams.get(node.get("of").asInt());
         KStream<String, JsonNode> made = switch (op) {
-            case "stream" -> builder.stream(node.get("topic").asText(), Consumed.with(TEXT, JSON));
+            case "stream" -> {
+                sources.add(node.get("topic").asText());
+                yield builder.stream(node.get("topic").asText(), Consumed.with(TEXT, JSON));
+            }
             case "filter" -> of.filter((key, value) -> passes(node, value));
+            case "merge" -> of.merge(streams.get(node.get("with").asInt()));
             case "map" -> of.mapValues(value -> mapped(node, value));
             case "aggregate" -> aggregated(node, of);
             case "to" -> {

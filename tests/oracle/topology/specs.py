@@ -8,6 +8,7 @@ Nodes have an ``id`` and, but for the first, the node that they go on from (``of
 
     {"op": "stream", "topic": T}                            a topic of keys (text) and values with the fields of VALUE
     {"op": "filter", "field": F, "is": "<", "than": N}      also > = <>
+    {"op": "merge", "with": ID}                             the rows of two streams together
     {"op": "map", "field": F, "left": F, "by": "+", "right": F}     also *
     {"op": "aggregate", "by": "key" or F, "aggs": [["count"], ["sum", F]...], "store": S,
      "window": MS, "grace": MS, "final": true}              with final, what goes on are windows that are over
@@ -36,21 +37,30 @@ Json = dict[str, Any]
 def random_case(seed: int) -> Json:
     """Return a case without its answer."""
     chosen = random.Random(seed)
-    spec: list[Json] = [{"op": "stream", "id": 0, "topic": "in"}]
-    streams = [0]
+    topics = ["in", "also"] if chosen.random() < 0.3 else ["in"]
+    spec: list[Json] = [{"op": "stream", "id": number, "topic": topic} for number, topic in enumerate(topics)]
+    streams = list(range(len(topics)))
 
     def add(node: Json) -> int:
         spec.append({"id": len(spec), **node})
         return len(spec) - 1
 
+    of_topic = {stream: [stream] for stream in streams}
     for _ in range(chosen.randrange(4)):
-        streams.append(add(_step(chosen, chosen.choice(streams))))
+        family = chosen.choice(list(of_topic.values()))
+        family.append(add(_step(chosen, chosen.choice(family))))
+        streams.append(family[-1])
+    if len(topics) > 1:
+        # Of two topics: one record that comes by two ways is two for SQL, and one for Kafka Streams' merge.
+        one, other = map(chosen.choice, of_topic.values())
+        streams.append(add({"op": "merge", "of": one, "with": other}))
+        streams.append(add(_step(chosen, streams[-1])))
     for number in range(chosen.randint(1, 3)):
         of = chosen.choice(streams)
         if chosen.random() < 0.7:
-            of = add(_aggregate(chosen, of, f"store-{number}"))
+            of = add(_aggregate(chosen, of, f"store-{number}", ends=len(topics) == 1))
         add({"op": "to", "of": of, "topic": f"out-{number}"})
-    return {"name": f"random-{seed}", "spec": _used(spec), "input": _records(chosen)}
+    return {"name": f"random-{seed}", "spec": _used(spec), "input": _records(chosen, topics)}
 
 
 def _used(spec: list[Json]) -> list[Json]:
@@ -58,7 +68,7 @@ def _used(spec: list[Json]) -> list[Json]:
     used: set[int] = set()
     for node in reversed(spec):
         if node["op"] == "to" or node["id"] in used:
-            used |= {node["id"], node.get("of", 0)}
+            used |= {node["id"], *(node[name] for name in ("of", "with") if name in node)}
     return [node for node in spec if node["id"] in used]
 
 
@@ -70,7 +80,7 @@ def _step(chosen: random.Random, of: int) -> Json:
     return {"op": "map", "of": of, "field": field, "left": left, "by": chosen.choice("+*"), "right": right}
 
 
-def _aggregate(chosen: random.Random, of: int, store: str) -> Json:
+def _aggregate(chosen: random.Random, of: int, store: str, *, ends: bool) -> Json:
     functions = [
         [name] if name == "count" and chosen.random() < 0.5 else [name, chosen.choice(_NUMBERS)]
         for name in chosen.choices(FUNCTIONS, k=chosen.randint(1, 3))
@@ -79,12 +89,13 @@ def _aggregate(chosen: random.Random, of: int, store: str) -> Json:
     if chosen.random() < 0.5:
         return node
     node["window"] = chosen.choice((10, 1000))
-    if chosen.random() < 0.7:
+    # Which of two topics comes first decides what is late.
+    if ends and chosen.random() < 0.7:
         node |= {"grace": chosen.choice((0, 3, 400)), "final": chosen.random() < 0.5}
     return node
 
 
-def _records(chosen: random.Random) -> list[Json]:
+def _records(chosen: random.Random, topics: list[str]) -> list[Json]:
     records, now = [], chosen.randrange(3000)
     for _ in range(chosen.randint(4, 14)):
         # Most come in the order of time, some long after they should have.
@@ -94,7 +105,7 @@ def _records(chosen: random.Random) -> list[Json]:
             value["s"] = chosen.choice("xyz")
         records.append(
             {
-                "topic": "in",
+                "topic": chosen.choice(topics),
                 "key": chosen.choice(("k", "l", "m", None)) if chosen.random() < 0.6 else "k",
                 "value": None if chosen.random() < 0.08 else value,
                 "ts": now,

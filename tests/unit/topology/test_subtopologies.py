@@ -355,3 +355,51 @@ def test_final_rows_without_a_watermark_are_refused():
     )
     with pytest.raises(TopologyException, match=r"outputMode\(\"append\"\) needs to know when a window is over"):
         builder.build()
+
+
+def test_a_union_is_a_leg_for_each_stream():
+    builder = StreamsBuilder()
+    here, there, more = (builder.stream(name, key=String("page"), value=Json("n int")) for name in ("a", "b", "c"))
+    together = here.where("n > 1").unionByName(there).unionByName(more.where("n > 3")).where("n < 9")
+    together.to("out", value=Json())
+    together.groupBy("page").count(name="pages").to("counts")
+    topology = builder.build()
+    legs = {leg.id: leg for leg in topology.legs}
+    assert sorted(legs) == [
+        "sink:a-to-out",
+        "sink:a-to-out-2",
+        "sink:a-to-out-3",
+        "store:pages",
+        "topic:pages-repartition",
+        "topic:pages-repartition-2",
+        "topic:pages-repartition-3",
+    ]
+    assert [legs[f"sink:a-to-out{end}"].source.topics for end in ("", "-2", "-3")] == [("a",), ("b",), ("c",)]
+    assert steps(legs["sink:a-to-out-3"].before) == ['where("n > 3")', "unionByName(...)", 'where("n < 9")']
+    assert steps(legs["sink:a-to-out"].before) == [
+        'where("n > 1")',
+        "unionByName(...)",
+        "unionByName(...)",
+        'where("n < 9")',
+    ]
+    assert topology.source_topics == {"a", "b", "c"}
+
+
+def test_a_watermark_before_a_union_is_none_behind_it():
+    builder = StreamsBuilder()
+    one, other = (builder.stream(name, value=Json("page string, time timestamp")) for name in ("a", "b"))
+    timed = one.withWatermark("time", "1 hour").union(other)
+    timed.groupBy("page").count(name="without").to("out")
+    timed.withWatermark("time", "2 hours").groupBy("page").count(name="with").to("more")
+    found = {leg.aggregation.store: leg.aggregation for leg in builder.build().legs if leg.aggregation is not None}
+    assert found["without"].watermark is None
+    assert found["with"].watermark == ("time", "2 hours")
+
+
+def test_a_union_that_leads_nowhere_is_refused():
+    builder = StreamsBuilder()
+    one = builder.stream("a", value=Json("n int"))
+    one.to("out", value=Json())
+    one.union(builder.stream("b", value=Json("n int")))
+    with pytest.raises(TopologyException, match=r"union\(\.\.\.\) leads nowhere"):
+        builder.build()

@@ -47,8 +47,9 @@ from sparkrelay.runtime.compile.schemas import (
     hidden_fields,
     layout_number,
     plan_sink,
+    unlike,
 )
-from sparkrelay.runtime.compile.watermarks import watermark_spec
+from sparkrelay.runtime.compile.watermarks import event_time, watermark_spec
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, in_arrow
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.client_settings import compression, flush_seconds
@@ -149,6 +150,8 @@ class LegCompiler:
         self._read: dict[str, frozenset[str]] = {}
         #: store -> the same of its grouping columns
         self._computed_keys: dict[str, Mapping[str, str]] = {}
+        #: union's step -> the columns of the first stream that was built
+        self._united: dict[int, StructType] = {}
         #: leg -> what its stateful step does
         self._states: dict[str, StateSpec] = {}
 
@@ -163,9 +166,25 @@ class LegCompiler:
             TopologyException: a column does not exist or a step is not possible; names the user's line.
         """
         full = self._source_schema(leg)
+        self._check_unions(leg, full)
         # A first pass with every column shows which ones the plan reads; the second decodes only those.
         self._read[leg.id] = self._wanted(leg, full)
         return self._built(leg, full)
+
+    def _check_unions(self, leg: Leg, schema: StructType) -> None:
+        """Refuse to put streams of other columns together.
+
+        Raises:
+            TopologyException: a name or type is another one, or ``union`` means something else than by name.
+        """
+        for index, step in enumerate(leg.before):
+            if step.kind not in {"union", "unionByName"}:
+                continue
+            hidden = (*_carried(leg), *self._way.hidden)
+            columns = visible(apply_steps(leg.before[:index], self._source(leg, schema), hidden))
+            first = self._united.setdefault(id(step), columns)
+            if (reason := unlike(first, columns, in_order=step.kind == "union")) is not None:
+                raise TopologyException(f"{step.call_site}: {step.kind}() of streams with other columns: {reason}")
 
     def build_resident(self, plan: PreparedLeg) -> PreparedLeg | str:
         """Build a leg again as a part of a resident job; return why it cannot be one.
@@ -246,6 +265,9 @@ class LegCompiler:
         assert leg.sink is not None
         topic = leg.sink.topic
         if topic not in self._shipped:
+            if any(step.kind in {"union", "unionByName"} for step in (*leg.before, *leg.after)):
+                # The other stream may have nulls where this one has none.
+                everything = StructType([StructField(field.name, field.dataType) for field in everything])
             self._ended[topic] = self._shipped[topic] = everything
             needed: set[str] = set()
             for reader in self._legs:
@@ -344,8 +366,7 @@ class LegCompiler:
         ]
         times = []
         if aggregation.watermark is not None:
-            time = as_column(aggregation.watermark[0])
-            times.append(F.unix_millis(time.cast("timestamp")).alias(hidden_columns.EVENT_TIME))
+            times.append(event_time(aggregation, rows).alias(hidden_columns.EVENT_TIME))
         projected = checked(where, lambda: rows.select(*keys, *arguments, *_carried(leg), *times, *self._way.hidden))
         if "*" in aggregation.text:
             refuse_hidden(where, aggregation.text, projected)

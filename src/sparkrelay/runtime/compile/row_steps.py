@@ -71,6 +71,9 @@ def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...]) -> DataFrame:
         if any(after.columns.count(name) > 1 for name in carried):
             # A star of another kind, such as "* except (a)", has brought them.
             after = checked(where, lambda: method(*chosen))
+    elif step.kind in {"union", "unionByName"}:
+        # What is put together are the legs' ends; that they fit is for whoever builds both to see.
+        return rows
     elif step.kind == "transform":
         after = checked(where, lambda: rows.transform(*step.args, **step.kwargs))
         lost = [name for name in carried if name not in after.columns]
@@ -124,7 +127,9 @@ def checked(where: str, build: Callable[[], DataFrame]) -> DataFrame:
             after = build()
             _ = after.schema
     except PySparkException as error:
-        message = str(error.getMessage() if hasattr(error, "getMessage") else error).splitlines()[0]
+        message = next(
+            iter(str(error.getMessage() if hasattr(error, "getMessage") else error).splitlines()), repr(error)
+        )
         message = _OWN_COLUMNS.sub("", message)
         raise TopologyException(f"{where}: {message}") from error
     except SparkRelayError:

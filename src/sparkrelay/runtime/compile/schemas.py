@@ -59,6 +59,7 @@ __all__ = [
     "layout_number",
     "plain_format",
     "plan_sink",
+    "unlike",
 ]
 
 HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -298,6 +299,21 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
 def _as_it_is(value: StructField) -> OneColumn:
     """Return the format of a stream without formats: as in Spark's Kafka sink the value is bytes, or remade as text."""
     return String() if isinstance(value.dataType, StringType) else Raw()
+
+
+def unlike(first: StructType, second: StructType, *, in_order: bool) -> str | None:
+    """Return why the rows of two streams are not of one kind, and the way out; None if they are."""
+    kinds = [{field.name: field.dataType.simpleString() for field in schema} for schema in (first, second)]
+    for name in dict.fromkeys((*kinds[0], *kinds[1])):
+        one, other = (kind.get(name, "missing") for kind in kinds)
+        if one != other:
+            return f"{name!r} is {one} in one and {other} in the other; select() and cast() the same before it"
+    if in_order and first.names != second.names:
+        return (
+            f"{', '.join(first.names)} and {', '.join(second.names)} differ in their order; use unionByName(), which "
+            "goes by names"
+        )
+    return None
 
 
 def plain_format(column: StructField) -> OneColumn | None:

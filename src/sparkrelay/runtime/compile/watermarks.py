@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from pyspark.sql import functions as F
+from pyspark.sql import Column, functions as F
+from pyspark.sql.types import DateType, IntegerType, LongType, StructType, TimestampType
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.runtime.compile.catalyst import jvm
+from sparkrelay.runtime.compile.catalyst import items, jvm, kind
 from sparkrelay.runtime.compile.row_steps import checked
 from sparkrelay.runtime.contract.specs import WatermarkSpec
+from sparkrelay.topology.columns import parse_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Aggregation
 
-__all__ = ["watermark_spec"]
+__all__ = ["event_time", "watermark_spec"]
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,8 @@ def watermark_spec(aggregation: Aggregation, projected: DataFrame, keys: Sequenc
     """
     windows = [field.name for field in keys if projected.schema[field.name].metadata.get(_WINDOW)]
     where = str(aggregation.call_site)
+    if aggregation.watermark is not None and windows:
+        _require_same_time(aggregation, where)
     if not windows:
         if aggregation.final:
             raise TopologyException(
@@ -58,6 +62,52 @@ def watermark_spec(aggregation: Aggregation, projected: DataFrame, keys: Sequenc
         )
         return None
     return WatermarkSpec(_delay_ms(aggregation, projected, where), windows[0], aggregation.final)
+
+
+def event_time(aggregation: Aggregation, rows: DataFrame) -> Column:
+    """Return the event time of rows in milliseconds since 1970.
+
+    Raises:
+        TopologyException: the column of the watermark is not there any more, or is no time.
+    """
+    assert aggregation.watermark is not None
+    name, _ = aggregation.watermark
+    where = f"{aggregation.call_site}: withWatermark({name!r}, ...)"
+    field = checked(where, lambda: rows.select(name)).schema[0]
+    if isinstance(field.dataType, StructType) and {"start", "end"} == {*field.dataType.names}:
+        # Of a window that came from a grouping before this one; F.window() of it goes by the same time.
+        return F.unix_millis(F.window_time(name))
+    if not isinstance(field.dataType, TimestampType | DateType):
+        number = isinstance(field.dataType, LongType | IntegerType)
+        how = f'F.timestamp_millis("{name}")' if number else f'F.col("{name}").cast("timestamp")'
+        raise TopologyException(
+            f"{where} takes a timestamp or a date, and {name!r} is {field.dataType.simpleString()}; make one of it "
+            f'first: withColumn("{name}", {how})'
+        )
+    return F.unix_millis(F.col(name).cast("timestamp"))
+
+
+def _require_same_time(aggregation: Aggregation, where: str) -> None:
+    """Refuse a window of another column than the watermark's: it would end by a time that is not its own."""
+    assert aggregation.watermark is not None
+    wanted = parse_path(aggregation.watermark[0])
+    for key in aggregation.keys:
+        if not isinstance(key, Column):
+            continue
+        node: Any = cast("Any", key)._jc.node()
+        while kind(node) == "Alias":
+            node = node.child()
+        if kind(node) != "UnresolvedFunction" or node.functionName().lower() != "window":
+            continue
+        argument = items(node.arguments())[0]
+        if kind(argument) != "UnresolvedAttribute":
+            continue
+        found = [str(part) for part in items(argument.nameParts())]
+        if wanted is not None and [part.lower() for part in found] != [part.lower() for part in wanted]:
+            raise TopologyException(
+                f"{where}: F.window() is of {'.'.join(found)!r}, and the watermark before it of "
+                f"{aggregation.watermark[0]!r}: windows end by their own time; use one column for both"
+            )
 
 
 def _delay_ms(aggregation: Aggregation, rows: DataFrame, where: str) -> int:

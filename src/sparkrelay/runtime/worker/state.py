@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,12 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate import AggregateSpec
 
 __all__ = ["Merged", "TaskOutcome", "apply_leg"]
+
+log = logging.getLogger(__name__)
+
+_WARN_SECONDS: Final = 60.0
+#: Store -> when it was last said that rows come too late.
+_warned: dict[str, float] = {}
 
 
 @dataclass(slots=True)
@@ -137,7 +144,21 @@ def _on_time(
     rows, clocks, late = without_late(watermark, rows, before)
     for outcome in outcomes:
         outcome.rows_late = late[outcome.command.task.partition]
+    _warn_of_late(spec, sum(late.values()))
     return rows, clocks
+
+
+def _warn_of_late(spec: StateSpec, count: int) -> None:
+    """Say, now and then, that rows were left out: nothing else shows it where results go."""
+    now = time.monotonic()
+    if count and now >= _warned.get(spec.store, 0.0) + _WARN_SECONDS:
+        _warned[spec.store] = now
+        log.warning(
+            "store %r: %d rows of a micro-batch came after their window was over, and were left out; a longer delay in "
+            "withWatermark() lets them in. A single row with an event time far ahead closes the windows before it",
+            spec.store,
+            count,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,10 @@ A task's clock is the newest event time that its rows have had. It is a row of t
 journaled, restored and followed by standbys like any other, so that it goes on after a failover where it was (Kafka
 Streams begins again at -1, ``observedStreamTime`` in its processors).
 
-A row is late if its window had ended, and the delay had passed, when it came: by the clock as of that row, itself
-included, as in Kafka Streams. So it makes no difference how rows are cut into micro-batches.
+A row is late if its window had ended, and the delay had passed, before its micro-batch, as in Structured Streaming.
+With one row a micro-batch that is what Kafka Streams does. Not by the clock as of each row: what comes from several
+partitions, or through a repartition topic from several tasks, lies one behind the other in a large micro-batch, though
+it happened at the same time, and whatever came second would be lost.
 
 Keys of the store begin with the end of their window, so that windows that are over are its first keys.
 """
@@ -66,7 +68,7 @@ def without_late(
 
     Args:
         spec: the watermark.
-        rows: of tasks, each one's in their order.
+        rows: of tasks.
         before: partition -> clock, of each of those tasks.
     """
     after, late_rows = dict(before), dict.fromkeys(before, 0)
@@ -80,17 +82,16 @@ def without_late(
         own = partitions == partition
         if not own.any():
             continue
-        running = np.maximum(np.maximum.accumulate(times[own]), clock)
-        late[own] = ends[own] <= running - spec.delay_ms
-        after[partition] = int(running[-1])
+        late[own] = ends[own] <= clock - spec.delay_ms
+        after[partition] = max(clock, int(times[own].max()))
         late_rows[partition] = int(late[own].sum())
     return (rows.filter(pa.array(~late)) if late.any() else rows), Clocks(before, after), late_rows
 
 
 def window_ends(windows: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
-    """Return the ends of windows, in milliseconds since 1970; a null window, which has none, ends never."""
-    ends = pc.struct_field(windows, "end").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
-    return _numbers(ends, 1 << 62)
+    """Return the ends of windows, in milliseconds since 1970, rounded up; a null window, which has none, ends never."""
+    micros = _numbers(pc.struct_field(windows, "end").cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1 << 62)
+    return -(-micros // 1000)
 
 
 def stored_keys(windows: pa.Array, encoded: pa.Array) -> pa.Array:

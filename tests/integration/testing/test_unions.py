@@ -1,0 +1,79 @@
+"""Streams that are put together: each row comes once, and groups are of both."""
+
+import random
+from collections import Counter
+
+import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.errors import TopologyException
+from sparkrelay.testing import TopologyTestDriver
+
+pytestmark = pytest.mark.integration
+
+
+def pipeline():
+    """Web clicks and app clicks, whose columns come in another order and under another name."""
+    builder = StreamsBuilder()
+    web = builder.stream("web", key=String("user"), value=Json("page string, ms long"))
+    app = builder.stream("app", key=String("user"), value=Json("millis int, screen string"))
+    renamed = app.select("user", F.col("millis").cast("long").alias("ms"), F.col("screen").alias("page"))
+    clicks = web.where("page is not null").select("user", "page", "ms").unionByName(renamed).where("ms >= 0")
+    clicks.to("clicks", value=Json())
+    clicks.groupBy("page").agg(F.count("*").alias("n"), F.sum("ms").alias("total"), name="pages").to("pages")
+    return builder.build()
+
+
+@pytest.mark.parametrize("batch", ["record", "all"])
+def test_rows_of_both_streams_are_counted_once(spark, batch):
+    chosen, expected, totals = random.Random(3), [], Counter()
+    with TopologyTestDriver(pipeline(), spark=spark, batch=batch, partitions=2) as driver:
+        web, app = driver.create_input_topic("web"), driver.create_input_topic("app")
+        clicks = driver.create_output_topic("clicks", key=String())
+        for number in range(20):
+            user, page, ms = f"u{chosen.randrange(4)}", chosen.choice("xyz"), chosen.randrange(-5, 50)
+            if chosen.random() < 0.5:
+                web.pipe_input(user, {"page": page, "ms": ms}, number)
+            else:
+                app.pipe_input(user, {"millis": ms, "screen": page}, number)
+            if ms >= 0:
+                expected.append((user, page, ms, number))
+                totals[page] += ms
+            if number in {7, 13}:
+                driver.restart(from_changelog=number == 13)
+        found = [(r.key, r.value["page"], r.value["ms"], r.timestamp) for r in clicks.read_records()]
+        assert sorted(found) == sorted(expected)
+        counts = Counter(page for _, page, *_ in expected)
+        assert {row["page"]: (row["n"], row["total"]) for row in driver.store("pages")} == {
+            page: (n, totals[page]) for page, n in counts.items()
+        }
+
+
+def test_a_stream_can_be_put_together_with_itself_and_nulls_come_through(spark):
+    builder = StreamsBuilder()
+    numbers = builder.stream("numbers", key=String("k"), value=Json("n int"))
+    odd = numbers.where("n % 2 = 1").select("k", F.lit(1).alias("one"))
+    rest = numbers.where("n % 2 = 0").select("k", F.lit(None).cast("int").alias("one"))
+    odd.union(rest).groupBy("one").agg(F.count("*").alias("n"), F.count("one").alias("ones"), name="ones").to("out")
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("numbers")
+        for n in range(5):
+            topic.pipe_input("k", {"n": n})
+        assert driver.store("ones") == [{"one": 1, "n": 2, "ones": 2}], "rows without a key are in no group"
+
+
+@pytest.mark.parametrize(
+    ("columns", "method", "message"),
+    [
+        (["n", "k"], "union", "k, n and n, k differ in their order; use unionByName"),
+        (["k"], "unionByName", "'n' is int in one and missing in the other"),
+        (["k", "cast(n as string) as n"], "union", "'n' is int in one and string in the other"),
+    ],
+)
+def test_streams_of_other_columns_are_refused(spark, columns, method, message):
+    builder = StreamsBuilder()
+    one, other = (builder.stream(name, key=String("k"), value=Json("n int")) for name in ("a", "b"))
+    getattr(one.select("k", "n"), method)(other.selectExpr(*columns)).to("out", value=Json())
+    with pytest.raises(TopologyException, match=message):
+        TopologyTestDriver(builder.build(), spark=spark)

@@ -1,0 +1,143 @@
+"""Windows that end, in whole pipelines: whatever feeds a task, whatever the column, and what is refused."""
+
+import datetime as dt
+
+import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.errors import TopologyException
+from sparkrelay.testing import TopologyTestDriver
+
+pytestmark = pytest.mark.integration
+
+VALUE = "time timestamp, day date, ntz timestamp_ntz, ms long, other timestamp, v long, s string"
+START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def at(minutes, **more):
+    time = START + dt.timedelta(minutes=minutes)
+    return {"time": time.isoformat(), "day": time.date().isoformat(), "ms": int(time.timestamp() * 1000), **more}
+
+
+def clicks(builder, *topics):
+    return builder.stream([*(topics or ("clicks",))], key=String("page"), value=Json(VALUE))
+
+
+def counted(spark, grouped, rows, **driver):
+    """Return the final rows of a grouping, as (minutes from the start, count), in order."""
+    builder = StreamsBuilder()
+    grouped(builder).to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, **driver) as running:
+        for topic, key, value in rows:
+            running.create_input_topic(topic).pipe_input(key, value)
+        times = [
+            (dt.datetime.fromisoformat(row["window"]["start"]) - START, row["n"])
+            for row in running.create_output_topic("out").read_rows()
+        ]
+    return sorted((round(time.total_seconds() / 60), n) for time, n in times)
+
+
+def per_minute(stream, *others, column="time"):
+    return stream.groupBy(F.window(column, "1 minute"), *others).agg(F.count("*").alias("n")).outputMode("append")
+
+
+@pytest.mark.parametrize("batch", ["record", "all"])
+def test_nothing_is_lost_of_what_comes_through_a_repartition_topic_from_several_tasks(spark, batch):
+    rows = [("clicks", key, at(minute, s="x")) for minute in range(8) for key in "abcdefgh"]
+    found = counted(
+        spark,
+        lambda builder: per_minute(clicks(builder).withWatermark("time", "2 minutes"), "s"),
+        rows,
+        partitions=3,
+        batch=batch,
+    )
+    assert found == [(minute, 8) for minute in range(5)]
+
+
+@pytest.mark.parametrize("batch", ["record", "all"])
+def test_nothing_is_lost_of_two_topics_that_one_task_reads(spark, batch):
+    rows = [(topic, "a", at(minute)) for minute in range(8) for topic in ("web", "app")]
+    found = counted(
+        spark,
+        lambda builder: per_minute(clicks(builder, "web", "app").withWatermark("time", "2 minutes"), "page"),
+        rows,
+        batch=batch,
+    )
+    assert found == [(minute, 2) for minute in range(5)]
+
+
+def test_a_grouping_by_windows_alone_has_one_clock(spark):
+    rows = [("clicks", key, at(minute)) for minute in range(8) for key in "abc"]
+    found = counted(
+        spark, lambda builder: per_minute(clicks(builder).withWatermark("time", "0 seconds")), rows, partitions=3
+    )
+    assert found == [(minute, 3) for minute in range(7)]
+
+
+def test_final_rows_are_grouped_by_windows_again(spark):
+    def hours(builder):
+        minutes = per_minute(clicks(builder).withWatermark("time", "0 seconds"), "page")
+        again = minutes.withWatermark("window", "0 seconds").groupBy(F.window("window", "5 minutes"), "page")
+        return again.agg(F.sum("n").alias("n")).outputMode("append")
+
+    rows = [("clicks", "a", at(minute)) for minute in range(13) for _ in range(2)]
+    assert counted(spark, hours, rows) == [(0, 10), (5, 10)]
+
+
+def test_a_date_is_a_time_too(spark):
+    def days(builder):
+        timed = clicks(builder).withWatermark("day", "1 day")
+        return timed.groupBy(F.window("day", "1 day"), "page").agg(F.count("*").alias("n")).outputMode("append")
+
+    rows = [("clicks", "a", at(60 * 24 * day)) for day in (0, 0, 1, 2)]
+    assert counted(spark, days, rows) == [(0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("ms", r"takes a timestamp or a date, and 'ms' is bigint.*F.timestamp_millis\(\"ms\"\)"),
+        ("ntz", r"'ntz' is timestamp_ntz; make one of it first.*cast\(\"timestamp\"\)"),
+        ("s", "'s' is string"),
+        ("other", "F.window\\(\\) is of 'time', and the watermark before it of 'other'"),
+        ("gone", "gone"),
+    ],
+)
+def test_what_is_no_time_of_the_window_is_refused(spark, column, message):
+    builder = StreamsBuilder()
+    per_minute(clicks(builder).withWatermark(column, "1 minute"), "page").to("out", value=Json())
+    with pytest.raises(TopologyException, match=message):
+        TopologyTestDriver(builder.build(), spark=spark)
+
+
+@pytest.mark.parametrize(
+    ("delay", "message"),
+    [("-1 minute", "negative|IllegalArgument|delay"), ("soon", "soon"), ("1 minute", "has none: group by F.window")],
+)
+def test_a_delay_that_cannot_be_and_a_grouping_without_windows_are_refused(spark, delay, message):
+    builder = StreamsBuilder()
+    timed = clicks(builder).withWatermark("time", delay)
+    timed.groupBy("page").count().outputMode("append").to("out", value=Json())
+    with pytest.raises(TopologyException, match=message):
+        TopologyTestDriver(builder.build(), spark=spark)
+
+
+def test_what_the_driver_cannot_do_is_refused(spark):
+    builder = StreamsBuilder()
+    clicks(builder).select("page").to("out", value=Json())
+    topology = builder.build()
+    with pytest.raises(ValueError, match="batch='some' must be 'record' or 'all'"):
+        TopologyTestDriver(topology, spark=spark, batch="some")
+    with pytest.raises(ValueError, match="partitions=0 must be 1 or more"):
+        TopologyTestDriver(topology, spark=spark, partitions=0)
+    with TopologyTestDriver(topology, spark=spark) as driver:
+        topic = driver.create_input_topic("clicks")
+        with pytest.raises(ValueError, match="partition=1 of 'clicks' must be from 0 to 0"):
+            topic.pipe_input("a", {}, partition=1)
+        with pytest.raises(TypeError, match=r"timestamp=1.5 must be milliseconds"):
+            topic.pipe_input("a", {}, 1.5)
+        with pytest.raises(TypeError, match="cannot be written as JSON"):
+            topic.pipe_input("a", {"s": {1}})
+    with pytest.raises(ValueError, match="the test driver is closed"):
+        topic.pipe_input("a", {})
