@@ -242,7 +242,8 @@ def _leg(way: _Way, source: Source, number: int, names: NodeNames) -> Leg:
     if isinstance(way.end, RepartitionNode) and aggregation is None:
         id_ = f"{id_}-repartition"
     if way.number > 1:
-        id_ = f"{id_}-{way.number}"
+        # No name has this sign: an automatic one that was taken ends with "-2" itself.
+        id_ = f"{id_}#{way.number}"
     # Stores, sinks and repartition topics are named apart; a prefix keeps a sink called like a store from its journal.
     prefix = "store" if aggregation is not None else "topic" if isinstance(way.end, RepartitionNode) else "sink"
     return Leg(f"{prefix}:{id_}", number, source, way.before, aggregation, way.after, way.table_steps, sink)

@@ -367,15 +367,15 @@ def test_a_union_is_a_leg_for_each_stream():
     legs = {leg.id: leg for leg in topology.legs}
     assert sorted(legs) == [
         "sink:a-to-out",
-        "sink:a-to-out-2",
-        "sink:a-to-out-3",
+        "sink:a-to-out#2",
+        "sink:a-to-out#3",
         "store:pages",
         "topic:pages-repartition",
-        "topic:pages-repartition-2",
-        "topic:pages-repartition-3",
+        "topic:pages-repartition#2",
+        "topic:pages-repartition#3",
     ]
-    assert [legs[f"sink:a-to-out{end}"].source.topics for end in ("", "-2", "-3")] == [("a",), ("b",), ("c",)]
-    assert steps(legs["sink:a-to-out-3"].before) == ['where("n > 3")', "unionByName(...)", 'where("n < 9")']
+    assert [legs[f"sink:a-to-out{end}"].source.topics for end in ("", "#2", "#3")] == [("a",), ("b",), ("c",)]
+    assert steps(legs["sink:a-to-out#3"].before) == ['where("n > 3")', "unionByName(...)", 'where("n < 9")']
     assert steps(legs["sink:a-to-out"].before) == [
         'where("n > 1")',
         "unionByName(...)",
@@ -403,3 +403,12 @@ def test_a_union_that_leads_nowhere_is_refused():
     one.union(builder.stream("b", value=Json("n int")))
     with pytest.raises(TopologyException, match=r"union\(\.\.\.\) leads nowhere"):
         builder.build()
+
+
+def test_the_legs_of_a_union_are_called_like_no_other_leg():
+    builder = StreamsBuilder()
+    here, there = (builder.stream(name, value=Json("n int")) for name in ("a", "b"))
+    here.union(there).to("out", value=Json())
+    here.where("n > 1").to("out", value=Json())
+    legs = builder.build().legs
+    assert len({leg.id for leg in legs}) == len(legs) == 3
