@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from sparkrelay.client.produce import Flushed
 from sparkrelay.errors import OffsetOutOfRangeException
+from sparkrelay.records.batches import end_offset
 from sparkrelay.records.decode import KAFKA_SCHEMA, decode
 from sparkrelay.types import TopicPartition
 
@@ -79,15 +80,7 @@ class FileLog:
 
     def end(self, partition: TopicPartition) -> int:
         """Return the offset behind the last record."""
-        path = self._path(partition) / _LOG
-        if not path.exists():
-            return 0
-        data, start, end = path.read_bytes(), 0, 0
-        while start < len(data):
-            offset, length = _BEGINNING.unpack_from(data, start)
-            (count,) = _COUNT.unpack_from(data, start + _COUNT_AT)
-            end, start = offset + count, start + _BEGINNING.size + length
-        return end
+        return _end(self._data(partition))
 
     def read(
         self, partition: TopicPartition, start: int, stop: int, columns: Collection[str] | None = None
@@ -100,9 +93,9 @@ class FileLog:
         if start >= stop:
             names = [name for name in KAFKA_SCHEMA.names if columns is None or name in columns]
             return pa.RecordBatch.from_pylist([], pa.schema([KAFKA_SCHEMA.field(name) for name in names]))
-        if self.end(partition) < stop:
-            raise OffsetOutOfRangeException(f"{partition} ends at {self.end(partition)}, before {stop}")
-        data = (self._path(partition) / _LOG).read_bytes()
+        data = self._data(partition)
+        if (end := _end(data)) < stop:
+            raise OffsetOutOfRangeException(f"{partition} ends at {end}, before {stop}")
         parts, at = [], start
         while at < stop:
             decoded = decode(
@@ -112,11 +105,21 @@ class FileLog:
             at = decoded.next_offset
         return pa.concat_batches(parts)
 
+    def _data(self, partition: TopicPartition) -> bytes:
+        path = self._path(partition) / _LOG
+        return path.read_bytes() if path.exists() else b""
+
     def _written(self, transactional_id: str) -> list[Path]:
         return sorted(self._directory.glob(f"*/{_OPEN}{transactional_id}"))
 
     def _path(self, partition: TopicPartition) -> Path:
         return self._directory / f"{partition.topic}-{partition.partition}"
+
+
+def _end(data: bytes) -> int:
+    end = end_offset(memoryview(data), 0)
+    assert end is not None, "only whole batches are appended"
+    return end
 
 
 class FileFetcher:

@@ -25,6 +25,7 @@ import pyarrow.json
 from sparkrelay.errors import SerializationException
 from sparkrelay.printable import printable
 from sparkrelay.records.arrow_buffers import BinaryColumn, flatten
+from sparkrelay.records.formats import Integer, Long, OneColumn, Raw, String
 from sparkrelay.records.json.columns import finish_column, parsed_type
 from sparkrelay.records.json.flat import is_flat, read_flat
 from sparkrelay.records.json.scan import join_objects
@@ -33,9 +34,17 @@ from sparkrelay.records.json.writer import columns_to_json
 from sparkrelay.records.keys import is_text, key_columns, plain_misfit, plain_misfits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["BadRecord", "columns_to_json", "json_to_columns", "plain_to_column"]
+__all__ = ["PLAIN_TYPES", "BadRecord", "columns_to_json", "json_to_columns", "plain_to_column"]
+
+#: Formats of one column -> the type that it has.
+PLAIN_TYPES: Final[Mapping[type[OneColumn], pa.DataType]] = {
+    Raw: pa.binary(),
+    String: pa.string(),
+    Integer: pa.int32(),
+    Long: pa.int64(),
+}
 
 _BLOCK: Final = 1 << 20
 _SMALL_GROUP: Final = 32

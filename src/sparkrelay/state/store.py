@@ -222,11 +222,7 @@ class TaskStore:
             self._open_tables_of_journals()
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, Applied]:
-            checks.require_this_batch(self.path, header, batch)
-            header = self._drop_journals(transaction, header, batch.committed, batch.changelog_next)
-            checks.require_next_batch(self.path, header, leg, batch)
-            if header.journals and header.journals[0].tries < batch.tries:
-                header = self._take_back(transaction, header)
+            header = self._begin(transaction, header, leg, batch)
             checks.require_contents(header, store, batch)
             checks.require_positions(self.path, header, leg, batch)
             old = ordered.as_given(rows.get(transaction, table, ordered.keys))
@@ -250,8 +246,8 @@ class TaskStore:
 
         return self._change(change)
 
-    def before_batch(self, store: str, keys: pa.Array, *, batch: BatchStamp) -> pa.Array:
-        """Return the values of keys as they are before a batch, whose earlier try is taken back.
+    def before_batch(self, leg: str, store: str, keys: pa.Array, *, batch: BatchStamp) -> pa.Array:
+        """Return the values of keys as they are before a leg's share of a batch, whose earlier try is taken back.
 
         Raises:
             StoreOutOfStepException: the store is not where the batch expects it; nothing changed.
@@ -262,10 +258,7 @@ class TaskStore:
             self._open_tables_of_journals()
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, pa.Array]:
-            checks.require_this_batch(self.path, header, batch)
-            header = self._drop_journals(transaction, header, batch.committed, batch.changelog_next)
-            if header.journals and header.journals[0].tries < batch.tries:
-                header = self._take_back(transaction, header)
+            header = self._begin(transaction, header, leg, batch)
             return header, rows.get(transaction, table, wanted)
 
         return self._change(change)
@@ -487,6 +480,15 @@ class TaskStore:
 
     def _put(self, transaction: Any, table: Any, keys: pa.Array, values: pa.Array) -> None:
         rows.put(transaction, table, keys, values)
+
+    def _begin(self, transaction: Any, header: TaskHeader, leg: str, batch: BatchStamp) -> TaskHeader:
+        """Make sure that a batch fits; drop what is committed, and take back what an earlier try of it did."""
+        checks.require_this_batch(self.path, header, batch)
+        header = self._drop_journals(transaction, header, batch.committed, batch.changelog_next)
+        checks.require_next_batch(self.path, header, leg, batch)
+        if header.journals and header.journals[0].tries < batch.tries:
+            header = self._take_back(transaction, header)
+        return header
 
     def _drop_journals(
         self, transaction: Any, header: TaskHeader, committed: int, changelog_next: Mapping[TopicPartition, int]

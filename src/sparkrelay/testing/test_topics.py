@@ -6,30 +6,24 @@ import datetime as dt
 import decimal
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from sparkrelay.records.encode import encode
-from sparkrelay.records.formats import Integer, Json, Long, Raw, String
+from sparkrelay.records.formats import Json, OneColumn, Raw
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.records.partition import murmur2_partitions
+from sparkrelay.records.typed import PLAIN_TYPES
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from sparkrelay.client.file_log import FileLog
     from sparkrelay.records.formats import Format
 
 __all__ = ["TestInputTopic", "TestOutputTopic", "TestRecord"]
-
-_PLAIN: Final[Mapping[type[Format], pa.DataType]] = {
-    Raw: pa.binary(),
-    String: pa.string(),
-    Integer: pa.int32(),
-    Long: pa.int64(),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +177,9 @@ def _encoded(format_: Format, value: Any) -> bytes | None:
         return value
     if isinstance(format_, Json):
         return json.dumps(value, default=_json).encode()
+    assert isinstance(format_, OneColumn), format_
     try:
-        data: bytes = key_bytes([pa.array([value], _PLAIN[type(format_)])])[0].as_py()
+        data: bytes = key_bytes([pa.array([value], PLAIN_TYPES[type(format_)])])[0].as_py()
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise TypeError(f"{value!r} cannot be written as {format_}: {error}") from error
     return data
@@ -195,5 +190,6 @@ def _decoded(format_: Format, data: bytes | None) -> Any:
         return data
     if isinstance(format_, Json):
         return json.loads(data)
-    (column,) = key_columns(pa.array([data], pa.binary()), pa.schema([("value", _PLAIN[type(format_)])]))
+    assert isinstance(format_, OneColumn), format_
+    (column,) = key_columns(pa.array([data], pa.binary()), pa.schema([("value", PLAIN_TYPES[type(format_)])]))
     return column[0].as_py()

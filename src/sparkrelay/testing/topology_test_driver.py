@@ -7,7 +7,6 @@ left out. So a test of a few rows says what the pipeline does in production, for
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import tempfile
 from pathlib import Path
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sparkrelay.records.formats import Format
-    from sparkrelay.topology import Leg, Topology
+    from sparkrelay.topology import Topology
 
 __all__ = ["TopologyTestDriver"]
 
@@ -154,7 +153,8 @@ class TopologyTestDriver:
         return TestOutputTopic(
             topic,
             key or written,
-            value or sink.value or _unless_given(leg),
+            # Rows that stay Kafka's own columns have no format; others are JSON unless to() says something else.
+            value or sink.value or (None if leg.passes_kafka_columns else Json()),
             log=self._log,
             partitions=self._partitions,
             settle=self.process,
@@ -183,8 +183,11 @@ class TopologyTestDriver:
         self.process()
         rows = []
         for directory in self._tasks.directories(spec.subtopology):
-            with contextlib.closing(_Open(directory)) as opened:
-                rows += stored_rows(spec, opened.store)
+            store = TaskStore.open(directory, create=False)
+            try:
+                rows += stored_rows(spec, store)
+            finally:
+                store.close(clean=False)
         return rows
 
     def advance_wall_clock_time(self, advance: dt.timedelta) -> None:
@@ -222,22 +225,6 @@ class TopologyTestDriver:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class _Open:
-    """A task's store while it is looked at."""
-
-    def __init__(self, directory: Path) -> None:
-        self.store = TaskStore.open(directory, create=False)
-
-    def close(self) -> None:
-        self.store.close(clean=False)
-
-
-def _unless_given(leg: Leg) -> Format | None:
-    """Return the format of the values of a ``to()`` that gives none: JSON, unless rows stay Kafka's own columns."""
-    raw = leg.aggregation is None and not leg.source.internal and leg.source.value is None and leg.source.key is None
-    return None if raw else Json()
 
 
 def _list(names: Any) -> str:

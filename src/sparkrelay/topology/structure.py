@@ -36,6 +36,11 @@ class Step:
     call_site: CallSite
     text: str
 
+    @property
+    def is_union(self) -> bool:
+        """True where another stream comes in; it stands in the legs of both, and changes no row."""
+        return self.kind in {"union", "unionByName"}
+
 
 @dataclass(frozen=True, slots=True)
 class NamedAggregate:
@@ -154,6 +159,16 @@ class Leg:
     after: tuple[Step, ...]
     table_steps: int
     sink: Sink | None
+
+    @property
+    def passes_kafka_columns(self) -> bool:
+        """True if its rows begin with Kafka's own columns, as a stream without formats has them."""
+        return (
+            self.aggregation is None
+            and not self.source.internal
+            and self.source.value is None
+            and self.source.key is None
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

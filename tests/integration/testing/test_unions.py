@@ -77,3 +77,13 @@ def test_streams_of_other_columns_are_refused(spark, columns, method, message):
     getattr(one.select("k", "n"), method)(other.selectExpr(*columns)).to("out", value=Json())
     with pytest.raises(TopologyException, match=message):
         TopologyTestDriver(builder.build(), spark=spark)
+
+
+def test_final_rows_and_a_stream_of_other_columns_are_refused(spark):
+    builder = StreamsBuilder()
+    clicks = builder.stream("a", key=String("k"), value=Json("n int, time timestamp"))
+    timed = clicks.withWatermark("time", "1 minute").groupBy(F.window("time", "1 minute"), "k")
+    final = timed.agg(F.count("*").alias("n")).outputMode("append").select("k", "n")
+    clicks.select("k", "n").unionByName(final).to("out", value=Json())
+    with pytest.raises(TopologyException, match="'n' is int in one and bigint in the other"):
+        TopologyTestDriver(builder.build(), spark=spark)

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.compile.ways import Way
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.topics.layout import TopicNames
-    from sparkrelay.topology import Aggregation, Leg
+    from sparkrelay.topology import Aggregation, Leg, Step
 
 __all__ = ["LegCompiler", "PreparedLeg"]
 
@@ -166,22 +166,21 @@ class LegCompiler:
             TopologyException: a column does not exist or a step is not possible; names the user's line.
         """
         full = self._source_schema(leg)
-        self._check_unions(leg, full)
+        self._check_unions(leg.before, self._source(leg, full), (*_carried(leg), *self._way.hidden))
         # A first pass with every column shows which ones the plan reads; the second decodes only those.
         self._read[leg.id] = self._wanted(leg, full)
         return self._built(leg, full)
 
-    def _check_unions(self, leg: Leg, schema: StructType) -> None:
+    def _check_unions(self, steps: Sequence[Step], source: DataFrame, hidden: tuple[str, ...]) -> None:
         """Refuse to put streams of other columns together.
 
         Raises:
             TopologyException: a name or type is another one, or ``union`` means something else than by name.
         """
-        for index, step in enumerate(leg.before):
-            if step.kind not in {"union", "unionByName"}:
+        for index, step in enumerate(steps):
+            if not step.is_union:
                 continue
-            hidden = (*_carried(leg), *self._way.hidden)
-            columns = visible(apply_steps(leg.before[:index], self._source(leg, schema), hidden))
+            columns = visible(apply_steps(steps[:index], source, hidden))
             first = self._united.setdefault(id(step), columns)
             if (reason := unlike(first, columns, in_order=step.kind == "union")) is not None:
                 raise TopologyException(f"{step.call_site}: {step.kind}() of streams with other columns: {reason}")
@@ -265,7 +264,7 @@ class LegCompiler:
         assert leg.sink is not None
         topic = leg.sink.topic
         if topic not in self._shipped:
-            if any(step.kind in {"union", "unionByName"} for step in (*leg.before, *leg.after)):
+            if any(step.is_union for step in (*leg.before, *leg.after)):
                 # The other stream may have nulls where this one has none.
                 everything = StructType([StructField(field.name, field.dataType) for field in everything])
             self._ended[topic] = self._shipped[topic] = everything
@@ -397,7 +396,9 @@ class LegCompiler:
             return self._way.last(leg.id, projected, both), output
         emitted = StructType([*results, *hidden_fields(_EMITTED)])
         updates = self._way.between(leg.id, projected, functools.partial(state_leg, spec), emitted)
-        rows = apply_steps(leg.after, updates, (*_EMITTED, *self._way.hidden), table_steps=leg.table_steps)
+        hidden = (*_EMITTED, *self._way.hidden)
+        self._check_unions(leg.after, updates, hidden)
+        rows = apply_steps(leg.after, updates, hidden, table_steps=leg.table_steps)
         columns = visible(rows)
         output = self._output(leg, columns, lambda names: computed_from(rows, updates, names, made))
         step = functools.partial(publish_leg, self._publish_spec(leg, columns, output))

@@ -71,7 +71,7 @@ def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...]) -> DataFrame:
         if any(after.columns.count(name) > 1 for name in carried):
             # A star of another kind, such as "* except (a)", has brought them.
             after = checked(where, lambda: method(*chosen))
-    elif step.kind in {"union", "unionByName"}:
+    elif step.is_union:
         # What is put together are the legs' ends; that they fit is for whoever builds both to see.
         return rows
     elif step.kind == "transform":

@@ -268,7 +268,7 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
         raise TopologyException(
             f"{where} writes two columns {twice[0]!r}; give one of them another name with alias(), or drop() it"
         )
-    raw = leg.aggregation is None and not leg.source.internal and leg.source.value is None and leg.source.key is None
+    raw = leg.passes_kafka_columns
     key = _sink_key(sink)
     if not key and raw and "key" in rows.names:
         key = ("key",)

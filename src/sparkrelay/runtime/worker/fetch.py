@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from sparkrelay.errors import SerializationException, SparkRelayError
 from sparkrelay.records.encode import NO_TIMESTAMP
-from sparkrelay.records.formats import Integer, Json, Long, OneColumn, Raw, String
-from sparkrelay.records.typed import BadRecord, json_to_columns, plain_to_column
+from sparkrelay.records.formats import Json, OneColumn
+from sparkrelay.records.typed import PLAIN_TYPES, BadRecord, json_to_columns, plain_to_column
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["fetch_leg"]
 
 log = logging.getLogger(__name__)
-
-_PLAIN: Mapping[type[OneColumn], pa.DataType] = {
-    Raw: pa.binary(),
-    String: pa.string(),
-    Integer: pa.int32(),
-    Long: pa.int64(),
-}
 
 
 def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -113,10 +106,12 @@ def _decoded(spec: FetchSpec, raw: pa.RecordBatch) -> tuple[dict[str, pa.Array],
         decoded, bad = json_to_columns(raw.column("value"), spec.value_schema)
         columns.update(zip(decoded.schema.names, decoded.columns, strict=True))
     elif isinstance(spec.value, OneColumn):
-        columns[spec.value.column_name("value")], bad = plain_to_column(raw.column("value"), _PLAIN[type(spec.value)])
+        columns[spec.value.column_name("value")], bad = plain_to_column(
+            raw.column("value"), PLAIN_TYPES[type(spec.value)]
+        )
     if _key_wanted(spec):
         assert isinstance(spec.key, OneColumn)
-        column, bad_keys = plain_to_column(raw.column("key"), _PLAIN[type(spec.key)])
+        column, bad_keys = plain_to_column(raw.column("key"), PLAIN_TYPES[type(spec.key)])
         columns[spec.key.column_name("key")] = column
         bad = sorted([*bad, *bad_keys], key=lambda record: record.index)
     return columns, bad

@@ -135,7 +135,7 @@ def _on_time(
         assert task.directory is not None, "a stateful task has a directory"
         try:
             store = connections.store(task.directory, map_limit=spec.map_limit)
-            clock = store.before_batch(spec.store, pa.array([CLOCK_KEY]), batch=_stamp(spec, task))
+            clock = store.before_batch(spec.leg, spec.store, pa.array([CLOCK_KEY]), batch=_stamp(spec, task))
         except SparkRelayError as error:
             connections.forget_store(task.directory)
             outcome.error = error
