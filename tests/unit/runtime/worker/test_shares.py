@@ -3,26 +3,11 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.doubles.state_steps import task_command
 
-from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.commands import TaskCommand
 from sparkrelay.runtime.worker import shares
 from sparkrelay.runtime.worker.shares import partitions_of, share_out
-from sparkrelay.types import TaskId
-
-
-def task(partition):
-    return TaskCommand(
-        task=TaskId(0, partition),
-        batch=1,
-        committed=0,
-        task_epoch=0,
-        directory=None,
-        transaction=ProducerIdentity(f"app-0_{partition}", 1, 0),
-        ranges={},
-        positions={},
-    )
 
 
 def rows(*partitions):
@@ -39,15 +24,15 @@ def numbers_by_partition(share):
 
 
 def test_few_rows_are_one_share_in_the_order_of_partitions():
-    (share,) = share_out([task(2), task(0), task(5)], [rows(2, 0, 2), rows(), rows(5)])
+    (share,) = share_out([task_command(2), task_command(0), task_command(5)], [rows(2, 0, 2), rows(), rows(5)])
     assert [command.task.partition for command in share.tasks] == [0, 2, 5]
     assert [share.rows_in(command) for command in share.tasks] == [1, 2, 1]
     assert numbers_by_partition(share) == {2: [0, 2], 0: [1], 5: [0]}
 
 
-def test_many_rows_are_a_share_a_task(monkeypatch):
+def test_many_rows_are_a_share_a_task_command(monkeypatch):
     monkeypatch.setattr(shares, "_SMALL", 3)
-    found = list(share_out([task(2), task(0), task(5)], [rows(2, 0, 2), rows(0, 0)]))
+    found = list(share_out([task_command(2), task_command(0), task_command(5)], [rows(2, 0, 2), rows(0, 0)]))
     assert [[command.task.partition for command in share.tasks] for share in found] == [[0], [2], [5]]
     assert [share.rows_in(share.tasks[0]) for share in found] == [3, 2, 0]
     assert [numbers_by_partition(share) for share in found] == [{0: [1, 0, 1]}, {2: [0, 2]}, {}]
@@ -56,6 +41,6 @@ def test_many_rows_are_a_share_a_task(monkeypatch):
 @pytest.mark.parametrize("small", [0, 100])
 def test_tasks_without_rows_have_a_share_too(monkeypatch, small):
     monkeypatch.setattr(shares, "_SMALL", small)
-    (share,) = share_out([task(1), task(0)], iter([]))
+    (share,) = share_out([task_command(1), task_command(0)], iter([]))
     assert [share.rows_in(command) for command in share.tasks] == [0, 0]
     assert not list(share_out([], iter([])))

@@ -3,19 +3,15 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.doubles.state_steps import state_spec, task_command
 
-from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.errors import StoreOutOfStepException
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.commands import TaskCommand
-from sparkrelay.runtime.contract.specs import StateSpec
 from sparkrelay.runtime.worker import shares, state
 from sparkrelay.state import TaskStore
 from sparkrelay.state.aggregate import AggregateSpec
-from sparkrelay.types import TaskId, TopicPartition
 
-HIDDEN = [(hidden_columns.PARTITION, pa.int32()), (hidden_columns.TIMESTAMP, pa.int64())]
 COUNT = (
     AggregateSpec("count_all", None, pa.null(), pa.int64()),
     AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()),
@@ -28,37 +24,12 @@ SUM = (COUNT[0], AggregateSpec("sum", "amount", pa.int64(), pa.int64()), COUNT[1
 def spec_of(kind, users=(), aggregates=COUNT):
     totals = [("amount", pa.int64())] if aggregates is SUM else []
     sums = [("total", pa.int64())] if aggregates is SUM else []
-    return StateSpec(
-        leg="leg",
-        subtopology=0,
-        topics=("orders",),
-        spark_partitions=1,
-        client={},
-        store="counts",
-        changelog="app-counts-changelog",
-        keys=(*(name for name, _ in users), "key"),
-        aggregates=aggregates,
-        input=pa.schema([*users, ("key", kind), *totals, *HIDDEN]),
-        output=pa.schema([*users, ("key", kind), ("n", pa.int64()), *sums, *HIDDEN, (hidden_columns.KEY, pa.binary())]),
-        contents="counts",
-        compression="none",
-        flush_seconds=1.0,
-        map_limit=1 << 24,
-        failure_key=b"",
-    )
+    columns = [*users, ("key", kind)]
+    return state_spec(columns, totals, [("n", pa.int64()), *sums], aggregates)
 
 
 def command_of(tmp_path, partition, batch, span):
-    return TaskCommand(
-        task=TaskId(0, partition),
-        batch=batch,
-        committed=batch - 1,
-        task_epoch=0,
-        directory=str(tmp_path / f"0_{partition}"),
-        transaction=ProducerIdentity(f"app-0_{partition}", 1, 0),
-        ranges={TopicPartition("orders", partition): span},
-        positions={},
-    )
+    return task_command(partition, batch, span, str(tmp_path / f"0_{partition}"))
 
 
 @pytest.fixture

@@ -7,21 +7,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
+from tests.doubles.state_steps import state_spec, task_command
 
-from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.errors import StoreOutOfStepException
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.commands import TaskCommand
-from sparkrelay.runtime.contract.specs import StateSpec, WatermarkSpec
+from sparkrelay.runtime.contract.specs import WatermarkSpec
 from sparkrelay.runtime.worker import shares, state
 from sparkrelay.runtime.worker.watermarks import NO_TIME, message_keys, stored_keys, without_late
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.watermarks import CLOCK_KEY, end_bytes
-from sparkrelay.types import TaskId, TopicPartition
 
 SIZE = 10
 WINDOW = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])
-HIDDEN = [(hidden_columns.PARTITION, pa.int32()), (hidden_columns.TIMESTAMP, pa.int64())]
 TIMES = st.lists(st.tuples(st.integers(0, 60), st.sampled_from("ab"), st.sampled_from([0, 1])), max_size=25)
 
 
@@ -47,26 +44,15 @@ def batch_of(rows):
 def spec_of(delay_ms, final, keys=("window", "key")):
     columns = {"window": WINDOW, "key": pa.string()}
     grouped = [(name, columns[name]) for name in keys]
-    return StateSpec(
-        leg="leg",
-        subtopology=0,
-        topics=("orders",),
-        spark_partitions=1,
-        client={},
-        store="counts",
-        changelog="app-counts-changelog",
-        keys=keys,
-        aggregates=(
+    return state_spec(
+        grouped,
+        [],
+        [("n", pa.int64())],
+        (
             AggregateSpec("count_all", None, pa.null(), pa.int64()),
             AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()),
         ),
-        input=pa.schema([*grouped, *HIDDEN, (hidden_columns.EVENT_TIME, pa.int64())]),
-        output=pa.schema([*grouped, ("n", pa.int64()), *HIDDEN, (hidden_columns.KEY, pa.binary())]),
-        contents="counts",
-        compression="none",
-        flush_seconds=1.0,
-        map_limit=1 << 24,
-        failure_key=b"",
+        times=[(hidden_columns.EVENT_TIME, pa.int64())],
         watermark=WatermarkSpec(delay_ms, "window", final),
     )
 
@@ -86,17 +72,7 @@ class Tasks:
         if tries == 1:
             self._number, self._at = self._number + 1, self._at + 1
         commands = [
-            TaskCommand(
-                task=TaskId(0, partition),
-                batch=self._number,
-                committed=self._number - 1,
-                task_epoch=0,
-                directory=self.directory(partition),
-                transaction=ProducerIdentity(f"app-0_{partition}", 1, 0),
-                ranges={TopicPartition("orders", partition): (self._at - 1, self._at)},
-                positions={},
-                tries=tries,
-            )
+            task_command(partition, self._number, (self._at - 1, self._at), self.directory(partition), tries)
             for partition in (1, 0)
         ]
         self._monkeypatch.setattr(state, "leg_tasks", lambda _: commands)
