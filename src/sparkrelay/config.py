@@ -142,7 +142,13 @@ class StreamsConfig:
         "most that one record batch may hold decompressed, bytes; a larger one ends the instance (SparkRelay's own)",
         least=1_024,
     )
-    poll_ms: int = setting(100, "longest wait for new input, ms", least=1, most=60_000)
+    poll_ms: int = setting(
+        500,
+        "longest time that brokers hold back the request that waits for new input, ms; they answer at once when "
+        "something comes",
+        least=1,
+        most=60_000,
+    )
     commit_interval_ms: int = setting(
         0, "shortest time from one micro-batch to the next, ms; 0: as soon as there is input", most=60_000
     )

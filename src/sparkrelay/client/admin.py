@@ -22,6 +22,7 @@ from sparkrelay.client.messages import (
     DescribeGroupsRequest,
     OffsetFetchRequest,
 )
+from sparkrelay.client.new_records import NewRecords
 from sparkrelay.errors import UnknownTopicException
 from sparkrelay.types import TopicPartition
 
@@ -121,12 +122,17 @@ class Admin:
         self._client = client
         self._timeout = timeout
         self._coordinators = CoordinatorCache(client)
+        self._new_records = NewRecords(client)
 
     # -- topics -----------------------------------------------------------------------------------------------------
 
     def interrupt(self) -> None:
         """Break off the call under way, and every later one, with WakeupException. May be called from any thread."""
         self._client.interrupt()
+
+    def wakeup(self) -> None:
+        """Have the call under way that waits for records look whether it is to end. May be called from any thread."""
+        self._client.wakeup()
 
     def create_topics(self, topics: Mapping[str, TopicSpec], *, exist_ok: bool = False) -> frozenset[str]:
         """Make topics and wait until all their partitions have leaders.
@@ -223,6 +229,18 @@ class Admin:
         """
         call = ListOffsetsCall(read_committed=read_committed)
         return per_leader(self._client, call, partitions, self._timeout if timeout is None else timeout)
+
+    def await_records(
+        self, positions: Mapping[TopicPartition, int], *, timeout: float, over: Callable[[], bool]
+    ) -> bool:
+        """Wait until a partition has something behind a position, or trouble; return False if nothing has come.
+
+        Args:
+            positions: partition -> the next offset that is wanted.
+            timeout: seconds to wait at most.
+            over: asked at first and whenever :meth:`wakeup` was called; True ends the wait.
+        """
+        return self._new_records.wait(positions, timeout, over)
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout: float | None = None

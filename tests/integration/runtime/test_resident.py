@@ -149,11 +149,14 @@ def test_a_python_function_keeps_a_leg_out_of_it_and_the_log_says_why(
         sink, key=String("k"), value=String("v")
     )
     streams = instance(builder)
+    leg = f"sink:{source}-to-{sink}"
+    reason = "<lambda>() is a Python function"
+    assert f"   {leg}: a Spark job each, because {reason}" in streams.describe().splitlines()
     streams.start()
     with caplog.at_level("INFO", logger="sparkrelay"):
         trickle(source, [("a", f"x{number}") for number in range(5)], streams)
     assert not any(ways(streams))
-    assert "is a Python function" in caplog.text
+    assert f"leg {leg}: {reason}" in caplog.text
 
 
 def test_an_error_of_the_users_names_what_it_always_names(

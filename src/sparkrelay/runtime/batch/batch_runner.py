@@ -219,6 +219,8 @@ class BatchRunner:
             command = BatchCommand(commands, partitions)
             description = f"batch {self._number} of {name_tasks(work)}"
             if job is None:
+                if residency is not None:
+                    description += f", in a job of its own: {residency.why_bulk}"
                 reports = self._jobs.run_batch(wave.frame, command, description=description)
             else:
                 assert residency is not None

@@ -38,8 +38,9 @@ __all__ = ["BatchThread"]
 
 log = logging.getLogger(__name__)
 
-#: First pause after a look found nothing; it doubles up to poll.ms: a trickle has low latency, idling is cheap.
+#: First pause after brokers have said that there is input and none was found; it doubles up to the longest one.
 _SHORTEST_PAUSE = 0.002
+_LONGEST_PAUSE = 0.1
 _SHORTEST_WAIT = 5.0
 #: Partitions that a source topic gets are noticed within this.
 _SOURCES_SECONDS = 5.0
@@ -76,7 +77,10 @@ class BatchThread:
         self._plans = plans
         self._topics = topics
         self._progress = progress
-        self._idle = Backoff(_SHORTEST_PAUSE, config.poll_ms / 1000, jitter=0)
+        in_service.on_news = topics.wakeup
+        self._vain = Backoff(_SHORTEST_PAUSE, _LONGEST_PAUSE, jitter=0)
+        #: True if brokers have said that there is input, and no micro-batch has begun since.
+        self._woken = False
         self._backoff = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
         #: Seconds to wait for the inputs' ends: short, so that a silent broker is soon reported, longer for a slow one.
         self._longest_look = self._shortest_wait = min(_SHORTEST_WAIT, config.default_api_timeout_ms / 1000)
@@ -168,7 +172,7 @@ class BatchThread:
                 self._look_at_topics()
             elif outcome is not None:
                 self._without_topics = 0
-            pause = self._next_pause(tasks, outcome)
+            pause = self._await_input(tasks) if outcome is None else self._next_pause(tasks)
             self._backoff.reset()
         except KafkaException as error:
             if not error.retriable:
@@ -185,15 +189,34 @@ class BatchThread:
         self._longest_look = min(self._longest_look * 2, self._config.default_api_timeout_ms / 1000)
         return pause
 
-    def _next_pause(self, tasks: list[Task], outcome: BatchOutcome | None) -> float:
-        rest = max(self._due - time.monotonic(), 0.0)
-        if outcome is not None:
-            self._idle.reset()
-            tries = _tries(tasks)
-            # A failed batch waits before it runs again: new Python workers, say, take a while to start.
-            retry = Backoff(_SHORTEST_RETRY, _LONGEST_BACKOFF, jitter=0, failures=tries - 1)
-            return max(retry.next() if tries else 0.0, rest)
-        return max(self._idle.next(), rest)
+    def _next_pause(self, tasks: list[Task]) -> float:
+        """Return for how many seconds to rest after a micro-batch."""
+        self._woken = False
+        self._vain.reset()
+        tries = _tries(tasks)
+        # A failed batch waits before it runs again: new Python workers, say, take a while to start.
+        retry = Backoff(_SHORTEST_RETRY, _LONGEST_BACKOFF, jitter=0, failures=tries - 1)
+        return max(retry.next() if tries else 0.0, self._due - time.monotonic(), 0.0)
+
+    def _await_input(self, tasks: list[Task]) -> float:
+        """Wait until brokers have something for the tasks; return for how many seconds to rest as well.
+
+        Raises:
+            KafkaException: the wait was broken off, or the client is closed.
+        """
+        rest = self._due - time.monotonic()
+        if rest > 0:
+            return rest
+        if self._woken:
+            # In vain: a partition's leader is just moving, say.
+            self._in_service.rest(self._vain.next())
+        else:
+            self._vain.reset()
+        positions = {partition: offset for task in tasks for partition, offset in task.position.offsets.items()}
+        self._woken = self._topics.await_records(
+            positions, timeout=self._config.poll_ms / 1000, over=lambda: self._in_service.has_news
+        )
+        return 0.0
 
     def _batch(self, tasks: list[Task]) -> BatchOutcome | None:
         """Run a micro-batch if there is input and it is time for one."""

@@ -67,6 +67,12 @@ class Choice:
             return False
         return records <= _BACKLOG if open_ else self._small >= _IN_A_ROW
 
+    def why_not(self, records: int, now: float) -> str:
+        """Return in words why the last answer was no."""
+        if now < self._not_before:
+            return f"the job that stays has failed, and is left alone for {self._not_before - now:.0f} s"
+        return f"{records:,} records" if records > _SMALL else "the first small ones behind a backlog"
+
     def failed(self, now: float) -> None:
         """Note that the job that stays has failed."""
         self._failures += 1
@@ -105,6 +111,8 @@ class Residency:
         self._used_at = 0.0
         #: Why legs cannot stay, as it was last logged.
         self._refused: object = None
+        #: Why the newest micro-batch has a Spark job of its own; empty if it has none.
+        self.why_bulk = ""
 
     def job_for(self, plans: PreparedLegs, legs: Collection[str], records: int) -> ResidentJob | None:
         """Return the job that a micro-batch of those legs passes through; None if it gets one of its own."""
@@ -113,8 +121,9 @@ class Residency:
         wanted = self._choice.resident(records, self._clock(), open_=self._job is not None)
         if self._job is not None and not (wanted and self._job.legs.issuperset(legs)):
             self.close()
+        self.why_bulk = "" if wanted else self._choice.why_not(records, self._clock())
         if wanted and self._job is None:
-            self._open(plans, legs)
+            self.why_bulk = self._open(plans, legs)
         self._used_at = self._clock()
         return self._job
 
@@ -143,16 +152,19 @@ class Residency:
         job.close(cancel=cancel)
         self._jobs.target.free_slots(len(job.legs))
 
-    def _open(self, plans: PreparedLegs, legs: Collection[str]) -> None:
+    def _open(self, plans: PreparedLegs, legs: Collection[str]) -> str:
+        """Begin a job that stays; return why there is none, or nothing."""
         found = plans.resident()
         if found.refused and found.refused != self._refused:
             reasons = "; ".join(f"leg {leg}: {reason}" for leg, reason in found.refused.items())
             log.info("these run a Spark job for each micro-batch, however small: %s", reasons)
             self._refused = found.refused
+        if refused := sorted(found.refused.keys() & set(legs)):
+            return f"leg {refused[0]}: {found.refused[refused[0]]}"
         if found.frame is None or not set(legs).issubset(found.steps):
-            return
+            return "a leg lets nothing through"
         if not self._jobs.target.hold_slots(len(found.steps)):
-            return
+            return f"no Spark slot is free for a job of {len(found.steps)} that stays"
         job = ResidentJob(self._jobs, found.frame, found.steps)
         try:
             job.open(_OPEN_SECONDS, self._over)
@@ -160,5 +172,6 @@ class Residency:
             self._jobs.target.free_slots(len(found.steps))
             self._choice.in_vain(self._clock())
             log.warning("micro-batches get Spark jobs of their own for now: %s", error)
-            return
+            return "a job that stays could not begin"
         self._job = job
+        return ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,7 @@ class PreparedLegs:
         self._waves = assign_waves([plan.leg for plan in self._plans.values()])
         self._unions: dict[tuple[str, ...], DataFrame] = {}
         self._resident: ResidentLegs | None = None
+        self._building = threading.Lock()
 
     def state(self, store: str) -> StateSpec | None:
         """Return what the stateful step does that keeps a store; None if there is no such store."""
@@ -90,20 +92,38 @@ class PreparedLegs:
         return self._plans[leg].output
 
     def resident(self) -> ResidentLegs:
-        """Return the legs that can stay; they are built when they are first asked for."""
-        if self._resident is None:
-            built, refused = [], {}
-            for leg, plan in self._plans.items():
-                if plan.idle:
-                    continue
-                found = self._built_resident(plan)
-                if isinstance(found, str):
-                    refused[leg] = found
-                else:
-                    built.append(found)
-            steps = {plan.leg.id: plan.steps for plan in built}
-            self._resident = ResidentLegs(_union(built) if built else None, steps, refused)
-        return self._resident
+        """Return the legs that can stay; they are built when they are first asked for, on whichever thread."""
+        with self._building:
+            if self._resident is None:
+                self._resident = self._build_resident()
+            return self._resident
+
+    def describe(self) -> str:
+        """Return in words which legs pass small micro-batches through a job that stays, and why others do not."""
+        found = self.resident()
+        lines = ["Small micro-batches:"]
+        stays = f"pass through one Spark job that stays, if {len(found.steps)} slots are to spare"
+        for leg in self._plans:
+            if leg in found.steps:
+                lines.append(f"   {leg}: {stays}")
+            elif leg in found.refused:
+                lines.append(f"   {leg}: a Spark job each, because {found.refused[leg]}")
+            else:
+                lines.append(f"   {leg}: nothing, because no row gets to its end")
+        return "\n".join(lines)
+
+    def _build_resident(self) -> ResidentLegs:
+        built, refused = [], {}
+        for leg, plan in self._plans.items():
+            if plan.idle:
+                continue
+            found = self._built_resident(plan)
+            if isinstance(found, str):
+                refused[leg] = found
+            else:
+                built.append(found)
+        steps = {plan.leg.id: plan.steps for plan in built}
+        return ResidentLegs(_union(built) if built else None, steps, refused)
 
     def _built_resident(self, plan: PreparedLeg) -> PreparedLeg | str:
         try:

@@ -243,6 +243,16 @@ class KafkaStreams:
         """Records not yet processed, by input partition of the tasks in service here."""
         return self._progress.input_lags
 
+    @plain_errors
+    def describe(self) -> str:
+        """Return the topology as ``Topology.describe()`` does, and which way each leg's small micro-batches take.
+
+        A leg's rows pass through one Spark job that stays, or each micro-batch is a Spark job of its own, which costs
+        tens of milliseconds; then the reason stands beside it.
+        """
+        assert self._context.checked is not None, "the constructor builds every leg"
+        return f"{self._context.topology.describe()}\n{self._context.checked.describe()}\n"
+
     def metadata_for_local_threads(self) -> tuple[ThreadMetadata, ...]:
         """Return each stream thread with its tasks and where they stand."""
         from sparkrelay.runtime.instance.parts import describe_thread  # noqa: PLC0415 - see __init__

@@ -48,10 +48,10 @@ def make_processes(
     cores = max(1, spark.sparkContext.defaultParallelism)
     target = ExecutorTarget(spark, spark_partitions=cores, slots=local_slots(spark))
     executors = Executors(spark)
-    if not executors.separate:
+    processes: DriverProcess | ExecutorProcesses
+    if executors.separate:
+        processes = ExecutorProcesses(spark, context, executors, on_change=on_change, on_failure=on_failure)
+    else:
         processes = DriverProcess(context, target)
-        processes.plans = context.plans(target)
-        return processes
-    others = ExecutorProcesses(spark, context, executors, on_change=on_change, on_failure=on_failure)
-    context.plans(target)
-    return others
+    context.checked = context.plans(target)
+    return processes

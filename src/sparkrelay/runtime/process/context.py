@@ -70,6 +70,8 @@ class RuntimeContext:
         self.prewarm = True
         #: True while no micro-batch is to begin, here or in a process to come.
         self.paused = False
+        #: The legs as they were built to check the topology, once they are.
+        self.checked: PreparedLegs | None = None
         #: The instance's start while it is under way: whoever waits meanwhile can be interrupted.
         self.beginning: Breakable | None = None
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sparkrelay.config import StreamsConfig
-    from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
     from sparkrelay.runtime.process.context import RuntimeContext
     from sparkrelay.runtime.spark.executors import Executor, Executors
     from sparkrelay.runtime.thread.stream_thread import StreamThread
@@ -77,8 +76,6 @@ class DriverProcess:
     def __init__(self, context: RuntimeContext, target: ExecutorTarget) -> None:
         self._context = context
         self._target = target
-        #: The prepared legs, once somebody has built them to check the topology.
-        self.plans: PreparedLegs | None = None
         self._process: ProcessThreads | None = None
         self._tidying = threading.Lock()
         start_workers(target)
@@ -109,7 +106,7 @@ class DriverProcess:
         slot = Slot.claim(config.state_dir, config.application_id)
         cleaner = Cleaner(slot.path, delay_seconds=config.state_cleanup_delay_ms / 1000, now=time.time())
         self._process = ProcessThreads(
-            self._context, self._target, slot, cleaner, HostMetadata.here(), plans=self.plans
+            self._context, self._target, slot, cleaner, HostMetadata.here(), plans=self._context.checked
         )
 
     def start(self) -> None:

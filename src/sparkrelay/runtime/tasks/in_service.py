@@ -34,6 +34,8 @@ class InService:
         self._news = self._seen = 0
         self._ended = False
         self._paused = False
+        #: Called at each news, under the lock and on any thread: it must neither wait nor call anything here.
+        self.on_news: Callable[[], None] = _nothing
         #: Partition count of each topic that is written, as last seen by either thread.
         self.sink_partitions: Mapping[str, int] = {}
         #: Partition count of each source topic, as of the assignment that is followed.
@@ -121,6 +123,11 @@ class InService:
         return self._ended
 
     @property
+    def has_news(self) -> bool:
+        """True if, since the last look, a task was put into service, or the thread is to go on or to end."""
+        return self._ended or self._news != self._seen
+
+    @property
     def has_tasks(self) -> bool:
         """True while a task is in service."""
         return bool(self._tasks)
@@ -158,10 +165,15 @@ class InService:
             self._changed.notify_all()
 
     def rest(self, seconds: float) -> None:
-        """Wait, but no longer than until a task is put into service (since the last look), or the thread is to end."""
+        """Wait, but no longer than until there is news."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ended or self._news != self._seen, seconds)
+            self._changed.wait_for(lambda: self.has_news, seconds)
 
     def _notify(self) -> None:
         self._news += 1
         self._changed.notify_all()
+        self.on_news()
+
+
+def _nothing() -> None:
+    """Do nothing."""

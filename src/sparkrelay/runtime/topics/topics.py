@@ -15,7 +15,7 @@ from sparkrelay.runtime.topics.layout import lay_out
 from sparkrelay.runtime.topics.retention import retention_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.topics.layout import TaskLayout, TopicNames
@@ -49,6 +49,10 @@ class Topics:
     def interrupt(self) -> None:
         """Break off the question under way, and later ones, with WakeupException. May be called from any thread."""
         self._admin.interrupt()
+
+    def wakeup(self) -> None:
+        """Have :meth:`await_records` look whether it is to end. May be called from any thread."""
+        self._admin.wakeup()
 
     def check_broker(self) -> None:
         """Say it where the cluster's transactions are of the older kind, which costs more requests."""
@@ -108,6 +112,19 @@ class Topics:
     ) -> dict[TopicPartition, int]:
         """Return read_committed end offsets, in one round trip; ``timeout`` in seconds."""
         return self.offsets(dict.fromkeys(partitions, LATEST), timeout=timeout)
+
+    def await_records(
+        self, positions: Mapping[TopicPartition, int], *, timeout: float, over: Callable[[], bool]
+    ) -> bool:
+        """Wait until a partition has something (read_committed) behind its position; False if nothing has come.
+
+        Args:
+            positions: partition -> the next offset that is wanted.
+            timeout: seconds.
+            over: asked at first and whenever :meth:`wakeup` was called; True ends the wait.
+        """
+        with self._lock:
+            return self._admin.await_records(positions, timeout=timeout, over=over)
 
     def ids(self, topics: Collection[str]) -> dict[str, str]:
         """Return the topics' ids, which distinguish a topic from one of the same name that was made later."""

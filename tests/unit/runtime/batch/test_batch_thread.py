@@ -38,6 +38,19 @@ class Topics:
         self.silent = self.slow = None
         self.sinks = {"out": 2}
         self.sources = {"orders": 2}
+        self.awaited, self.answers = [], []
+        self.news = threading.Event()
+
+    def await_records(self, positions, *, timeout, over):
+        self.awaited.append((dict(positions), timeout))
+        if self.answers:
+            return self.answers.pop(0)
+        while not over() and self.news.wait(timeout):
+            self.news.clear()
+        return any(self.ends.get(partition, 0) > offset for partition, offset in positions.items())
+
+    def wakeup(self):
+        self.news.set()
 
     def end_offsets(self, partitions, *, timeout):
         self.asked.release()
@@ -427,3 +440,29 @@ def test_the_job_that_stays_ends_once_there_are_no_tasks(bench, wait_until):
     wait_until(lambda: bench.batches.rested, "no task was looked at")
     assert bench.service.withdraw([ONE, OTHER], timeout=60) == frozenset()
     wait_until(bench.batches.closed.is_set, "it stays although there are no tasks")
+
+
+@pytest.mark.parametrize("bench", [{"poll.ms": 60_000}], ids=["a minute"], indirect=True)
+def test_a_quiet_thread_leaves_it_to_the_brokers_to_wake_it(bench, wait_until):
+    bench.write(ONE, 5)
+    bench.start()
+    wait_until(lambda: bench.topics.awaited, "it does not wait")
+    assert bench.topics.awaited == [({TopicPartition("orders", 0): 5, TopicPartition("orders", 1): 0}, 60.0)]
+    bench.write(OTHER, 3)
+    late = made_task(TaskId(0, 2))
+    bench.service.put([late])
+    wait_until(lambda: len(bench.topics.awaited) == 2, "a task that is put into service does not end the wait")
+    assert bench.batches.ran[1] == {OTHER: {TopicPartition("orders", 1): (0, 3)}}
+    assert bench.topics.awaited[1][0][TopicPartition("orders", 2)] == 0
+    bench.thread.stop()
+    assert bench.failure() is None, "nor does the end"
+
+
+def test_brokers_that_wake_it_for_nothing_do_so_ever_less_often(bench, wait_until, monkeypatch):
+    rests, rest = [], bench.service.rest
+    monkeypatch.setattr(bench.service, "rest", lambda seconds: (rests.append(seconds), rest(0)))
+    bench.topics.answers = [True] * 9 + [False, True, True]
+    bench.start()
+    wait_until(lambda: len(bench.topics.awaited) > 12, "it does not go on")
+    pauses = [seconds for seconds in rests if seconds]
+    assert pauses[:11] == [0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.1, 0.1, 0.1, 0.002, 0.004]

@@ -97,10 +97,12 @@ def test_a_few_small_ones_in_a_row_begin_a_job_that_stays(begin, made):
     kept, plans = begin(), Plans("a", "b")
     assert [kept.job_for(plans, ["a"], 10) for _ in range(_IN_A_ROW - 1)] == [None] * (_IN_A_ROW - 1)
     assert plans.asked == 0, "nothing is built before it is wanted"
+    assert kept.why_bulk == "the first small ones behind a backlog"
     job = kept.job_for(plans, ["a"], _SMALL)
     assert job is made[0]
     assert kept.job_for(plans, ["b"], _BACKLOG) is job, "the next one may be larger"
     assert kept._jobs.target.held == 2
+    assert kept.why_bulk == ""
 
 
 def test_a_backlog_ends_it_and_small_ones_begin_another(begin, made):
@@ -108,6 +110,7 @@ def test_a_backlog_ends_it_and_small_ones_begin_another(begin, made):
     first = small_ones(kept, plans)
     assert kept.job_for(plans, ["a"], _BACKLOG + 1) is None
     assert first.closed == "ended"
+    assert kept.why_bulk == "50,001 records"
     assert kept._jobs.target.held == 0
     assert small_ones(kept, plans) is made[1]
 
@@ -116,6 +119,7 @@ def test_legs_that_cannot_stay_have_the_whole_micro_batch_take_the_other_way(beg
     kept, plans = begin(), Plans("a", refused={"b": "f() is a Python function"})
     assert small_ones(kept, plans, ["a", "b"]) is None
     assert made == []
+    assert kept.why_bulk == "leg b: f() is a Python function"
     job = kept.job_for(plans, ["a"], 1)
     assert job is made[0], "those without that leg stay"
     assert kept.job_for(plans, ["a", "b"], 1) is None
@@ -126,6 +130,7 @@ def test_without_a_slot_to_spare_nothing_stays(begin, made):
     kept = begin(slots=2)
     assert small_ones(kept, Plans("a", "b")) is None
     assert made == []
+    assert kept.why_bulk == "no Spark slot is free for a job of 2 that stays"
     assert kept._jobs.target.held == 0
 
 
@@ -144,6 +149,7 @@ def test_a_failure_ends_it_and_a_second_one_leaves_it_alone_for_a_while(begin, m
             raise JobFailed("user code")
         assert made[number].closed == "cancelled"
     assert small_ones(kept, plans) is None
+    assert kept.why_bulk == "the job that stays has failed, and is left alone for 5 s"
     clock.now += residency._FIRST_PAUSE + 1
     assert small_ones(kept, plans) is made[2]
     with kept.watched():

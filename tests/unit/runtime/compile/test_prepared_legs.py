@@ -12,7 +12,7 @@ from sparkrelay.types import TaskId
 
 def made_leg(name, topic, sink=None, subtopology=0):
     sink = None if sink is None else SimpleNamespace(topic=sink, internal=False)
-    return SimpleNamespace(id=name, subtopology=subtopology, topic=topic, sink=sink)
+    return SimpleNamespace(id=name, subtopology=subtopology, topic=topic, sink=sink, aggregation=None, lookups=())
 
 
 class Frame(list):
@@ -94,3 +94,15 @@ def test_a_leg_that_cannot_be_built_to_stay_runs_as_before(compiler):
         "a": "it cannot be built so: pipeline.py:3: removes a column",
         "b": "it has a Python function",
     }
+
+
+def test_it_says_which_way_small_micro_batches_take(compiler):
+    legs = made_leg("a", "orders"), made_leg("b", "shops"), made_leg("c", "users")
+    compiler.build_resident = lambda plan: plan if plan.leg.id == "a" else "f() is a Python function"
+    compiler.idle.add("c")
+    assert plans_of(compiler, *legs).describe().splitlines() == [
+        "Small micro-batches:",
+        "   a: pass through one Spark job that stays, if 1 slots are to spare",
+        "   b: a Spark job each, because f() is a Python function",
+        "   c: nothing, because no row gets to its end",
+    ]

@@ -1,0 +1,105 @@
+"""Waiting for new records on a real broker, which holds the request back."""
+
+import threading
+
+import pytest
+
+from sparkrelay.client.admin import Admin
+from sparkrelay.client.produce import Producer
+from sparkrelay.errors import WakeupException
+from sparkrelay.types import TopicPartition
+
+pytestmark = pytest.mark.integration
+#: Longer than any test: who waits so long was not woken.
+LONG = 300.0
+
+
+def never():
+    return False
+
+
+@pytest.fixture
+def at(admin, make_topic):
+    """The partition of a topic that the client knows."""
+    topic = make_topic("new-records")
+    admin.partitions([topic])
+    return TopicPartition(topic, 0)
+
+
+@pytest.fixture
+def meanwhile():
+    """`meanwhile(do)` runs ``do`` on another thread, in a moment."""
+    started = []
+
+    def start(do):
+        started.append(threading.Timer(0.3, do))
+        started[-1].start()
+
+    yield start
+    for timer in started:
+        timer.join()
+
+
+def test_what_is_there_already_ends_the_wait(admin, at, produce):
+    produce(at.topic, [{"value": "a"}, {"value": "b"}])
+    assert admin.await_records({at: 1}, timeout=LONG, over=never)
+    assert not admin.await_records({at: 2}, timeout=0.05, over=never)
+
+
+def test_what_comes_ends_the_wait_of_whoever_held_it_back(admin, at, produce, meanwhile):
+    meanwhile(lambda: produce(at.topic, [{"value": "a"}]))
+    assert admin.await_records({at: 0}, timeout=LONG, over=never)
+    assert not admin.await_records({at: 1}, timeout=0.05, over=never)
+
+
+def test_an_open_transaction_is_nothing_to_read(connected, admin, transactions, at, batch):
+    identity = transactions.init([at.topic], transaction_timeout_ms=60_000)[at.topic]
+    producer = Producer(connected())
+    producer.begin(identity)
+    producer.send(at, batch(["a"], identity), transactional_id=identity.transactional_id)
+    producer.flush(30)
+    assert not admin.await_records({at: 0}, timeout=0.2, over=never)
+    position = TopicPartition(at.topic, 0)
+    transactions.commit({identity: {position: 0}}, at.topic)
+    assert admin.await_records({at: 0}, timeout=LONG, over=never), "its end is"
+
+
+def test_a_wakeup_ends_it_only_if_it_is_over(admin, at, meanwhile):
+    looks = []
+
+    def over():
+        looks.append(1)
+        if len(looks) == 2:
+            meanwhile(admin.wakeup)
+        return len(looks) > 2
+
+    meanwhile(admin.wakeup)
+    assert not admin.await_records({at: 0}, timeout=LONG, over=over)
+    assert len(looks) == 3
+
+
+def test_an_interrupt_breaks_it_off(admin, at, meanwhile):
+    meanwhile(admin.interrupt)
+    with pytest.raises(WakeupException):
+        admin.await_records({at: 0}, timeout=LONG, over=never)
+
+
+@pytest.mark.parametrize("offset", [9, -5], ids=["beyond its end", "of no log"])
+def test_trouble_ends_the_wait(admin, at, offset):
+    assert admin.await_records({at: offset}, timeout=LONG, over=never)
+
+
+def test_a_partition_that_nobody_leads_is_looked_at_soon(admin):
+    assert not admin.await_records({TopicPartition("nowhere", 0): 0}, timeout=LONG, over=never)
+
+
+def test_a_request_that_is_held_back_is_waited_for_again(client, at, produce, meanwhile, monkeypatch):
+    sent, send = [], client.send
+    monkeypatch.setattr(client, "send", lambda *args, **more: sent.append(args) or send(*args, **more))
+    admin = Admin(client, timeout=30)
+    ends = iter([False, True])
+    meanwhile(client.wakeup)
+    assert not admin.await_records({at: 0}, timeout=LONG, over=lambda: next(ends))
+    meanwhile(lambda: produce(at.topic, [{"value": "a"}]))
+    assert admin.await_records({at: 0}, timeout=LONG, over=never)
+    assert len(sent) == 1
