@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TopicPartition
 
-__all__ = ["SPREAD_BY", "Applied", "BatchStamp", "MergeResult"]
+__all__ = ["SPREAD_BY", "Applied", "BatchStamp", "LookedUp", "MergeResult"]
 
 #: In the words for what a store holds, last: what decides in which partition its rows are. It was once left out.
 SPREAD_BY: Final = ", spread by "
@@ -47,10 +47,32 @@ class BatchStamp:
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """What a merge function makes of the old values: new ones in the same order (null deletes), and rows to emit."""
+    """What a merge function makes of the old values.
+
+    Attributes:
+        new: the new ones, in the same order; null deletes.
+        emitted: rows to send on.
+        beside: by name, rows for other legs of the batch, which find them in the journal.
+    """
 
     new: pa.Array
     emitted: pa.RecordBatch
+    beside: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """What a store holds for some keys.
+
+    Attributes:
+        values: the values now, null where there is none.
+        before: ``key, old`` of what the batch under way has changed; None if it has changed nothing.
+        beside: what the leg that changed it has left for others, by name.
+    """
+
+    values: pa.Array
+    before: pa.RecordBatch | None = None
+    beside: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

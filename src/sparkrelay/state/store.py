@@ -28,7 +28,7 @@ from sparkrelay.errors import (
 )
 from sparkrelay.own_files import make_directory
 from sparkrelay.state import checks, cleanliness, journal, rows, scan
-from sparkrelay.state.batch import Applied, BatchStamp, MergeResult
+from sparkrelay.state.batch import Applied, BatchStamp, LookedUp, MergeResult
 from sparkrelay.state.environment import DATA_FILE, Environment
 from sparkrelay.state.file_lock import FileLock
 from sparkrelay.state.header import JournalEntry, TaskHeader
@@ -236,7 +236,7 @@ class TaskStore:
                 ended = rows.take_below(transaction, table, ended_before)
                 changed, before, new = _with_ended(keys, old, new, ended)
             number, changes = header.next_journal, pa.record_batch([changed, before], ["key", "old"])
-            pieces = journal.write(transaction, self._journal, number, changes)
+            pieces = journal.write(transaction, self._journal, number, changes, result.beside)
             ranges = dict(batch.ranges)
             entry = JournalEntry(
                 number, leg, batch.number, batch.tries, store, batch.contents, ranges, len(changed), pieces
@@ -262,6 +262,33 @@ class TaskStore:
             return header, rows.get(transaction, table, wanted)
 
         return self._change(change)
+
+    def look_up(self, store: str, keys: pa.Array, *, task_epoch: int, number: int, tries: int) -> LookedUp:
+        """Return what a store holds for keys, and what the batch under way has done to it, all of one moment.
+
+        Args:
+            store: the store's name.
+            keys: which.
+            task_epoch: of the batch.
+            number: of the batch.
+            tries: of the attempt at it.
+
+        Raises:
+            StoreOutOfStepException: the store was taken over under another task epoch.
+        """
+        table = self._table(store)
+        wanted = rows.as_binary(keys)
+
+        def read(transaction: Any) -> LookedUp:
+            header = self._load(transaction)
+            checks.require_task_epoch(self.path, header, task_epoch)
+            values = rows.get(transaction, table, wanted)
+            for entry in header.journals:
+                if (entry.store, entry.batch, entry.tries) == (store, number, tries):
+                    return LookedUp(values, *journal.read(transaction, self._journal, entry))
+            return LookedUp(values)
+
+        return self._environment.read(read)
 
     def take_over(self, task_epoch: int) -> list[tuple[str, int]]:
         """Let only batches of this task epoch change the store, and take back what is not known here as committed.
@@ -519,7 +546,7 @@ class TaskStore:
         """Put the old values back of whatever is journalled."""
         # Backwards, so that a key which two legs changed ends with its oldest value.
         for entry in reversed(header.journals):
-            changes = journal.read(transaction, self._journal, entry)
+            changes, _ = journal.read(transaction, self._journal, entry)
             table = self._environment.opened(_STORE_PREFIX + entry.store)
             self._put(transaction, table, changes.column(0), changes.column(1))
             journal.drop(transaction, self._journal, entry)

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from sparkrelay.records.keys import key_columns
 from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.worker.newest_rows import NewestRows
 from sparkrelay.runtime.worker.watermarks import message_keys
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.watermarks import CLOCK_KEY
@@ -21,7 +22,7 @@ __all__ = ["stored_rows"]
 
 def stored_rows(spec: StateSpec, store: TaskStore) -> list[dict[str, Any]]:
     """Return grouping columns and results of every group, in the order of the store's keys."""
-    codec = AggregateCodec(spec.aggregates)
+    codec = AggregateCodec(spec.aggregates) if spec.newest is None else NewestRows(spec.newest)
     fields = [field for field in spec.output if not field.name.startswith(hidden_columns.PREFIX)]
     rows: list[dict[str, Any]] = []
     # Behind the windows that a watermark ends stands a row that is no group.

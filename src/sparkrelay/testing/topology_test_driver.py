@@ -20,7 +20,8 @@ from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
 from sparkrelay.runtime.compile.schemas import plain_format
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 from sparkrelay.runtime.spark.session import local_slots
-from sparkrelay.runtime.topics.layout import TopicNames, lay_out
+from sparkrelay.runtime.topics.layout import lay_out
+from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.state import TaskStore
 from sparkrelay.testing.driver_tasks import DriverTasks
 from sparkrelay.testing.stored_rows import stored_rows
@@ -94,7 +95,8 @@ class TopologyTestDriver:
         try:
             log, client = FileLog(folder / "topics"), {LOG_DIRECTORY: str(folder / "topics")}
             self._plans = PreparedLegs(
-                LegCompiler(target, settings, topology.legs, names=names, client=client), topology.legs
+                LegCompiler(target, settings, topology.upstream_first, names=names, client=client),
+                topology.upstream_first,
             )
             self._tasks = DriverTasks(
                 config=settings,

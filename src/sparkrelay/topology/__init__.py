@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparkrelay.topology.builder import StreamsBuilder
 from sparkrelay.topology.call_site import CallSite
 from sparkrelay.topology.streams import GroupedStream, KStream, KTable
-from sparkrelay.topology.structure import Aggregation, Leg, NamedAggregate, Sink, Source, Step, Subtopology
+from sparkrelay.topology.structure import Aggregation, Leg, Lookup, NamedAggregate, Sink, Source, Step, Subtopology
 from sparkrelay.topology.topology import Topology
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "KStream",
     "KTable",
     "Leg",
+    "Lookup",
     "NamedAggregate",
     "Sink",
     "Source",

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Format, Json
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.lineage import Lineage
+from sparkrelay.topology.lookups import keep_newest
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import Record, SourceNode
-from sparkrelay.topology.streams import KStream
+from sparkrelay.topology.streams import KStream, KTable
 from sparkrelay.topology.subtopologies import build_subtopologies
 
 if TYPE_CHECKING:
@@ -75,16 +76,55 @@ class StreamsBuilder:
         )
         return KStream(self._record, self._record.add(node), Lineage.of_source(key, value))
 
-    def table(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Not there yet.
+    def table(
+        self,
+        topic: str,
+        *,
+        key: Format,
+        value: Format,
+        timestamp: str | None = None,
+        name: str | None = None,
+        logged: bool = True,
+    ) -> KTable:
+        """Read a topic as a table: the newest row of each key, as ``StreamsBuilder.table`` of Kafka Streams.
+
+        A record without a value deletes its key's row; one without a key is left out. What changes a row to what it
+        was goes no further.
+
+        Args:
+            topic: which must exist; usually a compacted one.
+            key: format of the message key, such as ``String("user")``.
+            value: format of the message value, such as ``Json("name string, country string")``.
+            timestamp: as of :meth:`stream`.
+            name: the store's name; its changelog is ``<application.id>-<name>-changelog``.
+            logged: False for a store without changelog, as in ``GroupedStream.agg``.
 
         Raises:
-            TopologyException: always.
+            TopologyException: an argument is missing or of the wrong kind.
         """
-        del args, kwargs
-        raise TopologyException(
-            f'{find_call_site()}: table() is not there yet; stream(...).groupBy("key").agg(...) makes a table'
+        call_site = find_call_site()
+        if not isinstance(topic, str):
+            raise TopologyException(
+                f"{call_site}: table() takes one topic, not {topic!r}: which of two rows is the newer one would be "
+                "chance"
+            )
+        if key is None or value is None:
+            raise TopologyException(
+                f'{call_site}: table() takes both formats, such as key=String("user"), value=Json("name string")'
+            )
+        node = SourceNode(
+            _topics(topic, call_site),
+            _key_format(key, call_site),
+            _value_format(value, call_site),
+            _timestamp(timestamp, key, value, call_site),
+            None,
+            call_site,
         )
+        columns = Lineage.of_source(key, value).key()
+        assert columns is not None, "a key format that is taken here has a column"
+        source = self._record.add(node)
+        kept = keep_newest(self._record, source, columns, name, logged, f'table("{topic}")', call_site)
+        return KTable(self._record, kept, Lineage())
 
     def build(self) -> Topology:
         """Check what was written and return it as a topology.

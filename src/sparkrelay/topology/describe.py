@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sparkrelay.topology.structure import Lookup
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -65,6 +67,7 @@ def _parts(subtopology: Subtopology) -> Iterator[_Part]:
     """Return the paragraphs of a subtopology: each source, and behind it depth first what follows."""
     roots: dict[int, _Part] = {}
     shared: dict[tuple[int, int], _Part] = {}
+    stores: dict[str, _Part] = {}
     for leg in subtopology.legs:
         at = roots.setdefault(id(leg.source), _source_part(leg.source))
         for step in leg.before:
@@ -72,7 +75,9 @@ def _parts(subtopology: Subtopology) -> Iterator[_Part]:
         if leg.aggregation is not None:
             store = leg.aggregation.store
             part = _Part(store, f"Processor: {store} (stores: [{store}])", [leg.aggregation.text])
-            at = _append(at, part)
+            at = stores[store] = _append(at, part)
+        elif leg.changes_of is not None:
+            at = stores[leg.changes_of]
         for step in leg.after:
             at = _follow(at, step, leg.source.name, shared)
         if leg.sink is not None:
@@ -94,13 +99,14 @@ def _written(form: Format | str | tuple[str, ...]) -> str | None:
     return ", ".join(form) if isinstance(form, tuple) else format_text(form)
 
 
-def _follow(at: _Part, step: Step, source: str, shared: dict[tuple[int, int], _Part]) -> _Part:
+def _follow(at: _Part, step: Step | Lookup, source: str, shared: dict[tuple[int, int], _Part]) -> _Part:
     """Return the paragraph of ``step`` behind ``at``: the one that is there already, or a new one."""
     key = (id(at), id(step))
     if key not in shared:
         stem = f"{source}-{step.kind}-"
         name = f"{stem}{1 + sum(part.name.startswith(stem) for part in shared.values())}"
-        shared[key] = _append(at, _Part(name, f"Processor: {name} (stores: [])", [step.text]))
+        stores = step.store if isinstance(step, Lookup) else ""
+        shared[key] = _append(at, _Part(name, f"Processor: {name} (stores: [{stores}])", [step.text]))
     return shared[key]
 
 

@@ -25,6 +25,8 @@ __all__ = ["Lineage", "Located"]
 
 _KEY: Final = "key"
 _PARTITION: Final = "partition"
+#: Behind it stands a number: which column of the key.
+_COLUMN: Final = "column "
 #: Formats whose column and bytes are one to one. A JSON object is not: its fields may come in any order.
 _ONE_TO_ONE: Final = (Raw, String, Integer, Long)
 
@@ -35,9 +37,12 @@ class Located:
 
     Attributes:
         not_null: columns whose null stands for a message without a key, which may lie in any partition.
+        columns: names of the columns that decide the partition, in the order of the key; None where one is a field, or
+            Kafka's ``partition``.
     """
 
     not_null: tuple[Path, ...]
+    columns: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ class Lineage:
     @classmethod
     def of_repartition(cls, columns: Iterable[str]) -> Lineage:
         """Return the lineage behind a repartition topic whose key is made of ``columns``."""
-        parts = {((name,), f"column {index}") for index, name in enumerate(columns)}
+        parts = {((name,), f"{_COLUMN}{index}") for index, name in enumerate(columns)}
         if len(parts) == 1:
             parts = {(path, _KEY) for path, _ in parts}
         return cls(frozenset(parts), (frozenset(part for _, part in parts),))
@@ -80,7 +85,14 @@ class Lineage:
             if parts <= {part for _, part in grouped}:
                 # A key of several columns is never null as a whole, and a partition never is.
                 not_null = [path for path, part in grouped if part == _KEY] if parts == {_KEY} else []
-                return Located(tuple(not_null[:1]))
+                return Located(tuple(not_null[:1]), _key_columns(grouped, parts))
+        return None
+
+    def key(self) -> tuple[str, ...] | None:
+        """Return the names of the columns that hold the message key, in its order; None if they are not all there."""
+        for parts in self.sufficient:
+            if parts != {_PARTITION} and (found := _key_columns(sorted(self.held), parts)) is not None:
+                return found
         return None
 
     def after(self, step: Step) -> Lineage:
@@ -155,3 +167,17 @@ class Lineage:
         for path, part in self.held:
             if path[: len(old)] == old and (new or len(path) > len(old)):
                 yield (*new, *path[len(old) :]), part
+
+
+def _key_columns(held: Iterable[tuple[Path, str]], parts: frozenset[str]) -> tuple[str, ...] | None:
+    """Return the columns that hold these parts of a key, in its order; None if one does not stand alone."""
+    if parts == {_PARTITION}:
+        return None
+    places = {part: path[0] for path, part in held if len(path) == 1}
+    if not parts <= places.keys():
+        return None
+    return tuple(places[part] for part in sorted(parts, key=_place))
+
+
+def _place(part: str) -> int:
+    return 0 if part == _KEY else int(part.removeprefix(_COLUMN))

@@ -69,7 +69,8 @@ class NodeNames:
                 name = speaking_name((self._base(node.parent), "by", *node.words))
                 self._of[id(node)] = self._repartitions.find(name, node.call_site)
             case AggregationNode():
-                name = speaking_name((self._base(node.parent), "by", *node.parent.words))
+                how = () if node.newest else ("by",)
+                name = speaking_name((self._base(node.parent), *how, *node.parent.words))
                 self._of[id(node)] = self._stores.find(name, node.call_site)
             case SinkNode():
                 name = speaking_name((self._base(node.parent), "to", node.topic))

@@ -20,6 +20,7 @@ __all__ = [
     "AggregationNode",
     "AnyNode",
     "GroupingNode",
+    "LookupNode",
     "Node",
     "Record",
     "RepartitionNode",
@@ -71,6 +72,24 @@ class UnionNode:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LookupNode:
+    """``join(table, on)`` of a stream: each row gets what the table holds for its key.
+
+    Attributes:
+        table: what is looked into.
+        columns: names of the columns that the table is keyed by, in its order; the stream has them too.
+        how: ``inner`` or ``left``.
+    """
+
+    parent: Node
+    table: AggregationNode
+    columns: tuple[str, ...]
+    how: str
+    text: str
+    call_site: CallSite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RepartitionNode:
     """Rows written to a topic by another key, and read again.
 
@@ -92,7 +111,7 @@ class RepartitionNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupingNode:
-    """``groupBy(...)``."""
+    """``groupBy(...)``, and what stands for it in front of a table's newest rows."""
 
     parent: Node
     keys: tuple[Any, ...]
@@ -103,7 +122,13 @@ class GroupingNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AggregationNode:
-    """``groupBy(...).agg(...)``; ``logged`` is False for a store without changelog."""
+    """``groupBy(...).agg(...)``, ``table(...)`` or ``to_table()``.
+
+    Attributes:
+        aggregates: none where ``newest``.
+        logged: False for a store without changelog.
+        newest: True for a table that holds the newest row of each key.
+    """
 
     parent: GroupingNode
     aggregates: tuple[Any, ...]
@@ -111,6 +136,7 @@ class AggregationNode:
     logged: bool
     text: str
     call_site: CallSite
+    newest: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +152,7 @@ class SinkNode:
 
 
 #: A place in the tree that rows flow out of.
-Node = SourceNode | StepNode | UnionNode | RepartitionNode | GroupingNode | AggregationNode
+Node = SourceNode | StepNode | UnionNode | LookupNode | RepartitionNode | GroupingNode | AggregationNode
 AnyNode = Node | SinkNode
 NodeT = TypeVar("NodeT", bound=AnyNode)
 
@@ -146,6 +172,7 @@ class Record:
         """Yield the nodes that nothing follows."""
         followed = {id(node.parent) for node in self.nodes}
         followed |= {id(node.other) for node in self.nodes if isinstance(node, UnionNode)}
+        followed |= {id(node.table) for node in self.nodes if isinstance(node, LookupNode)}
         return (node for node in self.nodes if id(node) not in followed)
 
 

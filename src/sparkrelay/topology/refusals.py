@@ -20,10 +20,6 @@ _NOT_HERE: Final = "a topology is a description and holds no rows; write with to
 _ONE_TOPIC: Final = "tables have groups of their own; put the streams together before groupBy()"
 _CACHE: Final = "each micro-batch is read once; nothing is there to be kept"
 _GROUPED: Final = 'groupBy("a") and agg(...) with count, sum, avg, min or max are there'
-_STALE: Final = (
-    "the last row that passed would stay in the sink when its group no longer passes; filter the rows before "
-    "groupBy(), or each change by itself, to_stream().where(...)"
-)
 _NULLS: Final = 'say it per column, such as withColumn("a", F.coalesce("a", F.lit(0))) or where("a is not null")'
 
 _REMEDIES: Final = {
@@ -63,8 +59,8 @@ _REMEDIES: Final = {
     ),
     **dict.fromkeys(("writeStream", "foreach", "sink", "through"), "use to(topic)"),
     **dict.fromkeys(("groupby", "groupByKey", "group_by"), "use groupBy(...)"),
-    **dict.fromkeys(("where", "filter"), _STALE),
-    "alias": "there is nothing to tell apart before joins are there",
+    "alias": "columns of both sides of a join must differ; rename them, withColumnRenamed(...)",
+    "join": 'joins of two tables are not there yet; a stream looks into a table, stream.join(table, "user")',
     "withWatermark": "use it on the stream, before groupBy()",
     "selectKey": 'use repartition("column"), or group by the column',
     "toTable": 'use groupBy("key").agg(...)',

@@ -89,6 +89,16 @@ class RowSteps:
             )
         return self._step("transform", (func, *args), call_site, kwargs)
 
+    def where(self, condition: Any) -> Self:
+        """Keep the rows for which ``condition`` (SQL text or a Column) holds, as ``DataFrame.where``."""
+        call_site = find_call_site()
+        return self._step("where", (_condition("where", condition, call_site),), call_site)
+
+    def filter(self, condition: Any) -> Self:
+        """Keep the rows for which ``condition`` holds; the same as :meth:`where`."""
+        call_site = find_call_site()
+        return self._step("filter", (_condition("filter", condition, call_site),), call_site)
+
     def to(
         self, topic: str, *, key: Format | str | None = None, value: Format | None = None, name: str | None = None
     ) -> None:
@@ -141,17 +151,6 @@ class RowSteps:
             f"{find_call_site()}: foreachBatch() is not there yet; write to(topic) and read that topic"
         )
 
-    def join(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Not there yet.
-
-        Raises:
-            TopologyException: always.
-        """
-        del args, kwargs
-        raise TopologyException(
-            f"{find_call_site()}: join() is not there yet; aggregate each side by the same key into topics of their own"
-        )
-
     def __getattr__(self, name: str) -> Any:
         # Python and notebooks probe for names with an underscore and expect AttributeError.
         if name.startswith("_"):
@@ -200,6 +199,14 @@ def check_seed(method: str, column: Any, call_site: CallSite) -> None:
             f'seed was made when the line ran; write it as SQL, F.expr("{function}(...)") without a seed, '
             "which gets a new one in each"
         )
+
+
+def _condition(method: str, condition: Any, call_site: CallSite) -> Any:
+    if is_column(condition) or (isinstance(condition, str) and condition.strip()):
+        check_seed(method, condition, call_site)
+        return condition
+    hint = "; for a Python function make a udf" if callable(condition) else ""
+    raise TopologyException(f"{call_site}: {method}() takes SQL text or a Column, not {condition!r}{hint}")
 
 
 def _columns(method: str, cols: tuple[Any, ...], call_site: CallSite) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import argument_text, column_path, is_column, output_name, quoted
 from sparkrelay.topology.lineage import Lineage
+from sparkrelay.topology.lookups import keep_newest, look_up
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import (
     AggregationNode,
@@ -37,6 +38,8 @@ _ROW_STEPS: Final = frozenset(
         "withColumnRenamed",
         "drop",
         "transform",
+        "where",
+        "filter",
         "to",
     }
 )
@@ -51,19 +54,11 @@ class KStream(RowSteps):
     """
 
     _kind = "KStream"
-    _supported = _ROW_STEPS | {"where", "filter", "groupBy", "repartition", "union", "unionByName", "withWatermark"}
+    _supported = _ROW_STEPS | {
+        *("groupBy", "join", "repartition", "to_table", "union", "unionByName", "withWatermark"),
+    }
 
     __slots__ = ()
-
-    def where(self, condition: Any) -> KStream:
-        """Keep the rows for which ``condition`` (SQL text or a Column) holds, as ``DataFrame.where``."""
-        call_site = find_call_site()
-        return self._step("where", (_condition("where", condition, call_site),), call_site)
-
-    def filter(self, condition: Any) -> KStream:
-        """Keep the rows for which ``condition`` holds; the same as :meth:`where`."""
-        call_site = find_call_site()
-        return self._step("filter", (_condition("filter", condition, call_site),), call_site)
 
     def withWatermark(self, eventTime: str, delayThreshold: str) -> KStream:
         """Say in which column a row's event time is, and how late rows may come, as ``DataFrame.withWatermark``.
@@ -143,6 +138,55 @@ class KStream(RowSteps):
             for path in located.not_null:
                 node = _not_null(self._record, node, path, call_site)
         return GroupedStream(self._record, self._record.add(GroupingNode(node, keys, words, text, call_site)))
+
+    def to_table(self, *, name: str | None = None, logged: bool = True) -> KTable:
+        """Keep the newest row of each message key, as ``KStream.toTable`` of Kafka Streams.
+
+        A row whose message has no value deletes its key's row. Rows without a key are left out. For a table by another
+        column, put ``repartition("user")`` before it.
+
+        Args:
+            name: the store's name; its changelog is ``<application.id>-<name>-changelog``.
+            logged: False for a store without changelog, as in :meth:`GroupedStream.agg`.
+
+        Raises:
+            TopologyException: the columns that hold the message key are not there, or an argument is of the wrong kind.
+        """
+        call_site = find_call_site()
+        key = self._lineage.key()
+        if key is None:
+            raise TopologyException(
+                f"{call_site}: to_table() keeps a row for each message key, and no column here holds it unchanged: "
+                'give stream(key=String("user")) and keep that column, or put repartition("user") before it'
+            )
+        node = keep_newest(self._record, self._node, key, name, logged, "to_table()", call_site)
+        return KTable(self._record, node, Lineage())
+
+    def join(self, other: Any, on: Any = None, how: str = "inner", *, name: str | None = None) -> KStream:
+        """Give each row what a table holds for its key just then, as ``KStream.join(KTable)`` of Kafka Streams.
+
+        A row meets the table as it is at the row's place in time among the rows of the micro-batch. A change of the
+        table alone makes no row. The result has the stream's columns, then the table's without its key.
+
+        Args:
+            other: a KTable, as it is stored: without further steps.
+            on: names of the columns that the table is keyed by, which the stream has as well.
+            how: ``"inner"`` leaves rows out whose key the table does not have, ``"left"`` gives them nulls.
+            name: of the repartition topic, if one is needed: the stream's rows must be where the table's are, and both
+                source topics must have equally many partitions then.
+
+        Raises:
+            TopologyException: an argument is of the wrong kind, or the table cannot be looked into.
+        """
+        call_site = find_call_site()
+        if not isinstance(other, KTable) or other._record is not self._record:
+            what = "two streams" if isinstance(other, KStream) else f"a stream and {other!r}"
+            raise TopologyException(
+                f"{call_site}: join() of {what} is not there yet; a stream looks into a KTable of the same builder, "
+                "such as builder.table(...)"
+            )
+        node, lineage = look_up(self._record, self._node, self._lineage, other._node, on, how, name, call_site)
+        return KStream(self._record, node, lineage)
 
     def repartition(self, *cols: str, name: str | None = None, partitions: int | None = None) -> KStream:
         """Write the rows to an internal topic by another key and read them again.
@@ -324,9 +368,10 @@ class GroupedStream:
 
 
 class KTable(RowSteps):
-    """The newest row of each group: its rows are the groups that a micro-batch changed. Made by ``agg``.
+    """The newest row of each group: its rows are the groups that a micro-batch changed.
 
-    Its steps keep every row: what a filter no longer lets through would have to be deleted where it was written.
+    Made by ``agg``, ``StreamsBuilder.table`` and ``KStream.to_table``. Of its steps only filters may drop rows: what
+    passed and passes no more is deleted behind the table, as ``KTable.filter`` of Kafka Streams does.
     """
 
     _kind = "KTable"
@@ -337,8 +382,8 @@ class KTable(RowSteps):
     def to_stream(self) -> KStream:
         """Return the changes as a stream, each a row of its own, as ``KTable.toStream`` of Kafka Streams.
 
-        It can be filtered: the newest row of a group that passes stays in the sink, though newer ones do not pass.
-        Grouping it counts changes, not groups.
+        It can be filtered change by change: the newest row of a group that passes stays in the sink, though newer ones
+        do not pass. Grouping it counts changes, not groups.
         """
         node = StepNode(self._node, None, find_call_site())
         return KStream(self._record, self._record.add(node), Lineage())
@@ -376,14 +421,6 @@ class KTable(RowSteps):
             f"{find_call_site()}: groupBy() of a KTable is not there yet; group the stream it was made of, or use "
             "to_stream() first to group every change as a row of its own"
         )
-
-
-def _condition(method: str, condition: Any, call_site: CallSite) -> Any:
-    if is_column(condition) or (isinstance(condition, str) and condition.strip()):
-        check_seed(method, condition, call_site)
-        return condition
-    hint = "; for a Python function make a udf" if callable(condition) else ""
-    raise TopologyException(f"{call_site}: {method}() takes SQL text or a Column, not {condition!r}{hint}")
 
 
 def _grouping(method: str, cols: tuple[Any, ...], call_site: CallSite) -> tuple[Any, ...]:

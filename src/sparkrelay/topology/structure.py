@@ -7,7 +7,7 @@ into them. Comparing two Columns makes a third one instead of an answer, so plan
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.call_site import CallSite
 
-__all__ = ["Aggregation", "Leg", "NamedAggregate", "Sink", "Source", "Step", "Subtopology"]
+__all__ = ["Aggregation", "Leg", "Lookup", "NamedAggregate", "Sink", "Source", "Step", "Subtopology"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +40,28 @@ class Step:
     def is_union(self) -> bool:
         """True where another stream comes in; it stands in the legs of both, and changes no row."""
         return self.kind in {"union", "unionByName"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lookup:
+    """A stateful step that changes no state: each row gets what a table holds for its key.
+
+    Attributes:
+        store: the table's, which a leg of the same subtopology keeps.
+        columns: the key's columns, in the table's order; the rows have columns of these names.
+        how: ``inner`` leaves rows out whose key the table does not have, ``left`` gives them nulls.
+        call_site: the line that wrote it.
+        text: the step as people read it.
+    """
+
+    store: str
+    columns: tuple[str, ...]
+    how: str
+    call_site: CallSite
+    text: str
+
+    kind: ClassVar[str] = "join"
+    is_union: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +121,7 @@ class Aggregation:
         text: the step as people read it.
         watermark: column of event times, and how late rows may come, as ``withWatermark`` has them; or None.
         final: True where only the rows of windows that are over go on, each once.
+        newest: True for a table that holds the newest row of each key, and has no aggregates.
     """
 
     name: str
@@ -110,6 +133,7 @@ class Aggregation:
     text: str
     watermark: tuple[str, str] | None = None
     final: bool = False
+    newest: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,27 +168,48 @@ class Leg:
         id: its name, unique in the topology and stable: a store's journal on disk carries it.
         subtopology: number of the subtopology.
         source: where rows come from.
-        before: row-wise steps before the stateful one, or all of them if there is none.
+        before: row-wise steps and lookups before the stateful one, or all of them if there is none.
         aggregation: the stateful step, or None.
         after: row-wise steps behind the stateful one.
-        table_steps: how many of ``after`` are steps of the table, before ``to_stream()``: they must keep every row.
+        table_steps: how many of ``after`` are steps of the table, before ``to_stream()``: of them only filters may drop
+            rows, which deletes them behind the table.
         sink: where rows go, or None for a leg that only keeps a store.
+        changes_of: the store whose changes its rows are, kept by a leg of the same source; ``after`` has its steps.
+            None for a leg that reads its source.
     """
 
     id: str
     subtopology: int
     source: Source
-    before: tuple[Step, ...]
+    before: tuple[Step | Lookup, ...]
     aggregation: Aggregation | None
     after: tuple[Step, ...]
     table_steps: int
     sink: Sink | None
+    changes_of: str | None = None
+
+    @property
+    def filters_table(self) -> bool:
+        """True if a step of its table lets some rows through and others not."""
+        return any(step.kind in {"where", "filter"} for step in self.after[: self.table_steps])
+
+    @property
+    def reads_stores(self) -> frozenset[str]:
+        """Stores of other legs that it reads: it runs behind those."""
+        own = () if self.changes_of is None else (self.changes_of,)
+        return frozenset((*(lookup.store for lookup in self.lookups), *own))
+
+    @property
+    def lookups(self) -> tuple[Lookup, ...]:
+        """Its lookups, in order."""
+        return tuple(step for step in self.before if isinstance(step, Lookup))
 
     @property
     def passes_kafka_columns(self) -> bool:
         """True if its rows begin with Kafka's own columns, as a stream without formats has them."""
         return (
             self.aggregation is None
+            and self.changes_of is None
             and not self.source.internal
             and self.source.value is None
             and self.source.key is None

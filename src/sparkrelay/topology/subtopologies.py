@@ -15,6 +15,7 @@ from sparkrelay.topology.node_names import NodeNames
 from sparkrelay.topology.nodes import (
     AggregationNode,
     GroupingNode,
+    LookupNode,
     RepartitionNode,
     SinkNode,
     SourceNode,
@@ -23,7 +24,7 @@ from sparkrelay.topology.nodes import (
     watermark_before,
     ways_back,
 )
-from sparkrelay.topology.structure import Aggregation, Leg, Sink, Source, Step, Subtopology
+from sparkrelay.topology.structure import Aggregation, Leg, Lookup, Sink, Source, Step, Subtopology
 from sparkrelay.topology.topology import Topology
 
 if TYPE_CHECKING:
@@ -37,12 +38,12 @@ _Start = SourceNode | RepartitionNode
 _End = SinkNode | RepartitionNode | AggregationNode
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Way:
     """One leg to be: from a start to an end, with what is between."""
 
     start: _Start
-    before: tuple[Step, ...]
+    before: tuple[Step | LookupNode, ...]
     aggregation: AggregationNode | None
     after: tuple[Step, ...]
     table_steps: int
@@ -50,6 +51,11 @@ class _Way:
     watermark: tuple[str, str] | None
     final: StepNode | None
     number: int
+
+    @property
+    def lookups(self) -> tuple[LookupNode, ...]:
+        """The tables that it looks into, in order."""
+        return tuple(step for step in self.before if isinstance(step, LookupNode))
 
 
 def build_subtopologies(record: Record) -> Topology:
@@ -59,16 +65,19 @@ def build_subtopologies(record: Record) -> Topology:
         TopologyException: something leads nowhere, names clash, or rows would go round in circles; names the line.
     """
     _check_leads_somewhere(record)
-    ways = [way for end in record.nodes if _is_end(end, record) for way in _walk(end)]
+    ways = _tables_first([way for end in record.nodes if _is_end(end, record) for way in _walk(end)])
     _check_final(ways)
-    _check_tables(ways)
+    keepers = _keepers(ways)
     _check_doubled(ways)
+    _check_lookups(ways, keepers)
     names = NodeNames(record)
     sources = {
         id(node): _source(node, names) for node in record.nodes if isinstance(node, SourceNode | RepartitionNode)
     }
     numbers = _numbers(ways, sources)
-    legs = [_leg(way, sources[id(way.start)], numbers[id(way.start)], names) for way in ways]
+    legs = [
+        _leg(way, sources[id(way.start)], numbers[id(way.start)], names, keeps=way in keepers.values()) for way in ways
+    ]
     _check_circles(legs)
     _check_changelogs(legs)
     return Topology(
@@ -92,8 +101,9 @@ def _check_leads_somewhere(record: Record) -> None:
                 )
             case GroupingNode():
                 raise TopologyException(f"{node.call_site}: {node.text} is not followed by agg(...) or count()")
-            case UnionNode():
-                raise TopologyException(f"{node.call_site}: {node.step.text} leads nowhere; end it with to(topic)")
+            case UnionNode() | LookupNode():
+                text = node.text if isinstance(node, LookupNode) else node.step.text
+                raise TopologyException(f"{node.call_site}: {text} leads nowhere; end it with to(topic)")
             case StepNode() | RepartitionNode():
                 what = "to_stream()" if isinstance(node, StepNode) and node.step is None else "repartition()"
                 if isinstance(node, StepNode) and node.step is not None:
@@ -119,8 +129,8 @@ def _walk(end: AnyNode) -> list[_Way]:
 
 def _way(end: _End, nodes: tuple[AnyNode, ...], number: int) -> _Way:
     aggregation: AggregationNode | None = None
-    before: list[Step] = []
-    after: list[Step] = []
+    before: list[Step | LookupNode] = []
+    after: list[Step | LookupNode] = []
     streamed = 0
     final: StepNode | None = None
     for node in nodes:
@@ -130,6 +140,8 @@ def _way(end: _End, nodes: tuple[AnyNode, ...], number: int) -> _Way:
                 aggregation, before, after = node, [], before
             case UnionNode():
                 before.append(node.step)
+            case LookupNode():
+                before.append(node)
             case StepNode():
                 if node.step is not None:
                     before.append(node.step)
@@ -141,8 +153,9 @@ def _way(end: _End, nodes: tuple[AnyNode, ...], number: int) -> _Way:
                     node,
                     tuple(reversed(before)),
                     aggregation,
-                    tuple(reversed(after)),
-                    len(after) - streamed,
+                    tuple(step for step in reversed(after) if isinstance(step, Step)),
+                    # Final rows never change: what is done to them is done to a stream.
+                    0 if final is not None else len(after) - streamed,
                     end,
                     None if aggregation is None else watermark_before(aggregation.parent),
                     final,
@@ -151,6 +164,19 @@ def _way(end: _End, nodes: tuple[AnyNode, ...], number: int) -> _Way:
             case _:
                 pass
     raise AssertionError("every line of nodes begins with a source")
+
+
+def _tables_first(ways: list[_Way]) -> list[_Way]:
+    """Put every way behind those that keep the tables it looks into; else in the order in which they were written."""
+    ordered: list[_Way] = []
+    left = list(ways)
+    while left:
+        kept = {id(way.aggregation) for way in left if way.aggregation is not None}
+        # A table is written before what looks into it, so there is always one that waits for nobody.
+        way = next(way for way in left if kept.isdisjoint(id(node.table) for node in way.lookups))
+        ordered.append(way)
+        left.remove(way)
+    return ordered
 
 
 def _check_final(ways: Iterable[_Way]) -> None:
@@ -163,18 +189,25 @@ def _check_final(ways: Iterable[_Way]) -> None:
             )
 
 
-def _check_tables(ways: Iterable[_Way]) -> None:
-    seen: dict[int, _Way] = {}
+def _keepers(ways: Iterable[_Way]) -> dict[int, _Way]:
+    """Return the way that keeps each store: the first that leads through it. Others go on from its changes.
+
+    Raises:
+        TopologyException: one of several ways is of final rows, and of those there are no changes.
+    """
+    keepers: dict[int, _Way] = {}
     for way in ways:
         if way.aggregation is None:
             continue
-        first = seen.setdefault(id(way.aggregation), way)
-        if first is not way:
+        first = keepers.setdefault(id(way.aggregation), way)
+        final = next((node for node in (first.final, way.final) if node is not None), None)
+        if first is not way and final is not None:
             raise TopologyException(
                 f"{way.end.call_site}: the table of {way.aggregation.call_site} is used here and at "
-                f"{first.end.call_site}; only one way out of a table is supported for now. Write it once with "
-                "to(topic), and begin the other ways with builder.stream(topic)"
+                f'{first.end.call_site}; with outputMode("append"), at {final.call_site}, there is one way out of a '
+                "table. Write it once with to(topic), and begin the other ways with builder.stream(topic)"
             )
+    return keepers
 
 
 def _check_doubled(ways: Iterable[_Way]) -> None:
@@ -186,6 +219,24 @@ def _check_doubled(ways: Iterable[_Way]) -> None:
                 raise TopologyException(
                     f"{way.end.call_site}: {first.call_site} writes the same rows to {way.end.topic!r} already; "
                     "remove one of the two"
+                )
+
+
+def _check_lookups(ways: Iterable[_Way], keepers: Mapping[int, _Way]) -> None:
+    """Refuse to look into a table of the rows that look: their times do not say which of two is first."""
+    for way in ways:
+        for node in way.lookups:
+            kept = keepers[id(node.table)]
+            own = way.start is kept.start or (
+                isinstance(way.start, SourceNode)
+                and isinstance(kept.start, SourceNode)
+                and not set(way.start.topics).isdisjoint(kept.start.topics)
+            )
+            if own:
+                raise TopologyException(
+                    f"{node.call_site}: {node.text}: the stream and the table of {node.table.call_site} are read from "
+                    "the same topic, and rows of one time have no order among the two; put a repartition(...) before "
+                    "the table"
                 )
 
 
@@ -207,23 +258,35 @@ def _numbers(ways: Iterable[_Way], sources: Mapping[int, Source]) -> dict[int, i
     for start, source in sources.items():
         if start not in used:
             continue
-        members, topics = [start], {(source.internal, topic) for topic in source.topics}
-        for group in [group for group in groups if group[1] & topics]:
-            members = group[0] + members
-            topics |= group[1]
-            groups.remove(group)
-        groups.append((members, topics))
+        _join_groups(groups, [start], {(source.internal, topic) for topic in source.topics})
+    for way in ways:
+        for node in way.lookups:
+            # Whoever looks into a table is in the task that keeps it.
+            kept = next(other for other in ways if other.aggregation is node.table)
+            both = {way.start, kept.start}
+            _join_groups(groups, [], {(sources[id(s)].internal, t) for s in both for t in sources[id(s)].topics})
     order = list(sources)
     groups.sort(key=lambda group: min(order.index(member) for member in group[0]))
     return {member: number for number, (members, _) in enumerate(groups) for member in members}
 
 
-def _leg(way: _Way, source: Source, number: int, names: NodeNames) -> Leg:
+def _join_groups(
+    groups: list[tuple[list[int], set[tuple[bool, str]]]], members: list[int], topics: set[tuple[bool, str]]
+) -> None:
+    """Make one group of those that have one of these topics, and add to it."""
+    for group in [group for group in groups if group[1] & topics]:
+        members = group[0] + members
+        topics = topics | group[1]
+        groups.remove(group)
+    groups.append((members, topics))
+
+
+def _leg(way: _Way, source: Source, number: int, names: NodeNames, *, keeps: bool) -> Leg:
     aggregation = None
-    if way.aggregation is not None:
+    if way.aggregation is not None and keeps:
         node = way.aggregation
         store = names[node]
-        text = f"{node.parent.text}.{node.text}"
+        text = node.text if node.newest else f"{node.parent.text}.{node.text}"
         if way.final is not None:
             text += '.outputMode("append")'
         aggregation = Aggregation(
@@ -236,8 +299,8 @@ def _leg(way: _Way, source: Source, number: int, names: NodeNames) -> Leg:
             text,
             watermark=way.watermark,
             final=way.final is not None,
+            newest=node.newest,
         )
-    sink = _sink(way.end, names)
     id_ = names[way.end] if aggregation is None else aggregation.store
     if isinstance(way.end, RepartitionNode) and aggregation is None:
         id_ = f"{id_}-repartition"
@@ -246,7 +309,15 @@ def _leg(way: _Way, source: Source, number: int, names: NodeNames) -> Leg:
         id_ = f"{id_}#{way.number}"
     # Stores, sinks and repartition topics are named apart; a prefix keeps a sink called like a store from its journal.
     prefix = "store" if aggregation is not None else "topic" if isinstance(way.end, RepartitionNode) else "sink"
-    return Leg(f"{prefix}:{id_}", number, source, way.before, aggregation, way.after, way.table_steps, sink)
+    sink = _sink(way.end, names)
+    if way.aggregation is not None and not keeps:
+        store = names[way.aggregation]
+        return Leg(f"{prefix}:{id_}", number, source, (), None, way.after, way.table_steps, sink, changes_of=store)
+    before = tuple(
+        step if isinstance(step, Step) else Lookup(names[step.table], step.columns, step.how, step.call_site, step.text)
+        for step in way.before
+    )
+    return Leg(f"{prefix}:{id_}", number, source, before, aggregation, way.after, way.table_steps, sink)
 
 
 def _sink(end: _End, names: NodeNames) -> Sink | None:

@@ -27,13 +27,31 @@ class Topology:
 
     @property
     def subtopologies(self) -> tuple[Subtopology, ...]:
-        """Subtopologies by number; one that writes a repartition topic comes before the one that reads it."""
+        """Subtopologies by number."""
         return self._subtopologies
 
     @property
     def legs(self) -> tuple[Leg, ...]:
         """All legs, by subtopology."""
         return tuple(leg for subtopology in self._subtopologies for leg in subtopology.legs)
+
+    @property
+    def upstream_first(self) -> tuple[Leg, ...]:
+        """All legs; those that write a repartition topic or keep a table come before those that read it."""
+        ordered: list[Leg] = []
+        left = list(self.legs)
+        while left:
+            written = {leg.sink.topic for leg in left if leg.sink is not None and leg.sink.internal}
+            kept = {leg.aggregation.store for leg in left if leg.aggregation is not None}
+            ready = next(
+                leg
+                for leg in left
+                if not (leg.source.internal and not written.isdisjoint(leg.source.topics))
+                and kept.isdisjoint(leg.reads_stores)
+            )
+            ordered.append(ready)
+            left.remove(ready)
+        return tuple(ordered)
 
     @property
     def source_topics(self) -> frozenset[str]:
@@ -72,6 +90,9 @@ class Topology:
 def _leg_parts(leg: Leg) -> dict[str, Any]:
     source, aggregation = leg.source, leg.aggregation
     return {
+        # Only where there are some: instances of the release before must find theirs unchanged.
+        **({"lookups": [lookup.store for lookup in leg.lookups]} if leg.lookups else {}),
+        **({"changes of": leg.changes_of} if leg.changes_of is not None else {}),
         "id": leg.id,
         "subtopology": leg.subtopology,
         "topics": source.topics,

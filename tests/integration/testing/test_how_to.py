@@ -39,3 +39,23 @@ def test_the_page_s_windows_end(spark):
         assert (row["window"]["start"], row["page"], row["n"]) == ("2026-01-01T00:00:00.000Z", "a", 2)
         clicks.pipe_input("a", {"time": "2026-01-01T00:00:59Z"})
         assert out.is_empty, "it comes too late"
+
+
+def test_the_page_s_lookup_finds_what_is_there(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
+    with TopologyTestDriver(run("Look things up in a table", **imports)["clicks_by_country"](), spark=spark) as driver:
+        users, clicks = driver.create_input_topic("users"), driver.create_input_topic("clicks")
+        counts = driver.create_output_topic("clicks-by-country", key=String())
+        norwegians = driver.create_output_topic("norwegians", key=String())
+        clicks.pipe_input("ada", {"page": "a"})
+        users.pipe_input("ada", {"name": "Ada", "country": "NO"})
+        clicks.pipe_input("ada", {"page": "b"})
+        users.pipe_input("ada", {"name": "Ada", "country": "UK"})
+        users.pipe_input("bob", {"name": "Bob", "country": "UK"})
+        clicks.pipe_input("ada", {"page": "c"})
+        clicks.pipe_input("bob", {"page": "d"})
+        assert [(row["country"], row["count"]) for row in counts.read_rows()] == [("NO", 1), ("UK", 1), ("UK", 2)]
+        assert [(record.key, record.value) for record in norwegians.read_records()] == [
+            ("ada", {"user": "ada", "name": "Ada", "country": "NO"}),
+            ("ada", None),
+        ]

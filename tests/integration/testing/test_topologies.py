@@ -9,7 +9,7 @@ from tests.oracle.topology.ours import differences
 
 CASES = [json.loads(line) for line in Path(ours.__file__).with_name("cases.jsonl").read_text().splitlines()]
 #: Enough for each operator and function to come; `make test-long` tries all.
-ALWAYS = 5
+ALWAYS = 8
 
 pytestmark = pytest.mark.integration
 
@@ -27,7 +27,11 @@ def test_a_topology_answers_as_kafka_streams_does(case, spark):
 
 def test_the_corpus_has_every_operator():
     nodes = [node for case in CASES[:ALWAYS] for node in case["spec"]]
-    assert {node["op"] for node in nodes} == {"stream", "filter", "map", "merge", "aggregate", "to"}
+    assert {node["op"] for node in nodes} == {
+        *("stream", "filter", "map", "merge", "aggregate", "to"),
+        *("table", "to_table", "having", "lookup"),
+    }
+    assert {node["how"] for node in nodes if node["op"] == "lookup"} == {"inner", "left"}
     assert {function for node in nodes for function, *_ in node.get("aggs", ())} == set(ours.FUNCTIONS)
     assert {node.get("final") for node in nodes if "grace" in node} == {True, False}
     assert {node["by"] for node in nodes if node["op"] == "aggregate"} == {"key", "s"}

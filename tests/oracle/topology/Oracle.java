@@ -28,6 +28,7 @@ import org.apache.kafka.streams.kstream.Aggregator;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
@@ -54,6 +55,9 @@ public final class Oracle {
 
     private final StreamsBuilder builder = new StreamsBuilder();
     private final Map<Integer, KStream<String, JsonNode>> streams = new HashMap<>();
+    private final Map<Integer, KTable<String, JsonNode>> tables = new HashMap<>();
+    /** Table to the field that has its key. */
+    private final Map<Integer, String> keyOf = new HashMap<>();
     /** Store to the node that keeps it. */
     private final Map<String, JsonNode> stores = new LinkedHashMap<>();
     private final Set<String> sources = new HashSet<>();
@@ -121,6 +125,13 @@ public final class Oracle {
     /** Returns the rows of a store. */
     private static ArrayNode stored(TopologyTestDriver driver, String name, JsonNode node) {
         ArrayNode rows = MAPPER.createArrayNode();
+        if (!node.has("by")) {
+            KeyValueStore<String, JsonNode> newest = driver.getKeyValueStore(name);
+            try (KeyValueIterator<String, JsonNode> all = newest.all()) {
+                all.forEachRemaining(row -> rows.add(((ObjectNode) row.value.deepCopy()).put("key", row.key)));
+            }
+            return rows;
+        }
         String by = node.get("by").asText();
         if (node.has("window")) {
             WindowStore<String, JsonNode> store = driver.getWindowStore(name);
@@ -139,11 +150,28 @@ public final class Oracle {
 
     private void add(JsonNode node) {
         String op = node.get("op").asText();
-        KStream<String, JsonNode> of = op.equals("stream") ? null : streams.get(node.get("of").asInt());
+        KStream<String, JsonNode> of = node.has("of") ? streams.get(node.get("of").asInt()) : null;
         KStream<String, JsonNode> made = switch (op) {
             case "stream" -> {
                 sources.add(node.get("topic").asText());
                 yield builder.stream(node.get("topic").asText(), Consumed.with(TEXT, JSON));
+            }
+            case "table" -> {
+                sources.add(node.get("topic").asText());
+                yield kept(node, builder.table(node.get("topic").asText(), Consumed.with(TEXT, JSON), store(node)));
+            }
+            case "to_table" -> kept(node, of.mapValues(Oracle::asRow).toTable(store(node)));
+            case "lookup" -> {
+                KTable<String, JsonNode> table = tables.get(node.get("table").asInt());
+                yield node.get("how").asText().equals("left")
+                    ? of.leftJoin(table, Oracle::joined, Joined.with(TEXT, JSON, JSON))
+                    : of.join(table, Oracle::joined, Joined.with(TEXT, JSON, JSON));
+            }
+            case "having" -> {
+                KTable<String, JsonNode> kept = tables.get(node.get("of").asInt())
+                    .filter((key, value) -> passes(node, value));
+                tables.put(node.get("id").asInt(), kept);
+                yield shown(kept, keyOf.get(node.get("of").asInt()));
             }
             case "filter" -> of.filter((key, value) -> passes(node, value));
             case "merge" -> of.merge(streams.get(node.get("with").asInt()));
@@ -156,6 +184,43 @@ public final class Oracle {
             default -> throw new IllegalArgumentException("unknown op " + op);
         };
         streams.put(node.get("id").asInt(), made);
+    }
+
+    private static Materialized<String, JsonNode, KeyValueStore<Bytes, byte[]>> store(JsonNode node) {
+        return Materialized.<String, JsonNode, KeyValueStore<Bytes, byte[]>>as(node.get("store").asText())
+            .withKeySerde(TEXT).withValueSerde(JSON);
+    }
+
+    /** Notes a table; what goes on is its stream, with the key among the fields. */
+    private KStream<String, JsonNode> kept(JsonNode node, KTable<String, JsonNode> table) {
+        tables.put(node.get("id").asInt(), table);
+        keyOf.put(node.get("id").asInt(), "key");
+        stores.put(node.get("store").asText(), node);
+        return shown(table, "key");
+    }
+
+    /** Returns a table's changes, with the key among the fields. */
+    private static KStream<String, JsonNode> shown(KTable<String, JsonNode> table, String by) {
+        return table.toStream().mapValues(
+            (key, value) -> value == null ? null : ((ObjectNode) value.deepCopy()).put(by, key));
+    }
+
+    private static JsonNode asRow(JsonNode value) {
+        if (value == null) {
+            return null;
+        }
+        ObjectNode row = MAPPER.createObjectNode();
+        row.set("p", value.get("a"));
+        row.set("q", value.get("s"));
+        return row;
+    }
+
+    private static JsonNode joined(JsonNode value, JsonNode row) {
+        ObjectNode both = value.deepCopy();
+        if (row != null) {
+            both.setAll((ObjectNode) row);
+        }
+        return both;
     }
 
     private KStream<String, JsonNode> aggregated(JsonNode node, KStream<String, JsonNode> of) {
@@ -189,7 +254,9 @@ public final class Oracle {
         KTable<String, JsonNode> table = grouped.aggregate(
             MAPPER::createObjectNode, add,
             Materialized.<String, JsonNode, KeyValueStore<Bytes, byte[]>>as(store).withKeySerde(TEXT).withValueSerde(JSON));
-        return table.toStream().mapValues((key, state) -> row(node, by, key, state));
+        tables.put(node.get("id").asInt(), table.mapValues((key, state) -> row(node, by, key, state)));
+        keyOf.put(node.get("id").asInt(), by);
+        return shown(tables.get(node.get("id").asInt()), by);
     }
 
     private static ObjectNode row(JsonNode node, String by, String key, JsonNode state) {

@@ -12,6 +12,10 @@ Nodes have an ``id`` and, but for the first, the node that they go on from (``of
     {"op": "map", "field": F, "left": F, "by": "+", "right": F}     also *
     {"op": "aggregate", "by": "key" or F, "aggs": [["count"], ["sum", F]...], "store": S,
      "window": MS, "grace": MS, "final": true}              with final, what goes on are windows that are over
+    {"op": "table", "topic": T, "store": S}                 a topic as a table, of values with the fields of ROW
+    {"op": "to_table", "store": S}                          the newest row of each key: p is its a, q its s
+    {"op": "lookup", "table": ID, "how": "inner" or "left"} what the table holds for the row's key: p and q
+    {"op": "having", "field": F, "is": ..., "than": N}      of a table: what passes no more is deleted
     {"op": "to", "topic": T}
 
 Records are ``{"topic", "key", "value", "ts"}``; a null value is a tombstone. ``outputs`` has, for each record of the
@@ -24,10 +28,14 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-__all__ = ["FUNCTIONS", "VALUE", "random_case"]
+__all__ = ["FUNCTIONS", "ROW", "TABLES", "VALUE", "random_case"]
 
 #: The fields of values, as Spark has them.
 VALUE: Final = "a long, b long, c long, s string"
+#: The fields of a table's values.
+ROW: Final = "p long, q string"
+#: What makes a table of newest rows.
+TABLES: Final = frozenset({"table", "to_table"})
 FUNCTIONS: Final = ("count", "sum", "min", "max", "avg")
 _NUMBERS: Final = ("a", "b", "c")
 
@@ -45,20 +53,40 @@ def random_case(seed: int) -> Json:
         spec.append({"id": len(spec), **node})
         return len(spec) - 1
 
+    table = None
+    if chosen.random() < 0.4:
+        if len(topics) == 1 or chosen.random() < 0.6:
+            topics.append("rows")
+            table = add({"op": "table", "topic": "rows", "store": "rows"})
+        else:
+            table = add({"op": "to_table", "of": streams[1], "store": "rows"})
     of_topic = {stream: [stream] for stream in streams}
     for _ in range(chosen.randrange(4)):
         family = chosen.choice(list(of_topic.values()))
         family.append(add(_step(chosen, chosen.choice(family))))
         streams.append(family[-1])
-    if len(topics) > 1:
+    if len(of_topic) > 1:
         # Of two topics: one record that comes by two ways is two for SQL, and one for Kafka Streams' merge.
         one, other = map(chosen.choice, of_topic.values())
         streams.append(add({"op": "merge", "of": one, "with": other}))
         streams.append(add(_step(chosen, streams[-1])))
+    if table is not None:
+        for _ in range(chosen.randint(1, 2)):
+            how = chosen.choice(("inner", "left"))
+            streams.append(add({"op": "lookup", "of": 0, "table": table, "how": how}))
+        if chosen.random() < 0.6:
+            of = table
+            if chosen.random() < 0.5:
+                is_ = chosen.choice("<>")
+                of = add({"op": "having", "of": of, "field": "p", "is": is_, "than": chosen.randrange(-3, 4)})
+            add({"op": "to", "of": of, "topic": "table-out"})
     for number in range(chosen.randint(1, 3)):
         of = chosen.choice(streams)
         if chosen.random() < 0.7:
             of = add(_aggregate(chosen, of, f"store-{number}", ends=len(topics) == 1))
+            if "window" not in spec[of] and chosen.random() < 0.3:
+                is_ = chosen.choice("<>")
+                of = add({"op": "having", "of": of, "field": "n0", "is": is_, "than": chosen.randrange(-2, 5)})
         add({"op": "to", "of": of, "topic": f"out-{number}"})
     return {"name": f"random-{seed}", "spec": _used(spec), "input": _records(chosen, topics)}
 
@@ -68,7 +96,7 @@ def _used(spec: list[Json]) -> list[Json]:
     used: set[int] = set()
     for node in reversed(spec):
         if node["op"] == "to" or node["id"] in used:
-            used |= {node["id"], *(node[name] for name in ("of", "with") if name in node)}
+            used |= {node["id"], *(node[name] for name in ("of", "with", "table") if name in node)}
     return [node for node in spec if node["id"] in used]
 
 
@@ -100,14 +128,16 @@ def _records(chosen: random.Random, topics: list[str]) -> list[Json]:
     for _ in range(chosen.randint(4, 14)):
         # Most come in the order of time, some long after they should have.
         now = max(now + chosen.choice((0, 1, 5, 400, -2000, 7)), 0)
-        value = {name: chosen.randrange(-4, 9) for name in _NUMBERS if chosen.random() < 0.85}
+        topic = chosen.choice(topics)
+        numbers, text = ("p", "q") if topic == "rows" else (_NUMBERS, "s")
+        value = {name: chosen.randrange(-4, 9) for name in numbers if chosen.random() < 0.85}
         if chosen.random() < 0.85:
-            value["s"] = chosen.choice("xyz")
+            value[text] = chosen.choice("xyz")
         records.append(
             {
-                "topic": chosen.choice(topics),
+                "topic": topic,
                 "key": chosen.choice(("k", "l", "m", None)) if chosen.random() < 0.6 else "k",
-                "value": None if chosen.random() < 0.08 else value,
+                "value": None if chosen.random() < (0.25 if topic == "rows" else 0.08) else value,
                 "ts": now,
             }
         )

@@ -40,7 +40,7 @@ def fails(message):
         (lambda s, F: list(s), "a KStream is a description and holds no rows"),
         (lambda s, F: s.count(), 'has no count(): group first: groupBy("a").count()'),
         (lambda s, F: s.foreachBatch(print), "foreachBatch() is not there yet"),
-        (lambda s, F: s.join(s, "a"), "join() is not there yet"),
+        (lambda s, F: s.join(s, "a"), "join() of two streams is not there yet"),
         (lambda s, F: s.groupBy(), "groupBy() names no columns"),
         (lambda s, F: s.groupBy([]), "groupBy() names no columns"),
         (lambda s, F: s.groupBy(3), "groupBy() takes names and Columns, not 3"),
@@ -62,15 +62,8 @@ def fails(message):
         ),
         (lambda s, F: s.groupBy("a").count().groupBy("b"), "groupBy() of a KTable is not there yet"),
         (lambda s, F: s.groupBy("a").count().repartition("b"), "KTable has no repartition()"),
-        (
-            lambda s, F: s.groupBy("a").count().where("count < 3"),
-            "KTable has no where(): the last row that passed would stay in the sink",
-        ),
-        (
-            lambda s, F: s.groupBy("a").count().select("a").filter("a > 3"),
-            "filter the rows before groupBy(), or each change by itself, to_stream().where(...)",
-        ),
-        (lambda s, F: s.groupBy("a").count().join(s), "join() is not there yet"),
+        (lambda s, F: s.groupBy("a").count().where(3), "where() takes SQL text or a Column, not 3"),
+        (lambda s, F: s.groupBy("a").count().join(s), "KTable has no join(): joins of two tables are not there yet"),
         (lambda s, F: s.repartition(), "repartition() names no columns"),
         (lambda s, F: s.repartition(8), "repartition() takes names and Columns, not 8; use partitions="),
         (lambda s, F: s.repartition("a", partitions=0), "partitions=0 of repartition() must be a number from 1 on"),
@@ -134,7 +127,6 @@ def test_a_wrong_step_is_refused_where_it_is_written(flights, F, call, message):
         (lambda b: b.stream("a", value=String(), timestamp=3), "timestamp= of stream() takes a column's name, not 3"),
         (lambda b: b.stream("a", name=""), "name='' becomes part of a topic's name"),
         (lambda b: b.stream("a", name="x" * 201), "1 to 200 of them"),
-        (lambda b: b.table("a"), "table() is not there yet"),
     ],
 )
 def test_a_wrong_source_is_refused_where_it_is_written(builder, call, message):
@@ -185,14 +177,15 @@ def test_table_steps_that_lead_nowhere(builder, flights):
         builder.build()
 
 
-def test_a_table_has_one_way_out(builder, flights):
+def test_a_table_of_final_rows_has_one_way_out(builder, flights, F):
     made = here()
-    table = flights.groupBy("carrier").count()
+    table = flights.withWatermark("at", "1 minute").groupBy(F.window("at", "1 hour"), "carrier").count()
     first = here()
     table.to("a")
     second = here()
-    table.to_stream().where("count > 1").to("b")
-    with fails(f"{second}: the table of {made} is used here and at {first}; only one way out") as raised:
+    table.outputMode("append").to("b")
+    used = f"{second}: the table of {made} is used here and at {first}"
+    with fails(f'{used}; with outputMode("append"), at {second}, there is one way out of a table') as raised:
         builder.build()
     assert "Write it once with to(topic)" in str(raised.value)
 

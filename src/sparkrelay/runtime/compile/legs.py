@@ -33,6 +33,7 @@ from sparkrelay.runtime.compile.catalyst import (
     wanted_columns,
 )
 from sparkrelay.runtime.compile.column_origins import computed_from
+from sparkrelay.runtime.compile.lookups import behind_lookup, in_words, newest_schema
 from sparkrelay.runtime.compile.resident_plan import why_not_resident
 from sparkrelay.runtime.compile.row_steps import apply_steps, checked, refuse_hidden, visible
 from sparkrelay.runtime.compile.schemas import (
@@ -53,18 +54,20 @@ from sparkrelay.runtime.compile.watermarks import event_time, watermark_spec
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, in_arrow
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.client_settings import compression, flush_seconds
-from sparkrelay.runtime.contract.specs import FetchSpec, PublishSpec, StateSpec
+from sparkrelay.runtime.contract.specs import ChangesSpec, FetchSpec, LookupSpec, PublishSpec, SettleSpec, StateSpec
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
 from sparkrelay.runtime.worker.context import no_rows
 from sparkrelay.runtime.worker.fetch import fetch_leg
+from sparkrelay.runtime.worker.lookups import lookup_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
+from sparkrelay.runtime.worker.table_changes import changes_leg, settle_leg
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.batch import SPREAD_BY
-from sparkrelay.topology import NamedAggregate
+from sparkrelay.topology import Lookup, NamedAggregate
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
@@ -72,7 +75,7 @@ if TYPE_CHECKING:
     from sparkrelay.records.formats import Format
     from sparkrelay.runtime.compile.ways import Way
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
-    from sparkrelay.runtime.topics.layout import TopicNames
+    from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Aggregation, Leg, Step
 
 __all__ = ["LegCompiler", "PreparedLeg"]
@@ -105,7 +108,9 @@ class PreparedLeg:
     @property
     def steps(self) -> int:
         """How many Python steps of ours it has."""
-        return 3 if self.leg.aggregation is not None and self.leg.after else 2
+        behind_state = self.leg.aggregation is not None and bool(self.leg.after)
+        settled = self.leg.filters_table or self.leg.changes_of is not None
+        return 2 + len(self.leg.lookups) + behind_state + settled
 
 
 class LegCompiler:
@@ -152,6 +157,8 @@ class LegCompiler:
         self._computed_keys: dict[str, Mapping[str, str]] = {}
         #: union's step -> the columns of the first stream that was built
         self._united: dict[int, StructType] = {}
+        #: store -> what columns of its rows are computed from, once the leg that keeps it is built
+        self._made: dict[str, Mapping[str, str]] = {}
         #: leg -> what its stateful step does
         self._states: dict[str, StateSpec] = {}
 
@@ -166,24 +173,28 @@ class LegCompiler:
             TopologyException: a column does not exist or a step is not possible; names the user's line.
         """
         full = self._source_schema(leg)
-        self._check_unions(leg.before, self._source(leg, full), (*_carried(leg), *self._way.hidden))
+        if leg.changes_of is not None:
+            return self._built(leg, full)
+        self._check_unions(leg, self._source(leg, full))
         # A first pass with every column shows which ones the plan reads; the second decodes only those.
         self._read[leg.id] = self._wanted(leg, full)
         return self._built(leg, full)
 
-    def _check_unions(self, steps: Sequence[Step], source: DataFrame, hidden: tuple[str, ...]) -> None:
+    def _check_unions(self, leg: Leg, source: DataFrame) -> None:
         """Refuse to put streams of other columns together.
 
         Raises:
             TopologyException: a name or type is another one, or ``union`` means something else than by name.
         """
-        for index, step in enumerate(steps):
-            if not step.is_union:
-                continue
-            columns = visible(apply_steps(steps[:index], source, hidden))
-            first = self._united.setdefault(id(step), columns)
-            if (reason := unlike(first, columns, in_order=step.kind == "union")) is not None:
-                raise TopologyException(f"{step.call_site}: {step.kind}() of streams with other columns: {reason}")
+        for index, step in enumerate(leg.before):
+            if step.is_union:
+                self._check_united(step, self._in_words(leg.before[:index], source, _carried(leg)))
+
+    def _check_united(self, step: Step | Lookup, rows: DataFrame) -> None:
+        columns = visible(rows)
+        first = self._united.setdefault(id(step), columns)
+        if (reason := unlike(first, columns, in_order=step.kind == "union")) is not None:
+            raise TopologyException(f"{step.call_site}: {step.kind}() of streams with other columns: {reason}")
 
     def build_resident(self, plan: PreparedLeg) -> PreparedLeg | str:
         """Build a leg again as a part of a resident job; return why it cannot be one.
@@ -203,21 +214,23 @@ class LegCompiler:
         return compiler._built(plan.leg, self._source_schema(plan.leg))
 
     def _built(self, leg: Leg, full: StructType) -> PreparedLeg:
+        if leg.changes_of is not None:
+            return self._built_from_changes(leg, leg.changes_of)
         wanted = self._read[leg.id]
         names = [field.name for field in full if field.name in wanted or field.name.startswith(hidden_columns.PREFIX)]
         everything = StructType([*full, *hidden_fields(self._way.hidden)])
         source = _with_unread(self._source(leg, StructType([full[name] for name in names])), everything)
-        rows = self._before_state(leg, source)
-        behind = self._computed.get(leg.source.topics[0], {}) if leg.source.internal else {}
+        before = self._computed.get(leg.source.topics[0], {}) if leg.source.internal else {}
+        rows, base, behind = self._before_state(leg, source, before)
         if leg.aggregation is None:
             spec, rows, columns = self._written(leg, rows)
-            output = self._output(leg, columns, lambda names: computed_from(rows, source, names, behind))
+            output = self._output(leg, columns, lambda names: computed_from(rows, base, names, behind))
             reports = self._way.last(leg.id, rows, functools.partial(publish_leg, spec))
         else:
             store = leg.aggregation.store
             if store not in self._computed_keys:
                 keys = self._grouped[store].names[: len(leg.aggregation.keys)]
-                self._computed_keys[store] = computed_from(rows, source, keys, behind)
+                self._computed_keys[store] = computed_from(rows, base, keys, behind)
             computed = self._computed_keys[store]
             reports, output = self._stateful(leg, leg.aggregation, rows, computed)
         rebuild, idle = must_rebuild(reports), lets_nothing_through(reports)
@@ -231,8 +244,10 @@ class LegCompiler:
     def _wanted(self, leg: Leg, schema: StructType) -> frozenset[str]:
         """Return which columns of the leg's source anything reads, here or behind a repartition topic."""
         source = self._source(leg, schema)
-        rows = self._before_state(leg, source)
-        if leg.sink is not None and leg.aggregation is None:
+        rows = self._in_words(leg.before, source, _carried(leg))
+        if leg.aggregation is not None:
+            rows = self._projection(leg, leg.aggregation, rows)
+        elif leg.sink is not None:
             rows = self._written(leg, rows)[1]
         if lets_nothing_through(rows):
             # Spark has cut the source off, and with it what would show it: the steps name columns all the same.
@@ -256,7 +271,8 @@ class LegCompiler:
         output = self._shipment(leg, columns) if _repartitions(leg) else columns
         spec = self._publish_spec(leg, columns, output)
         headers = ("headers",) if spec.headers else ()
-        names = (*spec.columns, *spec.key_columns, *headers, *_carried(leg), *self._way.hidden)
+        carried = (name for name in _carried(leg) if name != hidden_columns.PARTITION_TIME)
+        names = (*spec.columns, *spec.key_columns, *headers, *carried, *self._way.hidden)
         return spec, rows.select(*(quoted((name,)) for name in dict.fromkeys(names))), columns
 
     def _shipment(self, leg: Leg, everything: StructType) -> StructType:
@@ -270,7 +286,7 @@ class LegCompiler:
             self._ended[topic] = self._shipped[topic] = everything
             needed: set[str] = set()
             for reader in self._legs:
-                if reader.source.internal and topic in reader.source.topics:
+                if reader.source.internal and topic in reader.source.topics and reader.changes_of is None:
                     needed |= self._wanted(reader, self._source_schema(reader))
             kept = [field for field in everything if field.name in needed] or everything.fields[:1]
             # By name, so that rows of an earlier pipeline can be read though its columns came in another order.
@@ -328,21 +344,70 @@ class LegCompiler:
             layout=layout_number(self._shipped[source.topics[0]]) if source.internal else 0,
             output=arrow_schema(schema),
             event_time=source.timestamp,
-            skip_tombstones=leg.aggregation is not None,
+            skip_tombstones=bool(leg.lookups) or (leg.aggregation is not None and not leg.aggregation.newest),
             skip_bad_records=self._config.deserialization_exception_handler == "log-and-continue",
         )
         return self._way.source(leg.id, functools.partial(fetch_leg, spec), schema)
 
     # -- the user's steps -----------------------------------------------------------------------------------------
 
-    def _before_state(self, leg: Leg, source: DataFrame) -> DataFrame:
-        """Apply the steps before the stateful one and, if there is one, its projection."""
-        rows = apply_steps(leg.before, source, (*_carried(leg), *self._way.hidden))
-        return rows if leg.aggregation is None else self._projection(leg, leg.aggregation, rows)
+    def _before_state(
+        self, leg: Leg, source: DataFrame, behind: Mapping[str, str]
+    ) -> tuple[DataFrame, DataFrame, Mapping[str, str]]:
+        """Apply the steps before the stateful one and, if there is one, its projection.
+
+        Returns:
+            The rows; what Catalyst has made them of, which is the source or what came out of the last lookup; and what
+            columns of that are computed from, as ``behind`` says it of the source.
+        """
+        hidden = (*_carried(leg), *self._way.hidden)
+        rows = base = source
+        for steps, lookup in _by_lookup(leg.before):
+            rows = apply_steps(steps, rows, hidden)
+            if lookup is not None:
+                behind = computed_from(rows, base, visible(rows).names, behind)
+                rows = base = self._looked_up(leg, lookup, rows)
+        if leg.aggregation is not None:
+            rows = self._projection(leg, leg.aggregation, rows)
+        return rows, base, behind
+
+    def _in_words(self, steps: Sequence[Step | Lookup], source: DataFrame, hidden: tuple[str, ...]) -> DataFrame:
+        """Apply steps for Catalyst to look at, with lookups that it sees through."""
+        hidden = (*hidden, *self._way.hidden)
+        rows = source
+        for some, lookup in _by_lookup(steps):
+            rows = apply_steps(some, rows, hidden)
+            if lookup is not None:
+                rows = in_words(rows, lookup, behind_lookup(lookup, rows, self._table(lookup.store))[1])
+        return rows
+
+    def _table(self, store: str) -> StructType:
+        """Return the columns of a table, its key's first."""
+        if store not in self._grouped:
+            self.build(
+                next(leg for leg in self._legs if leg.aggregation is not None and leg.aggregation.store == store)
+            )
+        return self._grouped[store]
+
+    def _looked_up(self, leg: Leg, lookup: Lookup, rows: DataFrame) -> DataFrame:
+        columns, given = behind_lookup(lookup, rows, self._table(lookup.store))
+        output = StructType([*columns, *hidden_fields(_carried(leg))])
+        spec = LookupSpec(
+            **self._step(leg),
+            store=lookup.store,
+            columns=lookup.columns,
+            how=lookup.how,
+            row=arrow_schema(given),
+            output=arrow_schema(output),
+            map_limit=self._config.store_max_bytes,
+        )
+        return self._way.between(leg.id, rows, functools.partial(lookup_leg, spec), output)
 
     def _projection(self, leg: Leg, aggregation: Aggregation, rows: DataFrame) -> DataFrame:
         """Return grouping keys and aggregate arguments as plain columns: Catalyst evaluates them, we only merge."""
         where = str(aggregation.call_site)
+        if aggregation.newest:
+            return self._newest(leg, aggregation, rows)
         calls = [read_aggregate(column, where) for column in aggregation.aggregates]
         keys: list[Column] = [as_column(key) for key in aggregation.keys]
         if any("session_window(" in column_text(column).lower() for column in keys):
@@ -371,6 +436,12 @@ class LegCompiler:
             refuse_hidden(where, aggregation.text, projected)
         return projected
 
+    def _newest(self, leg: Leg, table: Aggregation, rows: DataFrame) -> DataFrame:
+        """Return a table's rows as its store takes them in."""
+        keys = checked(str(table.call_site), lambda: rows.select(*table.keys)).columns
+        schema = self._grouped[table.store] = newest_schema(table, rows, keys)
+        return rows.select(*(quoted((name,)) for name in (*schema.names, *_carried(leg), *self._way.hidden)))
+
     def _stateful(
         self,
         leg: Leg,
@@ -389,22 +460,61 @@ class LegCompiler:
         self._states[leg.id] = spec
         if folded and lets_nothing_through(projected):
             projected = _no_rows(self._way.placed(), projected.schema)
+        self._made[aggregation.store] = made
         if not leg.after:
             output = self._output(leg, results, lambda _: made)
             publish = self._publish_spec(leg, results, output)
             both = functools.partial(state_and_publish_leg, spec, publish)
             return self._way.last(leg.id, projected, both), output
-        emitted = StructType([*results, *hidden_fields(_EMITTED)])
+        emitted = StructType([*results, *hidden_fields(_emitted(leg, aggregation))])
         updates = self._way.between(leg.id, projected, functools.partial(state_leg, spec), emitted)
-        hidden = (*_EMITTED, *self._way.hidden)
-        self._check_unions(leg.after, updates, hidden)
-        rows = apply_steps(leg.after, updates, hidden, table_steps=leg.table_steps)
+        return self._behind_table(leg, updates, _emitted(leg, aggregation), made, folded=folded)
+
+    def _built_from_changes(self, leg: Leg, store: str) -> PreparedLeg:
+        """Build a leg that goes on from the changes of a store, which another leg keeps and has left in its journal."""
+        schema = StructType([*self._table(store), *hidden_fields(_CHANGES)])
+        spec = ChangesSpec(
+            **self._step(leg), store=store, output=arrow_schema(schema), map_limit=self._config.store_max_bytes
+        )
+        rows = self._way.source(leg.id, functools.partial(changes_leg, spec), schema)
+        reports, output = self._behind_table(leg, rows, _CHANGES, self._made[store])
+        return PreparedLeg(leg, reports, must_rebuild(reports), lets_nothing_through(reports), output)
+
+    def _behind_table(
+        self, leg: Leg, updates: DataFrame, emitted: tuple[str, ...], made: Mapping[str, str], *, folded: bool = False
+    ) -> tuple[DataFrame, StructType]:
+        """Return the leg's reports and its output, for what is behind its table.
+
+        Args:
+            leg: the leg.
+            updates: the changed rows of the table.
+            emitted: their hidden columns.
+            made: what columns of theirs are computed from.
+            folded: True to have ``updates`` run although Spark sees that none of them gets to the end.
+        """
+        hidden = (*emitted, *self._way.hidden)
+        for index, step in enumerate(leg.after):
+            if step.is_union:
+                self._check_united(step, apply_steps(leg.after[:index], updates, hidden))
+        rows = apply_steps(leg.after[: leg.table_steps], updates, hidden, table_steps=leg.table_steps)
+        base = updates
+        if hidden_columns.CHANGE in emitted:
+            made = computed_from(rows, updates, visible(rows).names, made)
+            rows = base = self._settled(leg, rows)
+            hidden = (*_SETTLED, *self._way.hidden)
+        rows = apply_steps(leg.after[leg.table_steps :], rows, hidden)
         columns = visible(rows)
-        output = self._output(leg, columns, lambda names: computed_from(rows, updates, names, made))
-        step = functools.partial(publish_leg, self._publish_spec(leg, columns, output))
+        output = self._output(leg, columns, lambda names: computed_from(rows, base, names, made))
+        publish = functools.partial(publish_leg, self._publish_spec(leg, columns, output))
         if folded and lets_nothing_through(rows):
             rows = _no_rows(updates, rows.schema)
-        return self._way.last(leg.id, rows, step), output
+        return self._way.last(leg.id, rows, publish), output
+
+    def _settled(self, leg: Leg, rows: DataFrame) -> DataFrame:
+        """Return what a table's filters make of the changes of its rows: new rows, and deletions."""
+        output = StructType([*visible(rows), *hidden_fields(_SETTLED)])
+        spec = SettleSpec(**self._step(leg), output=arrow_schema(output))
+        return self._way.between(leg.id, rows, functools.partial(settle_leg, spec), output)
 
     def _state_spec(
         self, leg: Leg, aggregation: Aggregation, projected: DataFrame, computed: Mapping[str, str]
@@ -420,7 +530,8 @@ class LegCompiler:
         states = []
         texts = projected_sql(projected)
         held = {}
-        for index, (column, result) in enumerate(zip(aggregation.aggregates, results.fields[width:], strict=True)):
+        aggregated = () if aggregation.newest else results.fields[width:]
+        for index, (column, result) in enumerate(zip(aggregation.aggregates, aggregated, strict=True)):
             call = read_aggregate(column, where)
             argument = None if call.argument is None else projected.schema[_argument(index)]
             states.append(aggregate_spec(call.function, argument, result, where))
@@ -429,6 +540,9 @@ class LegCompiler:
                 if argument is None
                 else f"{call.function}({texts[argument.name]}) of {argument.dataType.simpleString()}"
             )
+        newest = StructType(results.fields[width:]) if aggregation.newest else None
+        if newest is not None:
+            held = {"newest row": f"newest row of {newest.simpleString()}"}
         watermark = watermark_spec(aggregation, projected, keys)
         # The newest timestamp of a group is kept with its state and becomes the timestamp of what it emits.
         states.append(AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()))
@@ -439,7 +553,7 @@ class LegCompiler:
             keys=tuple(field.name for field in keys),
             aggregates=tuple(states),
             input=arrow_schema(StructType([f for f in projected.schema if f.name not in self._way.hidden])),
-            output=arrow_schema(StructType([*results, *hidden_fields(_EMITTED)])),
+            output=arrow_schema(StructType([*results, *hidden_fields(_emitted(leg, aggregation))])),
             # Neither can go on with what the other wrote: not all of it is in the changelog.
             contents=_brief(
                 f"{', '.join(held.values())} by {', '.join(_key(f, computed) for f in keys)}"
@@ -450,6 +564,16 @@ class LegCompiler:
             flush_seconds=self._flush_seconds,
             map_limit=self._config.store_max_bytes,
             watermark=watermark,
+            newest=None if newest is None else arrow_schema(newest),
+            looked_up_by=frozenset(
+                self._names(topic, other.source.internal)
+                for other in self._legs
+                if any(lookup.store == aggregation.store for lookup in other.lookups)
+                for topic in other.source.topics
+            ),
+            kept=arrow_schema(StructType([*results, *hidden_fields(_CHANGES)]))
+            if any(other.changes_of == aggregation.store for other in self._legs)
+            else None,
         )
         return spec, results, {**held, **computed}
 
@@ -510,13 +634,41 @@ def _no_rows(before: DataFrame, schema: StructType) -> DataFrame:
 
 
 _EMITTED = (hidden_columns.PARTITION, hidden_columns.TIMESTAMP, hidden_columns.KEY)
+_SETTLED = (*_EMITTED, hidden_columns.TOMBSTONE)
+#: Of the rows of a table as they were and as they are.
+_CHANGES = (*_EMITTED, hidden_columns.CHANGE)
+
+
+def _emitted(leg: Leg, aggregation: Aggregation) -> tuple[str, ...]:
+    """Return the hidden columns of the rows that a stateful step emits."""
+    if leg.filters_table:
+        return _CHANGES
+    return (*_EMITTED, hidden_columns.TOMBSTONE) if aggregation.newest else _EMITTED
 
 
 def _carried(leg: Leg) -> tuple[str, ...]:
     """Return the hidden columns that a leg's source rows carry."""
-    if leg.aggregation is not None:
-        return hidden_columns.PARTITION, hidden_columns.TIMESTAMP
-    return hidden_columns.PARTITION, hidden_columns.TIMESTAMP, hidden_columns.KEY, hidden_columns.TOMBSTONE
+    newest = leg.aggregation is not None and leg.aggregation.newest
+    names = [hidden_columns.PARTITION, hidden_columns.TIMESTAMP]
+    if leg.aggregation is None:
+        names += [hidden_columns.KEY, hidden_columns.TOMBSTONE]
+    elif newest:
+        names.append(hidden_columns.TOMBSTONE)
+    if newest or leg.lookups:
+        names.append(hidden_columns.PARTITION_TIME)
+    return tuple(names)
+
+
+def _by_lookup(steps: Sequence[Step | Lookup]) -> Iterator[tuple[tuple[Step, ...], Lookup | None]]:
+    """Yield the steps in front of each lookup with it, and those behind the last one."""
+    some: list[Step] = []
+    for step in steps:
+        if isinstance(step, Lookup):
+            yield tuple(some), step
+            some = []
+        else:
+            some.append(step)
+    yield tuple(some), None
 
 
 def _repartitions(leg: Leg) -> bool:

@@ -2,7 +2,8 @@
 
 Legs of one batch run as one Spark job, their union. Two legs of a subtopology that write the same topic run one after
 the other ("waves"): they share the task's sequence numbers for that topic, and the second must know where the first
-stopped.
+stopped. A leg that reads a store of another one, to look things up or to go on from its changes, runs behind that one,
+and sees what the same batch has brought.
 """
 
 from __future__ import annotations
@@ -174,11 +175,15 @@ def _union(plans: Iterable[PreparedLeg]) -> DataFrame:
 
 
 def assign_waves(legs: Iterable[Leg]) -> list[list[Leg]]:
-    """Put each leg into the first wave in which no leg of its subtopology writes the same topic."""
+    """Put each leg into the first wave behind those whose stores it reads in which no leg of its task has its topic."""
     waves: list[list[Leg]] = []
     for leg in legs:
         target = None if leg.sink is None else (leg.subtopology, leg.sink.topic, leg.sink.internal)
-        for wave in waves:
+        first = 0
+        for number, wave in enumerate(waves):
+            if any(o.aggregation is not None and o.aggregation.store in leg.reads_stores for o in wave):
+                first = number + 1
+        for wave in waves[first:]:
             taken = {(o.subtopology, o.sink.topic, o.sink.internal) for o in wave if o.sink is not None}
             if target is None or target not in taken:
                 wave.append(leg)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["apply_steps", "checked", "refuse_hidden", "visible"]
 
+#: Steps of a table that may drop rows: what they once let through is deleted (``worker.table_changes``).
+_FILTERS = frozenset({"where", "filter"})
 #: Our own columns among those that Spark suggests.
 _OWN_COLUMNS = re.compile(rf", `{hidden_columns.PREFIX}\w+`|`{hidden_columns.PREFIX}\w+`, ")
 
@@ -36,7 +38,7 @@ def apply_steps(
         steps: what the user wrote.
         source: where rows come from.
         carried: hidden columns.
-        table_steps: how many of the first steps are a table's, which must keep every row.
+        table_steps: how many of the first steps are a table's, of which only filters may drop rows.
 
     Raises:
         TopologyException: a step is not possible, not row-wise, or may drop a table's rows; names its line.
@@ -52,11 +54,11 @@ def apply_steps(
                     "happen to be in one micro-batch. What must see all rows of a key is done by groupBy(...).agg(...)"
                 )
     for step, before, after in zip(steps[:table_steps], frames, frames[1:], strict=False):
-        if (reason := may_drop_rows(before, after)) is not None:
+        if step.kind not in _FILTERS and (reason := may_drop_rows(before, after)) is not None:
             raise TopologyException(
                 f"{step.call_site}: {step.text} of a table may drop rows or repeat them ({reason}): what it once let "
-                "through would stay in the sink when the group changes. Put to_stream() before it, to change each "
-                "update by itself"
+                "through would stay in the sink when the group changes. Use where(...), or put to_stream() before it, "
+                "to change each update by itself"
             )
     return frames[-1]
 

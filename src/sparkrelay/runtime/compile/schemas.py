@@ -80,6 +80,8 @@ _HIDDEN_TYPES: Final = {
     hidden_columns.KEY: BinaryType(),
     hidden_columns.TOMBSTONE: BooleanType(),
     hidden_columns.EVENT_TIME: LongType(),
+    hidden_columns.PARTITION_TIME: LongType(),
+    hidden_columns.CHANGE: IntegerType(),
     hidden_columns.MARKER: BinaryType(),
 }
 _NULLABLE: Final = frozenset(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sparkrelay.runtime.contract import hidden_columns
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -13,7 +15,16 @@ if TYPE_CHECKING:
     from sparkrelay.records.formats import Format
     from sparkrelay.state.aggregate import AggregateSpec
 
-__all__ = ["FetchSpec", "PublishSpec", "StateSpec", "StepSpec", "WatermarkSpec"]
+__all__ = [
+    "ChangesSpec",
+    "FetchSpec",
+    "LookupSpec",
+    "PublishSpec",
+    "SettleSpec",
+    "StateSpec",
+    "StepSpec",
+    "WatermarkSpec",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +102,10 @@ class StateSpec(StepSpec):
         contents: what the store holds, in words: a store that holds something else is refused.
         flush_seconds: how long the broker may take to acknowledge what is written.
         watermark: when windows are over; None: never.
+        newest: of a table of newest rows: Arrow schema of a row without its key. None for aggregates.
+        looked_up_by: Kafka's names of the source topics of legs that look into it: where a micro-batch has input of
+            them too, it leaves every version of a row for them.
+        kept: where other legs go on from its changes: Arrow schema of what it leaves for them; else None.
     """
 
     store: str
@@ -104,6 +119,55 @@ class StateSpec(StepSpec):
     flush_seconds: float
     map_limit: int
     watermark: WatermarkSpec | None = None
+    newest: pa.Schema | None = None
+    looked_up_by: frozenset[str] = frozenset()
+    kept: pa.Schema | None = None
+
+    @property
+    def changes(self) -> bool:
+        """True where a changed row goes on as it was, too (``hidden_columns.CHANGE``)."""
+        return hidden_columns.CHANGE in self.output.names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupSpec(StepSpec):
+    """How a leg's rows get what a table holds for their keys.
+
+    Attributes:
+        store: the table's.
+        columns: names of the columns that make the key, in order.
+        how: ``inner`` or ``left``.
+        row: Arrow schema of the table's rows without the key.
+        output: Arrow schema of the rows that leave the step.
+    """
+
+    store: str
+    columns: tuple[str, ...]
+    how: str
+    row: pa.Schema
+    output: pa.Schema
+    map_limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangesSpec(StepSpec):
+    """How a leg goes on from the changes of a store that another one keeps.
+
+    Attributes:
+        store: the store.
+        output: Arrow schema of the rows, ``StateSpec.kept`` of the keeper's.
+    """
+
+    store: str
+    output: pa.Schema
+    map_limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettleSpec(StepSpec):
+    """What a table's filters leave of the changes of its rows; ``output`` is the Arrow schema of the rows."""
+
+    output: pa.Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from sparkrelay.runtime.spark.class_archive import archive_path, written_at_exit
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 from sparkrelay.runtime.spark.jobs import BATCH_POOL, REPORT_SCHEMA, run_job
 from sparkrelay.runtime.spark.session import spark_session
-from sparkrelay.runtime.topics.layout import TopicNames
+from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.runtime.worker.context import no_rows
 from sparkrelay.topology import StreamsBuilder
 
@@ -108,7 +108,7 @@ def _plan_and_run(spark: SparkSession) -> None:
     totals = F.count("*").alias("rows"), F.sum("twice").alias("total"), F.avg("amount").alias("mean")
     kept.groupBy("user", F.window("time", "1 day")).agg(*totals).to("by_user", value=Json())
     kept.groupBy("place").agg(*totals).to("by_place", value=Json())
-    legs = builder.build().legs
+    legs = builder.build().upstream_first
     # No broker is asked for anything: nothing but names is made of it.
     config = StreamsConfig.from_dict({"application.id": _NAME, "bootstrap.servers": "localhost:9092"})
     target = ExecutorTarget(spark, spark_partitions=1)

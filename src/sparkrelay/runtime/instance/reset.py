@@ -21,8 +21,8 @@ from sparkrelay.client.application_admin import ApplicationAdmin
 from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.config import check_application_id
 from sparkrelay.errors import ConfigException, LockException, StreamsException, UnknownTopicException
-from sparkrelay.runtime.topics.layout import TopicNames
 from sparkrelay.runtime.topics.ownership import doubtful_topics
+from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.state.application_home import ApplicationHome, remove_state
 from sparkrelay.types import TaskId, TopicPartition
 

@@ -13,7 +13,7 @@ from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.runtime.compile.legs import LegCompiler
 from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
 from sparkrelay.runtime.contract.client_settings import admin_settings, worker_settings
-from sparkrelay.runtime.topics.layout import TopicNames
+from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.runtime.topics.topics import Topics
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class RuntimeContext:
         Raises:
             TopologyException: a column does not exist or a step is not possible.
         """
-        legs = self.topology.legs
+        legs = self.topology.upstream_first
         client = worker_settings(self.config, "worker", run=self.run)
         compiler = LegCompiler(target, self.config, legs, names=self.names, client=client)
         return PreparedLegs(compiler, legs)

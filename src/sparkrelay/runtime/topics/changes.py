@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from sparkrelay.runtime.topics.layout import TaskLayout, TopicNames
+    from sparkrelay.runtime.topics.layout import TaskLayout
+    from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.types import TaskId, TopicPartition
 
 __all__ = ["changed_topics", "new_stores", "other_inputs"]

@@ -5,40 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparkrelay.errors import MissingSourceTopicException, StreamsException, UnknownTopicException
+from sparkrelay.errors import StreamsException, UnknownTopicException
 from sparkrelay.protocol import LONG_MAX
+from sparkrelay.runtime.topics.partition_counts import count_partitions, missing
 from sparkrelay.types import TaskId, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Leg, Subtopology, Topology
 
-__all__ = ["InternalTopic", "TaskLayout", "TaskShape", "TopicNames", "lay_out"]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicNames:
-    """Kafka's names of a topology's topics: internal ones carry the application id in front."""
-
-    application_id: str
-
-    def __call__(self, topic: str, internal: bool) -> str:
-        """Return Kafka's name of a topic of the topology."""
-        return f"{self.application_id}-{topic}" if internal else topic
-
-    def changelog(self, store: str) -> str:
-        """Return the changelog topic of a store."""
-        return self(f"{store}-changelog", internal=True)
-
-    @property
-    def reset_marker(self) -> str:
-        """Return the topic that is there while the application is being started over: nobody may run meanwhile."""
-        return f"{self.application_id}-sparkrelay-reset"
-
-    def is_internal(self, topic: str) -> bool:
-        """Return whether a topic looks like one of the application's own. Another's name may begin as ours does."""
-        return topic.startswith(f"{self.application_id}-") and topic.endswith(("-changelog", "-repartition"))
+__all__ = ["InternalTopic", "TaskLayout", "TaskShape", "lay_out"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,24 +97,24 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
         MissingSourceTopicException: a source topic does not exist.
         UnknownTopicException: a sink topic does not exist.
         StreamsException: an internal topic exists with another partition count: the source topic's has changed. Or the
-            source topics of a leg with a store differ in theirs.
+            source topics of a leg with a store differ in theirs, or those of a stream and of a table it looks into.
     """
     tasks: dict[TaskId, TaskShape] = {}
+    counts = count_partitions(topology, names, partitions)
     internal: dict[str, InternalTopic] = {}
+    for leg in topology.legs:
+        if leg.sink is not None and leg.sink.internal:
+            name = names(leg.sink.topic, internal=True)
+            internal[name] = InternalTopic(name, counts[name], False)
     for subtopology in topology.subtopologies:
         sources = {
-            topic: _count(topic, names(topic, leg.source.internal), leg.source.internal, partitions, internal)
-            for leg in subtopology.legs
-            for topic in leg.source.topics
+            topic: counts[names(topic, leg.source.internal)] for leg in subtopology.legs for topic in leg.source.topics
         }
         for leg in subtopology.legs:
             _check_together(leg, sources)
         width = max(sources.values())
-        for leg in subtopology.legs:
-            if leg.sink is not None and leg.sink.internal:
-                _add(internal, InternalTopic(names(leg.sink.topic, internal=True), leg.sink.partitions or width, False))
         for store in subtopology.logged_stores:
-            _add(internal, InternalTopic(names.changelog(store), width, True))
+            internal[names.changelog(store)] = InternalTopic(names.changelog(store), width, True)
         state_topics = frozenset(
             names(topic, leg.source.internal)
             for leg in subtopology.legs
@@ -210,34 +188,10 @@ def _sinks(
         count = planned[name].partitions if leg.sink.internal else partitions.get(name)
         if not count:
             what = f"{leg.sink.call_site}: topic {leg.sink.topic!r} of to()"
-            raise UnknownTopicException(_missing(what, leg.sink.topic))
+            raise UnknownTopicException(missing(what, leg.sink.topic))
         found[name] = count
     return found
 
 
-def _count(
-    topic: str, name: str, internal: bool, partitions: Mapping[str, int], planned: Mapping[str, InternalTopic]
-) -> int:
-    if internal and name in planned:
-        return planned[name].partitions
-    found = partitions.get(name)
-    if not found:
-        raise MissingSourceTopicException(_missing(f"source topic {topic!r}", topic))
-    return found
-
-
-def _missing(what: str, topic: str) -> str:
-    return (
-        f"{what} does not exist; create it (kafka-topics.sh --create --topic {topic} ..., or on the development Kafka "
-        f"sparkrelay broker create-topic {topic}) and start again"
-    )
-
-
 def _is_internal(subtopology: Subtopology, topic: str) -> bool:
     return any(topic in leg.source.topics and leg.source.internal for leg in subtopology.legs)
-
-
-def _add(topics: dict[str, InternalTopic], topic: InternalTopic) -> None:
-    known = topics.setdefault(topic.name, topic)
-    if known.partitions < topic.partitions:
-        topics[topic.name] = topic

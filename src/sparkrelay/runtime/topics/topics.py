@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from sparkrelay.config import StreamsConfig
-    from sparkrelay.runtime.topics.layout import TaskLayout, TopicNames
+    from sparkrelay.runtime.topics.layout import TaskLayout
+    from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Topology
     from sparkrelay.types import TopicPartition
 

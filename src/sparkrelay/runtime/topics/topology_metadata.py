@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.assignment import TaskInfo
 from sparkrelay.errors import StreamsException
-from sparkrelay.runtime.topics.layout import TopicNames
+from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.types import TaskId, TopicPartition
 
 if TYPE_CHECKING:

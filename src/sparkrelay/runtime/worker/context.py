@@ -33,6 +33,7 @@ __all__ = [
     "report_row",
     "reporting",
     "under_names",
+    "whole",
 ]
 
 Command = TypeVar("Command")
@@ -152,6 +153,13 @@ def drain(batches: Iterable[object]) -> None:
     """Read input to its end: unread input ends the Python worker with all its caches."""
     for _ in batches:
         pass
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def no_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

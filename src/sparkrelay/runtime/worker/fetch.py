@@ -43,14 +43,28 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
     }
     if not ranges:
         return
+    times: dict[TopicPartition, int] = {}
     try:
         for partition, batch in connections.fetcher(spec.client).fetch(ranges, columns=_raw_columns(spec)):
             if batch.num_rows:
                 fault_points.reach("fetch-first-rows")
-                yield _rows(spec, partition, batch)
+                yield _with_partition_time(_rows(spec, partition, batch), partition, times)
     except SparkRelayError as error:
         connections.forget_fetcher(spec.client)
         raise WorkerFailure(error, spec.failure_key) from None
+
+
+def _with_partition_time(
+    rows: pa.RecordBatch, partition: TopicPartition, times: dict[TopicPartition, int]
+) -> pa.RecordBatch:
+    """Return rows with their partition's time, where that is wanted; ``times`` keeps it from one batch to the next."""
+    index = rows.schema.get_field_index(hidden_columns.PARTITION_TIME)
+    if index < 0 or not rows.num_rows:
+        return rows
+    stamps = rows.column(hidden_columns.TIMESTAMP).to_numpy(zero_copy_only=False)
+    newest = np.maximum(np.maximum.accumulate(stamps), times.get(partition, stamps[0]))
+    times[partition] = int(newest[-1])
+    return rows.set_column(index, rows.schema.field(index), pa.array(newest))
 
 
 def _raw_columns(spec: FetchSpec) -> frozenset[str]:
@@ -180,6 +194,8 @@ def _project(
             array = pc.cast(source.cast(pa.timestamp("ms", "UTC"), safe=False), pa.int64())
             if array.null_count:
                 array = pc.coalesce(array, pc.cast(raw.column("timestamp"), pa.int64()))
+        elif field.name == hidden_columns.PARTITION_TIME:
+            array = _constant(0, field.type, rows)  # known once it is known which rows there are
         elif field.name == hidden_columns.KEY:
             array = raw.column("key")
         elif field.name == hidden_columns.TOMBSTONE:

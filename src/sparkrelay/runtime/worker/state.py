@@ -16,7 +16,9 @@ from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import leg_tasks, release_unused_memory
+from sparkrelay.runtime.worker.changed_rows import TaskGroups, as_type, changed_rows
+from sparkrelay.runtime.worker.context import leg_tasks, release_unused_memory, whole
+from sparkrelay.runtime.worker.newest_rows import NewestRows
 from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.runtime.worker.watermarks import Clocks, message_keys, read_clock, stored_keys, without_late
 from sparkrelay.state import BatchStamp, MergeResult
@@ -25,7 +27,7 @@ from sparkrelay.state.rows import ascending
 from sparkrelay.state.watermarks import CLOCK_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import StateSpec, WatermarkSpec
@@ -120,9 +122,11 @@ def _merge(spec: StateSpec, share: Share) -> Merged:
         return Merged(outcomes, _no_rows(spec.output))
     if spec.watermark is not None and spec.watermark.final:
         return Merged(outcomes, _final_rows(spec, outcomes))
+    first = 0
     for outcome in outcomes:
-        outcome.first, outcome.rows_out = groups.span(outcome.command.task.partition)
-    return Merged(outcomes, _emit(spec, groups, [outcome.result().emitted for outcome in outcomes]))
+        outcome.first, outcome.rows_out = first, outcome.result().emitted.num_rows
+        first += outcome.rows_out
+    return Merged(outcomes, pa.concat_batches([outcome.result().emitted for outcome in outcomes]))
 
 
 def _on_time(
@@ -173,6 +177,7 @@ class _Groups:
         partitions: of the task that each group is of.
         encoded: their message keys.
         stored: their keys in the store.
+        versions: partition -> every change of its rows, for legs that look into the store; None if there are none.
     """
 
     partial: pa.Table
@@ -180,18 +185,27 @@ class _Groups:
     keys: list[pa.Array]
     encoded: pa.Array
     stored: pa.Array
+    versions: Mapping[int, pa.RecordBatch] | None = None
 
-    def span(self, partition: int) -> tuple[int, int]:
-        """Return where the groups of a task begin, and how many it has."""
+    def of(self, partition: int) -> TaskGroups:
+        """Return the groups of one task."""
         first, end = np.searchsorted(self.partitions, [partition, partition + 1]).tolist()
-        return first, end - first
+        count = end - first
+        return TaskGroups(
+            partition,
+            self.partial.slice(first, count),
+            [key.slice(first, count) for key in self.keys],
+            self.encoded.slice(first, count),
+            self.stored.slice(first, count),
+            None if self.versions is None else self.versions[partition],
+        )
 
 
 def _group(spec: StateSpec, share: Share, rows: pa.Table) -> _Groups:
-    codec = _codec(spec.aggregates)
     flat, names = _flatten_keys(rows, spec.keys)
     several = [hidden_columns.PARTITION] if len(share.tasks) > 1 else []
-    groups = codec.partial(flat, [*several, *(name for children in names for name in children)])
+    by = [*several, *(name for children in names for name in children)]
+    groups = _codec(spec).partial(flat, by)
     keys = [
         _key_column(groups, spec.input.field(key).type, children)
         for key, children in zip(spec.keys, names, strict=True)
@@ -206,7 +220,7 @@ def _group(spec: StateSpec, share: Share, rows: pa.Table) -> _Groups:
         stored = stored_keys(keys[spec.keys.index(spec.watermark.window)], encoded)
     order = None
     if several:
-        by_task = pa.table([_whole(groups.column(hidden_columns.PARTITION)), stored], ["partition", "key"])
+        by_task = pa.table([whole(groups.column(hidden_columns.PARTITION)), stored], ["partition", "key"])
         order = pc.sort_indices(by_task, [("partition", "ascending"), ("key", "ascending")])
     elif not ascending(stored):
         order = pc.array_sort_indices(stored)
@@ -216,14 +230,30 @@ def _group(spec: StateSpec, share: Share, rows: pa.Table) -> _Groups:
         keys, stored = [key.take(order) for key in keys], stored.take(order)
         encoded = stored if spec.watermark is None else encoded.take(order)
     if several:
-        partitions = _whole(groups.column(hidden_columns.PARTITION)).to_numpy(zero_copy_only=False)
+        partitions = whole(groups.column(hidden_columns.PARTITION)).to_numpy(zero_copy_only=False)
     else:
         partitions = np.full(len(encoded), share.tasks[0].task.partition, dtype=np.int32)
-    return _Groups(groups, partitions, keys, encoded, stored)
+    return _Groups(groups, partitions, keys, encoded, stored, _versions(spec, share, flat))
+
+
+def _versions(spec: StateSpec, share: Share, rows: pa.Table) -> Mapping[int, pa.RecordBatch] | None:
+    """Return each row as a version of its key's, by partition, if a leg that looks into the store has input."""
+    read = {partition.topic for task in share.tasks for partition in task.ranges}
+    if spec.newest is None or read.isdisjoint(spec.looked_up_by):
+        return None
+    keys = key_bytes([whole(rows.column(key)) for key in spec.keys])
+    columns = [keys, whole(rows.column(hidden_columns.PARTITION_TIME)), NewestRows(spec.newest).values(rows)]
+    versions = pa.record_batch(columns, ["key", "time", "value"])
+    partitions = whole(rows.column(hidden_columns.PARTITION))
+    return {task.task.partition: versions.filter(pc.equal(partitions, task.task.partition)) for task in share.tasks}
+
+
+def _codec(spec: StateSpec) -> AggregateCodec | NewestRows:
+    return _aggregates(spec.aggregates) if spec.newest is None else NewestRows(spec.newest)
 
 
 @functools.lru_cache(maxsize=64)
-def _codec(aggregates: tuple[AggregateSpec, ...]) -> AggregateCodec:
+def _aggregates(aggregates: tuple[AggregateSpec, ...]) -> AggregateCodec:
     return AggregateCodec(aggregates)
 
 
@@ -232,17 +262,17 @@ def _apply(spec: StateSpec, outcome: TaskOutcome, groups: _Groups, clocks: Clock
     task = outcome.command
     assert task.directory is not None, "a stateful task has a directory"
     started = time.perf_counter()
-    first, count = groups.span(task.task.partition)
-    outcome.groups = count
-    partial = groups.partial.slice(first, count)
+    own, codec = groups.of(task.task.partition), _codec(spec)
+    outcome.groups = len(own.stored)
 
     def merge(old: pa.Array) -> MergeResult:
-        new, results = _codec(spec.aggregates).merge(partial, old.slice(0, count))
+        held = old.slice(0, len(own.stored))
+        new, results = codec.merge(own.partial, held)
         if clock is not None:
             new = pa.concat_arrays([new, pa.array([clock[1]], new.type)])
-        return MergeResult(new, pa.RecordBatch.from_arrays(results, [str(index) for index in range(len(results))]))
+        return MergeResult(new, *changed_rows(spec, codec, own, held, results))
 
-    keys, clock, bound = groups.stored.slice(first, count), None, None
+    keys, clock, bound = own.stored, None, None
     if clocks is not None and spec.watermark is not None:
         clock = clocks.row(task.task.partition)
         keys = pa.concat_arrays([keys, pa.array([clock[0]], keys.type)])
@@ -289,20 +319,10 @@ def _final_rows(spec: StateSpec, outcomes: list[TaskOutcome]) -> pa.RecordBatch:
     encoded = message_keys(ended.column("key"))
     kinds = [spec.input.field(name) for name in spec.keys]
     keys = key_columns(encoded, pa.schema(kinds))
-    *values, timestamps = _codec(spec.aggregates).results(ended.column("value"))
+    *values, timestamps = _codec(spec).results(ended.column("value"))
     columns = [*keys, *values, pa.array(np.concatenate(partitions)), timestamps, encoded]
     return pa.RecordBatch.from_arrays(
-        [_as(column, field.type) for column, field in zip(columns, spec.output, strict=True)],
-        schema=spec.output,
-    )
-
-
-def _emit(spec: StateSpec, groups: _Groups, results: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Lay the changed groups out as the rows that go on; the last result is their newest timestamp."""
-    *values, timestamps = pa.concat_batches(results).columns
-    columns = [*groups.keys, *values, pa.array(groups.partitions), timestamps, groups.encoded]
-    return pa.RecordBatch.from_arrays(
-        [_as(column, field.type) for column, field in zip(columns, spec.output, strict=True)],
+        [as_type(column, field.type) for column, field in zip(columns, spec.output, strict=True)],
         schema=spec.output,
     )
 
@@ -344,19 +364,9 @@ def _normal(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _key_column(groups: pa.Table, kind: pa.DataType, children: list[str]) -> pa.Array:
     """Put a key of this type together. Spark sends times in the session's zone; those of ``kind`` are in UTC."""
-    columns = [_whole(groups.column(name)) for name in children]
+    columns = [whole(groups.column(name)) for name in children]
     if not pa.types.is_struct(kind):
-        return _as(columns[0], kind)
+        return as_type(columns[0], kind)
     nulls = columns.pop() if len(columns) > kind.num_fields else None
-    columns = [_as(column, field.type) for column, field in zip(columns, kind, strict=True)]
+    columns = [as_type(column, field.type) for column, field in zip(columns, kind, strict=True)]
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=nulls)
-
-
-def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return column if column.type == kind else column.cast(kind)
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -12,7 +12,8 @@ from sparkrelay.types import TaskId
 
 def made_leg(name, topic, sink=None, subtopology=0):
     sink = None if sink is None else SimpleNamespace(topic=sink, internal=False)
-    return SimpleNamespace(id=name, subtopology=subtopology, topic=topic, sink=sink, aggregation=None, lookups=())
+    none = {"aggregation": None, "lookups": (), "filters_table": False, "changes_of": None, "reads_stores": frozenset()}
+    return SimpleNamespace(id=name, subtopology=subtopology, topic=topic, sink=sink, **none)
 
 
 class Frame(list):
@@ -106,3 +107,12 @@ def test_it_says_which_way_small_micro_batches_take(compiler):
         "   b: a Spark job each, because f() is a Python function",
         "   c: nothing, because no row gets to its end",
     ]
+
+
+def test_a_leg_runs_behind_those_whose_stores_it_reads(compiler):
+    keeper, reader = made_leg("keeper", "users"), made_leg("reader", "clicks")
+    keeper.aggregation, reader.reads_stores = SimpleNamespace(store="table"), frozenset({"table"})
+    other = made_leg("other", "clicks")
+    plans = plans_of(compiler, keeper, reader, other)
+    assert [list(wave.legs) for wave in plans.waves({0}, {"users", "clicks"})] == [["keeper", "other"], ["reader"]]
+    assert [list(wave.legs) for wave in plans.waves({0}, {"clicks"})] == [["other"], ["reader"]]

@@ -44,7 +44,8 @@ from sparkrelay.protocol import (
 from sparkrelay.records.formats import Json, String
 from sparkrelay.runtime.group.assignment_log import Notice
 from sparkrelay.runtime.group.group_assignor import StreamsGroupAssignor
-from sparkrelay.runtime.topics.layout import TopicNames, lay_out
+from sparkrelay.runtime.topics.layout import lay_out
+from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.topology import StreamsBuilder
 from sparkrelay.types import ProcessId, TaskId, TopicPartition
 

@@ -2,7 +2,8 @@
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.runtime.topics.changes import changed_topics, new_stores, other_inputs
-from sparkrelay.runtime.topics.layout import TopicNames, lay_out
+from sparkrelay.runtime.topics.layout import lay_out
+from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.types import TaskId, TopicPartition
 
 NAMES = TopicNames("app")

@@ -2,7 +2,8 @@ import pytest
 
 from sparkrelay.errors import MissingSourceTopicException, StreamsException, UnknownTopicException
 from sparkrelay.records.formats import Json, String
-from sparkrelay.runtime.topics.layout import TopicNames, lay_out, require_same_width
+from sparkrelay.runtime.topics.layout import lay_out, require_same_width
+from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.topology import StreamsBuilder
 from sparkrelay.types import TaskId, TopicPartition
 

@@ -6,7 +6,7 @@ from sparkrelay import StreamsBuilder
 from sparkrelay.config import StreamsConfig
 from sparkrelay.errors import UnknownTopicException
 from sparkrelay.runtime.topics import topics
-from sparkrelay.runtime.topics.layout import TopicNames
+from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.runtime.topics.topics import Topics
 
 

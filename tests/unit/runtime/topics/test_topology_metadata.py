@@ -4,7 +4,8 @@ import pytest
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import StreamsException
-from sparkrelay.runtime.topics.layout import TopicNames, lay_out
+from sparkrelay.runtime.topics.layout import lay_out
+from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.runtime.topics.topology_metadata import (
     difference,
     metadata_tasks,

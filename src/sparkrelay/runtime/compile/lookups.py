@@ -1,0 +1,89 @@
+"""Tables of newest rows and lookups on DataFrames: what a table's rows are, and what a stream's are behind a join."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.runtime.compile.row_steps import visible
+from sparkrelay.runtime.compile.schemas import KAFKA_FIELDS, check_packable
+from sparkrelay.topology.columns import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from sparkrelay.topology import Aggregation, Lookup
+
+__all__ = ["behind_lookup", "in_words", "newest_schema"]
+
+_KAFKA = StructType(KAFKA_FIELDS)
+
+
+def newest_schema(table: Aggregation, rows: DataFrame, key: Sequence[str]) -> StructType:
+    """Return the columns of a table of newest rows: its key's first; the others may be null, as of a deleted row.
+
+    Kafka's own columns are left out: they are of a record, not of the row that it made.
+
+    Raises:
+        TopologyException: a column has a type that cannot be kept.
+    """
+    columns = visible(rows)
+    others = [
+        StructField(field.name, field.dataType)
+        for field in columns
+        if field.name not in key and not (field.name == "kafka" and field.dataType == _KAFKA)
+    ]
+    schema = StructType([*(columns[name] for name in key), *others])
+    twice = [name for name in schema.names if schema.names.count(name) > 1]
+    if twice:
+        raise TopologyException(f"{table.call_site}: two columns of the table have the name {twice[0]!r}")
+    check_packable(schema, str(table.call_site))
+    return schema
+
+
+def behind_lookup(lookup: Lookup, rows: DataFrame, table: StructType) -> tuple[StructType, StructType]:
+    """Return the columns behind a lookup, without hidden ones, and those of them that the table gives.
+
+    Args:
+        lookup: the step.
+        rows: in front of it.
+        table: the table's columns, its key's first.
+
+    Raises:
+        TopologyException: a column is missing, has another type than the table's, or stands on both sides.
+    """
+    where = f"{lookup.call_site}: {lookup.text}"
+    columns = visible(rows)
+    given = StructType(table.fields[len(lookup.columns) :])
+    for field in table.fields[: len(lookup.columns)]:
+        if field.name not in columns.names:
+            raise TopologyException(
+                f"{where}: the stream has no column {field.name!r}; it has {', '.join(columns.names)}"
+            )
+        if columns[field.name].dataType != field.dataType:
+            raise TopologyException(
+                f"{where}: {field.name!r} is {columns[field.name].dataType.simpleString()} in the stream and "
+                f"{field.dataType.simpleString()} in the table, so equal values have other bytes; cast one of them"
+            )
+    both = [name for name in given.names if name.lower() in {column.lower() for column in columns.names}]
+    if both:
+        raise TopologyException(
+            f"{where}: both sides have a column {both[0]!r}; rename or drop one of them before the join"
+        )
+    return StructType([*columns, *given]), given
+
+
+def in_words(rows: DataFrame, lookup: Lookup, given: StructType) -> DataFrame:
+    """Return a frame that reads what the lookup reads and has its columns, for Catalyst to look at; it never runs."""
+    keys = [F.col(quoted((name,))) for name in lookup.columns]
+    # Something that Catalyst can neither fold nor leave out: it must read every column of the key.
+    text = F.concat(*(key.cast("string") for key in keys))
+    columns = {field.name: F.from_json(text, StructType([StructField("v", field.dataType)]))["v"] for field in given}
+    for key in keys:
+        rows = rows.where(key.isNotNull())
+    return rows.withColumns(columns) if columns else rows

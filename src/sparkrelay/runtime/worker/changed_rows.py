@@ -1,0 +1,101 @@
+"""The rows that go on when groups of a store have changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.runtime.worker.table_changes import CHANGES, NEW, OLD, VERSIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.runtime.worker.newest_rows import NewestRows
+    from sparkrelay.state.aggregate import AggregateCodec
+
+__all__ = ["TaskGroups", "as_type", "changed_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGroups:
+    """The groups of one task, in the order of their encoded keys.
+
+    Attributes:
+        partition: the task's.
+        partial: their partial results.
+        keys: their key columns.
+        encoded: their message keys.
+        stored: their keys in the store.
+        versions: every change of their rows, for legs that look into the store; None if there are none.
+    """
+
+    partition: int
+    partial: pa.Table
+    keys: Sequence[pa.Array]
+    encoded: pa.Array
+    stored: pa.Array
+    versions: pa.RecordBatch | None
+
+
+def changed_rows(
+    spec: StateSpec, codec: AggregateCodec | NewestRows, groups: TaskGroups, old: pa.Array, results: list[pa.Array]
+) -> tuple[pa.RecordBatch, Mapping[str, pa.RecordBatch]]:
+    """Return the rows that go on, and what other legs find in the journal.
+
+    Args:
+        spec: of the stateful step.
+        codec: that has merged.
+        groups: what was merged.
+        old: the values before, null where there was none.
+        results: of the merge: values and timestamps; of newest rows also which delete and which change anything.
+    """
+    if spec.newest is None:
+        values, deletes, changed = results, None, None
+    else:
+        *values, deletes, changed = results
+    beside = {} if groups.versions is None else {VERSIONS: groups.versions}
+    both = None
+    if spec.changes or spec.kept is not None:
+        schema = spec.output if spec.kept is None else spec.kept
+        new = _laid_out(schema, groups, values, _constant(NEW, groups))
+        # What is replaced, or deleted, goes on with the time at which it was.
+        before = _laid_out(schema, groups, [*codec.results(old)[:-1], values[-1]], _constant(OLD, groups))
+        there = pc.is_valid(old)
+        if deletes is not None and changed is not None:
+            new, there = new.filter(pc.and_not(changed, deletes)), pc.and_(changed, there)
+        both = pa.concat_batches([new, before.filter(there)])
+        if spec.kept is not None:
+            beside[CHANGES] = both
+    if spec.changes:
+        assert both is not None, "both kinds of rows are laid out"
+        return both, beside
+    emitted = _laid_out(spec.output, groups, values, deletes)
+    return emitted if changed is None else emitted.filter(changed), beside
+
+
+def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column as one of this type."""
+    return column if column.type == kind else column.cast(kind)
+
+
+def _laid_out(
+    schema: pa.Schema, groups: TaskGroups, results: Sequence[pa.Array], last: pa.Array | None
+) -> pa.RecordBatch:
+    """Lay groups out as the rows that go on; the last result is their newest timestamp."""
+    *values, timestamps = results
+    partitions = np.full(len(groups.encoded), groups.partition, dtype=np.int32)
+    columns: list[Any] = [*groups.keys, *values, pa.array(partitions), timestamps, groups.encoded]
+    if last is not None:
+        columns.append(last)
+    return pa.RecordBatch.from_arrays(
+        [as_type(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def _constant(value: int, groups: TaskGroups) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.int32()), len(groups.encoded))

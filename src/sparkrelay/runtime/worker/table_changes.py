@@ -1,0 +1,93 @@
+"""What the filters of a table make of its changes: new rows that pass, and deletions of those that pass no more.
+
+The stateful step emits each changed row twice: as it was and as it is (``hidden_columns.CHANGE``). The user's steps
+see both. Of a key whose new row has passed, that goes on; of one where only the old row has, a tombstone; of others
+nothing. So is Kafka Streams' ``KTableFilter`` where it is sent old values. A tombstone has the columns of the row that
+it deletes, of which one may be the sink's key.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.errors import SparkRelayError, StoreOutOfStepException
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.failure_marks import WorkerFailure
+from sparkrelay.runtime.worker import connections
+from sparkrelay.runtime.worker.context import drain, leg_tasks, release_unused_memory
+from sparkrelay.runtime.worker.shares import share_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sparkrelay.runtime.contract.commands import TaskCommand
+    from sparkrelay.runtime.contract.specs import ChangesSpec, SettleSpec
+
+__all__ = ["CHANGES", "NEW", "OLD", "VERSIONS", "changes_leg", "settle_leg"]
+
+NEW: Final = 1
+OLD: Final = -1
+#: What a stateful step leaves in its journal: each changed row as it was and as it is, laid out as rows of its leg.
+CHANGES: Final = "changes"
+#: Each version of a row within the micro-batch: ``key, time, value``.
+VERSIONS: Final = "versions"
+
+
+def changes_leg(spec: ChangesSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what the micro-batch has changed in a store that another leg keeps, which has run in an earlier wave."""
+    drain(batches)
+    release_unused_memory()
+    connections.close_unused()
+    for task in leg_tasks(spec):
+        try:
+            yield _changes(spec, task)
+        except SparkRelayError as error:
+            if task.directory is not None:
+                connections.forget_store(task.directory)
+            raise WorkerFailure(error, spec.failure_key, task.task) from None
+
+
+def _changes(spec: ChangesSpec, task: TaskCommand) -> pa.RecordBatch:
+    assert task.directory is not None, "a task with a table has a directory"
+    store = connections.store(task.directory, map_limit=spec.map_limit)
+    keys = pa.array([], pa.binary())
+    found = store.look_up(spec.store, keys, task_epoch=task.task_epoch, number=task.batch, tries=task.tries)
+    if CHANGES not in found.beside:
+        raise StoreOutOfStepException(
+            f"task {task.task}: store {spec.store!r} has no changes of batch {task.batch}, try {task.tries}: they were "
+            "taken back, or never applied"
+        )
+    rows = found.beside[CHANGES]
+    return pa.RecordBatch.from_arrays(rows.columns, schema=spec.output)
+
+
+def settle_leg(spec: SettleSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what goes on of the changes that have passed a table's filters."""
+    shares = share_out(leg_tasks(spec), batches)
+    release_unused_memory()
+    for share in shares:
+        if share.batches:
+            yield _settled(spec, share.batches)
+
+
+def _settled(spec: SettleSpec, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    rows = pa.concat_batches(batches)
+    change = rows.column(hidden_columns.CHANGE)
+    new, old = rows.filter(pc.equal(change, NEW)), rows.filter(pc.equal(change, OLD))
+    # A key is in one task: it decides the partition.
+    gone = old.filter(pc.invert(pc.is_in(old.column(hidden_columns.KEY), value_set=new.column(hidden_columns.KEY))))
+    return pa.concat_batches([_laid_out(spec, new, deleted=False), _laid_out(spec, gone, deleted=True)])
+
+
+def _laid_out(spec: SettleSpec, rows: pa.RecordBatch, *, deleted: bool) -> pa.RecordBatch:
+    columns = []
+    for field in spec.output:
+        if field.name == hidden_columns.TOMBSTONE:
+            column = pa.repeat(pa.scalar(deleted), rows.num_rows)
+        else:
+            column = rows.column(field.name)
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=spec.output)

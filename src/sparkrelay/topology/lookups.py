@@ -1,0 +1,134 @@
+"""Tables of newest rows, and streams that look into tables: what ``table``, ``to_table`` and ``join`` write down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.topology.columns import column_path, is_column, quoted
+from sparkrelay.topology.lineage import Lineage
+from sparkrelay.topology.naming import check_name
+from sparkrelay.topology.nodes import AggregationNode, GroupingNode, LookupNode, RepartitionNode, StepNode
+from sparkrelay.topology.row_steps import flat, make_step
+
+if TYPE_CHECKING:
+    from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.nodes import Node, Record
+
+__all__ = ["keep_newest", "look_up"]
+
+_HOW: Final = {"inner": "inner", "left": "left", "leftouter": "left", "left_outer": "left"}
+
+
+def keep_newest(  # noqa: PLR0917 - as they are written
+    record: Record, node: Node, key: tuple[str, ...], name: Any, logged: Any, text: str, call_site: CallSite
+) -> AggregationNode:
+    """Write down a table that holds the newest row of each key.
+
+    Args:
+        record: of the builder.
+        node: where rows come from.
+        key: names of the columns that hold the message key.
+        name: of the store, or None.
+        logged: False for a store without changelog.
+        text: the step as people read it.
+        call_site: the line that wrote it.
+
+    Raises:
+        TopologyException: an argument is of the wrong kind.
+    """
+    if not isinstance(logged, bool):
+        raise TopologyException(f"{call_site}: {text} takes logged=True or logged=False, not {logged!r}")
+    if len(key) == 1:
+        # As in Kafka Streams, a record without a key belongs to no row.
+        step = make_step("where", (f"{quoted(key)} is not null",), call_site)
+        node = record.add(StepNode(node, step, call_site))
+    grouping = record.add(GroupingNode(node, tuple(map(_quoted, key)), ("table",), text, call_site))
+    return record.add(AggregationNode(grouping, (), check_name(name, call_site), logged, text, call_site, newest=True))
+
+
+def look_up(  # noqa: PLR0917 - as they are written
+    record: Record, node: Node, lineage: Lineage, table: Node, on: Any, how: Any, name: Any, call_site: CallSite
+) -> tuple[LookupNode, Lineage]:
+    """Write down that a stream looks into a table; returns what follows it, and its lineage.
+
+    A table stays where it is. The stream goes through a repartition topic unless its rows are where the table's are.
+
+    Args:
+        record: of the builder.
+        node: where the stream's rows come from.
+        lineage: of the stream.
+        table: what the KTable stands for.
+        on: names of the columns that the table is keyed by.
+        how: ``inner`` or ``left``, or another of PySpark's words for it.
+        name: of the repartition topic, if one is needed.
+        call_site: the line that wrote it.
+
+    Raises:
+        TopologyException: an argument is of the wrong kind, or the table cannot be looked into.
+    """
+    if not isinstance(how, str) or how.lower() not in _HOW:
+        raise TopologyException(
+            f'{call_site}: join() with a table takes how="inner" or how="left", not {how!r}: rows come from the stream '
+            "alone"
+        )
+    if not isinstance(table, AggregationNode):
+        raise TopologyException(
+            f"{call_site}: join() looks into the table as it is stored, in front of {_last_step(table)} at "
+            f"{table.call_site}; put that step before the table, or behind the join"
+        )
+    if not table.newest:
+        raise TopologyException(
+            f"{call_site}: the table of {table.call_site} has one version for a whole micro-batch, so what a row finds "
+            'would depend on how the stream happens to be cut; write it with to("topic"), and look into '
+            'builder.table("topic", ...)'
+        )
+    key = _key(table)
+    columns = _on(on, call_site)
+    if sorted(columns) != sorted(key):
+        raise TopologyException(
+            f"{call_site}: join() with the table of {table.call_site} goes by its key, {_listed(key)}, not by "
+            f"{_listed(columns)}; give the stream's column the same name, "
+            f'withColumnRenamed("{columns[0]}", "{key[0]}"), or make a table that is keyed by it, '
+            f'repartition("{columns[0]}").to_table()'
+        )
+    check_name(name, call_site)
+    located = lineage.locate(key)
+    if located is None or located.columns != key:
+        if len(key) == 1 and _HOW[how.lower()] == "inner":
+            step = make_step("where", (f"{quoted(key)} is not null",), call_site)
+            node = record.add(StepNode(node, step, call_site))
+        node = record.add(RepartitionNode(node, key, name, key, None, explicit=False, call_site=call_site))
+        lineage = Lineage.of_repartition(key)
+    text = f"join({', '.join(columns)}, {_HOW[how.lower()]})"
+    return record.add(LookupNode(node, table, key, _HOW[how.lower()], text, call_site)), lineage
+
+
+def _key(table: AggregationNode) -> tuple[str, ...]:
+    paths = [column_path(column) for column in table.parent.keys]
+    return tuple(path[0] for path in paths if path is not None)
+
+
+def _on(on: Any, call_site: CallSite) -> tuple[str, ...]:
+    columns = flat((on,))
+    if columns and all(isinstance(column, str) and column.strip() for column in columns):
+        return columns
+    hint = ""
+    if any(map(is_column, columns)) or callable(on):
+        hint = "; conditions are not there yet, give both sides' columns the same name first"
+    raise TopologyException(
+        f'{call_site}: join() takes on= as the name of a column that both sides have, such as on="user", or a list of '
+        f"names, not {on!r}{hint}"
+    )
+
+
+def _last_step(node: Node) -> str:
+    return node.step.text if isinstance(node, StepNode) and node.step is not None else "to_stream()"
+
+
+def _listed(columns: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, columns))
+
+
+def _quoted(name: str) -> str:
+    return quoted((name,))

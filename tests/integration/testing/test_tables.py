@@ -1,0 +1,361 @@
+"""Tables of newest rows, and streams that look into them, on the test driver."""
+
+import datetime as dt
+import random
+
+import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay import Json, Long, StreamsBuilder, String
+from sparkrelay.errors import TopologyException
+from sparkrelay.testing import TopologyTestDriver
+
+pytestmark = pytest.mark.integration
+
+USER = Json("name string, country string")
+CLICK = Json("page string, n long")
+
+
+def two(builder):
+    users = builder.table("users", key=String("user"), value=USER)
+    return users, builder.stream("clicks", key=String("user"), value=CLICK)
+
+
+def pipes(driver):
+    return driver.create_input_topic("users"), driver.create_input_topic("clicks")
+
+
+def found(topic):
+    return [(record.key, record.value, record.timestamp) for record in topic.read_records()]
+
+
+def without_nulls(rows):
+    return [(key, {k: v for k, v in value.items() if v is not None}, at) for key, value, at in rows]
+
+
+def test_a_table_is_the_newest_row_of_each_key(spark):
+    builder = StreamsBuilder()
+    builder.table("users", key=String("user"), value=USER, name="people").select("user", "name").to("names")
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic, names = driver.create_input_topic("users"), driver.create_output_topic("names", key=String())
+        topic.pipe_input("ada", {"name": "Ada", "country": "UK"}, 1)
+        topic.pipe_input("ada", {"name": "Ada L.", "country": "UK"}, 5)
+        topic.pipe_input("ada", {"name": "Ada L.", "country": "UK"}, 7)
+        topic.pipe_input(None, {"name": "nobody", "country": "UK"}, 8)
+        topic.pipe_input("bob", {"name": "Bob"}, 3)
+        topic.pipe_input("bob", None, 9)
+        topic.pipe_input("cid", None, 9)
+        assert found(names) == [
+            ("ada", {"user": "ada", "name": "Ada"}, 1),
+            ("ada", {"user": "ada", "name": "Ada L."}, 5),
+            ("bob", {"user": "bob", "name": "Bob"}, 3),
+            ("bob", None, 9),
+        ]
+        assert driver.store("people") == [{"user": "ada", "name": "Ada L.", "country": "UK"}]
+        driver.restart(from_changelog=True)
+        assert driver.store("people") == [{"user": "ada", "name": "Ada L.", "country": "UK"}]
+        topic.pipe_input("ada", None, 10)
+        assert driver.store("people") == []
+        assert found(names) == [("ada", None, 10)]
+
+
+def test_a_row_meets_the_table_as_it_is_then(spark):
+    builder = StreamsBuilder()
+    users, clicks = two(builder)
+    clicks.join(users, "user", "left").to("left", value=Json())
+    clicks.where("n > 0").join(users, "user").select("page", "name").to("inner", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        table, stream = pipes(driver)
+        left, inner = (driver.create_output_topic(name, key=String()) for name in ("left", "inner"))
+        stream.pipe_input("ada", {"page": "a", "n": 1}, 1)
+        table.pipe_input("ada", {"name": "Ada"}, 2)
+        assert left.read_rows() == [{"user": "ada", "page": "a", "n": 1}], "a table's row alone makes none"
+        stream.pipe_input("ada", {"page": "b", "n": 1}, 3)
+        stream.pipe_input("ada", {"page": "c", "n": 0}, 4)
+        stream.pipe_input("bob", {"page": "d", "n": 2}, 5)
+        stream.pipe_input(None, {"page": "e", "n": 2}, 6)
+        stream.pipe_input("ada", None, 6)
+        table.pipe_input("ada", None, 7)
+        stream.pipe_input("ada", {"page": "f", "n": 2}, 8)
+        assert without_nulls(found(left)) == [
+            ("ada", {"user": "ada", "page": "b", "n": 1, "name": "Ada"}, 3),
+            ("ada", {"user": "ada", "page": "c", "n": 0, "name": "Ada"}, 4),
+            ("bob", {"user": "bob", "page": "d", "n": 2}, 5),
+            (None, {"page": "e", "n": 2}, 6),
+            ("ada", {"user": "ada", "page": "f", "n": 2}, 8),
+        ]
+        assert found(inner) == [("ada", {"page": "b", "name": "Ada"}, 3)]
+
+
+def test_in_one_micro_batch_both_sides_are_taken_by_their_times(spark):
+    builder = StreamsBuilder()
+    users, clicks = two(builder)
+    clicks.join(users, "user", "left").select("page", "name").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        table, stream = pipes(driver)
+        out = driver.create_output_topic("out", key=String())
+        table.pipe_input("ada", {"name": "first"}, 5)
+        driver.process()
+        for at, name in ((20, "second"), (40, "third")):
+            table.pipe_input("ada", {"name": name}, at)
+        table.pipe_input("bob", {"name": "Bob"}, 30)
+        table.pipe_input("bob", None, 50)
+        # A row that comes late is taken when its turn comes: after the one in front of it.
+        for page, user, at in (
+            *(("a", "ada", 10), ("b", "ada", 20), ("c", "ada", 39), ("d", "ada", 12), ("e", "ada", 41)),
+            *(("f", "bob", 29), ("g", "bob", 50), ("h", "eve", 60)),
+        ):
+            stream.pipe_input(user, {"page": page, "n": 1}, at)
+        names = {row["page"]: row.get("name") for row in out.read_rows()}
+        assert names == {
+            "a": "first",
+            **dict.fromkeys("bcd", "second"),
+            "e": "third",
+            "f": "Bob",
+            **dict.fromkeys("gh"),
+        }, "f comes behind e, at 41"
+
+
+def rows_of(seed):
+    chosen = random.Random(seed)
+    rows, at = [], 0
+    for _ in range(120):
+        at += chosen.choice((1, 1, 2, 30))
+        user = f"user-{chosen.randrange(6)}"
+        if chosen.random() < 0.4:
+            value = None if chosen.random() < 0.3 else {"name": f"name-{at}", "country": chosen.choice("xyz")}
+            rows.append(("users", user, value, at))
+        else:
+            rows.append(("clicks", user, {"page": f"page-{at}", "n": chosen.randrange(9)}, at))
+    return rows
+
+
+def joined(rows):
+    table, pages, totals = {}, [], {}
+    for topic, user, value, _ in rows:
+        if topic == "users":
+            table[user] = value
+            continue
+        row = table.get(user)
+        if row is not None:
+            pages.append((user, value["page"], row["name"]))
+            n, total = totals.get(row["country"], (0, 0))
+            totals[row["country"]] = n + 1, total + value["n"]
+    return table, pages, totals
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cuts_restarts_and_restores_make_no_difference(spark, seed):
+    """A lookup to a topic, and one whose rows are grouped by what was found."""
+    builder = StreamsBuilder()
+    users, clicks = two(builder)
+    rich = clicks.join(users, "user")
+    rich.select("user", "page", "name").to("pages", value=Json())
+    totals = F.count("*").alias("n"), F.sum("n").alias("total")
+    rich.groupBy("country").agg(*totals, name="totals").to("totals")
+    rows, cuts = rows_of(seed), random.Random(seed)
+    table, pages, sums = joined(rows)
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all", partitions=1 + seed) as driver:
+        inputs = dict(zip(("users", "clicks"), pipes(driver), strict=True))
+        out = driver.create_output_topic("pages")
+        seen = []
+        for topic, user, value, at in rows:
+            inputs[topic].pipe_input(user, value, at)
+            match cuts.randrange(24):
+                case 0 | 1:
+                    driver.process()
+                case 2:
+                    driver.restart()
+                case 3:
+                    driver.restart(from_changelog=True)
+                case 4:
+                    seen += out.read_rows()
+        seen += out.read_rows()
+        assert sorted((row["user"], row["page"], row["name"]) for row in seen) == sorted(pages)
+        assert {row["user"]: row for row in driver.store("users-table")} == {
+            user: {"user": user, **value} for user, value in table.items() if value is not None
+        }
+        assert {row["country"]: (row["n"], row["total"]) for row in driver.store("totals")} == sums
+
+
+def test_a_stream_with_another_key_goes_to_where_the_table_is(spark):
+    builder = StreamsBuilder()
+    users = builder.table("users", key=String("user"), value=USER)
+    clicks = builder.stream("clicks", value=Json("user string, page string"))
+    clicks.join(users, "user", "left").select("user", "page", "name").to("out", key="user")
+    with TopologyTestDriver(builder.build(), spark=spark, partitions=3) as driver:
+        table, stream = pipes(driver)
+        out = driver.create_output_topic("out")
+        for number in range(9):
+            table.pipe_input(f"u{number}", {"name": f"n{number}"}, number)
+        for number in range(11):
+            stream.pipe_input(None, {"user": f"u{number}", "page": "p"}, 100 + number)
+        stream.pipe_input(None, {"page": "q"}, 200)
+        names = {row.get("user"): row.get("name") for row in out.read_rows()}
+        assert names == {f"u{n}": f"n{n}" if n < 9 else None for n in range(11)} | {None: None}
+
+
+def test_a_lookup_and_a_grouping_by_the_same_key_are_one_task(spark):
+    builder = StreamsBuilder()
+    users, clicks = two(builder)
+    clicks.join(users, "user").groupBy("user", "country").count(name="counts").to("counts")
+    topology = builder.build()
+    assert len(topology.subtopologies) == 1
+    assert topology.internal_topics == {"users-table-changelog", "counts-changelog"}
+    rows = rows_of(7)
+    expected = {}
+    table = {}
+    for topic, user, value, _ in rows:
+        if topic == "users":
+            table[user] = value
+        elif table.get(user) is not None:
+            group = user, table[user]["country"]
+            expected[group] = expected.get(group, 0) + 1
+    for batch in ("record", "all"):
+        with TopologyTestDriver(topology, spark=spark, batch=batch) as driver:
+            inputs = dict(zip(("users", "clicks"), pipes(driver), strict=True))
+            for topic, user, value, at in rows:
+                inputs[topic].pipe_input(user, value, at)
+            counts = {(row["user"], row["country"]): row["count"] for row in driver.store("counts")}
+            assert counts == expected, batch
+
+
+@pytest.mark.parametrize("batch", ["record", "all"])
+def test_several_ways_lead_out_of_a_table(spark, batch):
+    builder = StreamsBuilder()
+    users = builder.table("users", key=String("user"), value=USER)
+    users.select("user", "name").to("names")
+    users.where("country = 'NO'").to("norwegians")
+    users.to_stream().groupBy("country").count(name="changes").to("changes")
+    orders = builder.stream("orders", key=String("user"), value=Json("amount long"))
+    totals = orders.groupBy("user").agg(F.sum("amount").alias("total"))
+    totals.to("totals")
+    totals.where("total > 10").to("large")
+    with TopologyTestDriver(builder.build(), spark=spark, batch=batch, partitions=2) as driver:
+        table, stream = driver.create_input_topic("users"), driver.create_input_topic("orders")
+        outs = {
+            name: driver.create_output_topic(name, key=String())
+            for name in ("names", "norwegians", "changes", "totals", "large")
+        }
+        for at, (user, country) in enumerate(
+            (("ada", "NO"), ("bob", "UK"), ("ada", "UK"), ("bob", None), ("cid", "NO"))
+        ):
+            table.pipe_input(user, None if country is None else {"name": user.upper(), "country": country}, at)
+            if at % 2:
+                driver.process()
+        for at, amount in enumerate((6, 7, -9, 20)):
+            stream.pipe_input("ada", {"amount": amount}, at)
+            driver.process()
+        seen = {name: [(record.key, record.value) for record in out.read_records()] for name, out in outs.items()}
+        assert dict(seen["names"]) == {
+            "ada": {"user": "ada", "name": "ADA"},
+            "bob": None,
+            "cid": {"user": "cid", "name": "CID"},
+        }
+        assert {key: value is None for key, value in seen["norwegians"]} == {"ada": True, "cid": False}
+        assert {key: value["count"] for key, value in seen["changes"]} == {"NO": 2, "UK": 2}
+        assert [value["total"] for _, value in seen["totals"]] == [6, 13, 4, 24]
+        assert [value and value["total"] for _, value in seen["large"]] == [13, None, 24]
+        driver.restart(from_changelog=True)
+        stream.pipe_input("ada", {"amount": -20}, 9)
+        assert [(record.key, record.value) for record in outs["large"].read_records()] == [("ada", None)]
+
+
+def test_a_stream_becomes_a_table(spark):
+    builder = StreamsBuilder()
+    clicks = builder.stream("clicks", value=Json("user string, page string, at timestamp"))
+    last = clicks.repartition("user").to_table(name="last")
+    last.withColumn("page", F.upper("page")).to("last")
+    other = builder.stream("other", key=String("user"), value=Json("n int"))
+    other.join(last, "user", "left").to("other-out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, partitions=2) as driver:
+        stream, side = driver.create_input_topic("clicks"), driver.create_input_topic("other")
+        pages, out = driver.create_output_topic("last", key=String()), driver.create_output_topic("other-out")
+        stream.pipe_input(None, {"user": "ada", "page": "a", "at": "2024-05-01T10:00:00Z"}, 1)
+        stream.pipe_input(None, {"user": "ada", "page": "b", "at": "2024-05-01T11:00:00Z"}, 2)
+        side.pipe_input("ada", {"n": 1}, 3)
+        assert [(row["user"], row["page"]) for row in pages.read_rows()] == [("ada", "A"), ("ada", "B")]
+        (row,) = out.read_rows()
+        assert (row["user"], row["n"], row["page"]) == ("ada", 1, "b")
+        (stored,) = driver.store("last")
+        assert stored["at"] == dt.datetime(2024, 5, 1, 11, tzinfo=dt.UTC)
+
+
+def test_a_filter_of_a_table_deletes_what_passes_no_more(spark):
+    builder = StreamsBuilder()
+    orders = builder.stream("orders", key=String("user"), value=Json("amount long"))
+    totals = orders.groupBy("user").agg(F.sum("amount").alias("total"))
+    (
+        totals.withColumn("double", F.expr("total * 2"))
+        .where("total > 10")
+        .select("user", "double")
+        .filter("double < 100")
+        .to("totals")
+    )
+    users = builder.table("users", key=String("user"), value=USER)
+    users.where("country = 'NO'").select("name", "user").to("norwegians", key="name")
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        stream, out = driver.create_input_topic("orders"), driver.create_output_topic("totals", key=String())
+        for amount, at in ((5, 1), (7, 2), (1, 3), (-8, 4), (-1, 5), (40, 6), (20, 7)):
+            stream.pipe_input("ada", {"amount": amount}, at)
+        assert found(out) == [
+            ("ada", {"user": "ada", "double": 24}, 2),
+            ("ada", {"user": "ada", "double": 26}, 3),
+            ("ada", None, 4),
+            ("ada", {"user": "ada", "double": 88}, 6),
+            ("ada", None, 7),
+        ]
+        table, names = driver.create_input_topic("users"), driver.create_output_topic("norwegians", key=String())
+        for value in ({"name": "Ada", "country": "NO"}, {"name": "Ada", "country": "UK"}, None):
+            table.pipe_input("ada", value)
+        for value in ({"name": "Bob", "country": "NO"}, None, None):
+            table.pipe_input("bob", value)
+        assert [(key, value is None) for key, value, _ in found(names)] == [
+            *(("Ada", False), ("Ada", True), ("Bob", False), ("Bob", True)),
+        ]
+
+
+@pytest.mark.parametrize("batch", ["record", "all"])
+def test_the_changes_of_a_filtered_table_are_a_stream(spark, batch):
+    builder = StreamsBuilder()
+    orders = builder.stream("orders", key=String("user"), value=Json("amount long"))
+    totals = orders.groupBy("user").agg(F.sum("amount").alias("total")).where("total > 10")
+    totals.to_stream().withColumn("user", F.upper("user")).groupBy("user").agg(F.max("total").alias("top")).to("tops")
+    with TopologyTestDriver(builder.build(), spark=spark, batch=batch, partitions=2) as driver:
+        stream, out = driver.create_input_topic("orders"), driver.create_output_topic("tops")
+        for number in range(60):
+            stream.pipe_input(f"u{number % 6}", {"amount": 1 + number % 6}, number)
+        tops = {row["user"]: row["top"] for row in out.read_rows()}
+        assert tops == {f"U{user}": 10 * (1 + user) for user in range(1, 6)}
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda b, u, c: c.withColumn("user", F.col("n")).join(u, "user").to("out"), "'user' is bigint in the stream"),
+        (lambda b, u, c: c.withColumn("name", F.lit("x")).join(u, "user").to("out"), "both sides have a column 'name'"),
+        (lambda b, u, c: c.drop("user").join(u, "user").to("out"), "user"),
+        (
+            lambda b, u, c: (
+                b.table("lists", key=String("k"), value=Json("l array<int>")).to("out"),
+                c.to("copy", value=Json()),
+            ),
+            "'l'.*array<int>",
+        ),
+    ],
+    ids=["type", "clash", "dropped", "list"],
+)
+def test_what_does_not_fit_is_refused_with_the_line(spark, write, message):
+    builder = StreamsBuilder()
+    write(builder, *two(builder))
+    with pytest.raises(TopologyException, match=message) as raised:
+        TopologyTestDriver(builder.build(), spark=spark)
+    assert "test_tables.py:" in str(raised.value)
+
+
+def test_a_key_of_another_format_is_refused(spark):
+    builder = StreamsBuilder()
+    users = builder.table("users", key=Long("user"), value=USER)
+    builder.stream("clicks", key=String("user"), value=CLICK).join(users, "user").to("out")
+    with pytest.raises(TopologyException, match="'user' is string in the stream and bigint in the table"):
+        TopologyTestDriver(builder.build(), spark=spark)

@@ -1,0 +1,59 @@
+import re
+
+import pytest
+
+from sparkrelay.errors import StreamsException
+from sparkrelay.records.formats import Json, String
+from sparkrelay.runtime.topics.layout import lay_out
+from sparkrelay.runtime.topics.partition_counts import count_partitions
+from sparkrelay.runtime.topics.topic_names import TopicNames
+from sparkrelay.topology import StreamsBuilder
+from sparkrelay.types import TaskId, TopicPartition
+
+NAMES = TopicNames("app")
+
+
+def looking_up(*, repartitioned=(), partitions=None):
+    builder = StreamsBuilder()
+    users = builder.table("users", key=String("user"), value=Json("name string"))
+    clicks = builder.stream("clicks", key=String("user"), value=Json("page string"))
+    if repartitioned:
+        clicks = clicks.repartition(*repartitioned, partitions=partitions)
+    clicks.join(users, "user").to("out", value=Json())
+    return builder.build()
+
+
+def test_a_stream_and_the_table_it_looks_into_share_their_tasks():
+    layout = lay_out(looking_up(), NAMES, {"users": 2, "clicks": 2, "out": 1})
+    assert set(layout.tasks) == {TaskId(0, 0), TaskId(0, 1)}
+    shape = layout.tasks[TaskId(0, 1)]
+    assert shape.inputs == (TopicPartition("clicks", 1), TopicPartition("users", 1))
+    assert shape.changelogs == {"users-table": TopicPartition("app-users-table-changelog", 1)}
+    assert shape.state_topics == {"users"}, "the stream goes on where the group's offsets are"
+
+
+def test_topics_that_are_cut_differently_are_refused():
+    with pytest.raises(StreamsException, match="of the stream, 'clicks' has 3; of the table, 'users' has 2") as raised:
+        lay_out(looking_up(), NAMES, {"users": 2, "clicks": 3, "out": 1})
+    assert re.search(r"test_partition_counts.py:\d+: join\(user, inner\)", str(raised.value))
+    assert 'repartition("user")' in str(raised.value)
+
+
+@pytest.mark.parametrize("clicks", [2, 5, 7])
+def test_a_repartition_topic_is_as_wide_as_the_table(clicks):
+    counts = count_partitions(looking_up(repartitioned=["user"]), NAMES, {"users": 5, "clicks": clicks, "out": 1})
+    assert counts == {"users": 5, "clicks": clicks, "app-clicks-by-user-repartition": 5}
+
+
+def test_what_the_user_has_said_of_a_repartition_topic_stays():
+    topology = looking_up(repartitioned=["user"], partitions=3)
+    with pytest.raises(StreamsException, match="-repartition' has 3; of the table, 'users' has 5"):
+        count_partitions(topology, NAMES, {"users": 5, "clicks": 1, "out": 1})
+
+
+def test_both_sides_behind_repartition_topics_are_as_wide_as_the_wider_one():
+    builder = StreamsBuilder()
+    table = builder.stream("a", value=Json("user string")).repartition("user").to_table(name="t")
+    builder.stream("b", value=Json("user string, n int")).join(table, "user").to("out")
+    counts = count_partitions(builder.build(), NAMES, {"a": 2, "b": 6, "out": 1})
+    assert counts == {"a": 2, "b": 6, "app-a-by-user-repartition": 6, "app-b-by-user-repartition": 6}

@@ -1,0 +1,111 @@
+"""Tables of newest rows and lookups, as they are written down."""
+
+import pytest
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.records.formats import Json, String
+from sparkrelay.topology import Lookup, StreamsBuilder
+
+
+@pytest.fixture
+def builder():
+    return StreamsBuilder()
+
+
+@pytest.fixture
+def users(builder):
+    return builder.table("users", key=String("user"), value=Json("name string"))
+
+
+@pytest.fixture
+def clicks(builder):
+    return builder.stream("clicks", key=String("user"), value=Json("page string, n int"))
+
+
+def test_a_stream_where_the_table_is_needs_no_topic(builder, users, clicks):
+    clicks.where("n > 1").join(users, "user", "left").groupBy("user").count().to("out")
+    (part,) = builder.build().subtopologies
+    table, leg = part.legs
+    assert (table.id, table.aggregation.newest, table.sink) == ("store:users-table", True, None)
+    assert [type(step).__name__ for step in leg.before] == ["Step", "Lookup", "Step"]
+    (lookup,) = leg.lookups
+    assert (lookup.store, lookup.columns, lookup.how) == ("users-table", ("user",), "left")
+    assert part.source_topics == {"users", "clicks"}
+
+
+def test_a_stream_with_another_key_is_repartitioned_and_the_table_is_not(builder, users):
+    orders = builder.stream("orders", key=String("id"), value=Json("user string"))
+    orders.join(users, ["user"], name="by-user").to("out")
+    first, second = builder.build().subtopologies
+    assert first.source_topics == {"users"}
+    assert second.repartition_sinks == {"by-user-repartition"}
+    assert [leg.id for leg in builder.build().upstream_first] == [
+        *("store:users-table", "topic:by-user-repartition", "sink:by-user-to-out"),
+    ]
+
+
+def test_a_table_may_be_looked_into_before_it_is_written(builder, users, clicks):
+    clicks.join(users, "user").to("out")
+    users.to("copy")
+    assert [leg.id for leg in builder.build().legs] == ["store:users-table", "sink:clicks-to-out"]
+
+
+def test_streams_that_look_into_each_others_tables_are_in_one_order(builder):
+    """Each subtopology writes what the other one reads."""
+    one = builder.table("one", key=String("a"), value=Json("b string"))
+    other = builder.table("other", key=String("b"), value=Json("c string"))
+    stream = builder.stream("in", key=String("a"), value=Json("n int"))
+    stream.join(one, "a").join(other, "b").to("out")
+    legs = builder.build().upstream_first
+    assert [leg.id for leg in legs].index("store:one-table") < [leg.id for leg in legs].index("sink:in-by-b-to-out")
+    assert sum(isinstance(step, Lookup) for leg in legs for step in leg.before) == 2
+
+
+def test_the_description_shows_what_is_looked_into(builder, users, clicks):
+    clicks.join(users, "user").to("out")
+    assert "    Processor: clicks-join-1 (stores: [users-table])\n      join(user, inner)" in builder.build().describe()
+
+
+def test_two_pipelines_that_look_into_other_tables_are_not_the_same(builder, users, clicks):
+    clicks.join(users, "user").to("out")
+    other = StreamsBuilder()
+    table = other.table("users", key=String("user"), value=Json("name string"), name="people")
+    other.stream("clicks", key=String("user"), value=Json("page string, n int")).join(table, "user").to("out")
+    assert builder.build().fingerprint != other.build().fingerprint
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda b, u, c: c.join(u), "join\\(\\) takes on= as the name of a column"),
+        (lambda b, u, c: c.join(u, "page"), "goes by its key, 'user', not by 'page'; give the stream's column"),
+        (lambda b, u, c: c.join(u, ["user", "page"]), "goes by its key, 'user', not by 'user', 'page'"),
+        (lambda b, u, c: c.join(u, "user", "outer"), 'takes how="inner" or how="left", not \'outer\''),
+        (lambda b, u, c: c.join(u, "user", 3), 'takes how="inner" or how="left", not 3'),
+        (lambda b, u, c: c.join(u.drop("name"), "user"), 'in front of drop\\("name"\\)'),
+        (lambda b, u, c: c.join(u.to_stream(), "user"), "join\\(\\) of two streams is not there yet"),
+        (lambda b, u, c: c.join("users", "user"), "join\\(\\) of a stream and 'users' is not there yet"),
+        (lambda b, u, c: c.join(c.groupBy("user").count(), "user"), "has one version for a whole micro-batch"),
+        (lambda b, u, c: u.join(u, "user"), "KTable has no join\\(\\)"),
+        (lambda b, u, c: c.select("page").to_table(), "no column here holds it unchanged"),
+        (lambda b, u, c: c.to_table(logged=1), "to_table\\(\\) takes logged=True or logged=False, not 1"),
+        (lambda b, u, c: b.table(["a", "b"], key=String(), value=String("v")), "table\\(\\) takes one topic"),
+        (lambda b, u, c: b.table("a", key=None, value=String("v")), "table\\(\\) takes both formats"),
+        (lambda b, u, c: b.table("a", key="k", value=String("v")), "takes a format such as String"),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_is_written(builder, users, clicks, write, message):
+    with pytest.raises(TopologyException, match=f"test_tables.py:{write.__code__.co_firstlineno}: .*{message}"):
+        write(builder, users, clicks)
+
+
+def test_a_table_of_the_very_rows_that_look_into_it_is_refused(builder, clicks):
+    clicks.join(clicks.select("user", "n").to_table(), "user").to("out")
+    with pytest.raises(TopologyException, match="are read from the same topic, and rows of one time have no order"):
+        builder.build()
+
+
+def test_a_lookup_that_leads_nowhere_is_refused(builder, users, clicks):
+    clicks.join(users, "user")
+    with pytest.raises(TopologyException, match=r"join\(user, inner\) leads nowhere"):
+        builder.build()
