@@ -9,7 +9,9 @@ from collections import Counter, defaultdict
 from tests.topics import read_to_end
 
 PARTITIONS = 2
-OUTPUTS = ("users", "shops", "marks", "windows")
+OUTPUTS = ("users", "shops", "marks", "windows", "known")
+#: One order in so many comes with a new version of its user.
+ORDERS_A_VERSION = 20
 #: An order's event time is that of the one before it and so much more; a window is over once its end is a second ago.
 STEP = dt.timedelta(milliseconds=40)
 WINDOW, DELAY = dt.timedelta(seconds=5), dt.timedelta(seconds=1)
@@ -33,6 +35,8 @@ class Ledger:
             "shops": make_topic("shops", 2),
             "marks": make_topic("marks", 2),
             "windows": make_topic("windows", 2),
+            "people": make_topic("people", PARTITIONS),
+            "known": make_topic("known", 2),
         }
         self._random = random.Random(seed)
         self._id = 0
@@ -43,6 +47,10 @@ class Ledger:
         self._clocks = [BEGIN] * PARTITIONS
         #: Of those windows, the ones that no output has said yet. There are too many to look at all of them each time.
         self._unseen = set()
+        #: User -> its newest version; order -> its user, and the oldest version that it may find.
+        self._versions = Counter()
+        self._orders = {}
+        self._unknown = set()
         self._seen = {"users": {}, "shops": {}}
         self._seen_marks = Counter()
         self._seen_windows = set()
@@ -72,13 +80,23 @@ class Ledger:
         return reader
 
     def write(self, orders):
-        """Produce that many orders and note what they change."""
+        """Produce that many orders and note what they change.
+
+        Versions of users that were written before are in the log when an order is: it finds them or newer ones.
+        """
+        before = dict(self._versions)
         for _ in range(orders):
             self._id += 1
             partition = self._random.randrange(PARTITIONS)
             user, shop = (f"{kind}{partition}-{self._random.randrange(9)}" for kind in ("user", "shop"))
             amount = self._random.randrange(-50, 200)
             at = BEGIN + self._id * STEP
+            if self._random.randrange(ORDERS_A_VERSION) == 0:
+                self._versions[user] += 1
+                version = json.dumps({"version": self._versions[user]})
+                self._producer.produce(self.topics["people"], version, user, partition=partition)
+            self._orders[self._id] = user, before.get(user, 0)
+            self._unknown.add(self._id)
             value = json.dumps({"id": self._id, "shop": shop, "amount": amount, "at": at.isoformat()})
             # Noted first: another thread may be reading what becomes of it.
             for totals in (self._totals["users"][user], self._totals["shops"][shop]):
@@ -145,6 +163,7 @@ class Ledger:
         found += [f"mark {mark}" for mark in self._marks - self._seen_marks]
         # A copy: another thread may be writing.
         found += [f"window {window}" for window in self._unseen.copy() if self._is_over(window)]
+        found += [f"order {order} with its user's version" for order in self._unknown.copy()]
         return found
 
     def _is_over(self, window):
@@ -157,6 +176,7 @@ class Ledger:
         self._seen_marks.clear()
         self._seen_windows.clear()
         self._unseen = set(self._windows)
+        self._unknown = set(self._orders)
         for hint in OUTPUTS:
             for message in read_to_end(self._servers, self.topics[hint]):
                 self._check(hint, message)
@@ -178,6 +198,14 @@ class Ledger:
             assert row["n"] == self._windows[window], f"window {window} has {self._windows[window]} orders: {row}"
             self._seen_windows.add(window)
             self._unseen.discard(window)
+            return
+        if table == "known":
+            user, oldest = self._orders[row["id"]]
+            assert row["id"] in self._unknown, f"order {row['id']} came twice: {row}"
+            version = row.get("version") or 0
+            newest = self._versions[user]
+            assert oldest <= version <= newest, f"{row}: {user} had version {oldest} before, and has {newest} now"
+            self._unknown.discard(row["id"])
             return
         group = row[table[:-1]]
         n, before, totals = row["n"], self._seen[table].get(group, 0), self._totals[table][group]
