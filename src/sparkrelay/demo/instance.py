@@ -51,7 +51,8 @@ def build_topology() -> Topology:
         F.sum("dep_delay").alias("total_delay"),
         F.avg("dep_delay").alias("mean_delay"),
     )
-    left.groupBy("carrier", F.window("time", "1 day")).agg(*totals).to(BY_CARRIER.topic, value=Json())
+    by_day = left.withWatermark("time", "2 days").groupBy("carrier", F.window("time", "1 day"))
+    by_day.agg(*totals).to(BY_CARRIER.topic, value=Json())
     left.groupBy("origin").agg(*totals).to(BY_ORIGIN.topic, value=Json())
     return builder.build()
 

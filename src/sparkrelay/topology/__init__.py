@@ -5,18 +5,31 @@ from __future__ import annotations
 from sparkrelay.topology.builder import StreamsBuilder
 from sparkrelay.topology.call_site import CallSite
 from sparkrelay.topology.streams import GroupedStream, KStream, KTable
-from sparkrelay.topology.structure import Aggregation, Leg, Lookup, NamedAggregate, Sink, Source, Step, Subtopology
+from sparkrelay.topology.structure import (
+    Aggregation,
+    Foreach,
+    Leg,
+    Lookup,
+    NamedAggregate,
+    Show,
+    Sink,
+    Source,
+    Step,
+    Subtopology,
+)
 from sparkrelay.topology.topology import Topology
 
 __all__ = [
     "Aggregation",
     "CallSite",
+    "Foreach",
     "GroupedStream",
     "KStream",
     "KTable",
     "Leg",
     "Lookup",
     "NamedAggregate",
+    "Show",
     "Sink",
     "Source",
     "Step",

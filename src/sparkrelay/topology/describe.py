@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.structure import Source, Step, Subtopology
 
-__all__ = ["describe", "format_text"]
+__all__ = ["describe", "dot", "format_text"]
 
 
 @dataclass(slots=True, eq=False)
@@ -28,6 +28,8 @@ class _Part:
     notes: list[str]
     before: _Part | None = None
     after: list[_Part] = field(default_factory=list)
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
 
 
 def describe(subtopologies: tuple[Subtopology, ...]) -> str:
@@ -44,6 +46,31 @@ def describe(subtopologies: tuple[Subtopology, ...]) -> str:
                 lines.append(f"      <-- {part.before.name}")
         lines.append("")
     return "\n".join(lines)
+
+
+def dot(subtopologies: tuple[Subtopology, ...]) -> str:
+    """Return the topology as a graph in Graphviz's language, a box around each subtopology."""
+    lines = ["digraph topology {", "  rankdir=TB;", '  node [shape=box, style=rounded, fontname="sans-serif"];']
+    topics: dict[str, str] = {}
+    edges: list[str] = []
+    for subtopology in subtopologies:
+        lines += [f"  subgraph cluster_{subtopology.id} {{", f'    label="Sub-topology {subtopology.id}";']
+        numbers: dict[int, str] = {}
+        for part in _parts(subtopology):
+            number = numbers[id(part)] = f"n{subtopology.id}_{len(numbers)}"
+            lines.append(f"    {number} [label={_quoted([part.head, *part.notes])}];")
+            if part.before is not None:
+                edges.append(f"  {numbers[id(part.before)]} -> {number};")
+            edges += [f"  {topics.setdefault(topic, f't{len(topics)}')} -> {number};" for topic in part.reads]
+            edges += [f"  {number} -> {topics.setdefault(topic, f't{len(topics)}')};" for topic in part.writes]
+        lines.append("  }")
+    lines += [f"  {name} [shape=cds, style=filled, label={_quoted([topic])}];" for topic, name in topics.items()]
+    return "\n".join([*lines, *edges, "}", ""])
+
+
+def _quoted(lines: list[str]) -> str:
+    escaped = (line.replace("\\", "\\\\").replace('"', '\\"') for line in lines)
+    return '"' + "\\n".join(escaped) + '"'
 
 
 def format_text(form: Format | None) -> str | None:
@@ -87,7 +114,10 @@ def _parts(subtopology: Subtopology) -> Iterator[_Part]:
                 if form is not None
             )
             head = f"Sink: {leg.sink.name} (topic: {leg.sink.topic})"
-            _append(at, _Part(leg.sink.name, head, [formats] if formats else []))
+            _append(at, _Part(leg.sink.name, head, [formats] if formats else [], writes=(leg.sink.topic,)))
+        if leg.action is not None:
+            name = leg.action.text.partition("(")[0]
+            _append(at, _Part(name, f"Processor: {at.name}-{name} (stores: [])", [leg.action.text]))
     for root in roots.values():
         yield from _depth_first(root)
 
@@ -127,7 +157,7 @@ def _source_part(source: Source) -> _Part:
         if text is not None
     )
     head = f"Source: {source.name} (topics: [{', '.join(source.topics)}])"
-    return _Part(source.name, head, [formats] if formats else [])
+    return _Part(source.name, head, [formats] if formats else [], reads=source.topics)
 
 
 def _depth_first(part: _Part) -> Iterator[_Part]:

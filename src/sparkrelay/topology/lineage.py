@@ -98,7 +98,8 @@ class Lineage:
     def after(self, step: Step) -> Lineage:
         """Return the lineage behind ``step``."""
         match step.kind:
-            case "where" | "filter" | "withWatermark":
+            case "where" | "filter" | "withWatermark" | "join":
+                # A join with a DataFrame adds columns of other names.
                 return self
             case "withColumn":
                 return self._with_columns({step.args[0]: step.args[1]})

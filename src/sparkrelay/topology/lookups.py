@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.nodes import Node, Record
 
-__all__ = ["keep_newest", "look_up"]
+__all__ = ["data_frame_join", "is_data_frame", "keep_newest", "look_up"]
 
 _HOW: Final = {"inner": "inner", "left": "left", "leftouter": "left", "left_outer": "left"}
 
@@ -67,11 +67,7 @@ def look_up(  # noqa: PLR0917 - as they are written
     Raises:
         TopologyException: an argument is of the wrong kind, or the table cannot be looked into.
     """
-    if not isinstance(how, str) or how.lower() not in _HOW:
-        raise TopologyException(
-            f'{call_site}: join() with a table takes how="inner" or how="left", not {how!r}: rows come from the stream '
-            "alone"
-        )
+    how = _how(how, "a table", call_site)
     if not isinstance(table, AggregationNode):
         raise TopologyException(
             f"{call_site}: join() looks into the table as it is stored, in front of {_last_step(table)} at "
@@ -95,13 +91,36 @@ def look_up(  # noqa: PLR0917 - as they are written
     check_name(name, call_site)
     located = lineage.locate(key)
     if located is None or located.columns != key:
-        if len(key) == 1 and _HOW[how.lower()] == "inner":
+        if len(key) == 1 and how == "inner":
             step = make_step("where", (f"{quoted(key)} is not null",), call_site)
             node = record.add(StepNode(node, step, call_site))
         node = record.add(RepartitionNode(node, key, name, key, None, explicit=False, call_site=call_site))
         lineage = Lineage.of_repartition(key)
-    text = f"join({', '.join(columns)}, {_HOW[how.lower()]})"
-    return record.add(LookupNode(node, table, key, _HOW[how.lower()], text, call_site)), lineage
+    text = f"join({', '.join(columns)}, {how})"
+    return record.add(LookupNode(node, table, key, how, text, call_site)), lineage
+
+
+def is_data_frame(other: object) -> bool:
+    """Return whether something is a DataFrame of PySpark's, which is not imported for that."""
+    return any(kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.") for kind in type(other).__mro__)
+
+
+def data_frame_join(frame: Any, on: Any, how: Any, call_site: CallSite) -> tuple[Any, tuple[str, ...], str]:
+    """Return the arguments of a join with a DataFrame.
+
+    Raises:
+        TopologyException: one is of the wrong kind, or another way of joining would make rows of the DataFrame alone.
+    """
+    return frame, _on(on, call_site), _how(how, "a DataFrame", call_site)
+
+
+def _how(how: Any, other: str, call_site: CallSite) -> str:
+    if isinstance(how, str) and how.lower() in _HOW:
+        return _HOW[how.lower()]
+    raise TopologyException(
+        f'{call_site}: join() with {other} takes how="inner" or how="left", not {how!r}: rows come from the stream '
+        "alone"
+    )
 
 
 def _key(table: AggregationNode) -> tuple[str, ...]:

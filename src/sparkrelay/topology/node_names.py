@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkrelay.topology.naming import NameRegister, speaking_name
-from sparkrelay.topology.nodes import AggregationNode, RepartitionNode, SinkNode, SourceNode, line_up
+from sparkrelay.topology.nodes import ActionNode, AggregationNode, RepartitionNode, SinkNode, SourceNode, line_up
 
 if TYPE_CHECKING:
     from sparkrelay.topology.nodes import AnyNode, Record
@@ -42,7 +42,7 @@ class NodeNames:
                 self._of[id(node)] = self._streams.choose(name, node.call_site)
             case AggregationNode(name=str(name)):
                 self._of[id(node)] = self._stores.choose(name, node.call_site)
-            case SinkNode(name=str(name)):
+            case SinkNode(name=str(name)) | ActionNode(name=str(name)):
                 self._of[id(node)] = self._sinks.choose(name, node.call_site)
             case RepartitionNode():
                 chosen = node.name or self._name_of_its_store(node, record)
@@ -74,6 +74,9 @@ class NodeNames:
                 self._of[id(node)] = self._stores.find(name, node.call_site)
             case SinkNode():
                 name = speaking_name((self._base(node.parent), "to", node.topic))
+                self._of[id(node)] = self._sinks.find(name, node.call_site)
+            case ActionNode():
+                name = speaking_name((self._base(node.parent), node.action.text.partition("(")[0]))
                 self._of[id(node)] = self._sinks.find(name, node.call_site)
             case _:
                 pass

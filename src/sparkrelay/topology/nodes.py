@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.structure import Step
+    from sparkrelay.topology.structure import Foreach, Show, Step
 
 __all__ = [
+    "ActionNode",
     "AggregationNode",
     "AnyNode",
     "GroupingNode",
@@ -151,9 +152,19 @@ class SinkNode:
     call_site: CallSite
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ActionNode:
+    """``show(...)`` and ``foreach(...)``: an end whose rows go to no topic."""
+
+    parent: Node
+    action: Show | Foreach
+    name: str | None
+    call_site: CallSite
+
+
 #: A place in the tree that rows flow out of.
 Node = SourceNode | StepNode | UnionNode | LookupNode | RepartitionNode | GroupingNode | AggregationNode
-AnyNode = Node | SinkNode
+AnyNode = Node | SinkNode | ActionNode
 NodeT = TypeVar("NodeT", bound=AnyNode)
 
 

@@ -33,7 +33,6 @@ _REMEDIES: Final = {
     **dict.fromkeys(
         (
             "collect",
-            "show",
             "head",
             "first",
             "take",
@@ -57,7 +56,7 @@ _REMEDIES: Final = {
     **dict.fromkeys(
         ("map", "mapValues", "flatMap", "mapInArrow", "mapInPandas", "rdd"), "use withColumn with a udf or pandas_udf"
     ),
-    **dict.fromkeys(("writeStream", "foreach", "sink", "through"), "use to(topic)"),
+    **dict.fromkeys(("writeStream", "sink", "through"), "use to(topic)"),
     **dict.fromkeys(("groupby", "groupByKey", "group_by"), "use groupBy(...)"),
     "alias": "columns of both sides of a join must differ; rename them, withColumnRenamed(...)",
     "join": 'joins of two tables are not there yet; a stream looks into a table, stream.join(table, "user")',

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Format, Json
@@ -12,9 +12,9 @@ from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import argument_text, is_column, made_up_seed
 from sparkrelay.topology.describe import format_text
 from sparkrelay.topology.naming import check_name, check_topic
-from sparkrelay.topology.nodes import SinkNode, StepNode
+from sparkrelay.topology.nodes import ActionNode, SinkNode, StepNode
 from sparkrelay.topology.refusals import remedy
-from sparkrelay.topology.structure import Step
+from sparkrelay.topology.structure import Show, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.lineage import Lineage
     from sparkrelay.topology.nodes import Node, Record
+
+#: Rows, and characters of a cell, that show() may print.
+_MOST_SHOWN: Final = 1_000
+_SHOWN_WIDTH: Final = 20
 
 __all__ = ["RowSteps", "check_seed", "flat", "make_step"]
 
@@ -139,6 +143,28 @@ class RowSteps:
                 "are written as they are; select() and cast() them before, and write value=Json()"
             )
         self._record.add(SinkNode(self._node, topic, key, value, check_name(name, call_site), call_site))
+
+    def show(self, n: int = 20, truncate: bool | int = True, *, name: str | None = None) -> None:
+        """Print the first rows of each micro-batch on the driver, as ``DataFrame.show``, once it is committed.
+
+        For the first ten minutes with a topic: what is printed is not written anywhere.
+
+        Args:
+            n: rows of a micro-batch at most, up to 1,000.
+            truncate: True to cut cells off after 20 characters, a number for another width, False for 1,000.
+            name: its name in ``describe()``.
+
+        Raises:
+            TopologyException: an argument is of the wrong kind.
+        """
+        call_site = find_call_site()
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MOST_SHOWN:
+            raise TopologyException(f"{call_site}: n={n!r} of show() must be a number from 1 to {_MOST_SHOWN:,}")
+        if not isinstance(truncate, int) or truncate < 0:
+            raise TopologyException(f"{call_site}: truncate={truncate!r} of show() must be True, False or a width")
+        width = _SHOWN_WIDTH if truncate is True else int(truncate) or _MOST_SHOWN
+        show = Show(n, min(width, _MOST_SHOWN), call_site, f"show({n})")
+        self._record.add(ActionNode(self._node, show, check_name(name, call_site), call_site))
 
     def foreachBatch(self, func: Callable[..., Any]) -> NoReturn:
         """Not there yet.

@@ -10,9 +10,10 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import argument_text, column_path, is_column, output_name, quoted
 from sparkrelay.topology.lineage import Lineage
-from sparkrelay.topology.lookups import keep_newest, look_up
+from sparkrelay.topology.lookups import data_frame_join, is_data_frame, keep_newest, look_up
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import (
+    ActionNode,
     AggregationNode,
     GroupingNode,
     RepartitionNode,
@@ -21,9 +22,11 @@ from sparkrelay.topology.nodes import (
     watermark_before,
 )
 from sparkrelay.topology.row_steps import RowSteps, check_seed, flat, make_step
-from sparkrelay.topology.structure import NamedAggregate, Step
+from sparkrelay.topology.structure import Foreach, NamedAggregate, Step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.nodes import Node, Record
 
@@ -40,6 +43,7 @@ _ROW_STEPS: Final = frozenset(
         "transform",
         "where",
         "filter",
+        "show",
         "to",
     }
 )
@@ -55,7 +59,7 @@ class KStream(RowSteps):
 
     _kind = "KStream"
     _supported = _ROW_STEPS | {
-        *("groupBy", "join", "repartition", "to_table", "union", "unionByName", "withWatermark"),
+        *("foreach", "groupBy", "join", "repartition", "to_table", "union", "unionByName", "withWatermark"),
     }
 
     __slots__ = ()
@@ -82,6 +86,25 @@ class KStream(RowSteps):
                     f"{name}={value!r}"
                 )
         return self._step("withWatermark", (eventTime, delayThreshold), call_site)
+
+    def foreach(self, f: Callable[[Any], Any], *, name: str | None = None) -> None:
+        """Give each row to a function, as ``DataFrame.foreach``, in a Python worker; it takes a ``Row``.
+
+        At least once: rows are given before their micro-batch is committed, and once more where it runs again, after a
+        failure or a kill. Records without a value are left out.
+
+        Args:
+            f: what it returns is not looked at; what it raises fails the micro-batch, as a UDF's error does.
+            name: its name in ``describe()``.
+
+        Raises:
+            TopologyException: it is no function.
+        """
+        call_site = find_call_site()
+        if not callable(f):
+            raise TopologyException(f"{call_site}: foreach() takes a function of a Row, not {f!r}")
+        action = Foreach(f, call_site, f"foreach({argument_text(f)})")
+        self._record.add(ActionNode(self._node, action, check_name(name, call_site), call_site))
 
     def unionByName(self, other: KStream) -> KStream:
         """Put the rows of two streams together, as ``DataFrame.unionByName``; ``KStream.merge`` of Kafka Streams.
@@ -165,12 +188,15 @@ class KStream(RowSteps):
     def join(self, other: Any, on: Any = None, how: str = "inner", *, name: str | None = None) -> KStream:
         """Give each row what a table holds for its key just then, as ``KStream.join(KTable)`` of Kafka Streams.
 
+        Or what a DataFrame has for it, as PySpark's join of a stream with a static DataFrame: it is evaluated anew for
+        each micro-batch, and sent to wherever rows are (a broadcast join), so it should be small.
+
         A row meets the table as it is at the row's place in time among the rows of the micro-batch. A change of the
         table alone makes no row. The result has the stream's columns, then the table's without its key.
 
         Args:
-            other: a KTable, as it is stored: without further steps.
-            on: names of the columns that the table is keyed by, which the stream has as well.
+            other: a KTable, as it is stored: without further steps. Or a DataFrame.
+            on: names of the columns that the table is keyed by, which the stream has as well; of a DataFrame any ones.
             how: ``"inner"`` leaves rows out whose key the table does not have, ``"left"`` gives them nulls.
             name: of the repartition topic, if one is needed: the stream's rows must be where the table's are, and both
                 source topics must have equally many partitions then.
@@ -179,6 +205,8 @@ class KStream(RowSteps):
             TopologyException: an argument is of the wrong kind, or the table cannot be looked into.
         """
         call_site = find_call_site()
+        if is_data_frame(other):
+            return self._step("join", data_frame_join(other, on, how, call_site), call_site)
         if not isinstance(other, KTable) or other._record is not self._record:
             what = "two streams" if isinstance(other, KStream) else f"a stream and {other!r}"
             raise TopologyException(

@@ -10,12 +10,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.call_site import CallSite
 
-__all__ = ["Aggregation", "Leg", "Lookup", "NamedAggregate", "Sink", "Source", "Step", "Subtopology"]
+__all__ = [
+    "Aggregation",
+    "Foreach",
+    "Leg",
+    "Lookup",
+    "NamedAggregate",
+    "Show",
+    "Sink",
+    "Source",
+    "Step",
+    "Subtopology",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,6 +172,38 @@ class Sink:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Show:
+    """An end whose rows are printed by the driver, once their micro-batch is committed.
+
+    Attributes:
+        rows: of each micro-batch so many at most.
+        width: characters of a cell at most.
+        call_site: the line that wrote it.
+        text: the step as people read it.
+    """
+
+    rows: int
+    width: int
+    call_site: CallSite
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Foreach:
+    """An end whose rows are given to a function of the user's, in a Python worker.
+
+    Attributes:
+        function: takes a Row; what it returns is not looked at.
+        call_site: the line that wrote it.
+        text: the step as people read it.
+    """
+
+    function: Callable[[Any], Any]
+    call_site: CallSite
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Leg:
     """A straight way through a subtopology.
 
@@ -176,6 +219,7 @@ class Leg:
         sink: where rows go, or None for a leg that only keeps a store.
         changes_of: the store whose changes its rows are, kept by a leg of the same source; ``after`` has its steps.
             None for a leg that reads its source.
+        action: what is done with its rows where they go to no topic, or None.
     """
 
     id: str
@@ -187,6 +231,7 @@ class Leg:
     table_steps: int
     sink: Sink | None
     changes_of: str | None = None
+    action: Show | Foreach | None = None
 
     @property
     def filters_table(self) -> bool:

@@ -7,12 +7,14 @@ Kafka Streams numbers them: in the order in which their first source was written
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.node_names import NodeNames
 from sparkrelay.topology.nodes import (
+    ActionNode,
     AggregationNode,
     GroupingNode,
     LookupNode,
@@ -34,8 +36,10 @@ if TYPE_CHECKING:
 
 __all__ = ["build_subtopologies"]
 
+log = logging.getLogger(__name__)
+
 _Start = SourceNode | RepartitionNode
-_End = SinkNode | RepartitionNode | AggregationNode
+_End = SinkNode | ActionNode | RepartitionNode | AggregationNode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +72,7 @@ def build_subtopologies(record: Record) -> Topology:
     ways = _tables_first([way for end in record.nodes if _is_end(end, record) for way in _walk(end)])
     _check_final(ways)
     keepers = _keepers(ways)
+    _warn_of_windows(keepers.values())
     _check_doubled(ways)
     _check_lookups(ways, keepers)
     names = NodeNames(record)
@@ -117,12 +122,12 @@ def _check_leads_somewhere(record: Record) -> None:
 def _is_end(node: AnyNode, record: Record) -> bool:
     if isinstance(node, AggregationNode):
         return all(other.parent is not node for other in record.nodes)
-    return isinstance(node, SinkNode | RepartitionNode)
+    return isinstance(node, SinkNode | ActionNode | RepartitionNode)
 
 
 def _walk(end: AnyNode) -> list[_Way]:
     """Return the ways that lead to an end: one for each stream of a union."""
-    assert isinstance(end, SinkNode | RepartitionNode | AggregationNode)
+    assert isinstance(end, SinkNode | ActionNode | RepartitionNode | AggregationNode)
     # Of a repartition topic, the ways are those to it, not the one that begins there.
     return [_way(end, (end, *nodes), number) for number, nodes in enumerate(ways_back(end.parent), 1)]
 
@@ -208,6 +213,19 @@ def _keepers(ways: Iterable[_Way]) -> dict[int, _Way]:
                 "table. Write it once with to(topic), and begin the other ways with builder.stream(topic)"
             )
     return keepers
+
+
+def _warn_of_windows(keepers: Iterable[_Way]) -> None:
+    """Say which stores will only ever grow."""
+    for way in keepers:
+        node = way.aggregation
+        if node is not None and "window(" in node.parent.text and way.watermark is None:
+            log.warning(
+                '%s: the windows of %s never end, so its state and its changelog only grow; .withWatermark("time", '
+                '"1 day") before groupBy() says how late rows may come',
+                node.call_site,
+                node.parent.text,
+            )
 
 
 def _check_doubled(ways: Iterable[_Way]) -> None:
@@ -310,14 +328,15 @@ def _leg(way: _Way, source: Source, number: int, names: NodeNames, *, keeps: boo
     # Stores, sinks and repartition topics are named apart; a prefix keeps a sink called like a store from its journal.
     prefix = "store" if aggregation is not None else "topic" if isinstance(way.end, RepartitionNode) else "sink"
     sink = _sink(way.end, names)
+    action = way.end.action if isinstance(way.end, ActionNode) else None
     if way.aggregation is not None and not keeps:
         store = names[way.aggregation]
-        return Leg(f"{prefix}:{id_}", number, source, (), None, way.after, way.table_steps, sink, changes_of=store)
+        return Leg(f"{prefix}:{id_}", number, source, (), None, way.after, way.table_steps, sink, store, action)
     before = tuple(
         step if isinstance(step, Step) else Lookup(names[step.table], step.columns, step.how, step.call_site, step.text)
         for step in way.before
     )
-    return Leg(f"{prefix}:{id_}", number, source, before, aggregation, way.after, way.table_steps, sink)
+    return Leg(f"{prefix}:{id_}", number, source, before, aggregation, way.after, way.table_steps, sink, None, action)
 
 
 def _sink(end: _End, names: NodeNames) -> Sink | None:

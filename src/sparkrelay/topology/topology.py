@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.topology.columns import argument_text
-from sparkrelay.topology.describe import describe, format_text
+from sparkrelay.topology.describe import describe, dot, format_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,6 +83,10 @@ class Topology:
         """Return the topology as text, laid out like Kafka Streams' ``TopologyDescription``."""
         return describe(self._subtopologies)
 
+    def to_dot(self) -> str:
+        """Return the topology as a graph in Graphviz's language: ``dot -Tsvg`` draws it, as many editors do."""
+        return dot(self._subtopologies)
+
     def __repr__(self) -> str:
         return f"<Topology of {len(self._subtopologies)} subtopologies reading {', '.join(sorted(self.source_topics))}>"
 
@@ -93,6 +97,7 @@ def _leg_parts(leg: Leg) -> dict[str, Any]:
         # Only where there are some: instances of the release before must find theirs unchanged.
         **({"lookups": [lookup.store for lookup in leg.lookups]} if leg.lookups else {}),
         **({"changes of": leg.changes_of} if leg.changes_of is not None else {}),
+        **({"action": leg.action.text} if leg.action is not None else {}),
         "id": leg.id,
         "subtopology": leg.subtopology,
         "topics": source.topics,

@@ -41,6 +41,17 @@ def test_the_page_s_windows_end(spark):
         assert out.is_empty, "it comes too late"
 
 
+def test_the_page_s_first_look_shows_rows(spark, capsys):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json}
+    with TopologyTestDriver(
+        run("Look at rows, or do something with each", **imports)["first_look"](), spark=spark
+    ) as driver:
+        clicks = driver.create_input_topic("clicks")
+        for n in (1, 2):
+            clicks.pipe_input("ada", {"page": "a", "n": n})
+    assert "|   a|  2| ada|" in capsys.readouterr().out
+
+
 def test_the_page_s_lookup_finds_what_is_there(spark):
     imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
     with TopologyTestDriver(run("Look things up in a table", **imports)["clicks_by_country"](), spark=spark) as driver:

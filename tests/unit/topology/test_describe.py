@@ -75,3 +75,36 @@ def test_formats_are_shown_as_they_are_written():
     assert format_text(Raw()) == "Raw()"
     assert format_text(Long("n")) == 'Long("n")'
     assert format_text(Json(StructType())) == "Json(struct<a:int>)"
+
+
+def test_a_graph_has_every_node_once_and_topics_between(builder):
+    users = builder.table("users", key=String("user"), value=Json("name string"))
+    clicks = builder.stream(["clicks", "taps"], key=String("user"), value=Json('page string, "x" int'))
+    clicks.join(users, "user").groupBy("page").count().to("pages")
+    users.show(3)
+    lines = [line.strip() for line in builder.build().to_dot().splitlines()]
+    assert lines[0] == "digraph topology {"
+    assert lines[-1] == "}"
+    labels = {line.partition(" [label=")[0]: line for line in lines if " [label=" in line}
+    assert len(labels) == sum(" [label=" in line for line in lines)
+    topics = {line.split('"')[1]: line.split()[0] for line in lines if "shape=cds" in line}
+    assert sorted(topics) == ["clicks", "clicks-taps-by-page-repartition", "pages", "taps", "users"]
+    shown = next(name for name, line in labels.items() if "show(3)" in line)
+    (kept,) = (name for name, line in labels.items() if "Processor: users-table (" in line)
+    assert f"{kept} -> {shown};" in lines
+    (writer,) = (line.split()[0] for line in lines if line.endswith(f"-> {topics['pages']};"))
+    assert "topic: pages" in labels[writer]
+    assert r"\"x\" int" in next(line for line in lines if "Source: clicks-taps" in line)
+
+
+def test_a_description_shows_what_is_done_with_rows_that_go_nowhere(builder):
+    builder.stream("clicks", key=String("user"), value=Json("page string")).show()
+    assert builder.build().describe().splitlines()[2:9] == [
+        "    Source: clicks (topics: [clicks])",
+        '      key: String("user"), value: Json("page string")',
+        "      --> show",
+        "    Processor: clicks-show (stores: [])",
+        "      show(20)",
+        "      --> none",
+        "      <-- clicks",
+    ]

@@ -34,7 +34,10 @@ def fails(message):
         (lambda s, F: s.dropDuplicates(["a"]), "has no dropDuplicates()"),
         (lambda s, F: s.selct("a"), "has no selct(): did you mean select?"),
         (lambda s, F: s.withcolumn("a", 1), "has no withcolumn(): did you mean withColumn?"),
-        (lambda s, F: s.zzz, 'has no zzz(): a column is written F.col("zzz"); steps are drop, filter, groupBy'),
+        (
+            lambda s, F: s.zzz,
+            'has no zzz(): a column is written F.col("zzz"); steps are drop, filter, foreach, groupBy',
+        ),
         (lambda s, F: s.to_stream(), "has no to_stream()"),
         (lambda s, F: s["carrier"], "columns of a KStream are written F.col(\"name\"), not ['carrier']"),
         (lambda s, F: list(s), "a KStream is a description and holds no rows"),

@@ -412,3 +412,13 @@ def test_the_legs_of_a_union_are_called_like_no_other_leg():
     here.where("n > 1").to("out", value=Json())
     legs = builder.build().legs
     assert len({leg.id for leg in legs}) == len(legs) == 3
+
+
+def test_windows_that_never_end_are_warned_of(builder, flights, F, caplog):
+    flights.groupBy(F.window("time", "1 day"), "carrier").count().to("days")
+    ended = flights.withWatermark("time", "1 hour").groupBy(F.window("time", "1 hour"), "carrier")
+    ended.count().to("hours")
+    flights.groupBy("carrier").count().to("carriers")
+    builder.build()
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "the windows of groupBy(window(time, '1 day'), \"carrier\") never end" in warning

@@ -40,7 +40,7 @@ def test_a_stream_with_another_key_is_repartitioned_and_the_table_is_not(builder
     assert first.source_topics == {"users"}
     assert second.repartition_sinks == {"by-user-repartition"}
     assert [leg.id for leg in builder.build().upstream_first] == [
-        *("store:users-table", "topic:by-user-repartition", "sink:by-user-to-out"),
+        *("store:users-table", "topic:by-user-repartition", "sink:orders-to-out"),
     ]
 
 
@@ -57,7 +57,7 @@ def test_streams_that_look_into_each_others_tables_are_in_one_order(builder):
     stream = builder.stream("in", key=String("a"), value=Json("n int"))
     stream.join(one, "a").join(other, "b").to("out")
     legs = builder.build().upstream_first
-    assert [leg.id for leg in legs].index("store:one-table") < [leg.id for leg in legs].index("sink:in-by-b-to-out")
+    assert [leg.id for leg in legs].index("store:one-table") < [leg.id for leg in legs].index("sink:in-to-out")
     assert sum(isinstance(step, Lookup) for leg in legs for step in leg.before) == 2
 
 

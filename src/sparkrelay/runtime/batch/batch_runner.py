@@ -24,6 +24,7 @@ from sparkrelay.errors import (
     StoreOutOfStepException,
     StreamsException,
 )
+from sparkrelay.runtime.batch.shown_rows import print_rows
 from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.spark.jobs import JobCancelled, JobFailed, TaskFailed
@@ -183,6 +184,7 @@ class BatchRunner:
             fault_points.reach("driver-before-commit")
             self._commit(work, outcome)
             fault_points.reach("driver-after-commit")
+            self._show(plans, outcome)
         outcome.seconds["total"] = time.perf_counter() - started
         outcome.cpu_seconds += time.thread_time() - cpu_before
         return outcome
@@ -253,6 +255,16 @@ class BatchRunner:
             task.batch_committed(answer)
             outcome.committed.append(id_)
         outcome.seconds["commit"] = time.perf_counter() - started
+
+    def _show(self, plans: PreparedLegs, outcome: BatchOutcome) -> None:
+        """Print what the pipeline shows of what is committed."""
+        shown: dict[str, list[tuple[str | None, ...]]] = {}
+        for report in outcome.reports:
+            if report.shown and report.task in outcome.committed:
+                shown.setdefault(report.leg, []).extend(report.shown)
+        for leg, rows in shown.items():
+            columns, most = plans.shows(leg)
+            print_rows(f"{leg.partition(':')[2]}, batch {self._number}", columns, rows[:most])
 
     def _abort(
         self,

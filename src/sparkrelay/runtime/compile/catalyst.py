@@ -197,12 +197,25 @@ def not_row_wise(plan: DataFrame) -> str | None:
     text = str(analyzed.toString())
     # The text costs one call to the JVM; only a suspicion is worth a walk through the nodes.
     if not _MANY_ROWS.isdisjoint(_NODE_OF_LINE.findall(text)):
-        for node in nodes(analyzed):
+        for node in _nodes_of_stream(analyzed):
             if node.nodeName() in _MANY_ROWS:
                 return str(node.nodeName())
     return next((f"{name})" for name in _PLACED if name in text.lower()), None)
 
 
+def _nodes_of_stream(plan: Any) -> Iterator[Any]:
+    """Yield the nodes of a plan but for joins with what is broadcast, and what is behind those: a DataFrame's own."""
+    children = items(plan.children())
+    if plan.nodeName() == "Join" and kind(children[1]) == "ResolvedHint" and str(plan.joinType()) in _BY_THE_STREAM:
+        yield from _nodes_of_stream(children[0])
+        return
+    yield plan
+    for child in children:
+        yield from _nodes_of_stream(child)
+
+
+#: Joins whose rows come from the left side alone.
+_BY_THE_STREAM = frozenset({"Inner", "LeftOuter"})
 #: Nodes that may make none, or several, of a row.
 _NOT_ONE_TO_ONE = frozenset({"Expand", "Filter", "Generate", "MapInArrow", "MapInPandas"})
 

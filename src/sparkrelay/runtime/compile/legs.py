@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json
@@ -49,13 +49,23 @@ from sparkrelay.runtime.compile.schemas import (
     layout_number,
     plan_sink,
     unlike,
+    without_kafka,
 )
 from sparkrelay.runtime.compile.watermarks import event_time, watermark_spec
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, in_arrow
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.client_settings import compression, flush_seconds
-from sparkrelay.runtime.contract.specs import ChangesSpec, FetchSpec, LookupSpec, PublishSpec, SettleSpec, StateSpec
+from sparkrelay.runtime.contract.specs import (
+    ActionSpec,
+    ChangesSpec,
+    FetchSpec,
+    LookupSpec,
+    PublishSpec,
+    SettleSpec,
+    StateSpec,
+)
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
+from sparkrelay.runtime.worker.actions import act_leg
 from sparkrelay.runtime.worker.context import no_rows
 from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.lookups import lookup_leg
@@ -63,7 +73,7 @@ from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg
 from sparkrelay.runtime.worker.table_changes import changes_leg, settle_leg
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.batch import SPREAD_BY
-from sparkrelay.topology import Lookup, NamedAggregate
+from sparkrelay.topology import Lookup, NamedAggregate, Show
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
@@ -76,7 +86,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.compile.ways import Way
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.topics.topic_names import TopicNames
-    from sparkrelay.topology import Aggregation, Leg, Step
+    from sparkrelay.topology import Aggregation, Foreach, Leg, Step
 
 __all__ = ["LegCompiler", "PreparedLeg"]
 
@@ -108,7 +118,7 @@ class PreparedLeg:
     @property
     def steps(self) -> int:
         """How many Python steps of ours it has."""
-        behind_state = self.leg.aggregation is not None and bool(self.leg.after)
+        behind_state = self.leg.aggregation is not None and (bool(self.leg.after) or self.leg.action is not None)
         settled = self.leg.filters_table or self.leg.changes_of is not None
         return 2 + len(self.leg.lookups) + behind_state + settled
 
@@ -222,7 +232,11 @@ class LegCompiler:
         source = _with_unread(self._source(leg, StructType([full[name] for name in names])), everything)
         before = self._computed.get(leg.source.topics[0], {}) if leg.source.internal else {}
         rows, base, behind = self._before_state(leg, source, before)
-        if leg.aggregation is None:
+        if leg.aggregation is None and leg.action is not None:
+            output = visible(rows)
+            rows, act = self._acted(leg, leg.action, rows, (*_carried(leg), *self._way.hidden))
+            reports = self._way.last(leg.id, rows, act)
+        elif leg.aggregation is None:
             spec, rows, columns = self._written(leg, rows)
             output = self._output(leg, columns, lambda names: computed_from(rows, base, names, behind))
             reports = self._way.last(leg.id, rows, functools.partial(publish_leg, spec))
@@ -247,6 +261,8 @@ class LegCompiler:
         rows = self._in_words(leg.before, source, _carried(leg))
         if leg.aggregation is not None:
             rows = self._projection(leg, leg.aggregation, rows)
+        elif leg.action is not None:
+            rows = rows.select(*(quoted((name,)) for name in without_kafka(visible(rows)).names))
         elif leg.sink is not None:
             rows = self._written(leg, rows)[1]
         if lets_nothing_through(rows):
@@ -461,7 +477,7 @@ class LegCompiler:
         if folded and lets_nothing_through(projected):
             projected = _no_rows(self._way.placed(), projected.schema)
         self._made[aggregation.store] = made
-        if not leg.after:
+        if not leg.after and leg.action is None:
             output = self._output(leg, results, lambda _: made)
             publish = self._publish_spec(leg, results, output)
             both = functools.partial(state_and_publish_leg, spec, publish)
@@ -505,10 +521,33 @@ class LegCompiler:
         rows = apply_steps(leg.after[leg.table_steps :], rows, hidden)
         columns = visible(rows)
         output = self._output(leg, columns, lambda names: computed_from(rows, base, names, made))
-        publish = functools.partial(publish_leg, self._publish_spec(leg, columns, output))
+        if leg.action is not None:
+            rows, last = self._acted(leg, leg.action, rows, hidden)
+        else:
+            last = functools.partial(publish_leg, self._publish_spec(leg, columns, output))
         if folded and lets_nothing_through(rows):
             rows = _no_rows(updates, rows.schema)
-        return self._way.last(leg.id, rows, publish), output
+        return self._way.last(leg.id, rows, last), output
+
+    def _acted(
+        self, leg: Leg, action: Show | Foreach, rows: DataFrame, hidden: tuple[str, ...]
+    ) -> tuple[DataFrame, functools.partial[Iterator[pa.RecordBatch]]]:
+        """Return the rows that a leg's action wants, and its last step."""
+        columns = without_kafka(visible(rows))
+        names = [quoted((name,)) for name in columns.names]
+        if isinstance(action, Show):
+            # Bytes are read as text, as those of Kafka's keys and values mostly are.
+            texts = [F.make_valid_utf8(F.col(name).cast("string")) for name in names]
+            shown = [text.alias(field.name) for text, field in zip(texts, columns, strict=True)]
+            rows = checked(str(action.call_site), lambda: rows.select(*shown, *hidden))
+            text = StructType([StructField(field.name, StringType()) for field in columns])
+            spec = ActionSpec(**self._step(leg), columns=arrow_schema(text), rows=action.rows, width=action.width)
+        else:
+            rows = rows.select(*names, *hidden)
+            spec = ActionSpec(
+                **self._step(leg), columns=arrow_schema(columns), function=action.function, schema=columns.json()
+            )
+        return rows, functools.partial(act_leg, spec)
 
     def _settled(self, leg: Leg, rows: DataFrame) -> DataFrame:
         """Return what a table's filters make of the changes of its rows: new rows, and deletions."""

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.row_steps import visible
-from sparkrelay.runtime.compile.schemas import KAFKA_FIELDS, check_packable
+from sparkrelay.runtime.compile.schemas import check_packable, without_kafka
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
@@ -21,23 +21,15 @@ if TYPE_CHECKING:
 
 __all__ = ["behind_lookup", "in_words", "newest_schema"]
 
-_KAFKA = StructType(KAFKA_FIELDS)
-
 
 def newest_schema(table: Aggregation, rows: DataFrame, key: Sequence[str]) -> StructType:
     """Return the columns of a table of newest rows: its key's first; the others may be null, as of a deleted row.
 
-    Kafka's own columns are left out: they are of a record, not of the row that it made.
-
     Raises:
         TopologyException: a column has a type that cannot be kept.
     """
-    columns = visible(rows)
-    others = [
-        StructField(field.name, field.dataType)
-        for field in columns
-        if field.name not in key and not (field.name == "kafka" and field.dataType == _KAFKA)
-    ]
+    columns = without_kafka(visible(rows))
+    others = [StructField(field.name, field.dataType) for field in columns if field.name not in key]
     schema = StructType([*(columns[name] for name in key), *others])
     twice = [name for name in schema.names if schema.names.count(name) > 1]
     if twice:

@@ -18,6 +18,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from sparkrelay.errors import SparkRelayError
+from sparkrelay.runtime.compile.schemas import without_kafka
+from sparkrelay.topology import Show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -91,6 +93,12 @@ class PreparedLegs:
     def output(self, leg: str) -> StructType:
         """Return the schema of the visible rows at a leg's end."""
         return self._plans[leg].output
+
+    def shows(self, leg: str) -> tuple[list[str], int]:
+        """Return the columns, and how many rows of a micro-batch are printed, of a leg that shows its rows."""
+        plan = self._plans[leg]
+        assert isinstance(plan.leg.action, Show), f"leg {leg} shows nothing"
+        return without_kafka(plan.output).names, plan.leg.action.rows
 
     def resident(self) -> ResidentLegs:
         """Return the legs that can stay; they are built when they are first asked for, on whichever thread."""

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sparkrelay.errors import SparkRelayError, TopologyException
@@ -73,6 +74,8 @@ def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...]) -> DataFrame:
         if any(after.columns.count(name) > 1 for name in carried):
             # A star of another kind, such as "* except (a)", has brought them.
             after = checked(where, lambda: method(*chosen))
+    elif step.kind == "join":
+        after = _joined(step, rows)
     elif step.is_union:
         # What is put together are the legs' ends; that they fit is for whoever builds both to see.
         return rows
@@ -95,6 +98,22 @@ def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...]) -> DataFrame:
     if "*" in step.text or step.kind == "transform":
         refuse_hidden(where, step.text, after)
     return after
+
+
+def _joined(step: Step, rows: DataFrame) -> DataFrame:
+    """Join with a DataFrame, whose rows are sent to wherever the stream's are: a task's rows stay where they are."""
+    where = str(step.call_site)
+    frame, on, how = step.args
+    both = {name.lower() for name in visible(rows).names} & {name.lower() for name in frame.columns} - {
+        name.lower() for name in on
+    }
+    if both:
+        raise TopologyException(
+            f"{where}: both sides of the join have a column {min(both)!r}; rename or drop one of them before it"
+        )
+    given = [quoted((name,)) for name in frame.columns if name.lower() not in {column.lower() for column in on}]
+    own = [quoted((name,)) for name in rows.columns]
+    return checked(where, lambda: rows.join(F.broadcast(frame), list(on), how).select(*own, *given))
 
 
 def refuse_hidden(where: str, text: str, rows: DataFrame) -> None:

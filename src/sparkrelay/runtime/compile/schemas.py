@@ -60,6 +60,7 @@ __all__ = [
     "plain_format",
     "plan_sink",
     "unlike",
+    "without_kafka",
 ]
 
 HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -287,15 +288,20 @@ def plan_sink(leg: Leg, sink: Sink, rows: StructType) -> SinkPlan:
             f"{where} writes column {sink.key!r} ({kind}) as the message key, which takes string, int, bigint or "
             f'binary; cast it first: withColumn("{sink.key}", F.col("{sink.key}").cast("string"))'
         )
-    if isinstance(form, OneColumn):
-        columns = StructType([rows[form.column_name("value")]])
-    else:
-        # The struct of Kafka's own columns is for the steps, not for the value, unless it was remade.
-        kafka = StructType(KAFKA_FIELDS)
-        columns = StructType([f for f in rows if not (f.name == "kafka" and f.dataType == kafka)])
+    one = form.column_name("value") if isinstance(form, OneColumn) else None
+    columns = without_kafka(rows) if one is None else StructType([rows[one]])
     # Through a repartition topic they travel as a column.
     headers = raw and not sink.internal and "headers" in rows.names and rows["headers"].dataType == HEADERS
     return SinkPlan(form, columns, key, headers)
+
+
+def without_kafka(rows: StructType) -> StructType:
+    """Leave out the struct of Kafka's own columns, which is for the steps and not for what is written or kept of rows.
+
+    One that was remade stays.
+    """
+    kafka = StructType(KAFKA_FIELDS)
+    return StructType([field for field in rows if not (field.name == "kafka" and field.dataType == kafka)])
 
 
 def _as_it_is(value: StructField) -> OneColumn:

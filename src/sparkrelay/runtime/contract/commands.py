@@ -108,6 +108,7 @@ class LegReport:
         rows_late: rows that were left out because their window was over.
         next_sequences: output partition -> next sequence number.
         seconds: step -> seconds spent.
+        shown: the rows that ``show`` prints, their cells as text.
         error: what went wrong, if anything did; then nothing else counts.
     """
 
@@ -121,6 +122,7 @@ class LegReport:
     rows_late: int = 0
     next_sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
+    shown: tuple[tuple[str | None, ...], ...] = ()
     error: Exception | None = None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sparkrelay.runtime.contract import hidden_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate import AggregateSpec
 
 __all__ = [
+    "ActionSpec",
     "ChangesSpec",
     "FetchSpec",
     "LookupSpec",
@@ -161,6 +162,25 @@ class ChangesSpec(StepSpec):
     store: str
     output: pa.Schema
     map_limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionSpec(StepSpec):
+    """What is done with the rows of a leg that go to no topic.
+
+    Attributes:
+        columns: Arrow schema of the visible columns.
+        rows: of ``show``: rows of a task at most that go to the driver, all of them text.
+        width: of ``show``: characters of a cell at most.
+        function: of ``foreach``: takes each row.
+        schema: of ``foreach``: the rows' schema as Spark's JSON.
+    """
+
+    columns: pa.Schema
+    rows: int = 0
+    width: int = 0
+    function: Callable[[Any], Any] | None = None
+    schema: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -343,7 +343,8 @@ class KafkaStreams:
 
     def _prepare(self, beginning: Beginning) -> None:
         self._console.start(self._description)
-        if not self._context.topology.sink_topics:
+        topology = self._context.topology
+        if not topology.sink_topics and all(leg.action is None for leg in topology.legs):
             log.warning(
                 "%s writes to no topic: what it computes stays in its local state. End a stream or table with "
                 '.to("topic")',

@@ -1,0 +1,86 @@
+"""A stream joined with a DataFrame, as PySpark joins a stream with a static one."""
+
+import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.errors import TopologyException
+from sparkrelay.testing import TopologyTestDriver
+
+pytestmark = pytest.mark.integration
+
+
+def clicks_of(builder):
+    return builder.stream("clicks", key=String("user"), value=Json("page string, country string, n long"))
+
+
+@pytest.fixture
+def countries(spark):
+    rows = [("NO", "Norway", 5), ("UK", "Britain", 67), ("UK", "England", 56)]
+    return spark.createDataFrame(rows, "country string, name string, size int")
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_each_row_gets_what_the_frame_has_for_it(spark, countries, how):
+    builder = StreamsBuilder()
+    rich = clicks_of(builder).where("n > 0").join(countries.where("size > 1"), "country", how)
+    rich.select("user", "page", "name").to("out", value=Json())
+    # The message key is still in its column: no repartition topic.
+    rich.groupBy("user").agg(F.sum("n").alias("n"), name="sums").to("sums")
+    topology = builder.build()
+    assert len(topology.subtopologies) == 1
+    with TopologyTestDriver(topology, spark=spark, batch="all", partitions=2) as driver:
+        topic, out = driver.create_input_topic("clicks"), driver.create_output_topic("out")
+        for user, country, n in (("a", "NO", 1), ("b", "UK", 2), ("c", "XX", 4), ("d", None, 8), ("e", "NO", 0)):
+            topic.pipe_input(user, {"page": f"p{n}", "country": country, "n": n})
+        found = sorted((row["user"], row["page"], row.get("name")) for row in out.read_rows())
+        matched = [("a", "p1", "Norway"), ("b", "p2", "Britain"), ("b", "p2", "England")]
+        assert found == matched + ([("c", "p4", None), ("d", "p8", None)] if how == "left" else [])
+        sums = {"a": 1, "b": 4} | ({"c": 4, "d": 8} if how == "left" else {})
+        assert {row["user"]: row["n"] for row in driver.store("sums")} == sums
+
+
+def test_what_the_frame_reads_is_read_anew_for_each_micro_batch(spark, tmp_path):
+    """As far as its source goes: Spark has listed the files when the frame was made."""
+    file = tmp_path / "rates.csv"
+    file.write_text("NO,1\n")
+    builder = StreamsBuilder()
+    rates = (
+        spark.read.schema("country string, rate long").csv(str(file)).groupBy("country").agg(F.max("rate").alias("r"))
+    )
+    clicks_of(builder).join(rates, "country").select("page", "r").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic, out = driver.create_input_topic("clicks"), driver.create_output_topic("out")
+        topic.pipe_input("a", {"page": "x", "country": "NO"})
+        assert [(row["page"], row["r"]) for row in out.read_rows()] == [("x", 1)]
+        file.write_text("NO,7\n")
+        topic.pipe_input("a", {"page": "y", "country": "NO"})
+        assert [(row["page"], row["r"]) for row in out.read_rows()] == [("y", 7)]
+
+
+@pytest.mark.parametrize(
+    ("join", "message"),
+    [
+        (lambda s, f: s.join(f, "country", "right"), 'how="inner" or how="left", not \'right\''),
+        (lambda s, f: s.join(f, F.expr("a = b")), "takes on= as the name of a column"),
+        (lambda s, f: s.join(f), "takes on= as the name of a column"),
+        (lambda s, f: s.withColumn("Name", F.lit(1)).join(f, "country"), "both sides of the join have a column 'name'"),
+        (lambda s, f: s.drop("country").join(f, "nowhere"), "nowhere"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_line(spark, countries, join, message):
+    def run():
+        builder = StreamsBuilder()
+        join(clicks_of(builder), countries).to("out", value=Json())
+        TopologyTestDriver(builder.build(), spark=spark)
+
+    with pytest.raises(TopologyException, match=message) as raised:
+        run()
+    assert "test_data_frame_joins.py:" in str(raised.value)
+
+
+def test_other_joins_stay_refused(spark, countries):
+    builder = StreamsBuilder()
+    clicks_of(builder).transform(lambda rows: rows.join(countries, "country")).to("out", value=Json())
+    with pytest.raises(TopologyException, match="not row-wise"):
+        TopologyTestDriver(builder.build(), spark=spark)
