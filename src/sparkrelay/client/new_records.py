@@ -24,8 +24,8 @@ _LANE: Final = "new-records"
 _MIN_VERSION: Final = 4  # read_committed came with it
 _LAST_VERSION_WITH_NAMES: Final = 12
 _NO_SESSION: Final = -1
-#: A partition whose leader nobody knows is looked at again within this.
-_WITHOUT_LEADER_SECONDS: Final = 0.1
+#: A partition that no broker watches, because its leader is unknown, say, is looked at again within this.
+_UNWATCHED_SECONDS: Final = 0.1
 
 
 class NewRecords:
@@ -33,14 +33,14 @@ class NewRecords:
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
-        #: Broker -> the newest request to it. One that is still held back is waited for again.
-        self._asked: dict[int, Response] = {}
+        #: Broker -> the newest request to it, and of which partitions. One that is held back is waited for again.
+        self._asked: dict[int, tuple[Response, frozenset[TopicPartition]]] = {}
 
     def wait(self, positions: Mapping[TopicPartition, int], seconds: float, over: Callable[[], bool]) -> bool:
         """Return True as soon as a partition seems to have something (read_committed) at its position, or trouble.
 
-        A broker that still holds a former request back is not asked again: if that one names other partitions, those
-        that were added go unnoticed until it is answered, which takes no longer than the former ``seconds``.
+        A broker that still holds a former request back is not asked again. If that one does not name all that is
+        wanted, the wait is a short one, after which the caller looks for itself.
 
         Args:
             positions: partition -> the next offset that is wanted.
@@ -53,23 +53,27 @@ class NewRecords:
         Raises:
             WakeupException: the client was interrupted.
         """
-        leaders: dict[int, dict[str, dict[int, int]]] = {}
+        leaders: dict[int, dict[TopicPartition, int]] = {}
+        unwatched = False
         for partition, offset in positions.items():
             leader = self._client.metadata.leader(partition)
             if leader is None:
-                seconds = min(seconds, _WITHOUT_LEADER_SECONDS)
+                unwatched = True
             else:
-                leaders.setdefault(leader, {}).setdefault(partition.topic, {})[partition.partition] = offset
-        for node, topics in leaders.items():
-            if node not in self._asked or self._asked[node].done:
+                leaders.setdefault(leader, {})[partition] = offset
+        for node, wanted in leaders.items():
+            if node not in self._asked or self._asked[node][0].done:
                 timeout = seconds + self._client.config.request_timeout_ms / 1000
-                self._asked[node] = self._client.send(_request(topics, seconds), node=node, lane=_LANE, timeout=timeout)
-        held = [self._asked[node] for node in leaders]
-        deadline = time.monotonic() + seconds
+                response = self._client.send(_request(wanted, seconds), node=node, lane=_LANE, timeout=timeout)
+                self._asked[node] = response, frozenset(wanted)
+            unwatched = unwatched or not self._asked[node][1].issuperset(wanted)
+        held = [self._asked[node][0] for node in leaders]
+        deadline = time.monotonic() + (min(seconds, _UNWATCHED_SECONDS) if unwatched else seconds)
         while not over():
             answered = [response for response in held if response.done]
-            if any(map(_has_something, answered)):
-                return True
+            if answered:
+                # One that brings nothing is over: to wait on would be to wait for nobody.
+                return any(map(_has_something, answered))
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
@@ -77,8 +81,11 @@ class NewRecords:
         return False
 
 
-def _request(topics: Mapping[str, Mapping[int, int]], seconds: float) -> Any:
+def _request(wanted: Mapping[TopicPartition, int], seconds: float) -> Any:
     topic = FetchRequest.FetchTopic
+    topics: dict[str, dict[int, int]] = {}
+    for partition, offset in wanted.items():
+        topics.setdefault(partition.topic, {})[partition.partition] = offset
     return FetchRequest(
         replica_id=-1,
         max_wait_ms=int(seconds * 1000),

@@ -118,14 +118,14 @@ def require_next_batch(path: Path, header: TaskHeader, leg: str, batch: BatchSta
             )
 
 
-def require_contents(header: TaskHeader, store: str, batch: BatchStamp) -> None:
-    """Refuse a batch whose pipeline wants something else in the store than it holds."""
+def require_contents(header: TaskHeader, store: str, wanted: str) -> None:
+    """Refuse a pipeline that wants something else in the store than it holds."""
     beside = {entry.store: entry.contents for entry in header.journals}
-    held = {**header.contents, **beside}.get(store, batch.contents)
-    unspread, said, _ = batch.contents.rpartition(SPREAD_BY)
-    if held != batch.contents and not (said and held == unspread):
+    held = {**header.contents, **beside}.get(store, wanted)
+    unspread, said, _ = wanted.rpartition(SPREAD_BY)
+    if held != wanted and not (said and held == unspread):
         raise IncompatibleTopologyException(
-            f"store {store!r} holds {held}, but the pipeline now wants {batch.contents}: one cannot be read as the "
+            f"store {store!r} holds {held}, but the pipeline now wants {wanted}: one cannot be read as the "
             'other. Give the aggregation a new name (agg(..., name="...")), which starts it anew from here on, or '
             "start the application over: sparkrelay reset"
         )

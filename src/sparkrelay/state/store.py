@@ -223,7 +223,7 @@ class TaskStore:
 
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, Applied]:
             header = self._begin(transaction, header, leg, batch)
-            checks.require_contents(header, store, batch)
+            checks.require_contents(header, store, batch.contents)
             checks.require_positions(self.path, header, leg, batch)
             old = ordered.as_given(rows.get(transaction, table, ordered.keys))
             result = merge(old)
@@ -263,18 +263,22 @@ class TaskStore:
 
         return self._change(change)
 
-    def look_up(self, store: str, keys: pa.Array, *, task_epoch: int, number: int, tries: int) -> LookedUp:
+    def look_up(
+        self, store: str, keys: pa.Array, *, contents: str, task_epoch: int, number: int, tries: int
+    ) -> LookedUp:
         """Return what a store holds for keys, and what the batch under way has done to it, all of one moment.
 
         Args:
             store: the store's name.
             keys: which.
+            contents: what the pipeline means the store to hold, in words.
             task_epoch: of the batch.
             number: of the batch.
             tries: of the attempt at it.
 
         Raises:
             StoreOutOfStepException: the store was taken over under another task epoch.
+            IncompatibleTopologyException: the store holds something else than the pipeline wants.
         """
         table = self._table(store)
         wanted = rows.as_binary(keys)
@@ -282,6 +286,7 @@ class TaskStore:
         def read(transaction: Any) -> LookedUp:
             header = self._load(transaction)
             checks.require_task_epoch(self.path, header, task_epoch)
+            checks.require_contents(header, store, contents)
             values = rows.get(transaction, table, wanted)
             for entry in header.journals:
                 if (entry.store, entry.batch, entry.tries) == (store, number, tries):

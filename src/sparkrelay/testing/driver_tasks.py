@@ -101,6 +101,7 @@ class DriverTasks:
                 changelogs=shape.changelogs,
                 directory=str(self._state_dir / str(id_)) if shape.stores else None,
                 state_topics=shape.state_topics,
+                table_topics=shape.table_topics,
                 width=shape.width,
             )
             for id_, shape in self._layout.tasks.items()
@@ -146,7 +147,7 @@ class DriverTasks:
             work = {}
             for task in self._tasks:
                 task.ends_listed(ends)
-                ranges = plan_ranges(task.position.offsets, ends, self._config.max_batch_records)
+                ranges = plan_ranges(task.position.offsets, ends, self._config.max_batch_records, task.table_topics)
                 if ranges:
                     work[task.id] = task, ranges
             if not work:

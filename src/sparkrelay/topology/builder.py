@@ -97,7 +97,8 @@ class StreamsBuilder:
             value: format of the message value, such as ``Json("name string, country string")``.
             timestamp: as of :meth:`stream`.
             name: the store's name; its changelog is ``<application.id>-<name>-changelog``.
-            logged: False for a store without changelog, as in ``GroupedStream.agg``.
+            logged: False for a store without changelog, as in ``GroupedStream.agg``: where the task goes on elsewhere,
+                the table is empty, and nothing reads the topic once more.
 
         Raises:
             TopologyException: an argument is missing or of the wrong kind.

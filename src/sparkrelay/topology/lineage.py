@@ -52,10 +52,12 @@ class Lineage:
     Attributes:
         held: column and the part it holds.
         sufficient: sets of parts, each of which decides the partition alone.
+        named: the names that the key's columns had where it was read.
     """
 
     held: frozenset[tuple[Path, str]] = frozenset()
     sufficient: tuple[frozenset[str], ...] = ()
+    named: tuple[str, ...] = ()
 
     @classmethod
     def of_source(cls, key: Format | None, value: Format | None) -> Lineage:
@@ -66,8 +68,9 @@ class Lineage:
             prefix = ()
         elif isinstance(key, _ONE_TO_ONE):
             held.add(((key.column_name("key"),), _KEY))
+        named = tuple(path[0] for path, _ in held)
         held |= {((*prefix, "key"), _KEY), ((*prefix, "partition"), _PARTITION)}
-        return cls(frozenset(held), (frozenset({_KEY}), frozenset({_PARTITION})))
+        return cls(frozenset(held), (frozenset({_KEY}), frozenset({_PARTITION})), named or ("key",))
 
     @classmethod
     def of_repartition(cls, columns: Iterable[str]) -> Lineage:
@@ -75,7 +78,7 @@ class Lineage:
         parts = {((name,), f"{_COLUMN}{index}") for index, name in enumerate(columns)}
         if len(parts) == 1:
             parts = {(path, _KEY) for path, _ in parts}
-        return cls(frozenset(parts), (frozenset(part for _, part in parts),))
+        return cls(frozenset(parts), (frozenset(part for _, part in parts),), tuple(columns))
 
     def locate(self, keys: Iterable[object]) -> Located | None:
         """Return how grouping by ``keys`` finds its rows, or None if they must be repartitioned first."""
@@ -90,8 +93,10 @@ class Lineage:
 
     def key(self) -> tuple[str, ...] | None:
         """Return the names of the columns that hold the message key, in its order; None if they are not all there."""
+        # Of several copies of one the name that it was read under is meant, and else the first.
+        held = sorted(self.held, key=lambda one: (one[0][0] not in self.named, one), reverse=True)
         for parts in self.sufficient:
-            if parts != {_PARTITION} and (found := _key_columns(sorted(self.held), parts)) is not None:
+            if parts != {_PARTITION} and (found := _key_columns(held, parts)) is not None:
                 return found
         return None
 

@@ -103,3 +103,22 @@ def test_a_request_that_is_held_back_is_waited_for_again(client, at, produce, me
     meanwhile(lambda: produce(at.topic, [{"value": "a"}]))
     assert admin.await_records({at: 0}, timeout=LONG, over=never)
     assert len(sent) == 1
+
+
+def test_a_partition_that_the_request_held_back_does_not_name_is_looked_at_soon(client, make_topic, admin, meanwhile):
+    topic = make_topic("new-records", partitions=2)
+    admin.partitions([topic])
+    one, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    ends = iter([False, True])
+    meanwhile(client.wakeup)
+    assert not admin.await_records({one: 0}, timeout=LONG, over=lambda: next(ends))
+    assert not admin.await_records({one: 0, other: 0}, timeout=LONG, over=never)
+
+
+def test_an_answer_without_records_ends_the_wait(client, at):
+    """The former wait was shorter, and its request is still with the broker."""
+    admin = Admin(client, timeout=30)
+    client.wakeup()
+    ends = iter([False, True])
+    assert not admin.await_records({at: 0}, timeout=0.5, over=lambda: next(ends))
+    assert not admin.await_records({at: 0}, timeout=LONG, over=never)

@@ -328,3 +328,31 @@ def test_a_source_of_another_name_under_the_same_store(instance, topics, produce
     (renamed,) = warnings(caplog, "was a source topic renamed?")
     assert f"its state holds what came from {topics[0]}-0" in renamed
     assert f"goes on with {other}-0" in renamed
+
+
+def looking_up(topics, table, value):
+    builder = StreamsBuilder()
+    users = builder.table(table, key=String("user"), value=Json(value), name="people")
+    clicks = builder.stream(topics[0], key=String("user"), value=Json("page string"))
+    clicks.join(users, "user", "left").to(topics[1], value=Json())
+    users.where("name <> ''").to(topics[1], value=Json())
+    return builder
+
+
+def test_rows_of_a_table_are_not_read_with_other_columns(
+    topics, make_topic, instance, produce, wait_until, wait_for_table, consumed
+):
+    """As many columns of the same types, taken for each other by position; and the table itself gets no new row."""
+    users = make_topic("users", 1)
+    produce(users, [("a", {"name": "Ada", "country": "UK"})])
+    with instance(looking_up(topics, users, "name string, country string")) as streams:
+        streams.start()
+        wait_for_table(topics[1], {b"a": {"user": "a", "name": "Ada", "country": "UK"}}, streams)
+    before = len(consumed(topics[1]))
+    streams = instance(looking_up(topics, users, "country string, name string"))
+    streams.start()
+    produce(topics[0], [("a", {"page": "x"})])
+    wait_until(lambda: streams.state == "ERROR", f"{streams.status}, not ERROR")
+    with pytest.raises(IncompatibleTopologyException, match=r"holds newest row of struct<name:string,country:string>"):
+        streams.awaitTermination(10)
+    assert len(consumed(topics[1])) == before

@@ -220,6 +220,79 @@ def test_a_lookup_and_a_grouping_by_the_same_key_are_one_task(spark):
             assert counts == expected, batch
 
 
+def test_a_table_that_is_behind_is_read_first(spark):
+    """As on a first start: its rows are older than all that look for them."""
+    builder = StreamsBuilder()
+    users, clicks = two(builder)
+    clicks.join(users, "user", "left").select("page", "name").to("out", value=Json())
+    config = {"max.batch.records": 10}
+    with TopologyTestDriver(builder.build(), config, spark=spark, batch="all") as driver:
+        table, stream = pipes(driver)
+        for number in range(40):
+            table.pipe_input(f"u{number}", {"name": f"n{number}"}, number)
+        for number in range(20, 40):
+            stream.pipe_input(f"u{number}", {"page": f"p{number}", "n": 1}, 1000 + number)
+        rows = driver.create_output_topic("out").read_rows()
+        assert [(row["page"], row["name"]) for row in rows] == [(f"p{n}", f"n{n}") for n in range(20, 40)]
+
+
+def test_large_rows_that_many_find_do_not_fill_one_array(spark, monkeypatch):
+    builder = StreamsBuilder()
+    users = builder.table("users", key=String("user"), value=Json("profile string"))
+    clicks = builder.stream("clicks", key=String("user"), value=CLICK)
+    clicks.join(users, "user", "left").selectExpr("n", "length(profile) AS size").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        table, stream = pipes(driver)
+        table.pipe_input("ada", {"profile": "x" * 400_000}, 1)
+        for number in range(6_000):
+            stream.pipe_input("ada" if number % 7 else "bob", {"page": "", "n": number}, 2)
+        rows = driver.create_output_topic("out").read_rows()
+        assert [(row["n"], row.get("size")) for row in rows] == [
+            (number, 400_000 if number % 7 else None) for number in range(6_000)
+        ]
+
+
+@pytest.mark.parametrize("batch", ["record", "all"])
+def test_a_filtered_table_that_is_written_by_another_key_leaves_none_behind(spark, batch):
+    builder = StreamsBuilder()
+    users = builder.table("users", key=Long("id"), value=USER)
+    users.where("country = 'NO'").select("name", "id").to("out", key="name")
+    with TopologyTestDriver(builder.build(), spark=spark, batch=batch) as driver:
+        table, out = driver.create_input_topic("users"), driver.create_output_topic("out", key=String())
+        for name, country in (("A", "NO"), ("B", "NO"), ("C", "UK")):
+            table.pipe_input(1, {"name": name, "country": country})
+        table.pipe_input(2, {"name": "D", "country": "NO"})
+        left = {record.key: record.value for record in out.read_records()}
+        assert {name: row for name, row in left.items() if row is not None} == {"D": {"name": "D", "id": 2}}
+
+
+def test_a_filter_in_front_of_a_table_lets_deletions_through(spark):
+    builder = StreamsBuilder()
+    clicks = builder.stream("clicks", key=String("user"), value=CLICK)
+    clicks.where("n > 0").filter(F.col("page") != "x").withColumn("all", F.struct("page", "n")).to_table(name="last")
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("clicks")
+        topic.pipe_input("ada", {"page": "a", "n": 1})
+        topic.pipe_input("bob", {"page": "b", "n": 1})
+        topic.pipe_input("bob", {"page": "c", "n": 0})
+        topic.pipe_input("ada", None)
+        (row,) = driver.store("last")
+        assert (row["user"], row["page"], row["all"]) == ("bob", "b", {"page": "b", "n": 1})
+
+
+def test_a_tombstone_of_the_stream_moves_time_too(spark):
+    """As in Kafka Streams, which takes the record behind it right after it, however early that one is."""
+    builder = StreamsBuilder()
+    users, clicks = two(builder)
+    clicks.join(users, "user", "left").select("page", "name").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        table, stream = pipes(driver)
+        table.pipe_input("ada", {"name": "Ada"}, 60)
+        stream.pipe_input("ada", None, 100)
+        stream.pipe_input("ada", {"page": "a", "n": 1}, 50)
+        assert driver.create_output_topic("out").read_rows() == [{"page": "a", "name": "Ada"}]
+
+
 @pytest.mark.parametrize("batch", ["record", "all"])
 def test_several_ways_lead_out_of_a_table(spark, batch):
     builder = StreamsBuilder()
@@ -340,10 +413,24 @@ def test_the_changes_of_a_filtered_table_are_a_stream(spark, batch):
                 b.table("lists", key=String("k"), value=Json("l array<int>")).to("out"),
                 c.to("copy", value=Json()),
             ),
-            "'l'.*array<int>",
+            "'l'.*array<int>.* cannot be kept in a table",
+        ),
+        (
+            lambda b, u, c: (
+                b.stream("s", value=Json("k struct<a: struct<b: int>>, n int")).repartition("k").to_table(),
+                c.to("copy", value=Json()),
+            ),
+            "'k'.*struct",
+        ),
+        (
+            lambda b, u, c: (
+                b.table("twice", key=String("k"), value=Json("name string, NAME string")).to("out"),
+                c.to("copy", value=Json()),
+            ),
+            "two columns of the table have the name 'name'",
         ),
     ],
-    ids=["type", "clash", "dropped", "list"],
+    ids=["type", "clash", "dropped", "list", "nested key", "case"],
 )
 def test_what_does_not_fit_is_refused_with_the_line(spark, write, message):
     builder = StreamsBuilder()

@@ -109,3 +109,11 @@ def test_a_lookup_that_leads_nowhere_is_refused(builder, users, clicks):
     clicks.join(users, "user")
     with pytest.raises(TopologyException, match=r"join\(user, inner\) leads nowhere"):
         builder.build()
+
+
+def test_of_several_copies_of_the_key_the_one_that_was_read_is_meant(builder, users, clicks):
+    made = clicks.selectExpr("*", "user AS zed", "user AS ada").to_table(name="last")
+    builder.stream("in", key=String("user"), value=Json("x int")).join(made, "user").to("out")
+    assert [lookup.columns for leg in builder.build().legs for lookup in leg.lookups] == [("user",)]
+    renamed = clicks.withColumnRenamed("user", "who").to_table(name="other")
+    builder.stream("in2", key=String("who"), value=Json("x int")).join(renamed, "who").to("out2")

@@ -280,7 +280,9 @@ class BatchThread:
         work: dict[TaskId, tuple[Task, Ranges]] = {}
         for task in tasks:
             task.ends_listed(ends)
-            ranges = task.attempt.ranges or plan_ranges(positions[task.id], ends, self._limit.records)
+            ranges = task.attempt.ranges or plan_ranges(
+                positions[task.id], ends, self._limit.records, task.table_topics
+            )
             if ranges:
                 work[task.id] = task, ranges
         self._progress.lags(tasks, ends)

@@ -237,7 +237,7 @@ def reads_hidden(plan: DataFrame) -> bool:
     """
     node = plan._jdf.queryExecution().analyzed()
     while kind(node) in {"Project", "Filter", "Generate"}:
-        for expression in items(node.expressions()):
+        for expression in [] if _lets_tombstones_pass(node) else items(node.expressions()):
             if not _leaves_as_it_is(expression) and any(
                 str(attribute.name()).startswith(hidden_columns.PREFIX)
                 for attribute in items(expression.references().toSeq())
@@ -245,6 +245,14 @@ def reads_hidden(plan: DataFrame) -> bool:
                 return True
         node = node.child()
     return False
+
+
+def _lets_tombstones_pass(node: Any) -> bool:
+    """Return whether a node is a filter of ours (``row_steps``), which looks at whether a row deletes."""
+    if kind(node) != "Filter" or kind(node.condition()) != "Or":
+        return False
+    left = node.condition().left()
+    return kind(left) == "AttributeReference" and str(left.name()) == hidden_columns.TOMBSTONE
 
 
 def _leaves_as_it_is(expression: Any) -> bool:

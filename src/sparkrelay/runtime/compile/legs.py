@@ -169,6 +169,8 @@ class LegCompiler:
         self._united: dict[int, StructType] = {}
         #: store -> what columns of its rows are computed from, once the leg that keeps it is built
         self._made: dict[str, Mapping[str, str]] = {}
+        #: store -> what it holds, in words, likewise
+        self._contents: dict[str, str] = {}
         #: leg -> what its stateful step does
         self._states: dict[str, StateSpec] = {}
 
@@ -198,7 +200,7 @@ class LegCompiler:
         """
         for index, step in enumerate(leg.before):
             if step.is_union:
-                self._check_united(step, self._in_words(leg.before[:index], source, _carried(leg)))
+                self._check_united(step, self._in_words(leg, leg.before[:index], source))
 
     def _check_united(self, step: Step | Lookup, rows: DataFrame) -> None:
         columns = visible(rows)
@@ -258,7 +260,7 @@ class LegCompiler:
     def _wanted(self, leg: Leg, schema: StructType) -> frozenset[str]:
         """Return which columns of the leg's source anything reads, here or behind a repartition topic."""
         source = self._source(leg, schema)
-        rows = self._in_words(leg.before, source, _carried(leg))
+        rows = self._in_words(leg, leg.before, source)
         if leg.aggregation is not None:
             rows = self._projection(leg, leg.aggregation, rows)
         elif leg.action is not None:
@@ -360,7 +362,7 @@ class LegCompiler:
             layout=layout_number(self._shipped[source.topics[0]]) if source.internal else 0,
             output=arrow_schema(schema),
             event_time=source.timestamp,
-            skip_tombstones=bool(leg.lookups) or (leg.aggregation is not None and not leg.aggregation.newest),
+            skip_tombstones=bool(leg.lookups) or (leg.aggregation is not None and not _keeps_newest(leg)),
             skip_bad_records=self._config.deserialization_exception_handler == "log-and-continue",
         )
         return self._way.source(leg.id, functools.partial(fetch_leg, spec), schema)
@@ -379,7 +381,7 @@ class LegCompiler:
         hidden = (*_carried(leg), *self._way.hidden)
         rows = base = source
         for steps, lookup in _by_lookup(leg.before):
-            rows = apply_steps(steps, rows, hidden)
+            rows = apply_steps(steps, rows, hidden, tombstones_pass=_keeps_newest(leg))
             if lookup is not None:
                 behind = computed_from(rows, base, visible(rows).names, behind)
                 rows = base = self._looked_up(leg, lookup, rows)
@@ -387,12 +389,12 @@ class LegCompiler:
             rows = self._projection(leg, leg.aggregation, rows)
         return rows, base, behind
 
-    def _in_words(self, steps: Sequence[Step | Lookup], source: DataFrame, hidden: tuple[str, ...]) -> DataFrame:
-        """Apply steps for Catalyst to look at, with lookups that it sees through."""
-        hidden = (*hidden, *self._way.hidden)
+    def _in_words(self, leg: Leg, steps: Sequence[Step | Lookup], source: DataFrame) -> DataFrame:
+        """Apply steps in front of a leg's stateful one for Catalyst to look at, with lookups that it sees through."""
+        hidden = (*_carried(leg), *self._way.hidden)
         rows = source
         for some, lookup in _by_lookup(steps):
-            rows = apply_steps(some, rows, hidden)
+            rows = apply_steps(some, rows, hidden, tombstones_pass=_keeps_newest(leg))
             if lookup is not None:
                 rows = in_words(rows, lookup, behind_lookup(lookup, rows, self._table(lookup.store))[1])
         return rows
@@ -411,6 +413,7 @@ class LegCompiler:
         spec = LookupSpec(
             **self._step(leg),
             store=lookup.store,
+            contents=self._contents[lookup.store],
             columns=lookup.columns,
             how=lookup.how,
             row=arrow_schema(given),
@@ -454,9 +457,11 @@ class LegCompiler:
 
     def _newest(self, leg: Leg, table: Aggregation, rows: DataFrame) -> DataFrame:
         """Return a table's rows as its store takes them in."""
-        keys = checked(str(table.call_site), lambda: rows.select(*table.keys)).columns
+        where = str(table.call_site)
+        keys = checked(where, lambda: rows.select(*table.keys)).columns
         schema = self._grouped[table.store] = newest_schema(table, rows, keys)
-        return rows.select(*(quoted((name,)) for name in (*schema.names, *_carried(leg), *self._way.hidden)))
+        names = (*schema.names, *_carried(leg), *self._way.hidden)
+        return checked(where, lambda: rows.select(*(quoted((name,)) for name in names)))
 
     def _stateful(
         self,
@@ -477,6 +482,7 @@ class LegCompiler:
         if folded and lets_nothing_through(projected):
             projected = _no_rows(self._way.placed(), projected.schema)
         self._made[aggregation.store] = made
+        self._contents[aggregation.store] = spec.contents
         if not leg.after and leg.action is None:
             output = self._output(leg, results, lambda _: made)
             publish = self._publish_spec(leg, results, output)
@@ -490,7 +496,11 @@ class LegCompiler:
         """Build a leg that goes on from the changes of a store, which another leg keeps and has left in its journal."""
         schema = StructType([*self._table(store), *hidden_fields(_CHANGES)])
         spec = ChangesSpec(
-            **self._step(leg), store=store, output=arrow_schema(schema), map_limit=self._config.store_max_bytes
+            **self._step(leg),
+            store=store,
+            contents=self._contents[store],
+            output=arrow_schema(schema),
+            map_limit=self._config.store_max_bytes,
         )
         rows = self._way.source(leg.id, functools.partial(changes_leg, spec), schema)
         reports, output = self._behind_table(leg, rows, _CHANGES, self._made[store])
@@ -552,7 +562,10 @@ class LegCompiler:
     def _settled(self, leg: Leg, rows: DataFrame) -> DataFrame:
         """Return what a table's filters make of the changes of its rows: new rows, and deletions."""
         output = StructType([*visible(rows), *hidden_fields(_SETTLED)])
-        spec = SettleSpec(**self._step(leg), output=arrow_schema(output))
+        keys: tuple[str, ...] = ()
+        if leg.sink is not None and not leg.sink.internal and leg.table_steps == len(leg.after):
+            keys = plan_sink(leg, leg.sink, visible(rows)).key
+        spec = SettleSpec(**self._step(leg), keys=keys, output=arrow_schema(output))
         return self._way.between(leg.id, rows, functools.partial(settle_leg, spec), output)
 
     def _state_spec(
@@ -685,9 +698,13 @@ def _emitted(leg: Leg, aggregation: Aggregation) -> tuple[str, ...]:
     return (*_EMITTED, hidden_columns.TOMBSTONE) if aggregation.newest else _EMITTED
 
 
+def _keeps_newest(leg: Leg) -> bool:
+    return leg.aggregation is not None and leg.aggregation.newest
+
+
 def _carried(leg: Leg) -> tuple[str, ...]:
     """Return the hidden columns that a leg's source rows carry."""
-    newest = leg.aggregation is not None and leg.aggregation.newest
+    newest = _keeps_newest(leg)
     names = [hidden_columns.PARTITION, hidden_columns.TIMESTAMP]
     if leg.aggregation is None:
         names += [hidden_columns.KEY, hidden_columns.TOMBSTONE]

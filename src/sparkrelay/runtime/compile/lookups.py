@@ -9,7 +9,7 @@ from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.row_steps import visible
-from sparkrelay.runtime.compile.schemas import check_packable, without_kafka
+from sparkrelay.runtime.compile.schemas import check_groupable, check_packable, without_kafka
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
@@ -31,10 +31,13 @@ def newest_schema(table: Aggregation, rows: DataFrame, key: Sequence[str]) -> St
     columns = without_kafka(visible(rows))
     others = [StructField(field.name, field.dataType) for field in columns if field.name not in key]
     schema = StructType([*(columns[name] for name in key), *others])
-    twice = [name for name in schema.names if schema.names.count(name) > 1]
+    where = str(table.call_site)
+    lower = [name.lower() for name in schema.names]
+    twice = [name for name in schema.names if lower.count(name.lower()) > 1]
     if twice:
-        raise TopologyException(f"{table.call_site}: two columns of the table have the name {twice[0]!r}")
-    check_packable(schema, str(table.call_site))
+        raise TopologyException(f"{where}: two columns of the table have the name {twice[0]!r}; rename or drop one")
+    check_groupable(StructType([columns[name] for name in key]), where)
+    check_packable(schema, where, "be kept in a table")
     return schema
 
 

@@ -31,7 +31,12 @@ _OWN_COLUMNS = re.compile(rf", `{hidden_columns.PREFIX}\w+`|`{hidden_columns.PRE
 
 
 def apply_steps(
-    steps: Sequence[Step], source: DataFrame, carried: tuple[str, ...], *, table_steps: int = 0
+    steps: Sequence[Step],
+    source: DataFrame,
+    carried: tuple[str, ...],
+    *,
+    table_steps: int = 0,
+    tombstones_pass: bool = False,
 ) -> DataFrame:
     """Apply the user's steps in turn, keeping the hidden columns.
 
@@ -40,13 +45,17 @@ def apply_steps(
         source: where rows come from.
         carried: hidden columns.
         table_steps: how many of the first steps are a table's, of which only filters may drop rows.
+        tombstones_pass: True in front of a table of newest rows: no filter keeps a deletion from it.
 
     Raises:
         TopologyException: a step is not possible, not row-wise, or may drop a table's rows; names its line.
     """
     frames = [source]
     for step in steps:
-        frames.append(_apply(step, frames[-1], carried))
+        if tombstones_pass and step.kind in _FILTERS:
+            frames.append(_filtered(step, frames[-1]))
+        else:
+            frames.append(_apply(step, frames[-1], carried))
     if steps and not_row_wise(frames[-1]) is not None:
         for step, frame in zip(steps, frames[1:], strict=True):
             if (reason := not_row_wise(frame)) is not None:
@@ -98,6 +107,13 @@ def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...]) -> DataFrame:
     if "*" in step.text or step.kind == "transform":
         refuse_hidden(where, step.text, after)
     return after
+
+
+def _filtered(step: Step, rows: DataFrame) -> DataFrame:
+    """Keep the rows that the user wants, and those that delete: of those only the key is there to be looked at."""
+    condition = step.args[0]
+    wanted = F.expr(condition) if isinstance(condition, str) else condition
+    return checked(str(step.call_site), lambda: rows.where(F.col(hidden_columns.TOMBSTONE) | wanted))
 
 
 def _joined(step: Step, rows: DataFrame) -> DataFrame:

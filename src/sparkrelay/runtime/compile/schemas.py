@@ -356,13 +356,13 @@ def _sink_key(sink: Sink) -> tuple[str, ...]:
     return (sink.key.column_name("key"),)
 
 
-def check_packable(visible: StructType, where: str) -> None:
-    """Raise TopologyException for a column that cannot travel through a repartition topic."""
+def check_packable(visible: StructType, where: str, what: str = "go through a repartition topic") -> None:
+    """Raise TopologyException for a column whose rows cannot be packed, as they are on their way or in a table."""
     for field, column in zip(visible, arrow_schema(visible), strict=True):
         try:
             key_bytes([pa.array([], column.type), pa.array([], pa.bool_())])
         except SerializationException as error:
             raise TopologyException(
-                f"{where}: column {field.name!r} ({field.dataType.simpleString()}) cannot go through a repartition "
-                "topic; select() the columns that are needed before this step"
+                f"{where}: column {field.name!r} ({field.dataType.simpleString()}) cannot {what}; "
+                "select() the columns that are needed before this step"
             ) from error

@@ -139,10 +139,12 @@ class LookupSpec(StepSpec):
         columns: names of the columns that make the key, in order.
         how: ``inner`` or ``left``.
         row: Arrow schema of the table's rows without the key.
+        contents: what the store holds, in words: one that holds something else is refused.
         output: Arrow schema of the rows that leave the step.
     """
 
     store: str
+    contents: str
     columns: tuple[str, ...]
     how: str
     row: pa.Schema
@@ -156,10 +158,12 @@ class ChangesSpec(StepSpec):
 
     Attributes:
         store: the store.
+        contents: what it holds, in words.
         output: Arrow schema of the rows, ``StateSpec.kept`` of the keeper's.
     """
 
     store: str
+    contents: str
     output: pa.Schema
     map_limit: int
 
@@ -185,8 +189,14 @@ class ActionSpec(StepSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettleSpec(StepSpec):
-    """What a table's filters leave of the changes of its rows; ``output`` is the Arrow schema of the rows."""
+    """What a table's filters leave of the changes of its rows.
 
+    Attributes:
+        keys: columns that make the key in the sink topic, where that is not the table's own.
+        output: Arrow schema of the rows.
+    """
+
+    keys: tuple[str, ...]
     output: pa.Schema
 
 

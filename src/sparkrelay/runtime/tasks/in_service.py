@@ -71,6 +71,9 @@ class InService:
                 self._fallen_out.pop(id_, None)
             # A look may wait long for a broker that is silent; nothing is done by it.
             self._looked_at.difference_update(ids)
+            if not self._tasks:
+                # Who waits for their input would hold on to their stores.
+                self._notify()
             while left := self._under_way.intersection(ids):
                 seconds = deadline - time.monotonic()
                 if seconds <= 0:
@@ -102,6 +105,7 @@ class InService:
         """Begin no further micro-batch; the one under way ends."""
         with self._changed:
             self._paused = True
+            self._notify()
 
     def resume(self) -> None:
         """Go on after ``pause``."""
@@ -124,7 +128,7 @@ class InService:
 
     @property
     def has_news(self) -> bool:
-        """True if, since the last look, a task was put into service, or the thread is to go on or to end."""
+        """True if, since the last look, tasks came or all have left, or the thread is to pause, to go on or to end."""
         return self._ended or self._news != self._seen
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sparkrelay.errors import StreamsException
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from sparkrelay.types import TaskId, TopicPartition
 
@@ -38,12 +38,36 @@ def require_inputs(
 
 
 def plan_ranges(
-    positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int
+    positions: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    limit: int,
+    first: Collection[str] = (),
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Choose offsets ``[from, to)`` for one task, at most ``limit`` in all, fairly between its partitions.
 
-    Each partition may take an equal share; what one leaves over goes to the others, smallest backlog first.
+    Each partition may take an equal share; what one leaves over goes to the others, smallest backlog first. While a
+    table is behind, those who look into it wait: they would not find what is older than they are.
+
+    Args:
+        positions: where the task stands.
+        ends: of its partitions.
+        limit: offsets that it may take.
+        first: topics of tables that others look into.
     """
+    tables = {partition: start for partition, start in positions.items() if partition.topic in first}
+    if not tables:
+        return _fairly(positions, ends, limit)
+    ranges = _fairly(tables, ends, limit)
+    left = limit - sum(stop - start for start, stop in ranges.values())
+    if all(ranges.get(p, (start, start))[1] >= ends.get(p, 0) for p, start in tables.items()):
+        others = {partition: start for partition, start in positions.items() if partition not in tables}
+        ranges |= _fairly(others, ends, left)
+    return ranges
+
+
+def _fairly(
+    positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int
+) -> dict[TopicPartition, tuple[int, int]]:
     backlog = {p: (start, ends[p]) for p, start in positions.items() if ends.get(p, 0) > start}
     ranges: dict[TopicPartition, tuple[int, int]] = {}
     left = limit

@@ -87,6 +87,7 @@ class Task:
         changelogs: store -> changelog partition.
         directory: state directory, or None for a stateless task.
         state_topics: input topics of which the state itself says how far it has seen.
+        table_topics: input topics of tables that are looked into: they are read first.
         width: how many tasks its subtopology has.
 
     Attributes:
@@ -107,6 +108,7 @@ class Task:
         "position",
         "producer",
         "state_topics",
+        "table_topics",
         "task_epoch",
         "width",
     )
@@ -119,6 +121,7 @@ class Task:
         directory: str | None,
         state_topics: frozenset[str] = frozenset(),
         *,
+        table_topics: frozenset[str] = frozenset(),
         width: int = 0,
     ) -> None:
         self.id = id
@@ -126,6 +129,7 @@ class Task:
         self.changelogs = changelogs
         self.directory = directory
         self.state_topics = state_topics
+        self.table_topics = table_topics
         self.width = width
         self.position = Position()
         self.attempt = BatchAttempt()

@@ -292,6 +292,7 @@ class TaskSet:
             changelogs=shape.changelogs,
             directory=directory,
             state_topics=shape.state_topics,
+            table_topics=shape.table_topics,
             width=shape.width,
         )
         self._tasks[id_] = task

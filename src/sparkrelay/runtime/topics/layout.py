@@ -61,6 +61,7 @@ class TaskShape:
         stores: its stores, with a changelog or without.
         state_topics: input topics of legs with a store: of these the state itself says how far it has seen.
         width: how many tasks its subtopology has.
+        table_topics: input topics of tables that other legs look into.
     """
 
     inputs: tuple[TopicPartition, ...]
@@ -68,6 +69,7 @@ class TaskShape:
     state_topics: frozenset[str] = frozenset()
     stores: tuple[str, ...] = ()
     width: int = 0
+    table_topics: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,13 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
             if leg.aggregation is not None
             for topic in leg.source.topics
         )
+        looked_into = {lookup.store for leg in subtopology.legs for lookup in leg.lookups}
+        table_topics = frozenset(
+            names(topic, leg.source.internal)
+            for leg in subtopology.legs
+            if leg.aggregation is not None and leg.aggregation.store in looked_into
+            for topic in leg.source.topics
+        )
         by_name = {names(topic, _is_internal(subtopology, topic)): count for topic, count in sources.items()}
         for number in range(width):
             tasks[TaskId(subtopology.id, number)] = TaskShape(
@@ -131,6 +140,7 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
                 state_topics=state_topics,
                 stores=subtopology.stores,
                 width=width,
+                table_topics=table_topics,
             )
     for topic in internal.values():
         found = partitions.get(topic.name)

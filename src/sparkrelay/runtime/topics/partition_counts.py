@@ -6,12 +6,13 @@ has as many as the table's topic, so that both sides of a key are in one task (c
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import MissingSourceTopicException, StreamsException
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Leg, Lookup, Topology
@@ -39,19 +40,17 @@ def count_partitions(topology: Topology, names: TopicNames, partitions: Mapping[
                 raise MissingSourceTopicException(missing(f"source topic {topic!r}", topic))
             counts[topic] = found
     exact: dict[str, int] = {}
-    # Each round says of another topic how many it has, or is the last one.
+    tied = _tied(topology, names)
+    # Each round says of more topics how many they have, or is the last one.
     while True:
         counts |= _internal(topology, names, counts, exact)
         said = dict(exact)
-        for leg, lookup, keeper in _lookups(topology):
-            stream = {names(topic, leg.source.internal): leg for topic in leg.source.topics}
-            table = {names(topic, keeper.source.internal): keeper for topic in keeper.source.topics}
-            both = stream | table
-            given = {topic for topic in both if topic in exact or not _ours_to_say(topology, both[topic])}
-            wanted = {counts[topic] for topic in given} or {max(counts[topic] for topic in both)}
+        for group in tied:
+            given = {topic: counts[topic] for topic in group.topics if topic not in group.ours}
+            wanted = set(given.values()) or {max(counts[topic] for topic in group.topics)}
             if len(wanted) > 1:
-                raise StreamsException(_apart(lookup, stream, table, counts))
-            said |= dict.fromkeys(both.keys() - given, wanted.pop())
+                raise StreamsException(_apart(group, given))
+            said |= dict.fromkeys(group.ours, wanted.pop())
         if said == exact:
             return counts
         exact = said
@@ -85,12 +84,37 @@ def _internal(
     return internal
 
 
-def _lookups(topology: Topology) -> Iterator[tuple[Leg, Lookup, Leg]]:
-    """Yield each lookup with its leg, and with the leg that keeps the table."""
+@dataclass(slots=True)
+class _Tied:
+    """Topics that must have equally many partitions, because streams and tables of theirs meet.
+
+    Attributes:
+        topics: Kafka's names.
+        ours: those of them that are repartition topics of which the user has not said how wide they are.
+        lookups: what ties them.
+    """
+
+    topics: set[str]
+    ours: set[str]
+    lookups: list[Lookup]
+
+
+def _tied(topology: Topology, names: TopicNames) -> list[_Tied]:
+    """Return the groups of topics that lookups tie together, directly or through others."""
     keepers = {leg.aggregation.store: leg for leg in topology.legs if leg.aggregation is not None}
+    groups: list[_Tied] = []
     for leg in topology.legs:
         for lookup in leg.lookups:
-            yield leg, lookup, keepers[lookup.store]
+            new = _Tied(set(), set(), [lookup])
+            for reader in (leg, keepers[lookup.store]):
+                read = {names(topic, reader.source.internal) for topic in reader.source.topics}
+                new.topics |= read
+                new.ours |= read if _ours_to_say(topology, reader) else set()
+            for group in [group for group in groups if not group.topics.isdisjoint(new.topics)]:
+                groups.remove(group)
+                new = _Tied(group.topics | new.topics, group.ours | new.ours, [*group.lookups, *new.lookups])
+            groups.append(new)
+    return groups
 
 
 def _ours_to_say(topology: Topology, reader: Leg) -> bool:
@@ -101,11 +125,16 @@ def _ours_to_say(topology: Topology, reader: Leg) -> bool:
     )
 
 
-def _apart(lookup: Lookup, stream: Mapping[str, Leg], table: Mapping[str, Leg], counts: Mapping[str, int]) -> str:
-    sides = (", ".join(f"{topic!r} has {counts[topic]}" for topic in side) for side in (stream, table))
+def _apart(group: _Tied, given: Mapping[str, int]) -> str:
+    lookup = group.lookups[-1]
+    found = ", ".join(f"{topic!r} has {count}" for topic, count in sorted(given.items()))
     return (
-        f"{lookup.call_site}: {lookup.text}: the stream and the table must have equally many partitions, or a key is "
-        f"in another task than its row: of the stream, {next(sides)}; of the table, {next(sides)}. Put "
-        f'repartition("{lookup.columns[0]}") before the join, which makes a topic that fits, or give the topics '
-        "equally many partitions"
+        f"{lookup.call_site}: {lookup.text}: a stream and the table that it looks into must have equally many "
+        f"partitions, or a key is in another task than its row: {found}. Put repartition({_columns(lookup)}), without "
+        "partitions=, before the join or before to_table(), which makes a topic that fits, or give the topics equally "
+        "many partitions"
     )
+
+
+def _columns(lookup: Lookup) -> str:
+    return ", ".join(f'"{column}"' for column in lookup.columns)

@@ -48,23 +48,31 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
         for partition, batch in connections.fetcher(spec.client).fetch(ranges, columns=_raw_columns(spec)):
             if batch.num_rows:
                 fault_points.reach("fetch-first-rows")
-                yield _with_partition_time(_rows(spec, partition, batch), partition, times)
+                if hidden_columns.PARTITION_TIME not in spec.output.names:
+                    yield _rows(spec, partition, batch)
+                elif spec.event_time:
+                    yield _with_partition_time(spec, partition, _rows(spec, partition, batch), times)
+                else:
+                    # Before tombstones are left out: they move it too, as all that Kafka Streams takes in.
+                    yield _rows(spec, partition, _with_partition_time(spec, partition, batch, times))
     except SparkRelayError as error:
         connections.forget_fetcher(spec.client)
         raise WorkerFailure(error, spec.failure_key) from None
 
 
 def _with_partition_time(
-    rows: pa.RecordBatch, partition: TopicPartition, times: dict[TopicPartition, int]
+    spec: FetchSpec, partition: TopicPartition, rows: pa.RecordBatch, times: dict[TopicPartition, int]
 ) -> pa.RecordBatch:
-    """Return rows with their partition's time, where that is wanted; ``times`` keeps it from one batch to the next."""
-    index = rows.schema.get_field_index(hidden_columns.PARTITION_TIME)
-    if index < 0 or not rows.num_rows:
+    """Return rows with their partition's time in a column of its own; ``times`` keeps it from one batch to the next."""
+    name = hidden_columns.TIMESTAMP if spec.event_time else "timestamp"
+    if not rows.num_rows:
         return rows
-    stamps = rows.column(hidden_columns.TIMESTAMP).to_numpy(zero_copy_only=False)
+    stamps = rows.column(name).view(pa.int64()).to_numpy(zero_copy_only=False)
     newest = np.maximum(np.maximum.accumulate(stamps), times.get(partition, stamps[0]))
     times[partition] = int(newest[-1])
-    return rows.set_column(index, rows.schema.field(index), pa.array(newest))
+    field = pa.field(hidden_columns.PARTITION_TIME, pa.int64())
+    index = rows.schema.get_field_index(hidden_columns.PARTITION_TIME)
+    return rows.append_column(field, pa.array(newest)) if index < 0 else rows.set_column(index, field, pa.array(newest))
 
 
 def _raw_columns(spec: FetchSpec) -> frozenset[str]:
@@ -195,7 +203,8 @@ def _project(
             if array.null_count:
                 array = pc.coalesce(array, pc.cast(raw.column("timestamp"), pa.int64()))
         elif field.name == hidden_columns.PARTITION_TIME:
-            array = _constant(0, field.type, rows)  # known once it is known which rows there are
+            # With event times of its own it is known once those are.
+            array = _constant(0, field.type, rows) if spec.event_time else raw.column(field.name)
         elif field.name == hidden_columns.KEY:
             array = raw.column("key")
         elif field.name == hidden_columns.TOMBSTONE:

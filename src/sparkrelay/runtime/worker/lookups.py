@@ -18,23 +18,26 @@ from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import leg_tasks, release_unused_memory
+from sparkrelay.runtime.worker.context import leg_tasks, release_unused_memory, whole
 from sparkrelay.runtime.worker.newest_rows import NewestRows
 from sparkrelay.runtime.worker.shares import partitions_of, share_out
 from sparkrelay.runtime.worker.table_changes import VERSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import LookupSpec
-    from sparkrelay.runtime.worker.shares import Share
     from sparkrelay.state import LookedUp
+
+    Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 __all__ = ["lookup_leg"]
 
 #: Before every time that a row can have: what the table held before the micro-batch.
 _BEFORE: Final = np.iinfo(np.int64).min
+#: Of the table's rows, in one batch of rows that go on.
+_MOST_BYTES: Final = 64 << 20
 
 
 def lookup_leg(spec: LookupSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -43,50 +46,64 @@ def lookup_leg(spec: LookupSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[
     release_unused_memory()
     connections.close_unused()
     for share in shares:
-        for task, rows in _by_task(share):
+        for task in share.tasks:
+            rows = [own for batch in share.batches if (own := _of_task(batch, task)).num_rows]
+            if not rows:
+                continue
             try:
-                yield _looked_up(spec, task, rows)
+                yield from _looked_up(spec, task, rows)
             except SparkRelayError as error:
                 if task.directory is not None:
                     connections.forget_store(task.directory)
                 raise WorkerFailure(error, spec.failure_key, task.task) from None
 
 
-def _by_task(share: Share) -> Iterator[tuple[TaskCommand, pa.RecordBatch]]:
-    if not share.batches:
-        return
-    rows = pa.concat_batches(share.batches)
-    if len(share.tasks) == 1:
-        yield share.tasks[0], rows
-        return
-    partitions = partitions_of(rows)
-    for task in share.tasks:
-        own = rows.filter(pa.array(partitions == task.task.partition))
-        if own.num_rows:
-            yield task, own
+def _of_task(batch: pa.RecordBatch, task: TaskCommand) -> pa.RecordBatch:
+    partitions = partitions_of(batch)
+    own = partitions == task.task.partition
+    return batch if own.all() else batch.filter(pa.array(own))
 
 
-def _looked_up(spec: LookupSpec, task: TaskCommand, rows: pa.RecordBatch) -> pa.RecordBatch:
-    keys = key_bytes([rows.column(name) for name in spec.columns])
-    distinct = keys.dictionary_encode()
+def _looked_up(spec: LookupSpec, task: TaskCommand, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    keys = pa.chunked_array([key_bytes([rows.column(name) for name in spec.columns]) for rows in batches])
+    distinct = pc.unique(keys).drop_null()
     assert task.directory is not None, "a task with a table has a directory"
     store = connections.store(task.directory, map_limit=spec.map_limit)
     found = store.look_up(
-        spec.store, distinct.dictionary, task_epoch=task.task_epoch, number=task.batch, tries=task.tries
+        spec.store,
+        distinct,
+        contents=spec.contents,
+        task_epoch=task.task_epoch,
+        number=task.batch,
+        tries=task.tries,
     )
     # Null keys have no number: they find what stands last, which is nothing.
-    numbers = pc.fill_null(distinct.indices, len(distinct.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
+    numbers = whole(pc.fill_null(pc.index_in(keys, value_set=distinct), len(distinct)))
+    taken = numbers.to_numpy(zero_copy_only=False).astype(np.int64)
     values = pa.concat_arrays([found.values, pa.nulls(1, found.values.type)])
     if VERSIONS in found.beside:
-        times = rows.column(hidden_columns.PARTITION_TIME).to_numpy(zero_copy_only=False)
-        values, numbers = _as_of(found, distinct.dictionary, values, numbers, times)
-    taken = pa.array(numbers)
-    there = pc.is_valid(values).take(taken)
-    if spec.how == "inner" and there.false_count:
-        rows, taken = rows.filter(there), taken.filter(there)
-    found_rows = NewestRows(spec.row).results(values)[:-1]
-    table = dict(zip(spec.row.names, (column.take(taken) for column in found_rows), strict=True))
-    columns = [table[f.name] if f.name in table else rows.column(f.name) for f in spec.output]
+        times = [rows.column(hidden_columns.PARTITION_TIME).to_numpy(zero_copy_only=False) for rows in batches]
+        values, taken = _as_of(found, distinct, values, taken, np.concatenate(times))
+    there = values.is_valid().to_numpy(zero_copy_only=False)
+    sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    table = NewestRows(spec.row).results(values)[:-1]
+    first = 0
+    for rows in batches:
+        own = taken[first : first + rows.num_rows]
+        first += rows.num_rows
+        kept = np.flatnonzero(there[own]) if spec.how == "inner" else np.arange(rows.num_rows)
+        # A column of one array holds 2 GiB at most; the table's value stands there once for each row that finds it.
+        pieces = np.cumsum(sizes[own[kept]]) // _MOST_BYTES
+        for piece in np.split(kept, np.flatnonzero(np.diff(pieces)) + 1) if len(kept) else ():
+            yield _beside(spec, rows, piece, [column.take(pa.array(own[piece])) for column in table])
+
+
+def _beside(spec: LookupSpec, rows: pa.RecordBatch, kept: Numbers, table: Sequence[pa.Array]) -> pa.RecordBatch:
+    """Lay rows and what they have found out as they leave the step."""
+    if len(kept) < rows.num_rows:
+        rows = rows.take(pa.array(kept))
+    given = dict(zip(spec.row.names, table, strict=True))
+    columns = [given[f.name] if f.name in given else rows.column(f.name) for f in spec.output]
     return pa.RecordBatch.from_arrays(
         [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, spec.output, strict=True)],
         schema=spec.output,
@@ -97,9 +114,9 @@ def _as_of(
     found: LookedUp,
     keys: pa.Array,
     values: pa.Array,
-    numbers: np.ndarray[Any, np.dtype[np.int64]],
-    times: np.ndarray[Any, np.dtype[np.int64]],
-) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.int64]]]:
+    numbers: Numbers,
+    times: Numbers,
+) -> tuple[pa.Array, Numbers]:
     """Return values and which of them each row finds, where the micro-batch has changed the table.
 
     Args:

@@ -46,8 +46,8 @@ class NewestRows:
 
         Returns:
             The new values; and the rows' columns, where one deletes those of the row that it deletes, their timestamps,
-            which of them delete, and which change anything: a row that is as the old one goes no further (KIP-557), and
-            leaves its timestamp.
+            which of them delete, and which change anything: a row that is as the old one, and no older, goes no further
+            and leaves its timestamp (KIP-557).
         """
         new = self.values(partial)
         same = _same(old, new)
@@ -72,10 +72,13 @@ class NewestRows:
 
 
 def _same(old: pa.Array, new: pa.Array) -> pa.Array:
-    """Return which rows are equal but for their timestamps."""
+    """Return which rows are as they were, and no older."""
     longest = max((pc.max(pc.binary_length(array)).as_py() or 0 for array in (old, new)), default=0)
     contents = [pc.binary_slice(array, _BEGINNING, max(longest, _BEGINNING)) for array in (old, new)]
-    return pc.or_(pc.fill_null(pc.equal(*contents), False), pc.and_(pc.is_null(old), pc.is_null(new)))
+    # Their bytes sort as the timestamps do.
+    before, now = (pc.binary_slice(array, 0, _BEGINNING) for array in (old, new))
+    kept = pc.and_(pc.equal(*contents), pc.greater_equal(now, before))
+    return pc.or_(pc.fill_null(kept, False), pc.and_(pc.is_null(old), pc.is_null(new)))
 
 
 def _deletes(rows: pa.Table) -> pa.Array:

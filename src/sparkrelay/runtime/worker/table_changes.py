@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SparkRelayError, StoreOutOfStepException
+from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
@@ -54,7 +55,9 @@ def _changes(spec: ChangesSpec, task: TaskCommand) -> pa.RecordBatch:
     assert task.directory is not None, "a task with a table has a directory"
     store = connections.store(task.directory, map_limit=spec.map_limit)
     keys = pa.array([], pa.binary())
-    found = store.look_up(spec.store, keys, task_epoch=task.task_epoch, number=task.batch, tries=task.tries)
+    found = store.look_up(
+        spec.store, keys, contents=spec.contents, task_epoch=task.task_epoch, number=task.batch, tries=task.tries
+    )
     if CHANGES not in found.beside:
         raise StoreOutOfStepException(
             f"task {task.task}: store {spec.store!r} has no changes of batch {task.batch}, try {task.tries}: they were "
@@ -77,9 +80,15 @@ def _settled(spec: SettleSpec, batches: Sequence[pa.RecordBatch]) -> pa.RecordBa
     rows = pa.concat_batches(batches)
     change = rows.column(hidden_columns.CHANGE)
     new, old = rows.filter(pc.equal(change, NEW)), rows.filter(pc.equal(change, OLD))
-    # A key is in one task: it decides the partition.
-    gone = old.filter(pc.invert(pc.is_in(old.column(hidden_columns.KEY), value_set=new.column(hidden_columns.KEY))))
+    # A key is in one task: it decides the partition. One of the sink's own may have moved on although the row passes.
+    gone = old.filter(pc.invert(pc.is_in(_identity(spec, old), value_set=_identity(spec, new))))
     return pa.concat_batches([_laid_out(spec, new, deleted=False), _laid_out(spec, gone, deleted=True)])
+
+
+def _identity(spec: SettleSpec, rows: pa.RecordBatch) -> pa.Array:
+    """Return what tells a row from others where it is written: the table's key, and the sink's."""
+    own = rows.column(hidden_columns.KEY)
+    return key_bytes([own, *(rows.column(name) for name in spec.keys)]) if spec.keys else own
 
 
 def _laid_out(spec: SettleSpec, rows: pa.RecordBatch, *, deleted: bool) -> pa.RecordBatch:

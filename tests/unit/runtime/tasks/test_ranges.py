@@ -49,3 +49,13 @@ def test_a_log_that_ends_before_the_task_is_not_the_log_it_read():
     require_inputs(positions, {PARTITIONS[1]: 100})
     with pytest.raises(StreamsException, match=r"task 0_1 stands at offset 100 of in-1, but the log ends at 10: "):
         require_inputs(positions, {PARTITIONS[1]: 10})
+
+
+def test_tables_that_are_looked_into_come_first():
+    users, clicks = TopicPartition("users", 0), TopicPartition("clicks", 0)
+    at = {users: 0, clicks: 0}
+    assert plan_ranges(at, {users: 30, clicks: 50}, 20, {"users"}) == {users: (0, 20)}
+    assert plan_ranges(at, {users: 8, clicks: 50}, 20, {"users"}) == {users: (0, 8), clicks: (0, 12)}
+    assert plan_ranges(at, {users: 20, clicks: 50}, 20, {"users"}) == {users: (0, 20)}
+    assert plan_ranges(at, {users: 0, clicks: 50}, 20, {"users"}) == {clicks: (0, 20)}
+    assert plan_ranges(at, {users: 30, clicks: 50}, 20) == {users: (0, 10), clicks: (0, 10)}

@@ -33,7 +33,7 @@ def test_a_stream_and_the_table_it_looks_into_share_their_tasks():
 
 
 def test_topics_that_are_cut_differently_are_refused():
-    with pytest.raises(StreamsException, match="of the stream, 'clicks' has 3; of the table, 'users' has 2") as raised:
+    with pytest.raises(StreamsException, match="'clicks' has 3, 'users' has 2") as raised:
         lay_out(looking_up(), NAMES, {"users": 2, "clicks": 3, "out": 1})
     assert re.search(r"test_partition_counts.py:\d+: join\(user, inner\)", str(raised.value))
     assert 'repartition("user")' in str(raised.value)
@@ -47,7 +47,7 @@ def test_a_repartition_topic_is_as_wide_as_the_table(clicks):
 
 def test_what_the_user_has_said_of_a_repartition_topic_stays():
     topology = looking_up(repartitioned=["user"], partitions=3)
-    with pytest.raises(StreamsException, match="-repartition' has 3; of the table, 'users' has 5"):
+    with pytest.raises(StreamsException, match="-repartition' has 3, 'users' has 5.*without partitions="):
         count_partitions(topology, NAMES, {"users": 5, "clicks": 1, "out": 1})
 
 
@@ -57,3 +57,39 @@ def test_both_sides_behind_repartition_topics_are_as_wide_as_the_wider_one():
     builder.stream("b", value=Json("user string, n int")).join(table, "user").to("out")
     counts = count_partitions(builder.build(), NAMES, {"a": 2, "b": 6, "out": 1})
     assert counts == {"a": 2, "b": 6, "app-a-by-user-repartition": 6, "app-b-by-user-repartition": 6}
+
+
+def tables(builder):
+    users = builder.table("users", key=String("user"), value=Json("name string"))
+    made = builder.stream("a", value=Json("user string, x int")).repartition("user").to_table(name="t1")
+    other = builder.stream("b", value=Json("user string, y int")).repartition("user").to_table(name="t2")
+    return {"users": users, "t1": made, "t2": other}
+
+
+@pytest.mark.parametrize(
+    ("joins", "wide"),
+    [
+        ({"c": ["t1", "t2"]}, 7),
+        ({"c": ["t1", "users"]}, 4),
+        ({"c": ["users", "t1"]}, 4),
+        ({"c": ["t1"], "d": ["t1"]}, 7),
+        ({"c": ["t1"], "d": ["t1", "t2"], "e": ["t2", "users"]}, 4),
+    ],
+)
+def test_whatever_lookups_tie_together_is_of_one_width(joins, wide):
+    builder = StreamsBuilder()
+    made = tables(builder)
+    for name, wanted in joins.items():
+        stream = builder.stream(name, value=Json(f"user string, {name} int"))
+        for table in wanted:
+            stream = stream.join(made[table], "user")
+        stream.to(f"out-{name}")
+    for name in made:
+        made[name].to(f"copy-{name}")
+    topics = {"users": 4, "a": 2, "b": 7 if "t2" in joins["c"] or "e" in joins else 1, "c": 3, "d": 7, "e": 5}
+    counts = count_partitions(builder.build(), NAMES, topics)
+    tied = {name for wanted in joins.values() for name in wanted}
+    found = {counts["app-a-by-user-repartition"]} if "t1" in tied else set()
+    found |= {counts["app-b-by-user-repartition"]} if "t2" in tied else set()
+    found |= {counts[f"app-{name}-by-user-repartition"] for name in joins}
+    assert found == {wide}

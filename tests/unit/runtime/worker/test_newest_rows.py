@@ -57,3 +57,11 @@ def test_what_a_tombstone_says_besides_is_not_looked_at():
     rows = table(("a", "y", 2, 6)).set_column(4, hidden.TOMBSTONE, pa.array([True]))
     new, (names, *_, changed) = ROWS.merge(rows, old)
     assert (new.null_count, names.to_pylist(), changed.to_pylist()) == (1, ["x"], [True])
+
+
+def test_an_equal_row_that_is_older_is_a_change():
+    """KTableSourceTest.testKTableSourceEmitOnChange"""
+    old = ROWS.values(table(("a", "x", 1, 5), ("b", "x", 1, 5), ("c", "x", 1, -5)))
+    new, (*_, changed) = ROWS.merge(table(("a", "x", 1, 4), ("b", "x", 1, 5), ("c", "x", 1, 0)), old)
+    assert changed.to_pylist() == [True, False, False]
+    assert ROWS.results(new)[-1].to_pylist() == [4, 5, -5]
