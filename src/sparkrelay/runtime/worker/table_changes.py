@@ -86,7 +86,7 @@ def _settled(spec: SettleSpec, batches: Sequence[pa.RecordBatch]) -> pa.RecordBa
 
 
 def _identity(spec: SettleSpec, rows: pa.RecordBatch) -> pa.Array:
-    """Return what tells a row from others where it is written: the table's key, and the sink's."""
+    """Return what a row is found by where it is written: the table's key, and the sink's."""
     own = rows.column(hidden_columns.KEY)
     return key_bytes([own, *(rows.column(name) for name in spec.keys)]) if spec.keys else own
 
