@@ -159,6 +159,12 @@ class StreamsConfig:
         least=1,
         most=6_400,
     )
+    event_time_after_max_ms: int = setting(
+        3_600_000,
+        "how far ahead of this machine's clock an event time may be to move a watermark, ms; a row of a later one "
+        "counts for its window alone (SparkRelay's own)",
+        most=INT64_MAX,
+    )
     max_batch_retries: int = setting(2, "times a failed micro-batch is run again (SparkRelay's own)", most=100)
     deserialization_exception_handler: str = setting(
         "fail", "what to do with a record that does not decode", choices=("fail", "log-and-continue")

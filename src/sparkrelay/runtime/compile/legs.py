@@ -595,7 +595,7 @@ class LegCompiler:
         newest = StructType(results.fields[width:]) if aggregation.newest else None
         if newest is not None:
             held = {"newest row": f"newest row of {newest.simpleString()}"}
-        watermark = watermark_spec(aggregation, projected, keys)
+        watermark = watermark_spec(aggregation, projected, keys, self._config.event_time_after_max_ms)
         # The newest timestamp of a group is kept with its state and becomes the timestamp of what it emits.
         states.append(AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()))
         spec = StateSpec(

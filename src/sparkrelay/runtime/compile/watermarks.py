@@ -30,13 +30,16 @@ log = logging.getLogger(__name__)
 _WINDOW = "spark.timeWindow"
 
 
-def watermark_spec(aggregation: Aggregation, projected: DataFrame, keys: Sequence[StructField]) -> WatermarkSpec | None:
+def watermark_spec(
+    aggregation: Aggregation, projected: DataFrame, keys: Sequence[StructField], ahead_ms: int
+) -> WatermarkSpec | None:
     """Return when the windows of a grouping are over; None if they never are.
 
     Args:
         aggregation: the grouping.
         projected: its keys and arguments.
         keys: its keys.
+        ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
 
     Raises:
         TopologyException: only final rows are wanted, and there is no window.
@@ -61,7 +64,7 @@ def watermark_spec(aggregation: Aggregation, projected: DataFrame, keys: Sequenc
             aggregation.store,
         )
         return None
-    return WatermarkSpec(_delay_ms(aggregation, projected, where), windows[0], aggregation.final)
+    return WatermarkSpec(_delay_ms(aggregation, projected, where), windows[0], aggregation.final, ahead_ms)
 
 
 def event_time(aggregation: Aggregation, rows: DataFrame) -> Column:

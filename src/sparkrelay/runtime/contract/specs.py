@@ -83,11 +83,13 @@ class WatermarkSpec:
         delay_ms: how much later than the newest event time a row may come.
         window: the grouping column that is a window.
         final: True where the rows of windows that are over go on, each once; False where each change does.
+        ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
     """
 
     delay_ms: int
     window: str
     final: bool
+    ahead_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

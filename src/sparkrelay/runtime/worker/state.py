@@ -145,7 +145,7 @@ def _on_time(
             outcome.error = error
             raise
         before[task.task.partition] = read_clock(clock[0].as_py())
-    rows, clocks, late = without_late(watermark, rows, before)
+    rows, clocks, late = without_late(watermark, rows, before, int(time.time() * 1000))
     for outcome in outcomes:
         outcome.rows_late = late[outcome.command.task.partition]
     _warn_of_late(spec, sum(late.values()))
@@ -159,7 +159,7 @@ def _warn_of_late(spec: StateSpec, count: int) -> None:
         _warned[spec.store] = now
         log.warning(
             "store %r: %d rows of a micro-batch came after their window was over, and were left out; a longer delay in "
-            "withWatermark() lets them in. A single row with an event time far ahead closes the windows before it",
+            "withWatermark() lets them in",
             spec.store,
             count,
         )

@@ -62,14 +62,17 @@ def read_clock(value: bytes | None) -> int:
 
 
 def without_late(
-    spec: WatermarkSpec, rows: pa.Table, before: Mapping[int, int]
+    spec: WatermarkSpec, rows: pa.Table, before: Mapping[int, int], now_ms: int
 ) -> tuple[pa.Table, Clocks, dict[int, int]]:
     """Return the rows that are not late, the clocks, and how many rows of each partition are late.
+
+    A time far ahead moves no clock: the one wrong clock of a producer would close every window.
 
     Args:
         spec: the watermark.
         rows: of tasks.
         before: partition -> clock, of each of those tasks.
+        now_ms: of the machine's clock, milliseconds since 1970.
     """
     after, late_rows = dict(before), dict.fromkeys(before, 0)
     if not rows.num_rows:
@@ -78,12 +81,13 @@ def without_late(
     times = _numbers(rows.column(hidden_columns.EVENT_TIME), NO_TIME)
     ends = window_ends(rows.column(spec.window))
     late = np.zeros(rows.num_rows, dtype=np.bool_)
+    moving = np.where(times <= now_ms + spec.ahead_ms, times, NO_TIME)
     for partition, clock in before.items():
         own = partitions == partition
         if not own.any():
             continue
         late[own] = ends[own] <= clock - spec.delay_ms
-        after[partition] = max(clock, int(times[own].max()))
+        after[partition] = max(clock, int(moving[own].max()))
         late_rows[partition] = int(late[own].sum())
     return (rows.filter(pa.array(~late)) if late.any() else rows), Clocks(before, after), late_rows
 

@@ -18,6 +18,7 @@ from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.watermarks import CLOCK_KEY, end_bytes
 
 SIZE = 10
+AHEAD = 3_600_000
 WINDOW = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])
 TIMES = st.lists(st.tuples(st.integers(0, 60), st.sampled_from("ab"), st.sampled_from([0, 1])), max_size=25)
 
@@ -53,7 +54,7 @@ def spec_of(delay_ms, final, keys=("window", "key")):
             AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()),
         ),
         times=[(hidden_columns.EVENT_TIME, pa.int64())],
-        watermark=WatermarkSpec(delay_ms, "window", final),
+        watermark=WatermarkSpec(delay_ms, "window", final, AHEAD),
     )
 
 
@@ -201,7 +202,7 @@ def test_rows_without_an_event_time_do_not_move_the_clock():
             hidden_columns.EVENT_TIME: pa.array([5, None], pa.int64()),
         }
     )
-    kept, clocks, late = without_late(WatermarkSpec(0, "window", False), rows, {0: NO_TIME, 1: 7})
+    kept, clocks, late = without_late(WatermarkSpec(0, "window", False, AHEAD), rows, {0: NO_TIME, 1: 7}, 0)
     assert (kept.num_rows, dict(clocks.after), late) == (2, {0: 5, 1: 7}, {0: 0, 1: 0})
 
 
@@ -213,3 +214,12 @@ def test_stored_keys_sort_by_the_end_of_their_window():
     assert end_bytes(-5) < end_bytes(0) < end_bytes(1 << 62) < CLOCK_KEY
     assert end_bytes(1 << 70) < CLOCK_KEY
     assert np.frombuffer(keys[0].as_py()[:8], ">u8")[0] == 110 + (1 << 63)
+
+
+def test_a_time_far_ahead_of_the_machines_clock_moves_nothing():
+    """It counts for its window; the one of an hour ahead still moves the clock."""
+    spec = WatermarkSpec(0, "window", False, AHEAD)
+    rows = pa.Table.from_batches([batch_of([(5, "a", 0), (AHEAD + 8, "a", 0), (AHEAD + 7, "a", 1), (1 << 40, "a", 1)])])
+    kept, clocks, late = without_late(spec, rows, {0: NO_TIME, 1: 7}, now_ms=7)
+    assert (kept.num_rows, late) == (4, {0: 0, 1: 0})
+    assert clocks.after == {0: 5, 1: AHEAD + 7}
