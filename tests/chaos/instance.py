@@ -32,7 +32,8 @@ from sparkrelay.runtime.contract import fault_points
 def pipeline(topics):
     """Three stateful legs, one of them behind a repartition topic, and two stateless ones that share a topic.
 
-    One of the stateful legs has windows, of which only the final rows go on. And a table, which orders look into.
+    One of the stateful legs has windows, of which only the final rows go on. And a table, which orders look into, and
+    which is written as it is and filtered.
     """
     builder = StreamsBuilder()
     value = Json("id long, shop string, amount long, at timestamp")
@@ -44,6 +45,8 @@ def pipeline(topics):
     timed = orders.withWatermark("at", "1 second").groupBy(F.window("at", "5 seconds"), "user")
     timed.agg(F.count("*").alias("n"), name="windows").outputMode("append").to(topics["windows"], value=Json())
     people = builder.table(topics["people"], key=String("user"), value=Json("version long"), name="people")
+    people.to(topics["copies"])
+    people.where("version % 2 = 0").to(topics["evens"])
     orders.join(people, "user", "left").select("id", "version").to(topics["known"], value=Json())
     orders.where("amount % 7 = 0").select("id", F.lit("seven").alias("why")).to(topics["marks"], value=Json())
     orders.where("amount % 11 = 0").select("id", F.lit("eleven").alias("why")).to(topics["marks"], value=Json())

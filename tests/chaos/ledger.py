@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from tests.topics import read_to_end
 
 PARTITIONS = 2
-OUTPUTS = ("users", "shops", "marks", "windows", "known")
+OUTPUTS = ("users", "shops", "marks", "windows", "known", "copies", "evens")
 #: One order in so many comes with a new version of its user.
 ORDERS_A_VERSION = 20
 #: An order's event time is that of the one before it and so much more; a window is over once its end is a second ago.
@@ -37,6 +37,8 @@ class Ledger:
             "windows": make_topic("windows", 2),
             "people": make_topic("people", PARTITIONS),
             "known": make_topic("known", 2),
+            "copies": make_topic("copies", 2),
+            "evens": make_topic("evens", 2),
         }
         self._random = random.Random(seed)
         self._id = 0
@@ -51,6 +53,8 @@ class Ledger:
         self._versions = Counter()
         self._orders = {}
         self._unknown = set()
+        #: Of the table's copy, and of what a filter lets through of it: user -> version, or None where it is deleted.
+        self._seen_versions = {"copies": {}, "evens": {}}
         self._seen = {"users": {}, "shops": {}}
         self._seen_marks = Counter()
         self._seen_windows = set()
@@ -163,6 +167,14 @@ class Ledger:
         found += [f"mark {mark}" for mark in self._marks - self._seen_marks]
         # A copy: another thread may be writing.
         found += [f"window {window}" for window in self._unseen.copy() if self._is_over(window)]
+        versions = self._versions.copy()
+        copies, evens = (self._seen_versions[hint] for hint in ("copies", "evens"))
+        found += [f"version {newest} of {user}" for user, newest in versions.items() if copies.get(user) != newest]
+        found += [
+            f"version {newest} of {user}, filtered: {evens.get(user)}"
+            for user, newest in versions.items()
+            if evens.get(user) != (None if newest % 2 else newest)
+        ]
         found += [f"order {order} with its user's version" for order in self._unknown.copy()]
         return found
 
@@ -177,6 +189,8 @@ class Ledger:
         self._seen_windows.clear()
         self._unseen = set(self._windows)
         self._unknown = set(self._orders)
+        for seen in self._seen_versions.values():
+            seen.clear()
         for hint in OUTPUTS:
             for message in read_to_end(self._servers, self.topics[hint]):
                 self._check(hint, message)
@@ -184,6 +198,9 @@ class Ledger:
 
     def _check(self, table, message):
         self.updates += 1
+        if table in self._seen_versions:
+            self._check_version(table, message)
+            return
         row = json.loads(message.value())
         if table == "marks":
             mark = row["id"], row["why"]
@@ -215,6 +232,22 @@ class Ledger:
         assert n < len(totals), f"{where}: {group} says n={n}, but only {len(totals) - 1} orders were written"
         assert row["total"] == totals[n], f"{where}: {group} says {row}, its first {n} orders make {totals[n]}"
         self._seen[table][group] = n
+
+    def _check_version(self, table, message):
+        user, seen = message.key().decode(), self._seen_versions[table]
+        before = seen.get(user)
+        version = None if message.value() is None else json.loads(message.value())["version"]
+        where = (
+            f"{message.topic()}-{message.partition()}@{message.offset()}: {user} has version {version} after {before}"
+        )
+        if version is None:
+            assert table == "evens", f"{where}: nobody has deleted it"
+            assert before is not None, f"{where}: what is not there is deleted"
+        else:
+            assert version > (before or 0), f"{where}: an update came twice, or out of order"
+            assert version <= self._versions[user], f"{where}: {self._versions[user]} were written"
+            assert table == "copies" or version % 2 == 0, f"{where}: the filter does not let it through"
+        seen[user] = version
 
     def close(self):
         self._reader.close()
