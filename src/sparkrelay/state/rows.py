@@ -19,7 +19,7 @@ from sparkrelay.state.long_keys import SPELT_BYTES, read_spelt, spell, spelt_val
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["SortedKeys", "as_binary", "ascending", "get", "latest", "put", "take_below"]
+__all__ = ["SortedKeys", "as_binary", "ascending", "get", "latest", "put", "take_below", "with_ended"]
 
 _AT_A_TIME: Final = 8192
 
@@ -115,6 +115,23 @@ def take_below(transaction: Any, table: Any, bound: bytes) -> pa.RecordBatch:
             values.append(value)
             cursor.delete()
     return pa.record_batch([pa.array(keys, pa.binary()), pa.array(values, pa.binary())], ["key", "value"])
+
+
+def with_ended(
+    keys: pa.Array, old: pa.Array, new: pa.Array, ended: pa.RecordBatch
+) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Return changed keys, with their old and new values, with what was removed after the merge."""
+    gone = ended.column("key")
+    new = pc.if_else(pc.is_in(keys, value_set=gone), pa.scalar(None, new.type), new)
+    # What the batch itself has changed is in the journal with the value from before.
+    others = ended.filter(pc.invert(pc.is_in(gone, value_set=keys)))
+    if not others.num_rows:
+        return keys, old, new
+    return (
+        pa.concat_arrays([keys, others.column("key")]),
+        pa.concat_arrays([old, others.column("value")]),
+        pa.concat_arrays([new, pa.nulls(others.num_rows, new.type)]),
+    )
 
 
 def put(transaction: Any, table: Any, keys: pa.Array, values: pa.Array) -> None:

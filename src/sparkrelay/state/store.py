@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparkrelay import host
 from sparkrelay.errors import (
@@ -234,7 +233,7 @@ class TaskStore:
             changed, before, ended = keys, old, None
             if ended_before is not None:
                 ended = rows.take_below(transaction, table, ended_before)
-                changed, before, new = _with_ended(keys, old, new, ended)
+                changed, before, new = rows.with_ended(keys, old, new, ended)
             number, changes = header.next_journal, pa.record_batch([changed, before], ["key", "old"])
             pieces = journal.write(transaction, self._journal, number, changes, result.beside)
             ranges = dict(batch.ranges)
@@ -587,23 +586,6 @@ class TaskStore:
                 cleanliness.mark(self.path, clean=True)
             finally:
                 self._clean_lock.release()
-
-
-def _with_ended(
-    keys: pa.Array, old: pa.Array, new: pa.Array, ended: pa.RecordBatch
-) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Return changed keys, with their old and new values, with what was removed after the merge."""
-    gone = ended.column("key")
-    new = pc.if_else(pc.is_in(keys, value_set=gone), pa.scalar(None, new.type), new)
-    # What the batch itself has changed is in the journal with the value from before.
-    others = ended.filter(pc.invert(pc.is_in(gone, value_set=keys)))
-    if not others.num_rows:
-        return keys, old, new
-    return (
-        pa.concat_arrays([keys, others.column("key")]),
-        pa.concat_arrays([old, others.column("value")]),
-        pa.concat_arrays([new, pa.nulls(others.num_rows, new.type)]),
-    )
 
 
 def _store_of(topic: str, application: str) -> str:

@@ -13,36 +13,36 @@ from __future__ import annotations
 
 import copy
 import functools
-import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json
+from sparkrelay.runtime.compile.carried_columns import (
+    CHANGES,
+    SETTLED,
+    carried_columns,
+    emitted_columns,
+    keeps_newest,
+)
 from sparkrelay.runtime.compile.catalyst import (
-    as_column,
-    column_text,
     lets_nothing_through,
     must_rebuild,
-    projected_sql,
-    read_aggregate,
     wanted_columns,
 )
 from sparkrelay.runtime.compile.column_origins import computed_from
-from sparkrelay.runtime.compile.lookups import behind_lookup, in_words, newest_schema
+from sparkrelay.runtime.compile.grouping import brief, held_states, key_text, projected
+from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words
+from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
 from sparkrelay.runtime.compile.resident_plan import why_not_resident
-from sparkrelay.runtime.compile.row_steps import apply_steps, checked, refuse_hidden, visible
+from sparkrelay.runtime.compile.row_steps import apply_steps, checked, visible
 from sparkrelay.runtime.compile.schemas import (
     KAFKA_FIELDS,
     SinkPlan,
-    aggregate_spec,
     arrow_schema,
     check_event_time,
-    check_groupable,
     check_packable,
     format_fields,
     hidden_fields,
@@ -51,7 +51,8 @@ from sparkrelay.runtime.compile.schemas import (
     unlike,
     without_kafka,
 )
-from sparkrelay.runtime.compile.watermarks import event_time, watermark_spec
+from sparkrelay.runtime.compile.source_columns import decoded_fields, with_unread
+from sparkrelay.runtime.compile.watermarks import watermark_spec
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, in_arrow
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.client_settings import compression, flush_seconds
@@ -71,56 +72,23 @@ from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.lookups import lookup_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
 from sparkrelay.runtime.worker.table_changes import changes_leg, settle_leg
-from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.batch import SPREAD_BY
-from sparkrelay.topology import Lookup, NamedAggregate, Show
+from sparkrelay.topology import Lookup, Show
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from sparkrelay.config import StreamsConfig
-    from sparkrelay.records.formats import Format
     from sparkrelay.runtime.compile.ways import Way
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Aggregation, Foreach, Leg, Step
 
-__all__ = ["LegCompiler", "PreparedLeg"]
-
-#: Characters of the words for what a store holds.
-_LONGEST_CONTENTS = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedLeg:
-    """One leg, ready to run.
-
-    Attributes:
-        leg: the leg of the topology.
-        reports: the DataFrame whose rows are the leg's reports; of a resident plan, which sends them, there are none.
-        rebuild: why it must be built anew for each batch, or None.
-        idle: True if Spark has found that no row gets to its end: it runs nothing of it, and nobody reports. Never so
-            for a leg with a store, whose position must move on with the task's.
-        output: Spark schema of the visible rows at the leg's end.
-        state: what its stateful step does, if it has one.
-    """
-
-    leg: Leg
-    reports: DataFrame
-    rebuild: str | None
-    idle: bool
-    output: StructType
-    state: StateSpec | None = None
-
-    @property
-    def steps(self) -> int:
-        """How many Python steps of ours it has."""
-        behind_state = self.leg.aggregation is not None and (bool(self.leg.after) or self.leg.action is not None)
-        settled = self.leg.filters_table or self.leg.changes_of is not None
-        return 2 + len(self.leg.lookups) + behind_state + settled
+__all__ = ["LegCompiler"]
 
 
 class LegCompiler:
@@ -231,12 +199,12 @@ class LegCompiler:
         wanted = self._read[leg.id]
         names = [field.name for field in full if field.name in wanted or field.name.startswith(hidden_columns.PREFIX)]
         everything = StructType([*full, *hidden_fields(self._way.hidden)])
-        source = _with_unread(self._source(leg, StructType([full[name] for name in names])), everything)
+        source = with_unread(self._source(leg, StructType([full[name] for name in names])), everything)
         before = self._computed.get(leg.source.topics[0], {}) if leg.source.internal else {}
         rows, base, behind = self._before_state(leg, source, before)
         if leg.aggregation is None and leg.action is not None:
             output = visible(rows)
-            rows, act = self._acted(leg, leg.action, rows, (*_carried(leg), *self._way.hidden))
+            rows, act = self._acted(leg, leg.action, rows, (*carried_columns(leg), *self._way.hidden))
             reports = self._way.last(leg.id, rows, act)
         elif leg.aggregation is None:
             spec, rows, columns = self._written(leg, rows)
@@ -289,7 +257,7 @@ class LegCompiler:
         output = self._shipment(leg, columns) if _repartitions(leg) else columns
         spec = self._publish_spec(leg, columns, output)
         headers = ("headers",) if spec.headers else ()
-        carried = (name for name in _carried(leg) if name != hidden_columns.PARTITION_TIME)
+        carried = (name for name in carried_columns(leg) if name != hidden_columns.PARTITION_TIME)
         names = (*spec.columns, *spec.key_columns, *headers, *carried, *self._way.hidden)
         return spec, rows.select(*(quoted((name,)) for name in dict.fromkeys(names))), columns
 
@@ -322,7 +290,7 @@ class LegCompiler:
         elif source.value is None and source.key is None:
             fields = list(KAFKA_FIELDS)
         else:
-            fields = [*_decoded_fields(source.key, source.value, where), StructField("kafka", StructType(KAFKA_FIELDS))]
+            fields = [*decoded_fields(source.key, source.value, where), StructField("kafka", StructType(KAFKA_FIELDS))]
         if source.timestamp is not None:
             times = [field for field in fields if field.name == source.timestamp]
             if not times:
@@ -331,7 +299,7 @@ class LegCompiler:
                     f"{', '.join(field.name for field in fields)}"
                 )
             check_event_time(times[0], where)
-        return StructType([*fields, *hidden_fields(_carried(leg))])
+        return StructType([*fields, *hidden_fields(carried_columns(leg))])
 
     def _step(self, leg: Leg) -> dict[str, Any]:
         """Return what every step of a leg needs to know, by field of ``StepSpec``."""
@@ -362,7 +330,7 @@ class LegCompiler:
             layout=layout_number(self._shipped[source.topics[0]]) if source.internal else 0,
             output=arrow_schema(schema),
             event_time=source.timestamp,
-            skip_tombstones=bool(leg.lookups) or (leg.aggregation is not None and not _keeps_newest(leg)),
+            skip_tombstones=bool(leg.lookups) or (leg.aggregation is not None and not keeps_newest(leg)),
             skip_bad_records=self._config.deserialization_exception_handler == "log-and-continue",
         )
         return self._way.source(leg.id, functools.partial(fetch_leg, spec), schema)
@@ -378,10 +346,10 @@ class LegCompiler:
             The rows; what Catalyst has made them of, which is the source or what came out of the last lookup; and what
             columns of that are computed from, as ``behind`` says it of the source.
         """
-        hidden = (*_carried(leg), *self._way.hidden)
+        hidden = (*carried_columns(leg), *self._way.hidden)
         rows = base = source
-        for steps, lookup in _by_lookup(leg.before):
-            rows = apply_steps(steps, rows, hidden, tombstones_pass=_keeps_newest(leg))
+        for steps, lookup in by_lookup(leg.before):
+            rows = apply_steps(steps, rows, hidden, tombstones_pass=keeps_newest(leg))
             if lookup is not None:
                 behind = computed_from(rows, base, visible(rows).names, behind)
                 rows = base = self._looked_up(leg, lookup, rows)
@@ -391,10 +359,10 @@ class LegCompiler:
 
     def _in_words(self, leg: Leg, steps: Sequence[Step | Lookup], source: DataFrame) -> DataFrame:
         """Apply steps in front of a leg's stateful one for Catalyst to look at, with lookups that it sees through."""
-        hidden = (*_carried(leg), *self._way.hidden)
+        hidden = (*carried_columns(leg), *self._way.hidden)
         rows = source
-        for some, lookup in _by_lookup(steps):
-            rows = apply_steps(some, rows, hidden, tombstones_pass=_keeps_newest(leg))
+        for some, lookup in by_lookup(steps):
+            rows = apply_steps(some, rows, hidden, tombstones_pass=keeps_newest(leg))
             if lookup is not None:
                 rows = in_words(rows, lookup, behind_lookup(lookup, rows, self._table(lookup.store))[1])
         return rows
@@ -409,7 +377,7 @@ class LegCompiler:
 
     def _looked_up(self, leg: Leg, lookup: Lookup, rows: DataFrame) -> DataFrame:
         columns, given = behind_lookup(lookup, rows, self._table(lookup.store))
-        output = StructType([*columns, *hidden_fields(_carried(leg))])
+        output = StructType([*columns, *hidden_fields(carried_columns(leg))])
         spec = LookupSpec(
             **self._step(leg),
             store=lookup.store,
@@ -423,51 +391,17 @@ class LegCompiler:
         return self._way.between(leg.id, rows, functools.partial(lookup_leg, spec), output)
 
     def _projection(self, leg: Leg, aggregation: Aggregation, rows: DataFrame) -> DataFrame:
-        """Return grouping keys and aggregate arguments as plain columns: Catalyst evaluates them, we only merge."""
-        where = str(aggregation.call_site)
-        if aggregation.newest:
-            return self._newest(leg, aggregation, rows)
-        calls = [read_aggregate(column, where) for column in aggregation.aggregates]
-        keys: list[Column] = [as_column(key) for key in aggregation.keys]
-        if any("session_window(" in column_text(column).lower() for column in keys):
-            raise TopologyException(
-                f"{where}: session_window() is not supported: sessions would not be merged from one micro-batch to the "
-                "next. F.window is"
-            )
-        # Spark checks the aggregates' types for us, on a plan that never runs.
-        grouped = checked(where, lambda: rows.groupBy(*aggregation.keys).agg(*_columns(aggregation)))
-        check_groupable(StructType(grouped.schema.fields[: len(aggregation.keys)]), where)
-        self._grouped[aggregation.store] = grouped.schema
-        # Without an alias, some expressions have another name in select() than in groupBy(): d, and CAST(d AS INT).
-        selected = checked(where, lambda: rows.select(*keys)).columns
-        keys = [
-            key if name == wanted else key.alias(wanted)
-            for key, name, wanted in zip(keys, selected, grouped.columns, strict=False)
-        ]
-        arguments = [
-            call.argument.alias(_argument(index)) for index, call in enumerate(calls) if call.argument is not None
-        ]
-        times = []
-        if aggregation.watermark is not None:
-            times.append(event_time(aggregation, rows).alias(hidden_columns.EVENT_TIME))
-        projected = checked(where, lambda: rows.select(*keys, *arguments, *_carried(leg), *times, *self._way.hidden))
-        if "*" in aggregation.text:
-            refuse_hidden(where, aggregation.text, projected)
-        return projected
-
-    def _newest(self, leg: Leg, table: Aggregation, rows: DataFrame) -> DataFrame:
-        """Return a table's rows as its store takes them in."""
-        where = str(table.call_site)
-        keys = checked(where, lambda: rows.select(*table.keys)).columns
-        schema = self._grouped[table.store] = newest_schema(table, rows, keys)
-        names = (*schema.names, *_carried(leg), *self._way.hidden)
-        return checked(where, lambda: rows.select(*(quoted((name,)) for name in names)))
+        """Return the rows that a stateful step takes in."""
+        taken, self._grouped[aggregation.store] = projected(
+            aggregation, rows, (*carried_columns(leg), *self._way.hidden)
+        )
+        return taken
 
     def _stateful(
         self,
         leg: Leg,
         aggregation: Aggregation,
-        projected: DataFrame,
+        taken: DataFrame,
         computed: Mapping[str, str],
         *,
         folded: bool = False,
@@ -477,24 +411,24 @@ class LegCompiler:
         ``computed`` says what grouping columns are computed from; ``folded`` has the state step run although Spark sees
         no row.
         """
-        spec, results, made = self._state_spec(leg, aggregation, projected, computed)
+        spec, results, made = self._state_spec(leg, aggregation, taken, computed)
         self._states[leg.id] = spec
-        if folded and lets_nothing_through(projected):
-            projected = _no_rows(self._way.placed(), projected.schema)
+        if folded and lets_nothing_through(taken):
+            taken = _no_rows(self._way.placed(), taken.schema)
         self._made[aggregation.store] = made
         self._contents[aggregation.store] = spec.contents
         if not leg.after and leg.action is None:
             output = self._output(leg, results, lambda _: made)
             publish = self._publish_spec(leg, results, output)
             both = functools.partial(state_and_publish_leg, spec, publish)
-            return self._way.last(leg.id, projected, both), output
-        emitted = StructType([*results, *hidden_fields(_emitted(leg, aggregation))])
-        updates = self._way.between(leg.id, projected, functools.partial(state_leg, spec), emitted)
-        return self._behind_table(leg, updates, _emitted(leg, aggregation), made, folded=folded)
+            return self._way.last(leg.id, taken, both), output
+        emitted = StructType([*results, *hidden_fields(emitted_columns(leg, aggregation))])
+        updates = self._way.between(leg.id, taken, functools.partial(state_leg, spec), emitted)
+        return self._behind_table(leg, updates, emitted_columns(leg, aggregation), made, folded=folded)
 
     def _built_from_changes(self, leg: Leg, store: str) -> PreparedLeg:
         """Build a leg that goes on from the changes of a store, which another leg keeps and has left in its journal."""
-        schema = StructType([*self._table(store), *hidden_fields(_CHANGES)])
+        schema = StructType([*self._table(store), *hidden_fields(CHANGES)])
         spec = ChangesSpec(
             **self._step(leg),
             store=store,
@@ -503,7 +437,7 @@ class LegCompiler:
             map_limit=self._config.store_max_bytes,
         )
         rows = self._way.source(leg.id, functools.partial(changes_leg, spec), schema)
-        reports, output = self._behind_table(leg, rows, _CHANGES, self._made[store])
+        reports, output = self._behind_table(leg, rows, CHANGES, self._made[store])
         return PreparedLeg(leg, reports, must_rebuild(reports), lets_nothing_through(reports), output)
 
     def _behind_table(
@@ -527,7 +461,7 @@ class LegCompiler:
         if hidden_columns.CHANGE in emitted:
             made = computed_from(rows, updates, visible(rows).names, made)
             rows = base = self._settled(leg, rows)
-            hidden = (*_SETTLED, *self._way.hidden)
+            hidden = (*SETTLED, *self._way.hidden)
         rows = apply_steps(leg.after[leg.table_steps :], rows, hidden)
         columns = visible(rows)
         output = self._output(leg, columns, lambda names: computed_from(rows, base, names, made))
@@ -561,7 +495,7 @@ class LegCompiler:
 
     def _settled(self, leg: Leg, rows: DataFrame) -> DataFrame:
         """Return what a table's filters make of the changes of its rows: new rows, and deletions."""
-        output = StructType([*visible(rows), *hidden_fields(_SETTLED)])
+        output = StructType([*visible(rows), *hidden_fields(SETTLED)])
         keys: tuple[str, ...] = ()
         if leg.sink is not None and not leg.sink.internal and leg.table_steps == len(leg.after):
             keys = plan_sink(leg, leg.sink, visible(rows)).key
@@ -569,7 +503,7 @@ class LegCompiler:
         return self._way.between(leg.id, rows, functools.partial(settle_leg, spec), output)
 
     def _state_spec(
-        self, leg: Leg, aggregation: Aggregation, projected: DataFrame, computed: Mapping[str, str]
+        self, leg: Leg, aggregation: Aggregation, taken: DataFrame, computed: Mapping[str, str]
     ) -> tuple[StateSpec, StructType, Mapping[str, str]]:
         """Return the state step, the columns that it emits, and what those are computed from."""
         where = str(aggregation.call_site)
@@ -579,36 +513,19 @@ class LegCompiler:
             raise TopologyException(f"{where}: two columns of the result have the name {twice[0]!r}; use alias()")
         width = len(aggregation.keys)
         keys = results.fields[:width]
-        states = []
-        texts = projected_sql(projected)
-        held = {}
-        aggregated = () if aggregation.newest else results.fields[width:]
-        for index, (column, result) in enumerate(zip(aggregation.aggregates, aggregated, strict=True)):
-            call = read_aggregate(column, where)
-            argument = None if call.argument is None else projected.schema[_argument(index)]
-            states.append(aggregate_spec(call.function, argument, result, where))
-            held[result.name] = (
-                "count(*)"
-                if argument is None
-                else f"{call.function}({texts[argument.name]}) of {argument.dataType.simpleString()}"
-            )
-        newest = StructType(results.fields[width:]) if aggregation.newest else None
-        if newest is not None:
-            held = {"newest row": f"newest row of {newest.simpleString()}"}
-        watermark = watermark_spec(aggregation, projected, keys, self._config.event_time_after_max_ms)
-        # The newest timestamp of a group is kept with its state and becomes the timestamp of what it emits.
-        states.append(AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()))
+        states, held = held_states(aggregation, taken, results)
+        watermark = watermark_spec(aggregation, taken, keys, self._config.event_time_after_max_ms)
         spec = StateSpec(
             **self._step(leg),
             store=aggregation.store,
             changelog=self._names.changelog(aggregation.store) if aggregation.logged else None,
             keys=tuple(field.name for field in keys),
             aggregates=tuple(states),
-            input=arrow_schema(StructType([f for f in projected.schema if f.name not in self._way.hidden])),
-            output=arrow_schema(StructType([*results, *hidden_fields(_emitted(leg, aggregation))])),
+            input=arrow_schema(StructType([f for f in taken.schema if f.name not in self._way.hidden])),
+            output=arrow_schema(StructType([*results, *hidden_fields(emitted_columns(leg, aggregation))])),
             # Neither can go on with what the other wrote: not all of it is in the changelog.
-            contents=_brief(
-                f"{', '.join(held.values())} by {', '.join(_key(f, computed) for f in keys)}"
+            contents=brief(
+                f"{', '.join(held.values())} by {', '.join(key_text(f, computed) for f in keys)}"
                 f"{'' if watermark is None else f', {watermark.window} ends'}"
                 f"{'' if aggregation.logged else ', without changelog'}{self._spread(leg)}"
             ),
@@ -616,14 +533,14 @@ class LegCompiler:
             flush_seconds=self._flush_seconds,
             map_limit=self._config.store_max_bytes,
             watermark=watermark,
-            newest=None if newest is None else arrow_schema(newest),
+            newest=arrow_schema(StructType(results.fields[width:])) if aggregation.newest else None,
             looked_up_by=frozenset(
                 self._names(topic, other.source.internal)
                 for other in self._legs
                 if any(lookup.store == aggregation.store for lookup in other.lookups)
                 for topic in other.source.topics
             ),
-            kept=arrow_schema(StructType([*results, *hidden_fields(_CHANGES)]))
+            kept=arrow_schema(StructType([*results, *hidden_fields(CHANGES)]))
             if any(other.changes_of == aggregation.store for other in self._legs)
             else None,
         )
@@ -667,114 +584,10 @@ class LegCompiler:
         )
 
 
-def _with_unread(source: DataFrame, full: StructType) -> DataFrame:
-    """Add the columns that nothing reads, as nulls: a step whose result is not used names them all the same."""
-    there = set(source.columns)
-    if len(there) == len(full):
-        return source
-    return source.select(
-        *(
-            F.col(quoted((field.name,))) if field.name in there else F.lit(None).cast(field.dataType).alias(field.name)
-            for field in full
-        )
-    )
-
-
 def _no_rows(before: DataFrame, schema: StructType) -> DataFrame:
     """Return a frame of that schema that runs ``before`` and has no rows, which Spark does not know."""
     return in_arrow(before, no_rows, schema)
 
 
-_EMITTED = (hidden_columns.PARTITION, hidden_columns.TIMESTAMP, hidden_columns.KEY)
-_SETTLED = (*_EMITTED, hidden_columns.TOMBSTONE)
-#: Of the rows of a table as they were and as they are.
-_CHANGES = (*_EMITTED, hidden_columns.CHANGE)
-
-
-def _emitted(leg: Leg, aggregation: Aggregation) -> tuple[str, ...]:
-    """Return the hidden columns of the rows that a stateful step emits."""
-    if leg.filters_table:
-        return _CHANGES
-    return (*_EMITTED, hidden_columns.TOMBSTONE) if aggregation.newest else _EMITTED
-
-
-def _keeps_newest(leg: Leg) -> bool:
-    return leg.aggregation is not None and leg.aggregation.newest
-
-
-def _carried(leg: Leg) -> tuple[str, ...]:
-    """Return the hidden columns that a leg's source rows carry."""
-    newest = _keeps_newest(leg)
-    names = [hidden_columns.PARTITION, hidden_columns.TIMESTAMP]
-    if leg.aggregation is None:
-        names += [hidden_columns.KEY, hidden_columns.TOMBSTONE]
-    elif newest:
-        names.append(hidden_columns.TOMBSTONE)
-    if newest or leg.lookups:
-        names.append(hidden_columns.PARTITION_TIME)
-    return tuple(names)
-
-
-def _by_lookup(steps: Sequence[Step | Lookup]) -> Iterator[tuple[tuple[Step, ...], Lookup | None]]:
-    """Yield the steps in front of each lookup with it, and those behind the last one."""
-    some: list[Step] = []
-    for step in steps:
-        if isinstance(step, Lookup):
-            yield tuple(some), step
-            some = []
-        else:
-            some.append(step)
-    yield tuple(some), None
-
-
 def _repartitions(leg: Leg) -> bool:
     return leg.sink is not None and leg.sink.internal
-
-
-def _key(field: StructField, computed: Mapping[str, str]) -> str:
-    """Describe a grouping column: its name and type, and what it is computed from unless it is a column of the source.
-
-    Structs that may be null say so: their nulls once had the key of a struct of nulls.
-    """
-    made = f" = {computed[field.name]}" if field.name in computed else ""
-    null = " or null" if isinstance(field.dataType, StructType) and field.nullable else ""
-    return f"{field.name} {field.dataType.simpleString()}{null}{made}"
-
-
-def _brief(text: str) -> str:
-    """Return a text that fits into the state's small records: a very long one ends with a digest of it all."""
-    if len(text) <= _LONGEST_CONTENTS:
-        return text
-    return f"{text[:_LONGEST_CONTENTS]}... (sha256 {hashlib.sha256(text.encode()).hexdigest()})"
-
-
-def _argument(index: int) -> str:
-    return f"{hidden_columns.PREFIX}argument_{index}"
-
-
-def _columns(aggregation: Aggregation) -> list[Column]:
-    return [
-        getattr(F, a.function)(a.column or "*").alias(a.name) if isinstance(a, NamedAggregate) else a
-        for a in aggregation.aggregates
-    ]
-
-
-def _decoded_fields(key: Format | None, value: Format | None, where: str) -> list[StructField]:
-    fields = {} if value is None else {field.name: field for field in format_fields(value, "value", where)}
-    if key is not None:
-        # The key's column wins over a field of the same name and type: it is what decides the partition.
-        for field in format_fields(key, "key", where):
-            same = fields.get(field.name)
-            if same is not None and same.dataType != field.dataType:
-                raise TopologyException(
-                    f"{where}: column {field.name!r} is both the message key ({field.dataType.simpleString()}) and a "
-                    f"field of the value ({same.dataType.simpleString()}), and would hide it; give the key's column "
-                    'another name, such as key=String("message_key")'
-                )
-            fields[field.name] = field
-    if "kafka" in fields:
-        raise TopologyException(f"{where}: a field named 'kafka' clashes with the struct of Kafka's own columns")
-    for name in fields:
-        if name.startswith(hidden_columns.PREFIX):
-            raise TopologyException(f"{where}: the column name {name!r} is reserved")
-    return list(fields.values())

@@ -1,4 +1,4 @@
-"""Tables of newest rows and lookups on DataFrames: what a table's rows are, and what a stream's are behind a join."""
+"""Lookups on DataFrames: what a stream's rows are behind a join with a table."""
 
 from __future__ import annotations
 
@@ -9,36 +9,17 @@ from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.row_steps import visible
-from sparkrelay.runtime.compile.schemas import check_groupable, check_packable, without_kafka
+from sparkrelay.topology import Lookup
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame
 
-    from sparkrelay.topology import Aggregation, Lookup
+    from sparkrelay.topology import Step
 
-__all__ = ["behind_lookup", "in_words", "newest_schema"]
-
-
-def newest_schema(table: Aggregation, rows: DataFrame, key: Sequence[str]) -> StructType:
-    """Return the columns of a table of newest rows: its key's first; the others may be null, as of a deleted row.
-
-    Raises:
-        TopologyException: a column has a type that cannot be kept.
-    """
-    columns = without_kafka(visible(rows))
-    others = [StructField(field.name, field.dataType) for field in columns if field.name not in key]
-    schema = StructType([*(columns[name] for name in key), *others])
-    where = str(table.call_site)
-    lower = [name.lower() for name in schema.names]
-    twice = [name for name in schema.names if lower.count(name.lower()) > 1]
-    if twice:
-        raise TopologyException(f"{where}: two columns of the table have the name {twice[0]!r}; rename or drop one")
-    check_groupable(StructType([columns[name] for name in key]), where)
-    check_packable(schema, where, "be kept in a table")
-    return schema
+__all__ = ["behind_lookup", "by_lookup", "in_words"]
 
 
 def behind_lookup(lookup: Lookup, rows: DataFrame, table: StructType) -> tuple[StructType, StructType]:
@@ -82,3 +63,15 @@ def in_words(rows: DataFrame, lookup: Lookup, given: StructType) -> DataFrame:
     for key in keys:
         rows = rows.where(key.isNotNull())
     return rows.withColumns(columns) if columns else rows
+
+
+def by_lookup(steps: Sequence[Step | Lookup]) -> Iterator[tuple[tuple[Step, ...], Lookup | None]]:
+    """Yield the steps in front of each lookup with it, and those behind the last one."""
+    some: list[Step] = []
+    for step in steps:
+        if isinstance(step, Lookup):
+            yield tuple(some), step
+            some = []
+        else:
+            some.append(step)
+    yield tuple(some), None

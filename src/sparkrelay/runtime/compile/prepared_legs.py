@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from sparkrelay.runtime.compile.legs import LegCompiler, PreparedLeg
+    from sparkrelay.runtime.compile.legs import LegCompiler
+    from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
     from sparkrelay.runtime.contract.specs import StateSpec
     from sparkrelay.topology import Leg
     from sparkrelay.types import TaskId

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.runtime.compile.legs import PreparedLeg
+from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
 from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
 from sparkrelay.types import TaskId
 

@@ -1,0 +1,164 @@
+"""What a stateful step takes in and keeps: grouping columns and arguments as plain columns, states, words for them.
+
+Catalyst evaluates keys and arguments, in a projection before the step; only the aggregate functions are ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.runtime.compile.catalyst import as_column, column_text, projected_sql, read_aggregate
+from sparkrelay.runtime.compile.row_steps import checked, refuse_hidden, visible
+from sparkrelay.runtime.compile.schemas import aggregate_spec, check_groupable, check_packable, without_kafka
+from sparkrelay.runtime.compile.watermarks import event_time
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.state.aggregate import AggregateSpec
+from sparkrelay.topology import NamedAggregate
+from sparkrelay.topology.columns import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from sparkrelay.topology import Aggregation
+
+__all__ = ["brief", "held_states", "key_text", "projected"]
+
+#: Characters of the words for what a store holds.
+_LONGEST_CONTENTS = 2000
+
+
+def projected(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> tuple[DataFrame, StructType]:
+    """Return the rows that a stateful step takes in, and the columns of what it keeps, its keys first.
+
+    Args:
+        aggregation: the step.
+        rows: in front of it.
+        hidden: the hidden columns that they carry.
+
+    Raises:
+        TopologyException: a column does not exist, or cannot be grouped by, aggregated or kept.
+    """
+    return _newest(aggregation, rows, hidden) if aggregation.newest else _grouped(aggregation, rows, hidden)
+
+
+def held_states(
+    aggregation: Aggregation, rows: DataFrame, results: StructType
+) -> tuple[list[AggregateSpec], dict[str, str]]:
+    """Return the states that a store keeps of a group, and what each is of, in words, by result column.
+
+    Args:
+        aggregation: the step.
+        rows: as :func:`projected` returns them.
+        results: the columns of what it keeps.
+
+    Raises:
+        TopologyException: an aggregate cannot be kept.
+    """
+    where = str(aggregation.call_site)
+    others = results.fields[len(aggregation.keys) :]
+    states = []
+    texts = projected_sql(rows)
+    held = {}
+    for index, (column, result) in enumerate(zip(aggregation.aggregates, others, strict=not aggregation.newest)):
+        call = read_aggregate(column, where)
+        argument = None if call.argument is None else rows.schema[_argument(index)]
+        states.append(aggregate_spec(call.function, argument, result, where))
+        held[result.name] = (
+            "count(*)"
+            if argument is None
+            else f"{call.function}({texts[argument.name]}) of {argument.dataType.simpleString()}"
+        )
+    if aggregation.newest:
+        held = {"newest row": f"newest row of {StructType(others).simpleString()}"}
+    # The newest timestamp of a group is kept with its state and becomes the timestamp of what it emits.
+    states.append(AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()))
+    return states, held
+
+
+def key_text(field: StructField, computed: Mapping[str, str]) -> str:
+    """Describe a grouping column: its name and type, and what it is computed from unless it is a column of the source.
+
+    Structs that may be null say so: their nulls once had the key of a struct of nulls.
+    """
+    made = f" = {computed[field.name]}" if field.name in computed else ""
+    null = " or null" if isinstance(field.dataType, StructType) and field.nullable else ""
+    return f"{field.name} {field.dataType.simpleString()}{null}{made}"
+
+
+def brief(text: str) -> str:
+    """Return a text that fits into the state's small records: a very long one ends with a digest of it all."""
+    if len(text) <= _LONGEST_CONTENTS:
+        return text
+    return f"{text[:_LONGEST_CONTENTS]}... (sha256 {hashlib.sha256(text.encode()).hexdigest()})"
+
+
+def _grouped(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> tuple[DataFrame, StructType]:
+    where = str(aggregation.call_site)
+    calls = [read_aggregate(column, where) for column in aggregation.aggregates]
+    keys: list[Column] = [as_column(key) for key in aggregation.keys]
+    if any("session_window(" in column_text(column).lower() for column in keys):
+        raise TopologyException(
+            f"{where}: session_window() is not supported: sessions would not be merged from one micro-batch to the "
+            "next. F.window is"
+        )
+    # Spark checks the aggregates' types for us, on a plan that never runs.
+    grouped = checked(where, lambda: rows.groupBy(*aggregation.keys).agg(*_columns(aggregation)))
+    check_groupable(StructType(grouped.schema.fields[: len(aggregation.keys)]), where)
+    # Without an alias, some expressions have another name in select() than in groupBy(): d, and CAST(d AS INT).
+    selected = checked(where, lambda: rows.select(*keys)).columns
+    keys = [
+        key if name == wanted else key.alias(wanted)
+        for key, name, wanted in zip(keys, selected, grouped.columns, strict=False)
+    ]
+    arguments = [call.argument.alias(_argument(index)) for index, call in enumerate(calls) if call.argument is not None]
+    times = []
+    if aggregation.watermark is not None:
+        times.append(event_time(aggregation, rows).alias(hidden_columns.EVENT_TIME))
+    taken = checked(where, lambda: rows.select(*keys, *arguments, *hidden, *times))
+    if "*" in aggregation.text:
+        refuse_hidden(where, aggregation.text, taken)
+    return taken, grouped.schema
+
+
+def _newest(table: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> tuple[DataFrame, StructType]:
+    where = str(table.call_site)
+    keys = checked(where, lambda: rows.select(*table.keys)).columns
+    schema = _newest_schema(rows, keys, where)
+    return checked(where, lambda: rows.select(*(quoted((name,)) for name in (*schema.names, *hidden)))), schema
+
+
+def _newest_schema(rows: DataFrame, key: Sequence[str], where: str) -> StructType:
+    """Return the columns of a table of newest rows: its key's first; the others may be null, as of a deleted row.
+
+    Raises:
+        TopologyException: a column has a type that cannot be kept.
+    """
+    columns = without_kafka(visible(rows))
+    others = [StructField(field.name, field.dataType) for field in columns if field.name not in key]
+    schema = StructType([*(columns[name] for name in key), *others])
+    lower = [name.lower() for name in schema.names]
+    twice = [name for name in schema.names if lower.count(name.lower()) > 1]
+    if twice:
+        raise TopologyException(f"{where}: two columns of the table have the name {twice[0]!r}; rename or drop one")
+    check_groupable(StructType([columns[name] for name in key]), where)
+    check_packable(schema, where, "be kept in a table")
+    return schema
+
+
+def _argument(index: int) -> str:
+    return f"{hidden_columns.PREFIX}argument_{index}"
+
+
+def _columns(aggregation: Aggregation) -> list[Column]:
+    return [
+        getattr(F, a.function)(a.column or "*").alias(a.name) if isinstance(a, NamedAggregate) else a
+        for a in aggregation.aggregates
+    ]

@@ -1,0 +1,44 @@
+"""One leg as a prepared DataFrame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.topology import Leg
+
+__all__ = ["PreparedLeg"]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedLeg:
+    """One leg, ready to run.
+
+    Attributes:
+        leg: the leg of the topology.
+        reports: the DataFrame whose rows are the leg's reports; of a resident plan, which sends them, there are none.
+        rebuild: why it must be built anew for each batch, or None.
+        idle: True if Spark has found that no row gets to its end: it runs nothing of it, and nobody reports. Never so
+            for a leg with a store, whose position must move on with the task's.
+        output: Spark schema of the visible rows at the leg's end.
+        state: what its stateful step does, if it has one.
+    """
+
+    leg: Leg
+    reports: DataFrame
+    rebuild: str | None
+    idle: bool
+    output: StructType
+    state: StateSpec | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many Python steps of ours it has."""
+        behind_state = self.leg.aggregation is not None and (bool(self.leg.after) or self.leg.action is not None)
+        settled = self.leg.filters_table or self.leg.changes_of is not None
+        return 2 + len(self.leg.lookups) + behind_state + settled

@@ -1,0 +1,59 @@
+"""The columns of a leg's source: what its formats decode into, and those that nobody reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.runtime.compile.schemas import format_fields
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.topology.columns import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField, StructType
+
+    from sparkrelay.records.formats import Format
+
+__all__ = ["decoded_fields", "with_unread"]
+
+
+def decoded_fields(key: Format | None, value: Format | None, where: str) -> list[StructField]:
+    """Return the columns that a key's and a value's format decode into.
+
+    Raises:
+        TopologyException: both have a column of one name and different types, or a name is reserved.
+    """
+    fields = {} if value is None else {field.name: field for field in format_fields(value, "value", where)}
+    if key is not None:
+        # The key's column wins over a field of the same name and type: it is what decides the partition.
+        for field in format_fields(key, "key", where):
+            same = fields.get(field.name)
+            if same is not None and same.dataType != field.dataType:
+                raise TopologyException(
+                    f"{where}: column {field.name!r} is both the message key ({field.dataType.simpleString()}) and a "
+                    f"field of the value ({same.dataType.simpleString()}), and would hide it; give the key's column "
+                    'another name, such as key=String("message_key")'
+                )
+            fields[field.name] = field
+    if "kafka" in fields:
+        raise TopologyException(f"{where}: a field named 'kafka' clashes with the struct of Kafka's own columns")
+    for name in fields:
+        if name.startswith(hidden_columns.PREFIX):
+            raise TopologyException(f"{where}: the column name {name!r} is reserved")
+    return list(fields.values())
+
+
+def with_unread(source: DataFrame, full: StructType) -> DataFrame:
+    """Add the columns that nothing reads, as nulls: a step whose result is not used names them all the same."""
+    there = set(source.columns)
+    if len(there) == len(full):
+        return source
+    return source.select(
+        *(
+            F.col(quoted((field.name,))) if field.name in there else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in full
+        )
+    )
