@@ -170,7 +170,9 @@ def test_jobs_say_what_they_are_for(instance, topics, write, wait_for_table, wai
     (thread,) = (one.thread_name for one in first.metadata_for_local_threads())
     wait_for_every_job(spark)
     batches = [(text, tags) for text, tags in jobs_of(spark, thread) if text.startswith("batch ")]
-    assert batches[0][0] in {"batch 1 of 2 tasks, 0_0..0_1", "batch 1 of 0_0", "batch 1 of 0_1"}
+    tasks, _, reason = batches[0][0].partition(", in a job of its own: ")
+    assert tasks in {"batch 1 of 2 tasks, 0_0..0_1", "batch 1 of 0_0", "batch 1 of 0_1"}
+    assert reason == "the first small ones behind a backlog"
     assert all({"sparkrelay", "sparkrelay-batches"} <= tags for _, tags in batches)
     shutil.rmtree(tmp_path / "state")
     second = instance(counting(*topics), {"num.standby.replicas": 1})
