@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from sparkrelay.records.keys import key_columns
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.worker.newest_rows import NewestRows
+from sparkrelay.runtime.worker.context import laid_out
+from sparkrelay.runtime.worker.state import codec_of
 from sparkrelay.runtime.worker.watermarks import message_keys
-from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.watermarks import CLOCK_KEY
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = ["stored_rows"]
 
 def stored_rows(spec: StateSpec, store: TaskStore) -> list[dict[str, Any]]:
     """Return grouping columns and results of every group, in the order of the store's keys."""
-    codec = AggregateCodec(spec.aggregates) if spec.newest is None else NewestRows(spec.newest)
+    codec = codec_of(spec)
     fields = [field for field in spec.output if not field.name.startswith(hidden_columns.PREFIX)]
     rows: list[dict[str, Any]] = []
     # Behind the windows that a watermark ends stands a row that is no group.
@@ -31,9 +31,5 @@ def stored_rows(spec: StateSpec, store: TaskStore) -> list[dict[str, Any]]:
         keys = key_columns(encoded, pa.schema(fields[: len(spec.keys)]))
         # The last result is the group's newest timestamp, which is no column of the user's.
         results = codec.results(batch.column("value"))[:-1]
-        columns = [
-            column if column.type == field.type else column.cast(field.type)
-            for column, field in zip([*keys, *results], fields, strict=True)
-        ]
-        rows += pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)).to_pylist()
+        rows += laid_out([*keys, *results], pa.schema(fields)).to_pylist()
     return rows

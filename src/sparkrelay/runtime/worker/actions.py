@@ -15,7 +15,7 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import LegReport
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import leg_tasks, release_unused_memory, report_row
-from sparkrelay.runtime.worker.shares import partitions_of, share_out
+from sparkrelay.runtime.worker.shares import share_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,15 +36,10 @@ def act_leg(spec: ActionSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
     reports = []
     for share in shares:
         for task in share.tasks:
-            rows = [_of_task(batch, task.task.partition) for batch in share.batches]
+            rows = share.rows_of(task)
             shown = _give(spec, rows) if spec.function is not None else _shown(spec, rows)
             reports.append(LegReport(spec.leg, task.task, task.batch, rows_in=share.rows_in(task), shown=shown))
     yield report_row(reports)
-
-
-def _of_task(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
-    partitions = partitions_of(batch)
-    return batch if (partitions == partition).all() else batch.filter(pa.array(partitions == partition))
 
 
 def _give(spec: ActionSpec, batches: Sequence[pa.RecordBatch]) -> tuple[()]:

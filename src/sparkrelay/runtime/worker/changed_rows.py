@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.runtime.worker.context import laid_out
 from sparkrelay.runtime.worker.table_changes import CHANGES, NEW, OLD, VERSIONS
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.worker.newest_rows import NewestRows
     from sparkrelay.state.aggregate import AggregateCodec
 
-__all__ = ["TaskGroups", "as_type", "changed_rows"]
+__all__ = ["TaskGroups", "changed_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +79,6 @@ def changed_rows(
     return emitted if changed is None else emitted.filter(changed), beside
 
 
-def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column as one of this type."""
-    return column if column.type == kind else column.cast(kind)
-
-
 def _laid_out(
     schema: pa.Schema, groups: TaskGroups, results: Sequence[pa.Array], last: pa.Array | None
 ) -> pa.RecordBatch:
@@ -92,9 +88,7 @@ def _laid_out(
     columns: list[Any] = [*groups.keys, *values, pa.array(partitions), timestamps, groups.encoded]
     if last is not None:
         columns.append(last)
-    return pa.RecordBatch.from_arrays(
-        [as_type(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
-    )
+    return laid_out(columns, schema)
 
 
 def _constant(value: int, groups: TaskGroups) -> pa.Array:

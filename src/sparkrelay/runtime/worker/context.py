@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import StepSpec
 
 __all__ = [
+    "as_type",
     "commanded",
     "current_command",
     "current_spark_partition",
     "drain",
+    "laid_out",
     "leg_tasks",
     "no_rows",
     "refusal",
@@ -153,6 +155,18 @@ def drain(batches: Iterable[object]) -> None:
     """Read input to its end: unread input ends the Python worker with all its caches."""
     for _ in batches:
         pass
+
+
+def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column as one of this type."""
+    return column if column.type == kind else column.cast(kind)
+
+
+def laid_out(columns: Iterable[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """Return columns as the rows of a schema, in whose order they come."""
+    return pa.RecordBatch.from_arrays(
+        [as_type(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:

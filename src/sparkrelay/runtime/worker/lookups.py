@@ -18,9 +18,9 @@ from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import leg_tasks, release_unused_memory, whole
+from sparkrelay.runtime.worker.context import laid_out, leg_tasks, release_unused_memory, whole
 from sparkrelay.runtime.worker.newest_rows import NewestRows
-from sparkrelay.runtime.worker.shares import partitions_of, share_out
+from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.runtime.worker.table_changes import VERSIONS
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def lookup_leg(spec: LookupSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[
     connections.close_unused()
     for share in shares:
         for task in share.tasks:
-            rows = [own for batch in share.batches if (own := _of_task(batch, task)).num_rows]
+            rows = share.rows_of(task)
             if not rows:
                 continue
             try:
@@ -56,12 +56,6 @@ def lookup_leg(spec: LookupSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[
                 if task.directory is not None:
                     connections.forget_store(task.directory)
                 raise WorkerFailure(error, spec.failure_key, task.task) from None
-
-
-def _of_task(batch: pa.RecordBatch, task: TaskCommand) -> pa.RecordBatch:
-    partitions = partitions_of(batch)
-    own = partitions == task.task.partition
-    return batch if own.all() else batch.filter(pa.array(own))
 
 
 def _looked_up(spec: LookupSpec, task: TaskCommand, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -103,11 +97,7 @@ def _beside(spec: LookupSpec, rows: pa.RecordBatch, kept: Numbers, table: Sequen
     if len(kept) < rows.num_rows:
         rows = rows.take(pa.array(kept))
     given = dict(zip(spec.row.names, table, strict=True))
-    columns = [given[f.name] if f.name in given else rows.column(f.name) for f in spec.output]
-    return pa.RecordBatch.from_arrays(
-        [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, spec.output, strict=True)],
-        schema=spec.output,
-    )
+    return laid_out((given[f.name] if f.name in given else rows.column(f.name) for f in spec.output), spec.output)
 
 
 def _as_of(

@@ -43,6 +43,10 @@ class Share:
         """Return how many rows a task has."""
         return self.counts.get(task.task.partition, 0)
 
+    def rows_of(self, task: TaskCommand) -> list[pa.RecordBatch]:
+        """Return a task's rows without the other tasks'; no batch is empty."""
+        return _by_partition(self.batches).get(task.task.partition, [])
+
 
 def share_out(tasks: Sequence[TaskCommand], batches: Iterable[pa.RecordBatch]) -> Iterator[Share]:
     """Read all input, and yield it by the tasks that are worked on together; every task is in one share."""

@@ -16,8 +16,8 @@ from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.changed_rows import TaskGroups, as_type, changed_rows
-from sparkrelay.runtime.worker.context import leg_tasks, release_unused_memory, whole
+from sparkrelay.runtime.worker.changed_rows import TaskGroups, changed_rows
+from sparkrelay.runtime.worker.context import as_type, laid_out, leg_tasks, release_unused_memory, whole
 from sparkrelay.runtime.worker.newest_rows import NewestRows
 from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.runtime.worker.watermarks import Clocks, message_keys, read_clock, stored_keys, without_late
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sparkrelay.state import Applied
     from sparkrelay.state.aggregate import AggregateSpec
 
-__all__ = ["Merged", "TaskOutcome", "apply_leg"]
+__all__ = ["Merged", "TaskOutcome", "apply_leg", "codec_of"]
 
 log = logging.getLogger(__name__)
 
@@ -205,7 +205,7 @@ def _group(spec: StateSpec, share: Share, rows: pa.Table) -> _Groups:
     flat, names = _flatten_keys(rows, spec.keys)
     several = [hidden_columns.PARTITION] if len(share.tasks) > 1 else []
     by = [*several, *(name for children in names for name in children)]
-    groups = _codec(spec).partial(flat, by)
+    groups = codec_of(spec).partial(flat, by)
     keys = [
         _key_column(groups, spec.input.field(key).type, children)
         for key, children in zip(spec.keys, names, strict=True)
@@ -248,7 +248,8 @@ def _versions(spec: StateSpec, share: Share, rows: pa.Table) -> Mapping[int, pa.
     return {task.task.partition: versions.filter(pc.equal(partitions, task.task.partition)) for task in share.tasks}
 
 
-def _codec(spec: StateSpec) -> AggregateCodec | NewestRows:
+def codec_of(spec: StateSpec) -> AggregateCodec | NewestRows:
+    """Return what reads and merges the values of a store."""
     return _aggregates(spec.aggregates) if spec.newest is None else NewestRows(spec.newest)
 
 
@@ -262,7 +263,7 @@ def _apply(spec: StateSpec, outcome: TaskOutcome, groups: _Groups, clocks: Clock
     task = outcome.command
     assert task.directory is not None, "a stateful task has a directory"
     started = time.perf_counter()
-    own, codec = groups.of(task.task.partition), _codec(spec)
+    own, codec = groups.of(task.task.partition), codec_of(spec)
     outcome.groups = len(own.stored)
 
     def merge(old: pa.Array) -> MergeResult:
@@ -319,12 +320,9 @@ def _final_rows(spec: StateSpec, outcomes: list[TaskOutcome]) -> pa.RecordBatch:
     encoded = message_keys(ended.column("key"))
     kinds = [spec.input.field(name) for name in spec.keys]
     keys = key_columns(encoded, pa.schema(kinds))
-    *values, timestamps = _codec(spec).results(ended.column("value"))
+    *values, timestamps = codec_of(spec).results(ended.column("value"))
     columns = [*keys, *values, pa.array(np.concatenate(partitions)), timestamps, encoded]
-    return pa.RecordBatch.from_arrays(
-        [as_type(column, field.type) for column, field in zip(columns, spec.output, strict=True)],
-        schema=spec.output,
-    )
+    return laid_out(columns, spec.output)
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:

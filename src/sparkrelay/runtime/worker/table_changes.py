@@ -18,7 +18,7 @@ from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import drain, leg_tasks, release_unused_memory
+from sparkrelay.runtime.worker.context import drain, laid_out, leg_tasks, release_unused_memory
 from sparkrelay.runtime.worker.shares import share_out
 
 if TYPE_CHECKING:
@@ -92,11 +92,6 @@ def _identity(spec: SettleSpec, rows: pa.RecordBatch) -> pa.Array:
 
 
 def _laid_out(spec: SettleSpec, rows: pa.RecordBatch, *, deleted: bool) -> pa.RecordBatch:
-    columns = []
-    for field in spec.output:
-        if field.name == hidden_columns.TOMBSTONE:
-            column = pa.repeat(pa.scalar(deleted), rows.num_rows)
-        else:
-            column = rows.column(field.name)
-        columns.append(column if column.type == field.type else column.cast(field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=spec.output)
+    tombstones = pa.repeat(pa.scalar(deleted), rows.num_rows)
+    columns = (tombstones if name == hidden_columns.TOMBSTONE else rows.column(name) for name in spec.output.names)
+    return laid_out(columns, spec.output)
