@@ -135,6 +135,10 @@ class FileFetcher:
         for partition, (start, stop) in ranges.items():
             yield partition, self._log.read(partition, start, stop, columns)
 
+    def log_start(self, partition: TopicPartition) -> int:  # noqa: ARG002 - as BoundedFetcher has it
+        """Return 0: nothing is ever deleted."""
+        return 0
+
     def close(self) -> None:
         """Do nothing: no file stays open."""
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from sparkrelay.state.batch import Applied, BatchStamp, LookedUp, MergeResult
+from sparkrelay.state.batch import Applied, BatchStamp, LookedUp, MergeResult, Watermark
 from sparkrelay.state.changelog import Marker
-from sparkrelay.state.header import TaskHeader
+from sparkrelay.state.header import JournalEntry, TaskHeader
 from sparkrelay.state.slot import Slot
 from sparkrelay.state.store import TaskStore
 
-__all__ = ["Applied", "BatchStamp", "LookedUp", "Marker", "MergeResult", "Slot", "TaskHeader", "TaskStore"]
+__all__ = [
+    "Applied",
+    "BatchStamp",
+    "JournalEntry",
+    "LookedUp",
+    "Marker",
+    "MergeResult",
+    "Slot",
+    "TaskHeader",
+    "TaskStore",
+    "Watermark",
+]

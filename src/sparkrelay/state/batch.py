@@ -10,9 +10,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from sparkrelay.state.header import JournalEntry
     from sparkrelay.types import TopicPartition
 
-__all__ = ["SPREAD_BY", "Applied", "BatchStamp", "LookedUp", "MergeResult"]
+__all__ = ["SPREAD_BY", "Applied", "BatchStamp", "LookedUp", "MergeResult", "Watermark"]
 
 #: In the words for what a store holds, last: what decides in which partition its rows are. It was once left out.
 SPREAD_BY: Final = ", spread by "
@@ -43,6 +44,21 @@ class BatchStamp:
     contents: str = ""
     skipped: Mapping[TopicPartition, int] = field(default_factory=dict)
     tries: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """What event time has come to with a batch.
+
+    Attributes:
+        ms: windows that end by then are over, in milliseconds since 1970. What is less than before counts as before.
+        rows_late: how many rows of the batch were left out because their window was over.
+        final: whether the rows of the windows are asked for that are over with the batch.
+    """
+
+    ms: int
+    rows_late: int = 0
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +99,12 @@ class Applied:
         emitted: rows to send on.
         keys: changed keys.
         values: their values now; null where deleted.
-        ended: ``key, value`` of what was removed because it is over, in the order of keys.
+        entry: the journal's.
+        over: ``key, value`` of the windows that are over with the batch, in the order of keys, if they are asked for.
     """
 
     emitted: pa.RecordBatch
     keys: pa.Array
     values: pa.Array
-    ended: pa.RecordBatch | None = None
+    entry: JournalEntry
+    over: pa.RecordBatch | None = None

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from sparkrelay.errors import SerializationException, StoreCorruptedException
 from sparkrelay.state.byte_arrays import drop_first
 from sparkrelay.state.packing import Packer, Unpacker
+from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +30,9 @@ MARKER_KEY = b"\x00\xffsparkrelay.marker"
 
 _ESCAPED = MARKER_KEY + b"\x00"
 _VALUE_VERSION = b"\x01"
-_MARKER_VERSION = 2
+_MARKER_VERSION = 3
+#: Markers of this version say nothing of windows.
+_WITHOUT_WATERMARK = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,13 @@ class Marker:
         batch: the batch's number.
         positions: what the task's state has seen of its inputs with it.
         contents: what the store holds, in words.
+        watermark: windows that end by then are over with it, in milliseconds since 1970.
     """
 
     batch: int
     positions: Mapping[TopicPartition, int]
     contents: str = ""
+    watermark: int = NO_TIME
 
 
 def encode_marker(marker: Marker) -> tuple[bytes, bytes]:
@@ -53,6 +58,7 @@ def encode_marker(marker: Marker) -> tuple[bytes, bytes]:
     record.i64(marker.batch)
     record.offsets(marker.positions)
     record.text(marker.contents)
+    record.i64(marker.watermark)
     return MARKER_KEY, record.data()
 
 
@@ -62,8 +68,10 @@ def decode_marker(value: bytes) -> Marker:
     Raises:
         StoreCorruptedException: it is of an unknown version, or damaged.
     """
-    record = Unpacker(value, "a marker record of a changelog", versions=frozenset({_MARKER_VERSION}))
-    return Marker(record.i64(), record.offsets(), record.text())
+    versions = frozenset({_WITHOUT_WATERMARK, _MARKER_VERSION})
+    record = Unpacker(value, "a marker record of a changelog", versions=versions)
+    batch, positions, contents = record.i64(), record.offsets(), record.text()
+    return Marker(batch, positions, contents, NO_TIME if record.version == _WITHOUT_WATERMARK else record.i64())
 
 
 def encode_changelog(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:

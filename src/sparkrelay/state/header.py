@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sparkrelay.state.packing import Packer, Unpacker
+from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JournalEntry", "TaskHeader"]
 
-_VERSION = 4
+_VERSION = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,9 @@ class JournalEntry:
         ranges: input partition -> offsets ``[from, to)``.
         keys: how many keys changed.
         pieces: in how many the changed keys and their old values are kept.
+        watermark: that of the store with the batch, in milliseconds since 1970.
+        rows_late: how many rows were left out because their window was over.
+        last_end: when the last of the store's windows ends, in milliseconds since 1970.
     """
 
     number: int
@@ -42,6 +46,9 @@ class JournalEntry:
     ranges: Mapping[TopicPartition, tuple[int, int]]
     keys: int
     pieces: int = 0
+    watermark: int = NO_TIME
+    rows_late: int = 0
+    last_end: int = NO_TIME
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:
@@ -65,6 +72,7 @@ class TaskHeader:
         application: application.id that the state belongs to; empty until the first owner.
         contents: store -> what it holds, in words; a pipeline that wants something else is refused.
         topics: changelog topic -> its id. A topic made anew has another id, and offsets that mean other records.
+        watermarks: store -> its watermark after ``batch``; windows that end by then are over, and never read again.
     """
 
     task_epoch: int = 0
@@ -78,6 +86,13 @@ class TaskHeader:
     application: str = ""
     contents: Mapping[str, str] = field(default_factory=dict)
     topics: Mapping[str, str] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+
+    def watermark(self, store: str, batch: int | None = None) -> int:
+        """Return a store's watermark after a batch, or after all that is applied, in milliseconds since 1970."""
+        own = (entry for entry in self.journals if entry.store == store)
+        applied = (entry.watermark for entry in own if batch is None or entry.batch <= batch)
+        return max(self.watermarks.get(store, NO_TIME), *applied, NO_TIME)
 
     def encode(self) -> bytes:
         """Return the record; docs/internals/state.md has its layout."""
@@ -94,6 +109,10 @@ class TaskHeader:
             for name, text in sorted(texts.items()):
                 record.text(name)
                 record.text(text)
+        record.u32(len(self.watermarks))
+        for store, watermark in sorted(self.watermarks.items()):
+            record.text(store)
+            record.i64(watermark)
         record.u32(self.next_journal & 0xFFFFFFFF)
         record.u32(len(self.journals))
         for entry in self.journals:
@@ -105,6 +124,9 @@ class TaskHeader:
             record.text(entry.contents)
             record.u32(entry.keys)
             record.u32(entry.pieces)
+            record.i64(entry.watermark)
+            record.u32(entry.rows_late)
+            record.i64(entry.last_end)
             record.offsets({partition: start for partition, (start, _) in entry.ranges.items()})
             record.offsets(entry.positions_after)
         return record.data()
@@ -121,16 +143,31 @@ class TaskHeader:
         positions, changelog, application = record.offsets(), record.offsets(), record.text()
         contents = {record.text(): record.text() for _ in range(record.u32())}
         topics = {record.text(): record.text() for _ in range(record.u32())}
+        watermarks = {record.text(): record.i64() for _ in range(record.u32())}
         following = record.u32()
         journals = tuple(_entry(record) for _ in range(record.u32()))
         return cls(
-            task_epoch, batch, positions, changelog, boot, clean, journals, following, application, contents, topics
+            task_epoch,
+            batch,
+            positions,
+            changelog,
+            boot,
+            clean,
+            journals,
+            following,
+            application,
+            contents,
+            topics,
+            watermarks,
         )
 
 
 def _entry(record: Unpacker) -> JournalEntry:
     number, leg, batch, tries = record.u32(), record.text(), record.i64(), record.u32()
     store, contents, keys, pieces = record.text(), record.text(), record.u32(), record.u32()
+    watermark, rows_late, last_end = record.i64(), record.u32(), record.i64()
     starts, ends = record.offsets(), record.offsets()
     ranges = {partition: (start, ends[partition]) for partition, start in starts.items()}
-    return JournalEntry(number, leg, batch, tries, store, contents, ranges, keys, pieces)
+    return JournalEntry(
+        number, leg, batch, tries, store, contents, ranges, keys, pieces, watermark, rows_late, last_end
+    )

@@ -19,7 +19,7 @@ from sparkrelay.state.long_keys import SPELT_BYTES, read_spelt, spell, spelt_val
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["SortedKeys", "as_binary", "ascending", "get", "latest", "put", "take_below", "with_ended"]
+__all__ = ["SortedKeys", "as_binary", "ascending", "between", "drop_below", "get", "last_key", "latest", "put"]
 
 _AT_A_TIME: Final = 8192
 
@@ -98,40 +98,38 @@ def get(transaction: Any, table: Any, keys: pa.Array) -> pa.Array:
     return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
 
 
-def take_below(transaction: Any, table: Any, bound: bytes) -> pa.RecordBatch:
-    """Remove the keys below ``bound``, which is no longer than what long keys keep of their beginning; return them.
+def between(transaction: Any, table: Any, first: bytes, stop: bytes) -> pa.RecordBatch:
+    """Return ``key, value`` of the keys in ``[first, stop)``; both are no longer than what long keys keep in front.
 
     Neither the empty key nor, among long keys, any order is looked at: use it where keys begin with what bounds them.
     """
     keys, values = [], []
     with transaction.cursor(db=table) as cursor:
-        cursor.first()
-        # Past the last one, where a delete leads to, there is no key.
-        while b"" < cursor.key() < bound:
+        found = cursor.set_range(first)
+        while found and cursor.key() < stop:
             key, value = cursor.item()
             if len(key) == SPELT_BYTES:
                 key, value = read_spelt(value)
             keys.append(key)
             values.append(value)
-            cursor.delete()
+            found = cursor.next()
     return pa.record_batch([pa.array(keys, pa.binary()), pa.array(values, pa.binary())], ["key", "value"])
 
 
-def with_ended(
-    keys: pa.Array, old: pa.Array, new: pa.Array, ended: pa.RecordBatch
-) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Return changed keys, with their old and new values, with what was removed after the merge."""
-    gone = ended.column("key")
-    new = pc.if_else(pc.is_in(keys, value_set=gone), pa.scalar(None, new.type), new)
-    # What the batch itself has changed is in the journal with the value from before.
-    others = ended.filter(pc.invert(pc.is_in(gone, value_set=keys)))
-    if not others.num_rows:
-        return keys, old, new
-    return (
-        pa.concat_arrays([keys, others.column("key")]),
-        pa.concat_arrays([old, others.column("value")]),
-        pa.concat_arrays([new, pa.nulls(others.num_rows, new.type)]),
-    )
+def drop_below(transaction: Any, table: Any, stop: bytes, most: int) -> None:
+    """Remove keys below ``stop``, as :func:`between` sees them, from the first one on and no more than ``most``."""
+    with transaction.cursor(db=table) as cursor:
+        found = cursor.first()
+        # Past the last one, where a delete leads to, there is no key.
+        while found and most and b"" < cursor.key() < stop:
+            found = cursor.delete()
+            most -= 1
+
+
+def last_key(transaction: Any, table: Any) -> bytes | None:
+    """Return the last key as it is stored, which of a long one is its front; None if there is none."""
+    with transaction.cursor(db=table) as cursor:
+        return bytes(cursor.key()) if cursor.last() else None
 
 
 def put(transaction: Any, table: Any, keys: pa.Array, values: pa.Array) -> None:

@@ -27,12 +27,13 @@ from sparkrelay.errors import (
 )
 from sparkrelay.own_files import make_directory
 from sparkrelay.state import checks, cleanliness, journal, rows, scan
-from sparkrelay.state.batch import Applied, BatchStamp, LookedUp, MergeResult
+from sparkrelay.state.batch import Applied, BatchStamp, LookedUp, MergeResult, Watermark
 from sparkrelay.state.environment import DATA_FILE, Environment
 from sparkrelay.state.file_lock import FileLock
 from sparkrelay.state.header import JournalEntry, TaskHeader
 from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.space import FULL_DISK, full_disk
+from sparkrelay.state.watermarks import NO_TIME, end_of, over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -52,6 +53,8 @@ _HEADER: Final = b"header"
 _CLEANLINESS_LOCK: Final = "boot.lock"
 _CLEANLINESS_SECONDS: Final = 60.0
 _DEFAULT_LIMIT: Final = 64 << 30
+#: Windows that are over are removed so many at a time, and twice as many as a batch has keys.
+_DROPPED: Final = 10_000
 #: Unusable states of one task that are kept.
 _ASIDE: Final = 2
 
@@ -190,7 +193,7 @@ class TaskStore:
         *,
         batch: BatchStamp,
         merge: Callable[[pa.Array], MergeResult],
-        ended_before: bytes | None = None,
+        watermark: Watermark | None = None,
     ) -> Applied:
         """Merge a leg's share of a batch into a store.
 
@@ -207,7 +210,8 @@ class TaskStore:
             batch: what the driver sent along.
             merge: old values (null where missing, in the order of ``keys``) -> new values and rows to emit. Called
                 again if the map had to grow.
-            ended_before: what the store holds below this key is over once the batch is in, and is removed.
+            watermark: of a store whose windows end: what it is with the batch. What was over before the batch, whose
+                watermark is committed, is removed some at a time, and no undoing brings it back.
 
         Raises:
             StoreOutOfStepException: the store is not where the batch expects it; nothing changed.
@@ -224,43 +228,45 @@ class TaskStore:
             header = self._begin(transaction, header, leg, batch)
             checks.require_contents(header, store, batch.contents)
             checks.require_positions(self.path, header, leg, batch)
+            before = header.watermarks.get(store, NO_TIME)
+            self._drop_over(transaction, table, before, len(keys))
             old = ordered.as_given(rows.get(transaction, table, ordered.keys))
             result = merge(old)
             new = rows.as_binary(result.new)
             if len(new) != len(keys):
                 raise StateStoreException(f"merging {len(keys)} keys of store {store!r} gave {len(new)} values")
             self._put(transaction, table, ordered.keys, ordered.as_stored(new))
-            changed, before, ended = keys, old, None
-            if ended_before is not None:
-                ended = rows.take_below(transaction, table, ended_before)
-                changed, before, new = rows.with_ended(keys, old, new, ended)
-            number, changes = header.next_journal, pa.record_batch([changed, before], ["key", "old"])
+            number, changes = header.next_journal, pa.record_batch([keys, old], ["key", "old"])
             pieces = journal.write(transaction, self._journal, number, changes, result.beside)
             ranges = dict(batch.ranges)
             entry = JournalEntry(
-                number, leg, batch.number, batch.tries, store, batch.contents, ranges, len(changed), pieces
+                number, leg, batch.number, batch.tries, store, batch.contents, ranges, len(keys), pieces
             )
+            windows = None
+            if watermark is not None:
+                now, last = max(watermark.ms, before), rows.last_key(transaction, table)
+                last_end = NO_TIME if last is None else end_of(last)
+                entry = replace(entry, watermark=now, rows_late=watermark.rows_late, last_end=last_end)
+                windows = rows.between(transaction, table, over(before), over(now)) if watermark.final else None
             header = replace(header, journals=(*header.journals, entry), next_journal=(entry.number + 1) & 0xFFFFFFFF)
-            return header, Applied(result.emitted, changed, new, ended)
+            return header, Applied(result.emitted, keys, new, entry, windows)
 
         return self._change(change)
 
-    def before_batch(self, leg: str, store: str, keys: pa.Array, *, batch: BatchStamp) -> pa.Array:
-        """Return the values of keys as they are before a leg's share of a batch, whose earlier try is taken back.
+    def watermark_before(self, store: str, *, batch: BatchStamp) -> int:
+        """Return what a store's watermark is before a batch, in milliseconds since 1970; no try of the batch counts.
 
         Raises:
-            StoreOutOfStepException: the store is not where the batch expects it; nothing changed.
+            StoreOutOfStepException: the store was taken over under another task epoch, or is beyond the batch.
         """
-        table = self._table(store)
-        wanted = rows.as_binary(keys)
-        if batch.tries > 1:
-            self._open_tables_of_journals()
+        header = self.header
+        checks.require_this_batch(self.path, header, batch)
+        return header.watermark(store, batch.committed)
 
-        def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, pa.Array]:
-            header = self._begin(transaction, header, leg, batch)
-            return header, rows.get(transaction, table, wanted)
-
-        return self._change(change)
+    def journal_of(self, leg: str, *, number: int, tries: int) -> JournalEntry | None:
+        """Return what the journal says of a leg's share of a batch; None if that try has left none."""
+        wanted = (leg, number, tries)
+        return next((e for e in self.header.journals if (e.leg, e.batch, e.tries) == wanted), None)
 
     def look_up(
         self, store: str, keys: pa.Array, *, contents: str, task_epoch: int, number: int, tries: int
@@ -340,7 +346,7 @@ class TaskStore:
                 return header, False
             for table in tables:
                 transaction.drop(table, delete=False)
-            return replace(header, positions={}, contents={}), True
+            return replace(header, positions={}, contents={}, watermarks={}), True
 
         held = self.header
         tables = [self._table(store) for store in sorted({*held.contents, *(entry.store for entry in held.journals)})]
@@ -419,6 +425,7 @@ class TaskStore:
                 changelog={p: offset for p, offset in header.changelog.items() if p in wanted},
                 topics={t: id_ for t, id_ in header.topics.items() if t in {p.topic for p in wanted}},
                 contents={store: words for store, words in header.contents.items() if store not in stores},
+                watermarks={store: ms for store, ms in header.watermarks.items() if store not in stores},
             ), foreign
 
         return self._change(change) if foreign else []
@@ -468,6 +475,10 @@ class TaskStore:
                     positions={**header.positions, **ahead},
                     contents={**header.contents, store: marker.contents},
                 )
+                if marker.watermark != NO_TIME:
+                    watermark = max(marker.watermark, header.watermarks.get(store, NO_TIME))
+                    header = replace(header, watermarks={**header.watermarks, store: watermark})
+                    self._drop_over(transaction, table, watermark, len(ordered))
             return header, None
 
         self._change(change)
@@ -512,6 +523,11 @@ class TaskStore:
     def _put(self, transaction: Any, table: Any, keys: pa.Array, values: pa.Array) -> None:
         rows.put(transaction, table, keys, values)
 
+    def _drop_over(self, transaction: Any, table: Any, watermark: int, keys: int) -> None:
+        """Remove windows that are over by a watermark that is committed: more than come, and not too many at a time."""
+        if watermark != NO_TIME:
+            rows.drop_below(transaction, table, over(watermark), _DROPPED + 2 * keys)
+
     def _begin(self, transaction: Any, header: TaskHeader, leg: str, batch: BatchStamp) -> TaskHeader:
         """Make sure that a batch fits; drop what is committed, and take back what an earlier try of it did."""
         checks.require_this_batch(self.path, header, batch)
@@ -525,12 +541,14 @@ class TaskStore:
         self, transaction: Any, header: TaskHeader, committed: int, changelog_next: Mapping[TopicPartition, int]
     ) -> TaskHeader:
         """Drop the journals up to ``committed`` and move the committed position over them."""
-        positions, contents = dict(header.positions), dict(header.contents)
+        positions, contents, watermarks = dict(header.positions), dict(header.contents), dict(header.watermarks)
         left = []
         for entry in header.journals:
             if entry.batch <= committed:
                 positions.update(entry.positions_after)
                 contents[entry.store] = entry.contents
+                if entry.watermark != NO_TIME:
+                    watermarks[entry.store] = entry.watermark
                 journal.drop(transaction, self._journal, entry)
             else:
                 left.append(entry)
@@ -544,6 +562,7 @@ class TaskStore:
             changelog=changelog,
             contents=contents,
             journals=tuple(left),
+            watermarks=watermarks,
         )
 
     def _take_back(self, transaction: Any, header: TaskHeader) -> TaskHeader:

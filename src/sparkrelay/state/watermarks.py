@@ -1,19 +1,29 @@
-"""The keys of a store whose windows end: each begins with the end of its window, and one row keeps the task's clock."""
+"""The keys of a store whose windows end: each begins with the end of its window, so that what is over comes first."""
 
 from __future__ import annotations
 
 import struct
 from typing import Final
 
-__all__ = ["CLOCK_KEY", "END_BYTES", "end_bytes"]
+__all__ = ["END_BYTES", "NO_TIME", "end_bytes", "end_of", "over"]
 
 _END: Final = struct.Struct(">Q")
 END_BYTES: Final = _END.size
-#: Behind all windows, as no window ends so late; and it is longer than their fronts, in case one does.
-CLOCK_KEY: Final = b"\xff" * END_BYTES + b"clock"
+#: Before the first row: earlier than any time of a row.
+NO_TIME: Final = -(1 << 62)
 _LATEST: Final = (1 << 63) - 1
 
 
 def end_bytes(end_ms: int) -> bytes:
     """Return the front of keys of windows that end then, in milliseconds since 1970; they sort by time."""
     return _END.pack((max(min(end_ms, _LATEST), -_LATEST) + (1 << 63)) & 0xFFFFFFFFFFFFFFFF)
+
+
+def end_of(key: bytes) -> int:
+    """Return when the window of a key ends, in milliseconds since 1970."""
+    return int(_END.unpack_from(key)[0]) - (1 << 63)
+
+
+def over(watermark_ms: int) -> bytes:
+    """Return the key below which windows are over."""
+    return end_bytes(watermark_ms + 1)

@@ -103,6 +103,7 @@ class DriverTasks:
                 state_topics=shape.state_topics,
                 table_topics=shape.table_topics,
                 width=shape.width,
+                cut=shape.cut,
             )
             for id_, shape in self._layout.tasks.items()
         ]

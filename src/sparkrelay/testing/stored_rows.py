@@ -11,7 +11,7 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import laid_out
 from sparkrelay.runtime.worker.state import codec_of
 from sparkrelay.runtime.worker.watermarks import message_keys
-from sparkrelay.state.watermarks import CLOCK_KEY
+from sparkrelay.state.watermarks import over
 
 if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import StateSpec
@@ -25,8 +25,9 @@ def stored_rows(spec: StateSpec, store: TaskStore) -> list[dict[str, Any]]:
     codec = codec_of(spec)
     fields = [field for field in spec.output if not field.name.startswith(hidden_columns.PREFIX)]
     rows: list[dict[str, Any]] = []
-    # Behind the windows that a watermark ends stands a row that is no group.
-    for batch in store.scan(spec.store, stop=None if spec.watermark is None else CLOCK_KEY):
+    # Windows that are over stand there until their turn to be removed comes.
+    start = None if spec.watermark is None else over(store.header.watermark(spec.store))
+    for batch in store.scan(spec.store, start=start):
         encoded = batch.column("key") if spec.watermark is None else message_keys(batch.column("key"))
         keys = key_columns(encoded, pa.schema(fields[: len(spec.keys)]))
         # The last result is the group's newest timestamp, which is no column of the user's.

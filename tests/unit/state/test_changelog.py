@@ -72,8 +72,15 @@ def test_records_have_the_documented_bytes():
     key, value = encode_marker(Marker(5, {TopicPartition("t", 1): 9}, "c"))
     assert key == b"\x00\xffsparkrelay.marker"
     assert (
-        value.hex(" ") == "02 05 00 00 00 00 00 00 00 01 00 00 00 01 00 74 01 00 00 00 09 00 00 00 00 00 00 00 01 00 63"
+        value.hex(" ")
+        == "03 05 00 00 00 00 00 00 00 01 00 00 00 01 00 74 01 00 00 00 09 00 00 00 00 00 00 00 01 00 63 "
+        "00 00 00 00 00 00 00 c0"
     )
+
+
+def test_a_marker_without_a_watermark_is_read():
+    _, _, marker = split(binary([MARKER_KEY]), binary([b"\x02" + encode_marker(Marker(5, {}, "c"))[1][1:-8]]))
+    assert marker == Marker(5, {}, "c")
 
 
 def test_a_deleted_marker_is_no_marker():
@@ -86,7 +93,7 @@ def test_a_deleted_marker_is_no_marker():
     [
         ((b"k", b"\x02v"), r"value of key b'k' begins with b'\\x02', this SparkRelay reads version b'\\x01'"),
         ((b"k", b""), "value of key b'k' begins with b''"),
-        ((MARKER_KEY, b"\x09"), r"version 9, this SparkRelay reads \[2\]"),
+        ((MARKER_KEY, b"\x09"), r"version 9, this SparkRelay reads \[2, 3\]"),
         ((MARKER_KEY, encode_marker(Marker(5, {TopicPartition("t", 1): 9}))[1][:-1]), "in the middle of a field"),
         ((None, b"\x01v"), "it has no key"),
     ],

@@ -522,21 +522,33 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path):
 
 def test_the_header_keeps_everything():
     ranges = {INPUT: (70, 80), TopicPartition("ü", 2): (-1, 0)}
-    entry = JournalEntry(3, "leg", 8, 2, "s", "counts", ranges, 5, 1)
+    entry = JournalEntry(3, "leg", 8, 2, "s", "counts", ranges, 5, 1, -6, 7, 1 << 62)
     header = TaskHeader(
-        1 << 60, 7, {INPUT: 70}, {CHANGELOG: 9}, "boot", True, (entry,), 4, "app", {"s": "count(*)"}, {"c": "Qx"}
+        1 << 60,
+        7,
+        {INPUT: 70},
+        {CHANGELOG: 9},
+        "boot",
+        True,
+        (entry,),
+        4,
+        "app",
+        {"s": "count(*)"},
+        {"c": "Qx"},
+        {"s": -5},
     )
     assert TaskHeader.decode(header.encode(), "it") == header
 
 
 def test_the_header_has_the_documented_bytes():
     positions = {TopicPartition("t", 3): 4}
-    words = {"contents": {"s": "c"}, "topics": {"t": "i"}}
+    words = {"contents": {"s": "c"}, "topics": {"t": "i"}, "watermarks": {"s": 8}}
     header = TaskHeader(1, 2, positions, boot_id="b", clean=True, application="a", **words)
     assert header.encode().hex(" ") == (
-        "04 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 62 01 "
+        "05 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 62 01 "
         "01 00 00 00 01 00 74 03 00 00 00 04 00 00 00 00 00 00 00 00 00 00 00 "
-        "01 00 61 01 00 00 00 01 00 73 01 00 63 01 00 00 00 01 00 74 01 00 69 00 00 00 00 00 00 00 00"
+        "01 00 61 01 00 00 00 01 00 73 01 00 63 01 00 00 00 01 00 74 01 00 69 "
+        "01 00 00 00 01 00 73 08 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"
     )
 
 
@@ -585,7 +597,7 @@ def test_a_store_of_another_layout_is_named(path, make_driver, version):
     make_driver(store).apply({b"a": b"1"})
     data = bytes([version]) + store.header.encode()[1:]
     store._environment.write(lambda t: t.put(b"header", data, db=store._meta))
-    with pytest.raises(StoreCorruptedException, match=rf"in {path} has version {version}, this SparkRelay reads \[4\]"):
+    with pytest.raises(StoreCorruptedException, match=rf"in {path} has version {version}, this SparkRelay reads \[5\]"):
         store.claim("app")
     store.close(clean=False)
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error
 from sparkrelay.client.kafka_client import KafkaClient
+from sparkrelay.client.leader_requests import ListOffsetsCall, per_leader
 from sparkrelay.consumer.base.config import ConsumerConfig
 from sparkrelay.consumer.fetch.fetching import Fetched, FetchManager
 from sparkrelay.errors import OffsetOutOfRangeException, TimeoutException, UnknownTopicException
@@ -113,6 +114,18 @@ class BoundedFetcher:
             if run.ready:
                 yield from self._decoded(run, run.ready.popleft(), columns, max_batch_rows)
                 deadline = time.monotonic() + limit
+
+    def log_start(self, partition: TopicPartition) -> int:
+        """Return the offset at which a partition's log begins.
+
+        Raises:
+            TimeoutException: nobody answered for ``default.api.timeout.ms``.
+            UnknownTopicException: the partition does not exist.
+        """
+        timeout = self._config.default_api_timeout_ms / 1000
+        return per_leader(self._client, ListOffsetsCall(self._config.read_committed), {partition: -2}, timeout)[
+            partition
+        ]
 
     def _decoded(
         self, run: _Run, part: Fetched, columns: Collection[str] | None, max_rows: int

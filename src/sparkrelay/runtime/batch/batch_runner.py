@@ -252,7 +252,8 @@ class BatchRunner:
                 # Whether it was committed is unknown: initializing the task again finds out from its marker.
                 outcome.reinitialize[id_] = answer
                 continue
-            task.batch_committed(answer)
+            reports = (report for report in outcome.reports if report.task == id_)
+            task.batch_committed(answer, [report.state for report in reports if report.state is not None])
             outcome.committed.append(id_)
         outcome.seconds["commit"] = time.perf_counter() - started
 

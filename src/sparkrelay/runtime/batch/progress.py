@@ -257,12 +257,12 @@ def _text(at: dt.datetime) -> str:
 def _state_operators(outcome: BatchOutcome) -> list[dict[str, Any]]:
     legs: dict[str, dict[str, Any]] = {}
     for report in outcome.reports:
-        if "state" in report.seconds:
+        if report.state is not None:
             counts = {"numRowsUpdated": 0, "numRowsDroppedByWatermark": 0, "allUpdatesTimeMs": 0}
             leg = legs.setdefault(report.leg, {"operatorName": report.leg, **counts})
-            leg["numRowsUpdated"] += report.keys_changed
-            leg["numRowsDroppedByWatermark"] += report.rows_late
-            leg["allUpdatesTimeMs"] += round(report.seconds["state"] * 1000)
+            leg["numRowsUpdated"] += report.state.keys_changed
+            leg["numRowsDroppedByWatermark"] += report.state.rows_late
+            leg["allUpdatesTimeMs"] += round(report.seconds.get("state", 0.0) * 1000)
     return list(legs.values())
 
 

@@ -309,6 +309,7 @@ class LegCompiler:
             "topics": tuple(self._names(topic, leg.source.internal) for topic in leg.source.topics),
             "spark_partitions": self._way.spark_partitions,
             "client": self._client,
+            "map_limit": self._config.store_max_bytes,
             "failure_key": self._target.failure_key,
         }
 
@@ -386,7 +387,6 @@ class LegCompiler:
             how=lookup.how,
             row=arrow_schema(given),
             output=arrow_schema(output),
-            map_limit=self._config.store_max_bytes,
         )
         return self._way.between(leg.id, rows, functools.partial(lookup_leg, spec), output)
 
@@ -434,7 +434,6 @@ class LegCompiler:
             store=store,
             contents=self._contents[store],
             output=arrow_schema(schema),
-            map_limit=self._config.store_max_bytes,
         )
         rows = self._way.source(leg.id, functools.partial(changes_leg, spec), schema)
         reports, output = self._behind_table(leg, rows, CHANGES, self._made[store])
@@ -479,17 +478,24 @@ class LegCompiler:
         """Return the rows that a leg's action wants, and its last step."""
         columns = without_kafka(visible(rows))
         names = [quoted((name,)) for name in columns.names]
+        behind = leg.aggregation is not None
         if isinstance(action, Show):
             # Bytes are read as text, as those of Kafka's keys and values mostly are.
             texts = [F.make_valid_utf8(F.col(name).cast("string")) for name in names]
             shown = [text.alias(field.name) for text, field in zip(texts, columns, strict=True)]
             rows = checked(str(action.call_site), lambda: rows.select(*shown, *hidden))
             text = StructType([StructField(field.name, StringType()) for field in columns])
-            spec = ActionSpec(**self._step(leg), columns=arrow_schema(text), rows=action.rows, width=action.width)
+            spec = ActionSpec(
+                **self._step(leg), columns=arrow_schema(text), rows=action.rows, width=action.width, behind_state=behind
+            )
         else:
             rows = rows.select(*names, *hidden)
             spec = ActionSpec(
-                **self._step(leg), columns=arrow_schema(columns), function=action.function, schema=columns.json()
+                **self._step(leg),
+                columns=arrow_schema(columns),
+                function=action.function,
+                schema=columns.json(),
+                behind_state=behind,
             )
         return rows, functools.partial(act_leg, spec)
 
@@ -526,12 +532,11 @@ class LegCompiler:
             # Neither can go on with what the other wrote: not all of it is in the changelog.
             contents=brief(
                 f"{', '.join(held.values())} by {', '.join(key_text(f, computed) for f in keys)}"
-                f"{'' if watermark is None else f', {watermark.window} ends'}"
+                f"{'' if watermark is None else f', over with {watermark.window}'}"
                 f"{'' if aggregation.logged else ', without changelog'}{self._spread(leg)}"
             ),
             compression=self._compression,
             flush_seconds=self._flush_seconds,
-            map_limit=self._config.store_max_bytes,
             watermark=watermark,
             newest=arrow_schema(StructType(results.fields[width:])) if aggregation.newest else None,
             looked_up_by=frozenset(
@@ -581,6 +586,7 @@ class LegCompiler:
             headers=plan.headers,
             compression=self._compression,
             flush_seconds=self._flush_seconds,
+            behind_state=leg.aggregation is not None,
         )
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "RestoreCommand",
     "RestoreReport",
     "RestoreSlice",
+    "StateReport",
     "StoreRestore",
     "TaskCommand",
     "decode",
@@ -97,6 +98,24 @@ class BatchCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class StateReport:
+    """What the stateful step of a leg did for a task in a batch.
+
+    Attributes:
+        keys_changed: groups of the store that got rows.
+        rows_late: rows that were left out because their window was over.
+        watermark: windows that end by then are over, in milliseconds since 1970; None where windows do not end.
+        last_end: when the last window of the store ends, in milliseconds since 1970.
+    """
+
+    store: str
+    keys_changed: int
+    rows_late: int = 0
+    watermark: int | None = None
+    last_end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class LegReport:
     """What one leg of one task did in a batch.
 
@@ -104,8 +123,7 @@ class LegReport:
         rows_in: records that reached the stateful step or, without one, the sink.
         rows_out: records written to the sink topic.
         oldest_out: sink topic of the user's -> the oldest timestamp written to it, in milliseconds since 1970.
-        keys_changed: groups of the store that got rows.
-        rows_late: rows that were left out because their window was over.
+        state: what its stateful step did; None without one.
         next_sequences: output partition -> next sequence number.
         seconds: step -> seconds spent.
         shown: the rows that ``show`` prints, their cells as text.
@@ -118,8 +136,7 @@ class LegReport:
     rows_in: int = 0
     rows_out: int = 0
     oldest_out: Mapping[str, int] = field(default_factory=dict)
-    keys_changed: int = 0
-    rows_late: int = 0
+    state: StateReport | None = None
     next_sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     shown: tuple[tuple[str | None, ...], ...] = ()
@@ -128,11 +145,16 @@ class LegReport:
 
 @dataclass(frozen=True, slots=True)
 class StoreRestore:
-    """One store to restore: its changelog partition up to an offset (exclusive)."""
+    """One store to restore: its changelog partition up to an offset (exclusive).
+
+    Attributes:
+        cut: True if the changelog is cut at what is over, so that it may begin behind what the store has seen.
+    """
 
     store: str
     changelog: TopicPartition
     end: int
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ class StepSpec:
         topics: Kafka's names of the source topics.
         spark_partitions: Spark partitions of the process.
         client: settings of the worker's Kafka connection.
+        map_limit: bound on the size of a task's state, bytes (``store.max.bytes``).
         failure_key: what signs an error that travels through Spark's text (``failure_marks``).
     """
 
@@ -46,6 +47,7 @@ class StepSpec:
     topics: tuple[str, ...]
     spark_partitions: int
     client: Mapping[str, Any]
+    map_limit: int
     failure_key: bytes = field(repr=False)
 
 
@@ -120,7 +122,6 @@ class StateSpec(StepSpec):
     contents: str
     compression: str
     flush_seconds: float
-    map_limit: int
     watermark: WatermarkSpec | None = None
     newest: pa.Schema | None = None
     looked_up_by: frozenset[str] = frozenset()
@@ -151,7 +152,6 @@ class LookupSpec(StepSpec):
     how: str
     row: pa.Schema
     output: pa.Schema
-    map_limit: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,6 @@ class ChangesSpec(StepSpec):
     store: str
     contents: str
     output: pa.Schema
-    map_limit: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +174,7 @@ class ActionSpec(StepSpec):
     """What is done with the rows of a leg that go to no topic.
 
     Attributes:
+        behind_state: True in a leg that keeps a store.
         columns: Arrow schema of the visible columns.
         rows: of ``show``: rows of a task at most that go to the driver, all of them text.
         width: of ``show``: characters of a cell at most.
@@ -187,6 +187,7 @@ class ActionSpec(StepSpec):
     width: int = 0
     function: Callable[[Any], Any] | None = None
     schema: str = ""
+    behind_state: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +208,7 @@ class PublishSpec(StepSpec):
     """How a leg's rows become records of its sink topic.
 
     Attributes:
+        behind_state: True in a leg that keeps a store, and has other steps in between.
         topic: Kafka's name of the sink topic, or None for a leg that only keeps a store.
         columns: names of the columns that the value is made of, in order.
         key_columns: columns that make the key; empty: the key that travels with the rows.
@@ -224,3 +226,4 @@ class PublishSpec(StepSpec):
     compression: str
     flush_seconds: float
     layout: int = 0
+    behind_state: bool = False

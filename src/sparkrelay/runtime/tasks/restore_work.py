@@ -27,6 +27,7 @@ class RestoreWork:
 
     Attributes:
         changelogs: store -> changelog partition.
+        cut: stores whose changelogs are cut at what is over.
         task_epoch: of a task that is being restored; None for a standby.
         ends: where an active task must get to; None for a standby, which follows the changelog for ever.
         changelog_next: changelog partition -> where the restore goes on; None until the store was taken over.
@@ -45,6 +46,7 @@ class RestoreWork:
     directory: str
     changelogs: Mapping[str, TopicPartition]
     task_epoch: int | None = None
+    cut: frozenset[str] = frozenset()
     ends: Ends | None = None
     committed: Mapping[TopicPartition, int | None] | None = None
     width: int | None = None
@@ -83,7 +85,10 @@ class RestoreWork:
         }
         # A slice may have no time for the last one.
         ordered = sorted(lacking, key=lambda store: (-lacking[store], store))
-        return tuple(StoreRestore(store, self.changelogs[store], ends[self.changelogs[store]]) for store in ordered)
+        return tuple(
+            StoreRestore(store, self.changelogs[store], ends[self.changelogs[store]], store in self.cut)
+            for store in ordered
+        )
 
     def ids_to_check(self, ids: Mapping[str, str]) -> dict[str, str]:
         """Return the ids of the changelog topics, while the stores are to be taken over."""

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sparkrelay.runtime.contract.commands import RestoreCommand, TaskCommand
+from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
 from sparkrelay.runtime.tasks.ranges import behind
 from sparkrelay.runtime.tasks.restore_work import RestoreWork
 from sparkrelay.runtime.tasks.task_state import FOLLOWING, TRANSITIONS, TaskEvent, TaskState
 from sparkrelay.state_machine import StateMachine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from sparkrelay.client.transactions import ProducerIdentity
+    from sparkrelay.runtime.contract.commands import StateReport
     from sparkrelay.types import TaskId, TopicPartition
 
 __all__ = ["BatchAttempt", "LocalCopy", "Position", "Task"]
@@ -89,8 +91,10 @@ class Task:
         state_topics: input topics of which the state itself says how far it has seen.
         table_topics: input topics of tables that are looked into: they are read first.
         width: how many tasks its subtopology has.
+        cut: stores whose changelogs are cut at what is over.
 
     Attributes:
+        cuts: where those may be cut.
         producer: that of the open transaction; None before the first one and for a standby.
         task_epoch: number of this owner of the task; the store refuses batches of any other.
         hindered: times in a row that the broker's silence kept it from being initialized or served.
@@ -101,6 +105,8 @@ class Task:
         "attempt",
         "changelogs",
         "copy",
+        "cut",
+        "cuts",
         "directory",
         "hindered",
         "id",
@@ -123,6 +129,7 @@ class Task:
         *,
         table_topics: frozenset[str] = frozenset(),
         width: int = 0,
+        cut: frozenset[str] = frozenset(),
     ) -> None:
         self.id = id
         self.inputs = inputs
@@ -131,6 +138,8 @@ class Task:
         self.state_topics = state_topics
         self.table_topics = table_topics
         self.width = width
+        self.cut = cut
+        self.cuts = ChangelogCuts()
         self.position = Position()
         self.attempt = BatchAttempt()
         self.copy = LocalCopy()
@@ -178,7 +187,9 @@ class Task:
         self.copy.ends, self.copy.wiped_after = {}, None
         if self.directory is None:
             return None
-        return RestoreWork(task=self.id, directory=self.directory, changelogs=self.changelogs, wipe=self.copy.wipe)
+        return RestoreWork(
+            task=self.id, directory=self.directory, changelogs=self.changelogs, cut=self.cut, wipe=self.copy.wipe
+        )
 
     def assigned_active(self) -> None:
         """Become the one that runs the task, with the copy that it has."""
@@ -216,6 +227,7 @@ class Task:
             task=self.id,
             directory=self.directory,
             changelogs=self.changelogs,
+            cut=self.cut,
             task_epoch=self.task_epoch,
             ends=dict(self.copy.ends),
             committed={p: committed.get(p) for p in self.inputs if p.topic in self.state_topics}
@@ -297,8 +309,8 @@ class Task:
             tries=self.attempt.tries,
         )
 
-    def batch_committed(self, producer: ProducerIdentity) -> None:
-        """Take it that everything that the batch wrote is in."""
+    def batch_committed(self, producer: ProducerIdentity, states: Iterable[StateReport] = ()) -> None:
+        """Take it that everything that the batch wrote is in; ``states`` are what its stateful steps have reported."""
         self._on(TaskEvent.BATCH_COMMITTED)
         assert self.attempt.ranges is not None, f"task {self.id} has no batch under way"
         self.producer = producer
@@ -306,6 +318,12 @@ class Task:
         self.position.committed = self.position.batch
         # Nobody has initialized the task between the look and this commit, so all that was there is ours.
         self.copy.offsets |= self.copy.listed
+        for state in states:
+            if state.watermark is not None and state.store in self.changelogs:
+                changelog = self.changelogs[state.store]
+                self.cuts.committed(
+                    changelog, self.copy.listed[changelog], watermark=state.watermark, last_end=state.last_end
+                )
         self.attempt.ranges = None
         self.attempt.failures = 0
 

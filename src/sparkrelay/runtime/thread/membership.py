@@ -138,7 +138,7 @@ class StreamsMembership:
             raise failure
 
     def purge(self, before: Mapping[TopicPartition, int]) -> None:
-        """Delete repartition records that nobody needs any more."""
+        """Delete records of internal topics that nobody needs any more."""
         self._topics.purge(before)
 
     def ask_all_to_end(self) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.tasks.in_service import InService
     from sparkrelay.runtime.thread.membership import StreamsMembership
     from sparkrelay.runtime.thread.task_set import TaskSet
+    from sparkrelay.types import TopicPartition
 
 __all__ = ["StreamThread", "ThreadCallbacks"]
 
@@ -297,22 +298,22 @@ class StreamThread:
             self._membership.ask(self._unread)
 
     def _purge(self) -> None:
-        """Delete repartition records that are committed: they never expire by time."""
+        """Delete repartition records that are committed, and changelog records of windows that are over."""
         if time.monotonic() - self._purged_at < _PURGE_SECONDS:
             return
         try:
-            self._membership.purge(
-                {
-                    partition: offset
-                    for task in self.tasks.running()
-                    for partition, offset in task.position.offsets.items()
-                    if partition.topic in self.tasks.internal_topics and offset > 0
-                }
-            )
+            before: dict[TopicPartition, int] = {}
+            for task in self.tasks.running():
+                offsets = task.position.offsets.items()
+                before |= {p: offset for p, offset in offsets if p.topic in self.tasks.internal_topics and offset > 0}
+                before |= task.cuts.before
+            self._membership.purge(before)
         except AuthorizationException:
             raise
         except KafkaException as error:
             # Nothing stands still for it: a partition may have no leader just now, or a new one that lags behind.
-            log.warning("%s: repartition records that nobody needs any more are still there: %s", self.name, error)
+            log.warning(
+                "%s: records of internal topics that nobody needs any more are still there: %s", self.name, error
+            )
         finally:
             self._purged_at = time.monotonic()

@@ -294,6 +294,7 @@ class TaskSet:
             state_topics=shape.state_topics,
             table_topics=shape.table_topics,
             width=shape.width,
+            cut=shape.cut,
         )
         self._tasks[id_] = task
         return task

@@ -21,30 +21,33 @@ __all__ = ["InternalTopic", "TaskLayout", "TaskShape", "lay_out"]
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """A topic that belongs to the application: a repartition topic or a changelog."""
+    """A topic that belongs to the application: a repartition topic or a changelog.
+
+    Attributes:
+        compacted: True for a changelog.
+        cut: True where records that nobody needs any more are deleted: of repartition topics, and of changelogs whose
+            windows end.
+    """
 
     name: str
     partitions: int
     compacted: bool
+    cut: bool
 
     @property
     def configs(self) -> dict[str, str]:
-        """Topic settings: changelogs are compacted; repartition records never expire by time, they are purged.
+        """Topic settings: changelogs are compacted; records never expire by time, some are deleted.
 
         Timestamps are the rows' own, also where the broker's default is the time of writing, and however far from now:
         a row with a time of the year 2999 that got here must not be refused behind the user's back.
         """
-        if self.compacted:
-            special = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.5"}
-        else:
-            special = {
-                "cleanup.policy": "delete",
-                "retention.ms": "-1",
-                "retention.bytes": "-1",
-                "segment.bytes": "52428800",
-            }
+        compacted = {"min.cleanable.dirty.ratio": "0.5"} if self.compacted else {}
+        # Brokers delete records where the policy says so, and whole segments.
+        cut = {"retention.ms": "-1", "retention.bytes": "-1", "segment.bytes": "52428800"} if self.cut else {}
         return {
-            **special,
+            "cleanup.policy": ",".join(["compact"] * self.compacted + ["delete"] * self.cut),
+            **compacted,
+            **cut,
             "message.timestamp.type": "CreateTime",
             "message.timestamp.before.max.ms": str(LONG_MAX),
             "message.timestamp.after.max.ms": str(LONG_MAX),
@@ -62,6 +65,7 @@ class TaskShape:
         state_topics: input topics of legs with a store: of these the state itself says how far it has seen.
         width: how many tasks its subtopology has.
         table_topics: input topics of tables that other legs look into.
+        cut: stores whose changelogs are cut at what is over.
     """
 
     inputs: tuple[TopicPartition, ...]
@@ -70,6 +74,7 @@ class TaskShape:
     stores: tuple[str, ...] = ()
     width: int = 0
     table_topics: frozenset[str] = frozenset()
+    cut: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,7 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
     for leg in topology.legs:
         if leg.sink is not None and leg.sink.internal:
             name = names(leg.sink.topic, internal=True)
-            internal[name] = InternalTopic(name, counts[name], False)
+            internal[name] = InternalTopic(name, counts[name], compacted=False, cut=True)
     for subtopology in topology.subtopologies:
         sources = {
             topic: counts[names(topic, leg.source.internal)] for leg in subtopology.legs for topic in leg.source.topics
@@ -115,8 +120,14 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
         for leg in subtopology.legs:
             _check_together(leg, sources)
         width = max(sources.values())
+        cut = frozenset(
+            leg.aggregation.store
+            for leg in subtopology.legs
+            if leg.aggregation is not None and leg.aggregation.watermark is not None
+        )
         for store in subtopology.logged_stores:
-            internal[names.changelog(store)] = InternalTopic(names.changelog(store), width, True)
+            name = names.changelog(store)
+            internal[name] = InternalTopic(name, width, compacted=True, cut=store in cut)
         state_topics = frozenset(
             names(topic, leg.source.internal)
             for leg in subtopology.legs
@@ -141,6 +152,7 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
                 stores=subtopology.stores,
                 width=width,
                 table_topics=table_topics,
+                cut=cut,
             )
     for topic in internal.values():
         found = partitions.get(topic.name)

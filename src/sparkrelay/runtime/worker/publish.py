@@ -24,7 +24,7 @@ from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, leg_tasks, release_unused_memory, report_row
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
 from sparkrelay.runtime.worker.shares import Share, partitions_of, share_out
-from sparkrelay.runtime.worker.state import TaskOutcome, apply_leg
+from sparkrelay.runtime.worker.state import TaskOutcome, apply_leg, state_before, state_report
 from sparkrelay.state.changelog import Marker, encode_changelog, encode_marker
 from sparkrelay.types import TopicPartition
 
@@ -108,6 +108,7 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
             rows_in=count,
             rows_out=0 if spec.topic is None else count,
             oldest_out=transaction.oldest,
+            state=state_before(spec, task) if spec.behind_state else None,
             next_sequences=transaction.next_sequences,
         )
 
@@ -146,8 +147,7 @@ def state_and_publish_leg(
             rows_in=outcome.rows_in,
             rows_out=0 if spec.topic is None else outcome.rows_out,
             oldest_out=transaction.oldest,
-            keys_changed=outcome.groups,
-            rows_late=outcome.rows_late,
+            state=state_report(outcome.result().entry),
             next_sequences=transaction.next_sequences,
             seconds={"state": outcome.seconds},
         )
@@ -229,7 +229,7 @@ def _send_changelog(transaction: _Transaction, state: StateSpec, command: TaskCo
         return
     partition = TopicPartition(state.changelog, command.task.partition)
     now_ms = int(time.time() * 1000)
-    marker = encode_marker(Marker(command.batch, command.positions_after, state.contents))
+    marker = encode_marker(Marker(command.batch, command.positions_after, state.contents, applied.entry.watermark))
     keys, values = (
         pa.concat_arrays([column, pa.array([end], pa.binary())])
         for column, end in zip(encode_changelog(applied.keys, applied.values), marker, strict=True)

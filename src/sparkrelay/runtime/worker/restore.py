@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
-from sparkrelay.errors import SparkRelayError
+from sparkrelay.errors import OffsetOutOfRangeException, SparkRelayError
 from sparkrelay.runtime.contract import fault_points
 from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreReport, RestoreSlice
 from sparkrelay.runtime.worker import connections
@@ -181,19 +181,14 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
             continue
         if budget.spent():
             break
-        fetched = connections.fetcher(spec.client).fetch(
-            {target.changelog: (start, target.end)}, columns=frozenset({"key", "value", "offset"})
-        )
-        with _Gathered(store, target, command.task_epoch, budget.bytes_at_once) as gathered:
-            for _, batch in fetched:
-                if batch.num_rows:
-                    gathered.add(batch)
-                    records += batch.num_rows
-                if budget.spent():
-                    break
-            else:
-                gathered.apply()
-                store.restore_reached(target.changelog, target.end, task_epoch=command.task_epoch)
+        try:
+            records += _follow(spec, command, store, target, budget)
+        except OffsetOutOfRangeException:
+            first = connections.fetcher(spec.client).log_start(target.changelog) if target.cut else start
+            if first <= start:
+                raise
+            # What lies in front of the cut is over. The next slice goes on from there.
+            store.restore_reached(target.changelog, first, task_epoch=command.task_epoch)
     header = store.header
     if command.close:
         connections.forget_store(command.directory, clean=True)
@@ -205,3 +200,23 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
         records,
         task_epoch=command.task_epoch,
     )
+
+
+def _follow(spec: RestoreSpec, command: RestoreCommand, store: TaskStore, target: StoreRestore, budget: _Budget) -> int:
+    """Bring one store forward while there is time; return how many records that took."""
+    records = 0
+    fetched = connections.fetcher(spec.client).fetch(
+        {target.changelog: (store.header.changelog.get(target.changelog, 0), target.end)},
+        columns=frozenset({"key", "value", "offset"}),
+    )
+    with _Gathered(store, target, command.task_epoch, budget.bytes_at_once) as gathered:
+        for _, batch in fetched:
+            if batch.num_rows:
+                gathered.add(batch)
+                records += batch.num_rows
+            if budget.spent():
+                break
+        else:
+            gathered.apply()
+            store.restore_reached(target.changelog, target.end, task_epoch=command.task_epoch)
+    return records

@@ -15,27 +15,28 @@ import pyarrow.compute as pc
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import fault_points, hidden_columns
+from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.changed_rows import TaskGroups, changed_rows
 from sparkrelay.runtime.worker.context import as_type, laid_out, leg_tasks, release_unused_memory, whole
 from sparkrelay.runtime.worker.newest_rows import NewestRows
 from sparkrelay.runtime.worker.shares import share_out
-from sparkrelay.runtime.worker.watermarks import Clocks, message_keys, read_clock, stored_keys, without_late
+from sparkrelay.runtime.worker.watermarks import message_keys, stored_keys, without_late
 from sparkrelay.state import BatchStamp, MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.rows import ascending
-from sparkrelay.state.watermarks import CLOCK_KEY
+from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.specs import StateSpec, WatermarkSpec
+    from sparkrelay.runtime.contract.specs import StateSpec, StepSpec, WatermarkSpec
     from sparkrelay.runtime.worker.shares import Share
-    from sparkrelay.state import Applied
+    from sparkrelay.state import Applied, JournalEntry, Watermark
     from sparkrelay.state.aggregate import AggregateSpec
 
-__all__ = ["Merged", "TaskOutcome", "apply_leg", "codec_of"]
+__all__ = ["Merged", "TaskOutcome", "apply_leg", "codec_of", "state_before", "state_report"]
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +54,6 @@ class TaskOutcome:
         seconds: what it took; of what is done for several tasks at once, an equal part each.
         first: index of its first row among those that go on.
         rows_out: how many of them are its.
-        rows_late: how many rows came after their window was over.
-        groups: how many groups it has changed.
     """
 
     command: TaskCommand
@@ -62,8 +61,6 @@ class TaskOutcome:
     seconds: float = 0.0
     first: int = 0
     rows_out: int = 0
-    rows_late: int = 0
-    groups: int = 0
     applied: Applied | None = None
     error: SparkRelayError | None = None
 
@@ -101,14 +98,29 @@ def apply_leg(spec: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[Me
         yield _merge(spec, share)
 
 
+def state_before(spec: StepSpec, task: TaskCommand) -> StateReport | None:
+    """Return what the stateful step of a leg, which may have run in another process, did for a task."""
+    assert task.directory is not None, "a stateful task has a directory"
+    entry = connections.store(task.directory, map_limit=spec.map_limit).journal_of(
+        spec.leg, number=task.batch, tries=task.tries
+    )
+    return None if entry is None else state_report(entry)
+
+
+def state_report(entry: JournalEntry) -> StateReport:
+    """Return what a leg's entry in the journal says, for the driver."""
+    watermark = None if entry.watermark == NO_TIME else entry.watermark
+    return StateReport(entry.store, entry.keys, entry.rows_late, watermark, entry.last_end)
+
+
 def _merge(spec: StateSpec, share: Share) -> Merged:
     outcomes = [TaskOutcome(task, share.rows_in(task)) for task in share.tasks]
     started = time.perf_counter()
     rows = pa.Table.from_batches(share.batches) if share.batches else spec.input.empty_table()
-    clocks = None
+    watermarks: Mapping[int, Watermark] = {}
     try:
         if spec.watermark is not None:
-            rows, clocks = _on_time(spec, spec.watermark, outcomes, rows)
+            rows, watermarks = _on_time(spec, spec.watermark, outcomes, rows)
         groups = _group(spec, share, rows)
     except SparkRelayError as error:
         for outcome in outcomes:
@@ -117,7 +129,7 @@ def _merge(spec: StateSpec, share: Share) -> Merged:
     seconds = time.perf_counter() - started
     for outcome in outcomes:
         outcome.seconds = seconds / len(outcomes)
-        _apply(spec, outcome, groups, clocks)
+        _apply(spec, outcome, groups, watermarks.get(outcome.command.task.partition))
     if any(outcome.error is not None for outcome in outcomes):
         return Merged(outcomes, _no_rows(spec.output))
     if spec.watermark is not None and spec.watermark.final:
@@ -131,25 +143,22 @@ def _merge(spec: StateSpec, share: Share) -> Merged:
 
 def _on_time(
     spec: StateSpec, watermark: WatermarkSpec, outcomes: list[TaskOutcome], rows: pa.Table
-) -> tuple[pa.Table, Clocks]:
-    """Leave the rows out that come too late; return the clocks too, which their stores have before the batch."""
+) -> tuple[pa.Table, dict[int, Watermark]]:
+    """Leave the rows out that come too late; return the watermarks with the batch too, by partition."""
     before = {}
     for outcome in outcomes:
         task = outcome.command
         assert task.directory is not None, "a stateful task has a directory"
         try:
             store = connections.store(task.directory, map_limit=spec.map_limit)
-            clock = store.before_batch(spec.leg, spec.store, pa.array([CLOCK_KEY]), batch=_stamp(spec, task))
+            before[task.task.partition] = store.watermark_before(spec.store, batch=_stamp(spec, task))
         except SparkRelayError as error:
             connections.forget_store(task.directory)
             outcome.error = error
             raise
-        before[task.task.partition] = read_clock(clock[0].as_py())
-    rows, clocks, late = without_late(watermark, rows, before, int(time.time() * 1000))
-    for outcome in outcomes:
-        outcome.rows_late = late[outcome.command.task.partition]
-    _warn_of_late(spec, sum(late.values()))
-    return rows, clocks
+    rows, after = without_late(watermark, rows, before, int(time.time() * 1000))
+    _warn_of_late(spec, sum(ms.rows_late for ms in after.values()))
+    return rows, after
 
 
 def _warn_of_late(spec: StateSpec, count: int) -> None:
@@ -258,31 +267,22 @@ def _aggregates(aggregates: tuple[AggregateSpec, ...]) -> AggregateCodec:
     return AggregateCodec(aggregates)
 
 
-def _apply(spec: StateSpec, outcome: TaskOutcome, groups: _Groups, clocks: Clocks | None) -> None:
+def _apply(spec: StateSpec, outcome: TaskOutcome, groups: _Groups, watermark: Watermark | None) -> None:
     """Merge one task's groups with its store."""
     task = outcome.command
     assert task.directory is not None, "a stateful task has a directory"
     started = time.perf_counter()
     own, codec = groups.of(task.task.partition), codec_of(spec)
-    outcome.groups = len(own.stored)
 
     def merge(old: pa.Array) -> MergeResult:
-        held = old.slice(0, len(own.stored))
-        new, results = codec.merge(own.partial, held)
-        if clock is not None:
-            new = pa.concat_arrays([new, pa.array([clock[1]], new.type)])
-        return MergeResult(new, *changed_rows(spec, codec, own, held, results))
+        new, results = codec.merge(own.partial, old)
+        return MergeResult(new, *changed_rows(spec, codec, own, old, results))
 
-    keys, clock, bound = own.stored, None, None
-    if clocks is not None and spec.watermark is not None:
-        clock = clocks.row(task.task.partition)
-        keys = pa.concat_arrays([keys, pa.array([clock[0]], keys.type)])
-        bound = clocks.closed_before(task.task.partition, spec.watermark.delay_ms)
     fault_points.reach("state-before-apply")
     try:
         store = connections.store(task.directory, map_limit=spec.map_limit)
         outcome.applied = store.apply_batch(
-            spec.leg, spec.store, keys, batch=_stamp(spec, task), merge=merge, ended_before=bound
+            spec.leg, spec.store, own.stored, batch=_stamp(spec, task), merge=merge, watermark=watermark
         )
     except SparkRelayError as error:
         connections.forget_store(task.directory)
@@ -308,19 +308,19 @@ def _stamp(spec: StateSpec, task: TaskCommand) -> BatchStamp:
 
 def _final_rows(spec: StateSpec, outcomes: list[TaskOutcome]) -> pa.RecordBatch:
     """Lay the windows that are over out as the rows that go on, and note whose they are."""
-    over, partitions, first = [], [], 0
+    windows, partitions, first = [], [], 0
     for outcome in outcomes:
-        ended = outcome.result().ended
-        assert ended is not None, "a store with a watermark says what has ended"
-        outcome.first, outcome.rows_out = first, ended.num_rows
-        first += ended.num_rows
-        over.append(ended)
-        partitions.append(np.full(ended.num_rows, outcome.command.task.partition, dtype=np.int32))
-    ended = pa.concat_batches(over)
-    encoded = message_keys(ended.column("key"))
+        over = outcome.result().over
+        assert over is not None, "a store that was asked for windows says which are over"
+        outcome.first, outcome.rows_out = first, over.num_rows
+        first += over.num_rows
+        windows.append(over)
+        partitions.append(np.full(over.num_rows, outcome.command.task.partition, dtype=np.int32))
+    together = pa.concat_batches(windows)
+    encoded = message_keys(together.column("key"))
     kinds = [spec.input.field(name) for name in spec.keys]
     keys = key_columns(encoded, pa.schema(kinds))
-    *values, timestamps = codec_of(spec).results(ended.column("value"))
+    *values, timestamps = codec_of(spec).results(together.column("value"))
     columns = [*keys, *values, pa.array(np.concatenate(partitions)), timestamps, encoded]
     return laid_out(columns, spec.output)
 

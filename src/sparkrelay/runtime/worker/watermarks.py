@@ -1,30 +1,29 @@
 """Event time in the stateful step: which rows come too late, and which windows are over.
 
-A task's clock is the newest event time that its rows have had. It is a row of the store itself, under a key of its own:
-journaled, restored and followed by standbys like any other, so that it goes on after a failover where it was (Kafka
-Streams begins again at -1, ``observedStreamTime`` in its processors).
+A task's watermark is the newest event time that its rows have had, less the delay; it never goes back. The store keeps
+it, journaled with each batch, restored and followed by standbys, so that it goes on after a failover where it was
+(Kafka Streams begins again at -1, ``observedStreamTime`` in its processors).
 
-A row is late if its window had ended, and the delay had passed, before its micro-batch, as in Structured Streaming.
-With one row a micro-batch that is what Kafka Streams does. Not by the clock as of each row: what comes from several
-partitions, or through a repartition topic from several tasks, lies one behind the other in a large micro-batch, though
-it happened at the same time, and whatever came second would be lost.
+A row is late if its window was over before its micro-batch, as in Structured Streaming. With one row a micro-batch that
+is what Kafka Streams does. Not by the watermark as of each row: what comes from several partitions, or through a
+repartition topic from several tasks, lies one behind the other in a large micro-batch, though it happened at the same
+time, and whatever came second would be lost.
 
 Keys of the store begin with the end of their window, so that windows that are over are its first keys.
 """
 
 from __future__ import annotations
 
-import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.state.batch import Watermark
 from sparkrelay.state.byte_arrays import drop_first
-from sparkrelay.state.watermarks import CLOCK_KEY, END_BYTES, end_bytes
+from sparkrelay.state.watermarks import END_BYTES, NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,63 +32,38 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.specs import WatermarkSpec
 
-__all__ = ["Clocks", "message_keys", "read_clock", "stored_keys", "without_late"]
-
-#: Before the first row: earlier than any time of a row.
-NO_TIME: Final = -(1 << 62)
-_CLOCK: Final = struct.Struct("<q")
-
-
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """The clocks of some tasks before and after a micro-batch, by partition, in milliseconds since 1970."""
-
-    before: Mapping[int, int]
-    after: Mapping[int, int]
-
-    def closed_before(self, partition: int, delay_ms: int) -> bytes:
-        """Return the key below which a task's windows are over."""
-        return end_bytes(self.after[partition] - delay_ms + 1)
-
-    def row(self, partition: int) -> tuple[bytes, bytes]:
-        """Return the row that keeps a task's clock."""
-        return CLOCK_KEY, _CLOCK.pack(self.after[partition])
-
-
-def read_clock(value: bytes | None) -> int:
-    """Return what a store's clock says; before the first row there is none."""
-    return NO_TIME if value is None else int(_CLOCK.unpack(value)[0])
+__all__ = ["message_keys", "stored_keys", "without_late"]
 
 
 def without_late(
     spec: WatermarkSpec, rows: pa.Table, before: Mapping[int, int], now_ms: int
-) -> tuple[pa.Table, Clocks, dict[int, int]]:
-    """Return the rows that are not late, the clocks, and how many rows of each partition are late.
+) -> tuple[pa.Table, dict[int, Watermark]]:
+    """Return the rows that are not late, and the watermark of each partition with the batch.
 
-    A time far ahead moves no clock: the one wrong clock of a producer would close every window.
+    A time far ahead moves nothing: the one wrong clock of a producer would close every window.
 
     Args:
         spec: the watermark.
         rows: of tasks.
-        before: partition -> clock, of each of those tasks.
+        before: partition -> watermark before the batch, of each of those tasks, in milliseconds since 1970.
         now_ms: of the machine's clock, milliseconds since 1970.
     """
-    after, late_rows = dict(before), dict.fromkeys(before, 0)
+    after = {partition: Watermark(ms, 0, spec.final) for partition, ms in before.items()}
     if not rows.num_rows:
-        return rows, Clocks(before, after), late_rows
+        return rows, after
     partitions = _numbers(rows.column(hidden_columns.PARTITION))
     times = _numbers(rows.column(hidden_columns.EVENT_TIME), NO_TIME)
     ends = window_ends(rows.column(spec.window))
     late = np.zeros(rows.num_rows, dtype=np.bool_)
     moving = np.where(times <= now_ms + spec.ahead_ms, times, NO_TIME)
-    for partition, clock in before.items():
+    for partition, ms in before.items():
         own = partitions == partition
         if not own.any():
             continue
-        late[own] = ends[own] <= clock - spec.delay_ms
-        after[partition] = max(clock, int(moving[own].max()))
-        late_rows[partition] = int(late[own].sum())
-    return (rows.filter(pa.array(~late)) if late.any() else rows), Clocks(before, after), late_rows
+        late[own] = ends[own] <= ms
+        newest = max(ms, int(moving[own].max()) - spec.delay_ms)
+        after[partition] = Watermark(newest, int(late[own].sum()), spec.final)
+    return (rows.filter(pa.array(~late)) if late.any() else rows), after
 
 
 def window_ends(windows: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:

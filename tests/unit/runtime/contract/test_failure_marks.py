@@ -102,6 +102,6 @@ def test_the_key_shows_in_no_representation():
     from sparkrelay.runtime.contract.specs import PublishSpec
 
     plain = {"columns": (), "key_columns": (), "value": None, "headers": False, "compression": "", "flush_seconds": 1.0}
-    step = {"leg": "leg", "subtopology": 0, "topics": ("a",), "spark_partitions": 1, "client": {}, "failure_key": KEY}
-    spec = PublishSpec(**step, topic="b", **plain)
+    step = {"leg": "leg", "subtopology": 0, "topics": ("a",), "spark_partitions": 1, "client": {}, "map_limit": 0}
+    spec = PublishSpec(**step, topic="b", failure_key=KEY, **plain)
     assert repr(KEY) not in repr(spec)

@@ -41,6 +41,7 @@ def spec(kind=None, *, skip=True):
         event_time=None if kind is None else "at",
         skip_tombstones=False,
         skip_bad_records=skip,
+        map_limit=0,
         failure_key=b"",
     )
 

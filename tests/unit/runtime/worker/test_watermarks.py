@@ -13,9 +13,10 @@ from sparkrelay.errors import StoreOutOfStepException
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import WatermarkSpec
 from sparkrelay.runtime.worker import shares, state
-from sparkrelay.runtime.worker.watermarks import NO_TIME, message_keys, stored_keys, without_late
+from sparkrelay.runtime.worker.watermarks import message_keys, stored_keys, without_late
+from sparkrelay.state import Watermark
 from sparkrelay.state.aggregate import AggregateSpec
-from sparkrelay.state.watermarks import CLOCK_KEY, end_bytes
+from sparkrelay.state.watermarks import NO_TIME, end_bytes, end_of, over
 
 SIZE = 10
 AHEAD = 3_600_000
@@ -81,7 +82,7 @@ class Tasks:
         for merged in state.apply_leg(self.spec, iter([batch_of(rows)] if rows else [])):
             for outcome in merged.outcomes:
                 outcome.result()
-                self.late += outcome.rows_late
+                self.late += outcome.result().entry.rows_late
                 own = merged.emitted.slice(outcome.first, outcome.rows_out)
                 assert set(own.column(hidden_columns.PARTITION).to_pylist()) <= {outcome.command.task.partition}
                 found += [
@@ -91,14 +92,14 @@ class Tasks:
         return found
 
     def kept(self):
-        """Return the ends of the windows that the stores hold, by partition."""
+        """Return the ends of the windows that are not over, by partition."""
         stores = {
             partition: state.connections.store(self.directory(partition), map_limit=1 << 24) for partition in (0, 1)
         }
         return {
             partition: [
-                int.from_bytes(key[:8], "big") - (1 << 63)
-                for batch in store.scan("counts", stop=CLOCK_KEY)
+                end_of(key)
+                for batch in store.scan("counts", start=over(store.header.watermark("counts")))
                 for key in batch.column("key").to_pylist()
             ]
             for partition, store in stores.items()
@@ -174,6 +175,26 @@ def test_updates_go_on_until_the_window_is_over(tasks):
     assert some.take([]) == []
 
 
+def test_windows_that_are_over_are_removed_with_the_next_batch_and_without_a_journal(tasks):
+    some = tasks(spec_of(0, final=True))
+    some.take([(1, "a", 0), (2, "b", 0), (50, "b", 0)])
+    store = state.connections.store(some.directory(0), map_limit=1 << 24)
+    assert store.rows("counts") == 3
+    some.take([(61, "a", 0)])
+    assert store.rows("counts") == 2
+    some.take([(59, "a", 0)], tries=2)
+    assert store.rows("counts") == 2
+    assert store.header.watermark("counts") == 59
+
+
+def test_a_longer_delay_opens_no_window_again(tasks):
+    some = tasks(spec_of(0, final=False))
+    some.take([(1, "a", 0), (20, "a", 0)])
+    some.spec = spec_of(15, final=False)
+    assert some.take([(2, "a", 0)]) == []
+    assert some.late == 1
+
+
 def test_a_window_that_opens_and_ends_in_one_batch_is_not_kept(tasks):
     some = tasks(spec_of(0, final=True))
     assert some.take([(1, "a", 0), (2, "a", 0), (50, "b", 0)]) == [(0, 0, "a", 2)]
@@ -202,8 +223,8 @@ def test_rows_without_an_event_time_do_not_move_the_clock():
             hidden_columns.EVENT_TIME: pa.array([5, None], pa.int64()),
         }
     )
-    kept, clocks, late = without_late(WatermarkSpec(0, "window", False, AHEAD), rows, {0: NO_TIME, 1: 7}, 0)
-    assert (kept.num_rows, dict(clocks.after), late) == (2, {0: 5, 1: 7}, {0: 0, 1: 0})
+    kept, after = without_late(WatermarkSpec(0, "window", False, AHEAD), rows, {0: NO_TIME, 1: 7}, 0)
+    assert (kept.num_rows, after) == (2, {0: Watermark(5), 1: Watermark(7)})
 
 
 def test_stored_keys_sort_by_the_end_of_their_window():
@@ -211,8 +232,9 @@ def test_stored_keys_sort_by_the_end_of_their_window():
     keys = stored_keys(windows([100, 20, 3]), encoded)
     assert sorted(keys.to_pylist()) == [keys[2].as_py(), keys[1].as_py(), keys[0].as_py()]
     assert message_keys(keys).equals(encoded)
-    assert end_bytes(-5) < end_bytes(0) < end_bytes(1 << 62) < CLOCK_KEY
-    assert end_bytes(1 << 70) < CLOCK_KEY
+    assert end_bytes(-5) < end_bytes(0) < end_bytes(1 << 62) < end_bytes(1 << 70)
+    assert [end_of(key) for key in keys.to_pylist()] == [110, 30, 10]
+    assert end_bytes(10) < over(10) == end_bytes(11)
     assert np.frombuffer(keys[0].as_py()[:8], ">u8")[0] == 110 + (1 << 63)
 
 
@@ -220,6 +242,5 @@ def test_a_time_far_ahead_of_the_machines_clock_moves_nothing():
     """It counts for its window; the one of an hour ahead still moves the clock."""
     spec = WatermarkSpec(0, "window", False, AHEAD)
     rows = pa.Table.from_batches([batch_of([(5, "a", 0), (AHEAD + 8, "a", 0), (AHEAD + 7, "a", 1), (1 << 40, "a", 1)])])
-    kept, clocks, late = without_late(spec, rows, {0: NO_TIME, 1: 7}, now_ms=7)
-    assert (kept.num_rows, late) == (4, {0: 0, 1: 0})
-    assert clocks.after == {0: 5, 1: AHEAD + 7}
+    kept, after = without_late(spec, rows, {0: NO_TIME, 1: 7}, now_ms=7)
+    assert (kept.num_rows, after) == (4, {0: Watermark(5), 1: Watermark(AHEAD + 7)})

@@ -1,0 +1,64 @@
+"""Windows that are over: their state goes, their changelog is cut, and whoever restores from what is left is right."""
+
+import shutil
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import functions as F
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.runtime.thread import stream_thread
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+MINUTE = 60_000
+
+
+def counting(source, sink):
+    builder = StreamsBuilder()
+    rows = builder.stream(source, key=String("user"), value=Json("at timestamp")).withWatermark("at", "0 seconds")
+    counts = rows.groupBy("user", F.window("at", "1 minute")).count(name="counts")
+    counts.outputMode("append").select("user", F.unix_millis("window.start").alias("start"), "count").to(sink)
+    return builder
+
+
+@pytest.fixture
+def log_start(kafka, application_id):
+    """`log_start()` returns where the changelog begins."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "looks"})
+    partition = TopicPartition(f"{application_id}-counts-changelog", 0)
+    yield lambda: consumer.get_watermark_offsets(partition, timeout=30)[0]
+    consumer.close()
+
+
+def test_a_cut_changelog_is_restored(
+    instance, make_topic, produce, consumed, wait_until, log_start, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(stream_thread, "_PURGE_SECONDS", 0.5)
+    source, sink = make_topic("in", 1), make_topic("out", 1)
+
+    def write(minute, count):
+        at = f"2024-01-01T{minute // 60:02}:{minute % 60:02}:00Z"
+        produce(source, [("a", {"at": at})] * count)
+
+    def finals():
+        return [value.partition(b'"count":')[2].rstrip(b"}") for _, _, _, value in consumed(sink)]
+
+    with instance(counting(source, sink)) as streams:
+        streams.start()
+        for minute in range(5):
+            write(minute, minute + 1)
+            wait_until(lambda n=minute: len(finals()) == n, f"{streams.status}: {finals()}")
+        wait_until(lambda: log_start() > 0, "the changelog is not cut")
+        write(4, 2)
+    assert finals() == [b"1", b"2", b"3", b"4"]
+    shutil.rmtree(tmp_path / "state")
+    with instance(counting(source, sink)) as streams:
+        streams.start()
+        write(0, 1)
+        write(4, 1)
+        write(5, 1)
+        wait_until(lambda: len(finals()) == 5, f"{streams.status}: {finals()}")
+        # Five, two before and one after the restore; the row of the first minute is late.
+        assert finals()[-1] == b"8"
+        assert streams.exception() is None
