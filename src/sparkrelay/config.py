@@ -165,6 +165,12 @@ class StreamsConfig:
         "counts for its window alone (SparkRelay's own)",
         most=INT64_MAX,
     )
+    max_task_idle_ms: int = setting(
+        0,
+        "for how long an input topic that the task has read to its end holds back the watermark of a task that reads "
+        "several, ms; one that is behind always does",
+        most=INT64_MAX,
+    )
     max_batch_retries: int = setting(2, "times a failed micro-batch is run again (SparkRelay's own)", most=100)
     deserialization_exception_handler: str = setting(
         "fail", "what to do with a record that does not decode", choices=("fail", "log-and-continue")

@@ -67,6 +67,19 @@ def test_nothing_is_lost_of_two_topics_that_one_task_reads(spark, batch):
     assert found == [(minute, 2) for minute in range(5)]
 
 
+def test_a_topic_that_is_far_behind_loses_nothing_to_one_that_is_not(spark):
+    rows = [("web", "a", at(minute)) for minute in range(8)]
+    rows += [("app", "a", at(minute)) for minute in range(8) for _ in range(20)]
+    found = counted(
+        spark,
+        lambda builder: per_minute(clicks(builder, "web", "app").withWatermark("time", "0 seconds"), "page"),
+        rows,
+        batch="all",
+        config={"max.batch.records": 20},
+    )
+    assert found == [(minute, 21) for minute in range(7)]
+
+
 def test_a_grouping_by_windows_alone_has_one_clock(spark):
     rows = [("clicks", key, at(minute)) for minute in range(8) for key in "abc"]
     found = counted(

@@ -279,7 +279,7 @@ class BatchThread:
         require_inputs(positions, ends)
         work: dict[TaskId, tuple[Task, Ranges]] = {}
         for task in tasks:
-            task.ends_listed(ends)
+            task.ends_listed(ends, time.monotonic())
             ranges = task.attempt.ranges or plan_ranges(
                 positions[task.id], ends, self._limit.records, task.table_topics
             )

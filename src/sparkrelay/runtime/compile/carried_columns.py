@@ -40,4 +40,6 @@ def carried_columns(leg: Leg) -> tuple[str, ...]:
         names.append(hidden_columns.TOMBSTONE)
     if newest or leg.lookups:
         names.append(hidden_columns.PARTITION_TIME)
+    if leg.aggregation is not None and leg.aggregation.watermark is not None and len(leg.source.topics) > 1:
+        names.append(hidden_columns.SOURCE)
     return tuple(names)

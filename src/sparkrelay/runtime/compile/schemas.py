@@ -82,6 +82,7 @@ _HIDDEN_TYPES: Final = {
     hidden_columns.TOMBSTONE: BooleanType(),
     hidden_columns.EVENT_TIME: LongType(),
     hidden_columns.PARTITION_TIME: LongType(),
+    hidden_columns.SOURCE: IntegerType(),
     hidden_columns.CHANGE: IntegerType(),
     hidden_columns.MARKER: BinaryType(),
 }

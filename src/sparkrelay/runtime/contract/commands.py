@@ -63,6 +63,7 @@ class TaskCommand:
         changelog_next: changelog partition -> offset where a restore would go on after the last committed batch.
         sequences: output partition -> first sequence number, where an earlier leg of the batch wrote to it.
         skipped: input partition -> offset that the state has seen, where records behind it are gone from the topic.
+        behind: input topics that have more than the batch takes, or had until lately: they hold watermarks back.
     """
 
     task: TaskId
@@ -77,6 +78,7 @@ class TaskCommand:
     sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
     skipped: Mapping[TopicPartition, int] = field(default_factory=dict)
     tries: int = 1
+    behind: frozenset[str] = frozenset()
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["CHANGE", "EVENT_TIME", "KEY", "MARKER", "PARTITION", "PARTITION_TIME", "PREFIX", "TIMESTAMP", "TOMBSTONE"]
+__all__ = [
+    "CHANGE",
+    "EVENT_TIME",
+    "KEY",
+    "MARKER",
+    "PARTITION",
+    "PARTITION_TIME",
+    "PREFIX",
+    "SOURCE",
+    "TIMESTAMP",
+    "TOMBSTONE",
+]
 
 PREFIX: Final = "__sparkrelay_"
 
@@ -25,6 +36,8 @@ EVENT_TIME: Final = PREFIX + "event_time"
 #: bigint: the newest timestamp so far of its input partition's rows in the micro-batch: a row's place in time among
 #: those of other partitions, as Kafka Streams takes records of several ones.
 PARTITION_TIME: Final = PREFIX + "partition_time"
+#: int: which of the leg's source topics the row is of, where there are several and a watermark.
+SOURCE: Final = PREFIX + "source"
 #: int: of a filtered table: 1 for a new row, -1 for the row that it replaces, or that is deleted.
 CHANGE: Final = PREFIX + "change"
 #: binary: in a job that stays, null for rows and the command for the row that ends a micro-batch.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.runtime.contract.commands import RestoreCommand, TaskCommand
 from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
+from sparkrelay.runtime.tasks.input_ends import InputEnds
 from sparkrelay.runtime.tasks.ranges import behind
 from sparkrelay.runtime.tasks.restore_work import RestoreWork
 from sparkrelay.runtime.tasks.task_state import FOLLOWING, TRANSITIONS, TaskEvent, TaskState
@@ -92,6 +93,7 @@ class Task:
         table_topics: input topics of tables that are looked into: they are read first.
         width: how many tasks its subtopology has.
         cut: stores whose changelogs are cut at what is over.
+        idle_seconds: for how long after it has grown an input holds watermarks back (``max.task.idle.ms``).
 
     Attributes:
         cuts: where those may be cut.
@@ -110,6 +112,7 @@ class Task:
         "directory",
         "hindered",
         "id",
+        "input_ends",
         "inputs",
         "position",
         "producer",
@@ -130,6 +133,7 @@ class Task:
         table_topics: frozenset[str] = frozenset(),
         width: int = 0,
         cut: frozenset[str] = frozenset(),
+        idle_seconds: float = 0.0,
     ) -> None:
         self.id = id
         self.inputs = inputs
@@ -140,6 +144,7 @@ class Task:
         self.width = width
         self.cut = cut
         self.cuts = ChangelogCuts()
+        self.input_ends = InputEnds(idle_seconds)
         self.position = Position()
         self.attempt = BatchAttempt()
         self.copy = LocalCopy()
@@ -276,9 +281,13 @@ class Task:
 
     # -- events of a micro-batch: the batch thread's -------------------------------------------------------------------
 
-    def ends_listed(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Note the changelogs' ends: where the copy stands if nobody else has written since; a commit proves it."""
+    def ends_listed(self, ends: Mapping[TopicPartition, int], now: float = 0.0) -> None:
+        """Note the inputs' ends and the changelogs', at a monotonic time.
+
+        Where those end the copy stands if nobody else has written since; a commit proves it.
+        """
         self.copy.listed = {partition: ends[partition] for partition in self.changelogs.values()}
+        self.input_ends.listed({partition: ends[partition] for partition in self.inputs if partition in ends}, now)
 
     def batch_begun(self, ranges: Ranges) -> None:
         """Begin a batch of those ranges, or try the unfinished one again."""
@@ -294,6 +303,7 @@ class Task:
         assert self.producer is not None, f"task {self.id} runs without a transaction"
         assert self.attempt.ranges is not None, f"task {self.id} has no batch under way"
         seen = {p: offset for p, offset in self.position.offsets.items() if p.topic in self.state_topics}
+        stops = {**self.position.offsets, **{partition: end for partition, (_, end) in self.attempt.ranges.items()}}
         return TaskCommand(
             task=self.id,
             batch=self.position.batch,
@@ -307,6 +317,7 @@ class Task:
             sequences=dict(sequences),
             skipped=dict(self.position.skipped),
             tries=self.attempt.tries,
+            behind=self.input_ends.behind(stops),
         )
 
     def batch_committed(self, producer: ProducerIdentity, states: Iterable[StateReport] = ()) -> None:

@@ -295,6 +295,7 @@ class TaskSet:
             table_topics=shape.table_topics,
             width=shape.width,
             cut=shape.cut,
+            idle_seconds=self._config.max_task_idle_ms / 1000,
         )
         self._tasks[id_] = task
         return task

@@ -197,6 +197,8 @@ def _project(
     for field in spec.output:
         if field.name == hidden_columns.PARTITION:
             array = _constant(partition.partition, field.type, rows)
+        elif field.name == hidden_columns.SOURCE:
+            array = _constant(spec.topics.index(partition.topic), field.type, rows)
         elif field.name == hidden_columns.TIMESTAMP:
             source = columns[spec.event_time] if spec.event_time else raw.column("timestamp")
             array = pc.cast(source.cast(pa.timestamp("ms", "UTC"), safe=False), pa.int64())

@@ -145,9 +145,10 @@ def _on_time(
     spec: StateSpec, watermark: WatermarkSpec, outcomes: list[TaskOutcome], rows: pa.Table
 ) -> tuple[pa.Table, dict[int, Watermark]]:
     """Leave the rows out that come too late; return the watermarks with the batch too, by partition."""
-    before = {}
+    before, behind = {}, {}
     for outcome in outcomes:
         task = outcome.command
+        behind[task.task.partition] = [index for index, topic in enumerate(spec.topics) if topic in task.behind]
         assert task.directory is not None, "a stateful task has a directory"
         try:
             store = connections.store(task.directory, map_limit=spec.map_limit)
@@ -156,7 +157,7 @@ def _on_time(
             connections.forget_store(task.directory)
             outcome.error = error
             raise
-    rows, after = without_late(watermark, rows, before, int(time.time() * 1000))
+    rows, after = without_late(watermark, rows, before, int(time.time() * 1000), behind)
     _warn_of_late(spec, sum(ms.rows_late for ms in after.values()))
     return rows, after
 

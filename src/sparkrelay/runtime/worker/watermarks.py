@@ -4,6 +4,10 @@ A task's watermark is the newest event time that its rows have had, less the del
 it, journaled with each batch, restored and followed by standbys, so that it goes on after a failover where it was
 (Kafka Streams begins again at -1, ``observedStreamTime`` in its processors).
 
+Of a task that reads several topics those that are behind hold it back: it goes by the one whose newest row of the
+micro-batch is the oldest. (Kafka Streams takes records in the order of their times.) A topic whose rows of the
+micro-batch are all filtered away leaves it where it is, until the task has caught up.
+
 A row is late if its window was over before its micro-batch, as in Structured Streaming. With one row a micro-batch that
 is what Kafka Streams does. Not by the watermark as of each row: what comes from several partitions, or through a
 repartition topic from several tasks, lies one behind the other in a large micro-batch, though it happened at the same
@@ -26,7 +30,7 @@ from sparkrelay.state.byte_arrays import drop_first
 from sparkrelay.state.watermarks import END_BYTES, NO_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -36,7 +40,11 @@ __all__ = ["message_keys", "stored_keys", "without_late"]
 
 
 def without_late(
-    spec: WatermarkSpec, rows: pa.Table, before: Mapping[int, int], now_ms: int
+    spec: WatermarkSpec,
+    rows: pa.Table,
+    before: Mapping[int, int],
+    now_ms: int,
+    behind: Mapping[int, Sequence[int]] | None = None,
 ) -> tuple[pa.Table, dict[int, Watermark]]:
     """Return the rows that are not late, and the watermark of each partition with the batch.
 
@@ -47,6 +55,7 @@ def without_late(
         rows: of tasks.
         before: partition -> watermark before the batch, of each of those tasks, in milliseconds since 1970.
         now_ms: of the machine's clock, milliseconds since 1970.
+        behind: partition -> which source topics are behind, of tasks that read several.
     """
     after = {partition: Watermark(ms, 0, spec.final) for partition, ms in before.items()}
     if not rows.num_rows:
@@ -56,12 +65,19 @@ def without_late(
     ends = window_ends(rows.column(spec.window))
     late = np.zeros(rows.num_rows, dtype=np.bool_)
     moving = np.where(times <= now_ms + spec.ahead_ms, times, NO_TIME)
+    sources = None
+    if behind is not None and hidden_columns.SOURCE in rows.column_names:
+        sources = _numbers(rows.column(hidden_columns.SOURCE))
     for partition, ms in before.items():
         own = partitions == partition
         if not own.any():
             continue
         late[own] = ends[own] <= ms
-        newest = max(ms, int(moving[own].max()) - spec.delay_ms)
+        newest = int(moving[own].max())
+        if sources is not None and behind is not None:
+            held = [int(moving[own & (sources == source)].max(initial=NO_TIME)) for source in behind.get(partition, ())]
+            newest = min(held, default=newest)
+        newest = max(ms, newest - spec.delay_ms)
         after[partition] = Watermark(newest, int(late[own].sum()), spec.final)
     return (rows.filter(pa.array(~late)) if late.any() else rows), after
 

@@ -187,6 +187,24 @@ def test_windows_that_are_over_are_removed_with_the_next_batch_and_without_a_jou
     assert store.header.watermark("counts") == 59
 
 
+@pytest.mark.parametrize(
+    ("behind", "watermark"),
+    [
+        ((), 95),
+        ((0,), 95),
+        ((1,), 15),
+        ((0, 1), 15),
+        # Of the third there are no rows.
+        ((2,), 7),
+    ],
+)
+def test_the_oldest_of_the_sources_that_are_behind_moves_the_watermark(behind, watermark):
+    rows = pa.Table.from_batches([batch_of([(70, "a", 0), (100, "a", 0), (20, "a", 0), (10, "a", 0), (30, "a", 1)])])
+    rows = rows.append_column(hidden_columns.SOURCE, pa.array([0, 0, 1, 1, 0], pa.int32()))
+    _, after = without_late(WatermarkSpec(5, "window", False, AHEAD), rows, {0: 7, 1: 8}, 1000, {0: behind, 1: ()})
+    assert {partition: mark.ms for partition, mark in after.items()} == {0: watermark, 1: 25}
+
+
 def test_a_longer_delay_opens_no_window_again(tasks):
     some = tasks(spec_of(0, final=False))
     some.take([(1, "a", 0), (20, "a", 0)])
