@@ -171,6 +171,12 @@ class StreamsConfig:
         "several, ms; one that is behind always does",
         most=INT64_MAX,
     )
+    watermark_idle_ms: int = setting(
+        0,
+        "after how long without input a task's watermarks go on by the clock, so that its last windows end, ms; 0: "
+        "never. Longer than a takeover lasts (SparkRelay's own)",
+        most=INT64_MAX,
+    )
     max_batch_retries: int = setting(2, "times a failed micro-batch is run again (SparkRelay's own)", most=100)
     deserialization_exception_handler: str = setting(
         "fail", "what to do with a record that does not decode", choices=("fail", "log-and-continue")

@@ -12,13 +12,12 @@ from sparkrelay.runtime.batch.batch_runner import BatchRunner
 from sparkrelay.runtime.batch.residency import Residency
 from sparkrelay.runtime.contract.commands import RestoreCommand
 from sparkrelay.runtime.spark.jobs import Jobs
-from sparkrelay.runtime.tasks.ranges import plan_ranges
 from sparkrelay.runtime.tasks.restore_work import slice_of
 from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.worker.restore import RestoreSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from sparkrelay.client.file_log import FileLog
     from sparkrelay.config import StreamsConfig
@@ -80,12 +79,14 @@ class DriverTasks:
         log: FileLog,
         client: Mapping[str, Any],
         state_dir: Path,
+        now_ms: Callable[[], int],
     ) -> None:
         self._config = config
         self._layout = layout
         self._plans = plans
         self._log = log
         self._state_dir = state_dir
+        self._now_ms = now_ms
         restore = RestoreSpec(target.spark_partitions, config.application_id, client, config.store_max_bytes)
         self._jobs = Jobs(target, restore=restore, name=config.application_id)
         self._transactions = _FileTransactions(log)
@@ -104,6 +105,8 @@ class DriverTasks:
                 table_topics=shape.table_topics,
                 width=shape.width,
                 cut=shape.cut,
+                timed_topics=shape.timed_topics,
+                watermark_idle_seconds=self._config.watermark_idle_ms / 1000,
             )
             for id_, shape in self._layout.tasks.items()
         ]
@@ -147,8 +150,9 @@ class DriverTasks:
             ends = self._ends(p for task in self._tasks for p in (*task.inputs, *task.changelogs.values()))
             work = {}
             for task in self._tasks:
-                task.ends_listed(ends)
-                ranges = plan_ranges(task.position.offsets, ends, self._config.max_batch_records, task.table_topics)
+                ranges = task.next_ranges(
+                    task.position.offsets, ends, self._config.max_batch_records, self._now_ms() / 1000
+                )
                 if ranges:
                     work[task.id] = task, ranges
             if not work:

@@ -106,6 +106,7 @@ class TopologyTestDriver:
                 log=log,
                 client=client,
                 state_dir=folder / "state",
+                now_ms=lambda: self._now_ms,
             )
             self._tasks.open()
         except BaseException:
@@ -193,7 +194,7 @@ class TopologyTestDriver:
         return rows
 
     def advance_wall_clock_time(self, advance: dt.timedelta) -> None:
-        """Let time pass: records without a timestamp have the new one from now on.
+        """Let time pass: records without a timestamp have the new one from now on, and idle windows may end.
 
         Raises:
             ValueError: it would go back.
@@ -201,6 +202,8 @@ class TopologyTestDriver:
         if advance.total_seconds() < 0:
             raise ValueError(f"advance={advance}: time does not go back")
         self._now_ms += round(advance.total_seconds() * 1000)
+        if self.batch == "record":
+            self.process()
 
     def restart(self, *, from_changelog: bool = False) -> None:
         """End the instance and start another one, on the local state that is there.

@@ -62,3 +62,11 @@ def test_a_cut_changelog_is_restored(
         # Five, two before and one after the restore; the row of the first minute is late.
         assert finals()[-1] == b"8"
         assert streams.exception() is None
+
+
+def test_the_last_window_ends_without_more_input(instance, make_topic, produce, consumed, wait_until):
+    source, sink = make_topic("in", 1), make_topic("out", 1)
+    produce(source, [("a", {"at": "2024-01-01T00:00:59.500Z"})] * 3)
+    with instance(counting(source, sink), {"watermark.idle.ms": 500}) as streams:
+        streams.start()
+        wait_until(lambda: len(consumed(sink)) == 1, f"the window does not end: {streams.status}")

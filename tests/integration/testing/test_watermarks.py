@@ -80,6 +80,32 @@ def test_a_topic_that_is_far_behind_loses_nothing_to_one_that_is_not(spark):
     assert found == [(minute, 21) for minute in range(7)]
 
 
+@pytest.mark.parametrize("from_changelog", [None, False, True])
+def test_the_last_window_ends_once_nothing_has_come_for_a_while(spark, from_changelog):
+    builder = StreamsBuilder()
+    per_minute(clicks(builder).withWatermark("time", "1 minute"), "page").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), {"watermark.idle.ms": 30_000}, spark=spark) as driver:
+        topic, out = driver.create_input_topic("clicks"), driver.create_output_topic("out")
+        topic.pipe_input("a", at(0))
+        topic.pipe_input("a", at(0.5))
+        driver.advance_wall_clock_time(dt.timedelta(seconds=29))
+        topic.pipe_input("a", at(0.6))
+        driver.advance_wall_clock_time(dt.timedelta(seconds=29))
+        assert out.read_rows() == []
+        if from_changelog is not None:
+            driver.restart(from_changelog=from_changelog)
+        driver.advance_wall_clock_time(dt.timedelta(seconds=1))
+        driver.advance_wall_clock_time(dt.timedelta(seconds=33))
+        assert out.read_rows() == []
+        driver.advance_wall_clock_time(dt.timedelta(seconds=60))
+        assert [row["n"] for row in out.read_rows()] == [3]
+        topic.pipe_input("a", at(0.9))
+        topic.pipe_input("a", at(4))
+        assert out.read_rows() == []
+        driver.advance_wall_clock_time(dt.timedelta(minutes=3))
+        assert [row["n"] for row in out.read_rows()] == [1]
+
+
 def test_a_grouping_by_windows_alone_has_one_clock(spark):
     rows = [("clicks", key, at(minute)) for minute in range(8) for key in "abc"]
     found = counted(

@@ -21,7 +21,7 @@ from sparkrelay.errors import (
     WakeupException,
 )
 from sparkrelay.runtime.batch.batch_limit import BatchLimit
-from sparkrelay.runtime.tasks.ranges import plan_ranges, require_inputs
+from sparkrelay.runtime.tasks.ranges import require_inputs
 from sparkrelay.runtime.topics.retention import RetentionWatch
 
 if TYPE_CHECKING:
@@ -279,10 +279,7 @@ class BatchThread:
         require_inputs(positions, ends)
         work: dict[TaskId, tuple[Task, Ranges]] = {}
         for task in tasks:
-            task.ends_listed(ends, time.monotonic())
-            ranges = task.attempt.ranges or plan_ranges(
-                positions[task.id], ends, self._limit.records, task.table_topics
-            )
+            ranges = task.next_ranges(positions[task.id], ends, self._limit.records, time.monotonic())
             if ranges:
                 work[task.id] = task, ranges
         self._progress.lags(tasks, ends)

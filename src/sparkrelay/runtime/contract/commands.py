@@ -64,6 +64,7 @@ class TaskCommand:
         sequences: output partition -> first sequence number, where an earlier leg of the batch wrote to it.
         skipped: input partition -> offset that the state has seen, where records behind it are gone from the topic.
         behind: input topics that have more than the batch takes, or had until lately: they hold watermarks back.
+        silence_ms: by how much watermarks go on although nothing has come; else 0.
     """
 
     task: TaskId
@@ -79,6 +80,7 @@ class TaskCommand:
     skipped: Mapping[TopicPartition, int] = field(default_factory=dict)
     tries: int = 1
     behind: frozenset[str] = frozenset()
+    silence_ms: int = 0
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from sparkrelay.runtime.contract.commands import RestoreCommand, TaskCommand
 from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
+from sparkrelay.runtime.tasks.idle_watermarks import IdleWatermarks
 from sparkrelay.runtime.tasks.input_ends import InputEnds
-from sparkrelay.runtime.tasks.ranges import behind
+from sparkrelay.runtime.tasks.ranges import behind, plan_ranges
 from sparkrelay.runtime.tasks.restore_work import RestoreWork
 from sparkrelay.runtime.tasks.task_state import FOLLOWING, TRANSITIONS, TaskEvent, TaskState
 from sparkrelay.state_machine import StateMachine
@@ -54,11 +55,13 @@ class BatchAttempt:
         tries: times it was tried, which says how long to wait before the next try.
         failures: times in a row that a batch failed by something of the task's own that does not pass of itself; kept
             while the task is initialized again, ended by a commit.
+        silence_ms: by how much watermarks go on with it, as there is no input; else 0.
     """
 
     ranges: Ranges | None = None
     tries: int = 0
     failures: int = 0
+    silence_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -93,7 +96,9 @@ class Task:
         table_topics: input topics of tables that are looked into: they are read first.
         width: how many tasks its subtopology has.
         cut: stores whose changelogs are cut at what is over.
+        timed_topics: input topics whose rows have a watermark.
         idle_seconds: for how long after it has grown an input holds watermarks back (``max.task.idle.ms``).
+        watermark_idle_seconds: after how long without input watermarks go on (``watermark.idle.ms``); 0: never.
 
     Attributes:
         cuts: where those may be cut.
@@ -112,6 +117,7 @@ class Task:
         "directory",
         "hindered",
         "id",
+        "idle_watermarks",
         "input_ends",
         "inputs",
         "position",
@@ -119,6 +125,7 @@ class Task:
         "state_topics",
         "table_topics",
         "task_epoch",
+        "timed_topics",
         "width",
     )
 
@@ -133,7 +140,9 @@ class Task:
         table_topics: frozenset[str] = frozenset(),
         width: int = 0,
         cut: frozenset[str] = frozenset(),
+        timed_topics: frozenset[str] = frozenset(),
         idle_seconds: float = 0.0,
+        watermark_idle_seconds: float = 0.0,
     ) -> None:
         self.id = id
         self.inputs = inputs
@@ -144,7 +153,9 @@ class Task:
         self.width = width
         self.cut = cut
         self.cuts = ChangelogCuts()
+        self.timed_topics = timed_topics
         self.input_ends = InputEnds(idle_seconds)
+        self.idle_watermarks = IdleWatermarks(watermark_idle_seconds)
         self.position = Position()
         self.attempt = BatchAttempt()
         self.copy = LocalCopy()
@@ -289,6 +300,31 @@ class Task:
         self.copy.listed = {partition: ends[partition] for partition in self.changelogs.values()}
         self.input_ends.listed({partition: ends[partition] for partition in self.inputs if partition in ends}, now)
 
+    def next_ranges(
+        self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int, now: float
+    ) -> Ranges:
+        """Return what the next micro-batch takes: what an unfinished one took, else what is new; empty: there is none.
+
+        Once it is time for windows of idle inputs to end, there is one that takes no record of those.
+
+        Args:
+            positions: where the task stood when the ends were asked for.
+            ends: of its inputs and changelogs.
+            limit: offsets that it may take.
+            now: monotonic time in seconds.
+        """
+        self.ends_listed(ends, now)
+        if self.attempt.ranges:
+            return self.attempt.ranges
+        self.attempt.silence_ms = 0
+        ranges = plan_ranges(positions, ends, limit, self.table_topics)
+        if ranges:
+            self.idle_watermarks.had_input(now)
+        elif self.timed_topics and (silence_ms := self.idle_watermarks.due(now)):
+            self.attempt.silence_ms = silence_ms
+            ranges = {p: (offset, offset) for p, offset in positions.items() if p.topic in self.timed_topics}
+        return ranges
+
     def batch_begun(self, ranges: Ranges) -> None:
         """Begin a batch of those ranges, or try the unfinished one again."""
         self._on(TaskEvent.BATCH_BEGUN)
@@ -318,6 +354,7 @@ class Task:
             skipped=dict(self.position.skipped),
             tries=self.attempt.tries,
             behind=self.input_ends.behind(stops),
+            silence_ms=self.attempt.silence_ms,
         )
 
     def batch_committed(self, producer: ProducerIdentity, states: Iterable[StateReport] = ()) -> None:
@@ -329,6 +366,9 @@ class Task:
         self.position.committed = self.position.batch
         # Nobody has initialized the task between the look and this commit, so all that was there is ours.
         self.copy.offsets |= self.copy.listed
+        states = tuple(states)
+        if self.attempt.silence_ms:
+            self.idle_watermarks.moved(states)
         for state in states:
             if state.watermark is not None and state.store in self.changelogs:
                 changelog = self.changelogs[state.store]

@@ -66,6 +66,7 @@ class TaskShape:
         width: how many tasks its subtopology has.
         table_topics: input topics of tables that other legs look into.
         cut: stores whose changelogs are cut at what is over.
+        timed_topics: input topics of legs with a watermark.
     """
 
     inputs: tuple[TopicPartition, ...]
@@ -75,6 +76,7 @@ class TaskShape:
     width: int = 0
     table_topics: frozenset[str] = frozenset()
     cut: frozenset[str] = frozenset()
+    timed_topics: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +122,11 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
         for leg in subtopology.legs:
             _check_together(leg, sources)
         width = max(sources.values())
-        cut = frozenset(
-            leg.aggregation.store
-            for leg in subtopology.legs
-            if leg.aggregation is not None and leg.aggregation.watermark is not None
-        )
+        timed = [
+            leg for leg in subtopology.legs if leg.aggregation is not None and leg.aggregation.watermark is not None
+        ]
+        cut = frozenset(leg.aggregation.store for leg in timed if leg.aggregation is not None)
+        timed_topics = frozenset(names(topic, leg.source.internal) for leg in timed for topic in leg.source.topics)
         for store in subtopology.logged_stores:
             name = names.changelog(store)
             internal[name] = InternalTopic(name, width, compacted=True, cut=store in cut)
@@ -153,6 +155,7 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
                 width=width,
                 table_topics=table_topics,
                 cut=cut,
+                timed_topics=timed_topics,
             )
     for topic in internal.values():
         found = partitions.get(topic.name)

@@ -39,7 +39,7 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
         partition: span
         for task in leg_tasks(spec)
         for partition, span in task.ranges.items()
-        if partition.topic in spec.topics
+        if partition.topic in spec.topics and span[0] < span[1]
     }
     if not ranges:
         return

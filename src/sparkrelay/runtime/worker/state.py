@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -158,6 +158,11 @@ def _on_time(
             outcome.error = error
             raise
     rows, after = without_late(watermark, rows, before, int(time.time() * 1000), behind)
+    for outcome in outcomes:
+        task = outcome.command
+        ms = before[task.task.partition]
+        if task.silence_ms and ms != NO_TIME:
+            after[task.task.partition] = replace(after[task.task.partition], ms=ms + task.silence_ms)
     _warn_of_late(spec, sum(ms.rows_late for ms in after.values()))
     return rows, after
 
