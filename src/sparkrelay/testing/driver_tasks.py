@@ -114,7 +114,7 @@ class DriverTasks:
             self._jobs,
             self._transactions,
             self._config.application_id,
-            retries=0,
+            retries=self._config.max_batch_retries,
             residency=Residency(self._jobs, over=lambda: False),
         )
         ends = self._ends(partition for task in self._tasks for partition in task.changelogs.values())
@@ -158,7 +158,8 @@ class DriverTasks:
             if not work:
                 return
             outcome = self._batches.run(self._plans, work, self._layout.sink_partitions)
-            for error in (*outcome.reinitialize.values(), *outcome.again.values()):
+            # Others run again, as in an instance: Spark may lose a Python worker.
+            for error in outcome.reinitialize.values():
                 raise error
 
     def close(self) -> None:

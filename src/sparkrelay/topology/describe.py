@@ -105,6 +105,9 @@ def _parts(subtopology: Subtopology) -> Iterator[_Part]:
             at = stores[store] = _append(at, part)
         elif leg.changes_of is not None:
             at = stores[leg.changes_of]
+        if leg.late_for is not None:
+            store = leg.late_for.store
+            at = _append(at, _Part(f"{store}-late", f"Processor: {store}-late (stores: [{store}])", ["late rows"]))
         for step in leg.after:
             at = _follow(at, step, leg.source.name, shared)
         if leg.sink is not None:

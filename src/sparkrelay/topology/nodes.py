@@ -141,6 +141,19 @@ class AggregationNode:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LateNode:
+    """The rows of a grouping that come after their window is over; ``late_to=`` of ``agg``.
+
+    Attributes:
+        table: of the grouping.
+    """
+
+    parent: Node
+    table: AggregationNode
+    call_site: CallSite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class SinkNode:
     """``to(...)``."""
 
@@ -163,7 +176,7 @@ class ActionNode:
 
 
 #: A place in the tree that rows flow out of.
-Node = SourceNode | StepNode | UnionNode | LookupNode | RepartitionNode | GroupingNode | AggregationNode
+Node = SourceNode | StepNode | UnionNode | LookupNode | RepartitionNode | GroupingNode | AggregationNode | LateNode
 AnyNode = Node | SinkNode | ActionNode
 NodeT = TypeVar("NodeT", bound=AnyNode)
 

@@ -11,12 +11,14 @@ from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import argument_text, column_path, is_column, output_name, quoted
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.lookups import data_frame_join, is_data_frame, keep_newest, look_up
-from sparkrelay.topology.naming import check_name
+from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import (
     ActionNode,
     AggregationNode,
     GroupingNode,
+    LateNode,
     RepartitionNode,
+    SinkNode,
     StepNode,
     UnionNode,
     watermark_before,
@@ -301,7 +303,7 @@ class GroupedStream:
         self._record = record
         self._node = node
 
-    def agg(self, *exprs: Any, name: str | None = None, logged: bool = True) -> KTable:
+    def agg(self, *exprs: Any, name: str | None = None, logged: bool = True, late_to: str | None = None) -> KTable:
         """Aggregate each group, as ``GroupedData.agg``.
 
         Args:
@@ -311,6 +313,8 @@ class GroupedStream:
             logged: False for a store without changelog. Less is written, but what it holds is on one disk only: a task
                 that comes to another process, or whose disk is lost, goes on with an empty store. It has no standbys.
                 The stores of one sub-topology have changelogs all or none.
+            late_to: a topic that gets the rows which are left out because their window is over, as they came here and
+                with their keys, in JSON; of sliding windows, once for each that is over. It takes ``withWatermark``.
 
         Raises:
             TopologyException: there are no aggregates, or one is of the wrong kind.
@@ -326,11 +330,16 @@ class GroupedStream:
                 )
             check_seed("agg", aggregate, call_site)
         arguments = [argument_text(aggregate) for aggregate in aggregates]
-        return self._aggregate(aggregates, name, logged, "agg", arguments, call_site)
+        node = self._aggregate(aggregates, name, logged, "agg", arguments, call_site)
+        if late_to is not None:
+            late = self._record.add(LateNode(self._node.parent, node, call_site))
+            self._record.add(SinkNode(late, check_topic(late_to, call_site), None, None, None, call_site))
+        return KTable(self._record, node, Lineage())
 
     def count(self, *, name: str | None = None, logged: bool = True) -> KTable:
         """Count the rows of each group into a column ``count``, as ``GroupedData.count``; else as :meth:`agg`."""
-        return self._aggregate((NamedAggregate(),), name, logged, "count", [], find_call_site())
+        node = self._aggregate((NamedAggregate(),), name, logged, "count", [], find_call_site())
+        return KTable(self._record, node, Lineage())
 
     def sum(self, *cols: str, name: str | None = None, logged: bool = True) -> KTable:
         """Sum columns up into ``sum(column)``, as ``GroupedData.sum``; else as :meth:`agg`."""
@@ -377,7 +386,8 @@ class GroupedStream:
                 "known before the pipeline runs"
             )
         aggregates = tuple(NamedAggregate(function, column) for column in columns)
-        return self._aggregate(aggregates, name, logged, step, [*map(repr, columns)], call_site)
+        node = self._aggregate(aggregates, name, logged, step, [*map(repr, columns)], call_site)
+        return KTable(self._record, node, Lineage())
 
     def _aggregate(  # noqa: PLR0917 - as they are written
         self,
@@ -387,12 +397,13 @@ class GroupedStream:
         step: str,
         arguments: list[str],
         call_site: CallSite,
-    ) -> KTable:
+    ) -> AggregationNode:
         if not isinstance(logged, bool):
             raise TopologyException(f"{call_site}: {step}() takes logged=True or logged=False, not {logged!r}")
         text = f"{step}({', '.join(arguments if logged else [*arguments, 'logged=False'])})"
-        node = AggregationNode(self._node, aggregates, check_name(name, call_site), logged, text, call_site)
-        return KTable(self._record, self._record.add(node), Lineage())
+        return self._record.add(
+            AggregationNode(self._node, aggregates, check_name(name, call_site), logged, text, call_site)
+        )
 
 
 class KTable(RowSteps):

@@ -220,6 +220,7 @@ class Leg:
         changes_of: the store whose changes its rows are, kept by a leg of the same source; ``after`` has its steps.
             None for a leg that reads its source.
         action: what is done with its rows where they go to no topic, or None.
+        late_for: the grouping whose late rows it passes on, which another leg of the same source keeps, or None.
     """
 
     id: str
@@ -232,6 +233,7 @@ class Leg:
     sink: Sink | None
     changes_of: str | None = None
     action: Show | Foreach | None = None
+    late_for: Aggregation | None = None
 
     @property
     def filters_table(self) -> bool:

@@ -17,6 +17,7 @@ from sparkrelay.topology.nodes import (
     ActionNode,
     AggregationNode,
     GroupingNode,
+    LateNode,
     LookupNode,
     RepartitionNode,
     SinkNode,
@@ -55,6 +56,7 @@ class _Way:
     watermark: tuple[str, str] | None
     final: StepNode | None
     number: int
+    late: LateNode | None = None
 
     @property
     def lookups(self) -> tuple[LookupNode, ...]:
@@ -80,9 +82,7 @@ def build_subtopologies(record: Record) -> Topology:
         id(node): _source(node, names) for node in record.nodes if isinstance(node, SourceNode | RepartitionNode)
     }
     numbers = _numbers(ways, sources)
-    legs = [
-        _leg(way, sources[id(way.start)], numbers[id(way.start)], names, keeps=way in keepers.values()) for way in ways
-    ]
+    legs = [_leg(way, sources[id(way.start)], numbers[id(way.start)], names, keepers) for way in ways]
     _check_circles(legs)
     _check_changelogs(legs)
     return Topology(
@@ -138,6 +138,7 @@ def _way(end: _End, nodes: tuple[AnyNode, ...], number: int) -> _Way:
     after: list[Step | LookupNode] = []
     streamed = 0
     final: StepNode | None = None
+    late: LateNode | None = None
     for node in nodes:
         match node:
             case AggregationNode():
@@ -145,6 +146,8 @@ def _way(end: _End, nodes: tuple[AnyNode, ...], number: int) -> _Way:
                 aggregation, before, after = node, [], before
             case UnionNode():
                 before.append(node.step)
+            case LateNode():
+                late = node
             case LookupNode():
                 before.append(node)
             case StepNode():
@@ -165,6 +168,7 @@ def _way(end: _End, nodes: tuple[AnyNode, ...], number: int) -> _Way:
                     None if aggregation is None else watermark_before(aggregation.parent),
                     final,
                     number,
+                    late,
                 )
             case _:
                 pass
@@ -186,6 +190,11 @@ def _tables_first(ways: list[_Way]) -> list[_Way]:
 
 def _check_final(ways: Iterable[_Way]) -> None:
     for way in ways:
+        if way.late is not None and watermark_before(way.late) is None:
+            raise TopologyException(
+                f"{way.late.call_site}: agg(..., late_to=...) needs to know which rows are late: put "
+                'withWatermark("time", "10 minutes") before groupBy()'
+            )
         if way.final is not None and way.watermark is None:
             raise TopologyException(
                 f'{way.final.call_site}: outputMode("append") needs to know when a window is over: put '
@@ -299,26 +308,30 @@ def _join_groups(
     groups.append((members, topics))
 
 
-def _leg(way: _Way, source: Source, number: int, names: NodeNames, *, keeps: bool) -> Leg:
-    aggregation = None
-    if way.aggregation is not None and keeps:
-        node = way.aggregation
-        store = names[node]
-        text = node.text if node.newest else f"{node.parent.text}.{node.text}"
-        if way.final is not None:
-            text += '.outputMode("append")'
-        aggregation = Aggregation(
-            store,
-            store,
-            node.parent.keys,
-            node.aggregates,
-            node.logged,
-            node.call_site,
-            text,
-            watermark=way.watermark,
-            final=way.final is not None,
-            newest=node.newest,
-        )
+def _aggregation(way: _Way, names: NodeNames) -> Aggregation:
+    node = way.aggregation
+    assert node is not None, "a way that keeps a store leads through it"
+    store = names[node]
+    text = node.text if node.newest else f"{node.parent.text}.{node.text}"
+    if way.final is not None:
+        text += '.outputMode("append")'
+    return Aggregation(
+        store,
+        store,
+        node.parent.keys,
+        node.aggregates,
+        node.logged,
+        node.call_site,
+        text,
+        watermark=way.watermark,
+        final=way.final is not None,
+        newest=node.newest,
+    )
+
+
+def _leg(way: _Way, source: Source, number: int, names: NodeNames, keepers: Mapping[int, _Way]) -> Leg:
+    keeps = keepers.get(id(way.aggregation)) is way
+    aggregation = _aggregation(way, names) if keeps else None
     id_ = names[way.end] if aggregation is None else aggregation.store
     if isinstance(way.end, RepartitionNode) and aggregation is None:
         id_ = f"{id_}-repartition"
@@ -336,7 +349,18 @@ def _leg(way: _Way, source: Source, number: int, names: NodeNames, *, keeps: boo
         step if isinstance(step, Step) else Lookup(names[step.table], step.columns, step.how, step.call_site, step.text)
         for step in way.before
     )
-    return Leg(f"{prefix}:{id_}", number, source, before, aggregation, way.after, way.table_steps, sink, None, action)
+    return Leg(
+        f"{prefix}:{id_}",
+        number,
+        source,
+        before,
+        aggregation,
+        way.after,
+        way.table_steps,
+        sink,
+        action=action,
+        late_for=None if way.late is None else _aggregation(keepers[id(way.late.table)], names),
+    )
 
 
 def _sink(end: _End, names: NodeNames) -> Sink | None:

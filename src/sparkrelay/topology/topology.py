@@ -97,6 +97,7 @@ def _leg_parts(leg: Leg) -> dict[str, Any]:
         # Only where there are some: instances of the release before must find theirs unchanged.
         **({"lookups": [lookup.store for lookup in leg.lookups]} if leg.lookups else {}),
         **({"changes of": leg.changes_of} if leg.changes_of is not None else {}),
+        **({"late for": leg.late_for.store} if leg.late_for is not None else {}),
         **({"action": leg.action.text} if leg.action is not None else {}),
         "id": leg.id,
         "subtopology": leg.subtopology,

@@ -106,6 +106,61 @@ def test_the_last_window_ends_once_nothing_has_come_for_a_while(spark, from_chan
         assert [row["n"] for row in out.read_rows()] == [1]
 
 
+def late_ones(builder, *grouped, **more):
+    rows = clicks(builder).where("v is null or v >= 0").withWatermark("time", "1 minute")
+    counts = rows.groupBy(*grouped).agg(F.count("*").alias("n"), late_to="late", **more)
+    counts.outputMode("append").to("out", value=Json())
+
+
+@pytest.mark.parametrize("by", [None, "s"])
+@pytest.mark.parametrize("from_changelog", [None, True])
+def test_late_rows_go_to_a_topic_of_their_own(spark, from_changelog, by):
+    builder = StreamsBuilder()
+    late_ones(builder, F.window("time", "1 minute"), by or "page", name="counts")
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic, out, late = driver.create_input_topic("clicks"), driver.create_output_topic("out"), []
+        for minute, v in ((0, 1), (3, 2), (0.1, 3), (0.2, -1), (1, 4), (0.3, 5), (2, 6)):
+            if from_changelog and v == 4:
+                driver.restart(from_changelog=True)
+            topic.pipe_input("a", at(minute, v=v, s="x"))
+        late = driver.create_output_topic("late", key=String())
+        found = [(record.key, record.value["v"], record.value["s"]) for record in late.read_records()]
+        key = "a" if by is None else "x"
+        assert found == [(key, 3, "x"), (key, 4, "x"), (key, 5, "x")]
+        assert [row["n"] for row in out.read_rows()] == [1]
+
+
+def test_late_rows_of_one_micro_batch_are_those_that_are_left_out(spark):
+    builder = StreamsBuilder()
+    late_ones(builder, F.window("time", "1 minute"), "page")
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all", partitions=2) as driver:
+        topic, late = driver.create_input_topic("clicks"), driver.create_output_topic("late")
+        for minutes in ((0, 3, 0.1), (0.2, 5, 2), (None, 9)):
+            for minute in minutes:
+                for key in "abc":
+                    topic.pipe_input(key, {"v": 0} if minute is None else at(minute, v=round(minute * 10)))
+            driver.process()
+        assert sorted(row["v"] for row in late.read_rows()) == [2, 2, 2]
+
+
+def test_late_rows_without_windows_are_refused(spark):
+    builder = StreamsBuilder()
+    timed = clicks(builder).withWatermark("time", "1 minute")
+    timed.groupBy("page").agg(F.count("*").alias("n"), late_to="late")
+    with pytest.raises(TopologyException, match=r"late_to= is for the rows whose window is over.*F.window\(\"time\""):
+        TopologyTestDriver(builder.build(), spark=spark)
+
+
+def test_a_row_is_written_once_for_each_sliding_window_that_it_is_late_for(spark):
+    builder = StreamsBuilder()
+    late_ones(builder, F.window("time", "2 minutes", "1 minute"), "page")
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("clicks")
+        for minute, v in ((0.5, 1), (4, 2), (1.5, 3), (2.5, 4)):
+            topic.pipe_input("a", at(minute, v=v))
+        assert [row["v"] for row in driver.create_output_topic("late").read_rows()] == [3, 3, 4]
+
+
 def test_a_grouping_by_windows_alone_has_one_clock(spark):
     rows = [("clicks", key, at(minute)) for minute in range(8) for key in "abc"]
     found = counted(

@@ -108,3 +108,13 @@ def test_a_description_shows_what_is_done_with_rows_that_go_nowhere(builder):
         "      --> none",
         "      <-- clicks",
     ]
+
+
+def test_late_rows_have_a_way_of_their_own(builder, F):
+    flights = builder.stream("flights", key=String("carrier"), value=Json("at timestamp"), name="planes")
+    hours = flights.withWatermark("at", "1 minute").groupBy("carrier", F.window("at", "1 hour"))
+    hours.agg(F.count("*"), name="counts", late_to="late")
+    text = builder.build().describe()
+    assert "Processor: counts-late (stores: [counts])\n      late rows\n      --> planes-to-late" in text
+    assert "Sink: planes-to-late (topic: late)\n      <-- counts-late" in text
+    assert builder.build().sink_topics == {"late"}

@@ -54,6 +54,11 @@ def fails(message):
         (lambda s, F: s.groupBy("a").agg("sum(b)"), "agg() takes Columns"),
         (lambda s, F: s.groupBy("a").agg({"b": "sum"}), "agg() takes Columns"),
         (lambda s, F: s.withWatermark("t", 5), 'a delay such as "10 minutes", not delayThreshold=5'),
+        (
+            lambda s, F: s.groupBy("a").agg(F.count("*"), late_to="no topic"),
+            "'no topic' cannot be a topic",
+        ),
+        (lambda s, F: s.groupBy("a").agg(F.count("*"), late_to=3), "a topic's name is a string, not 3"),
         (lambda s, F: s.groupBy("a").count().outputMode("complete"), 'takes "update" or "append", not \'complete\''),
         (lambda s, F: s.groupBy("a").count().withWatermark("t", "1 s"), "use it on the stream, before groupBy()"),
         (lambda s, F: s.groupBy("a").sum(), 'sum() names no columns, such as sum("amount")'),
@@ -291,3 +296,10 @@ def test_random_values_that_would_come_again_are_refused(flights, F, call):
         call(flights, F.function("rand")(seed))
     assert str(raised.value).startswith(line)
     assert 'F.expr("rand(...)") without a seed' in str(raised.value)
+
+
+def test_late_rows_need_a_watermark(builder, flights, F):
+    line = here()
+    flights.groupBy(F.window("at", "1 hour")).agg(F.count("*"), late_to="late")
+    with fails(f"{line}: agg(..., late_to=...) needs to know which rows are late: put withWatermark"):
+        builder.build()

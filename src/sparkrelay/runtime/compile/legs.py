@@ -15,11 +15,11 @@ import copy
 import functools
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json
+from sparkrelay.runtime.compile.actions import acted
 from sparkrelay.runtime.compile.carried_columns import (
     CHANGES,
     SETTLED,
@@ -37,7 +37,7 @@ from sparkrelay.runtime.compile.grouping import brief, held_states, key_text, pr
 from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
 from sparkrelay.runtime.compile.resident_plan import why_not_resident
-from sparkrelay.runtime.compile.row_steps import apply_steps, checked, visible
+from sparkrelay.runtime.compile.row_steps import apply_steps, visible
 from sparkrelay.runtime.compile.schemas import (
     KAFKA_FIELDS,
     SinkPlan,
@@ -52,41 +52,39 @@ from sparkrelay.runtime.compile.schemas import (
     without_kafka,
 )
 from sparkrelay.runtime.compile.source_columns import decoded_fields, with_unread
-from sparkrelay.runtime.compile.watermarks import watermark_spec
+from sparkrelay.runtime.compile.watermarks import watermark_spec, with_window
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, in_arrow
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.client_settings import compression, flush_seconds
 from sparkrelay.runtime.contract.specs import (
-    ActionSpec,
     ChangesSpec,
     FetchSpec,
+    LateSpec,
     LookupSpec,
     PublishSpec,
     SettleSpec,
     StateSpec,
 )
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
-from sparkrelay.runtime.worker.actions import act_leg
 from sparkrelay.runtime.worker.context import no_rows
 from sparkrelay.runtime.worker.fetch import fetch_leg
+from sparkrelay.runtime.worker.late_rows import late_leg
 from sparkrelay.runtime.worker.lookups import lookup_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
 from sparkrelay.runtime.worker.table_changes import changes_leg, settle_leg
 from sparkrelay.state.batch import SPREAD_BY
-from sparkrelay.topology import Lookup, Show
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.compile.ways import Way
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.topics.topic_names import TopicNames
-    from sparkrelay.topology import Aggregation, Foreach, Leg, Step
+    from sparkrelay.topology import Aggregation, Leg, Lookup, Step
 
 __all__ = ["LegCompiler"]
 
@@ -204,7 +202,7 @@ class LegCompiler:
         rows, base, behind = self._before_state(leg, source, before)
         if leg.aggregation is None and leg.action is not None:
             output = visible(rows)
-            rows, act = self._acted(leg, leg.action, rows, (*carried_columns(leg), *self._way.hidden))
+            rows, act = acted(leg, leg.action, rows, (*carried_columns(leg), *self._way.hidden), self._step(leg))
             reports = self._way.last(leg.id, rows, act)
         elif leg.aggregation is None:
             spec, rows, columns = self._written(leg, rows)
@@ -231,6 +229,8 @@ class LegCompiler:
         rows = self._in_words(leg, leg.before, source)
         if leg.aggregation is not None:
             rows = self._projection(leg, leg.aggregation, rows)
+        elif leg.late_for is not None:
+            rows = with_window(leg.late_for, rows, carried_columns(leg))
         elif leg.action is not None:
             rows = rows.select(*(quoted((name,)) for name in without_kafka(visible(rows)).names))
         elif leg.sink is not None:
@@ -331,7 +331,9 @@ class LegCompiler:
             layout=layout_number(self._shipped[source.topics[0]]) if source.internal else 0,
             output=arrow_schema(schema),
             event_time=source.timestamp,
-            skip_tombstones=bool(leg.lookups) or (leg.aggregation is not None and not keeps_newest(leg)),
+            skip_tombstones=bool(leg.lookups)
+            or leg.late_for is not None
+            or (leg.aggregation is not None and not keeps_newest(leg)),
             skip_bad_records=self._config.deserialization_exception_handler == "log-and-continue",
         )
         return self._way.source(leg.id, functools.partial(fetch_leg, spec), schema)
@@ -356,7 +358,15 @@ class LegCompiler:
                 rows = base = self._looked_up(leg, lookup, rows)
         if leg.aggregation is not None:
             rows = self._projection(leg, leg.aggregation, rows)
+        elif leg.late_for is not None:
+            rows = base = self._late(leg, with_window(leg.late_for, rows, hidden), leg.late_for.store)
         return rows, base, behind
+
+    def _late(self, leg: Leg, rows: DataFrame, store: str) -> DataFrame:
+        """Return those of the rows that are late for a store's windows."""
+        output = StructType([*visible(rows), *hidden_fields(carried_columns(leg))])
+        spec = LateSpec(**self._step(leg), store=store, output=arrow_schema(output))
+        return self._way.between(leg.id, rows, functools.partial(late_leg, spec), output)
 
     def _in_words(self, leg: Leg, steps: Sequence[Step | Lookup], source: DataFrame) -> DataFrame:
         """Apply steps in front of a leg's stateful one for Catalyst to look at, with lookups that it sees through."""
@@ -465,39 +475,12 @@ class LegCompiler:
         columns = visible(rows)
         output = self._output(leg, columns, lambda names: computed_from(rows, base, names, made))
         if leg.action is not None:
-            rows, last = self._acted(leg, leg.action, rows, hidden)
+            rows, last = acted(leg, leg.action, rows, hidden, self._step(leg))
         else:
             last = functools.partial(publish_leg, self._publish_spec(leg, columns, output))
         if folded and lets_nothing_through(rows):
             rows = _no_rows(updates, rows.schema)
         return self._way.last(leg.id, rows, last), output
-
-    def _acted(
-        self, leg: Leg, action: Show | Foreach, rows: DataFrame, hidden: tuple[str, ...]
-    ) -> tuple[DataFrame, functools.partial[Iterator[pa.RecordBatch]]]:
-        """Return the rows that a leg's action wants, and its last step."""
-        columns = without_kafka(visible(rows))
-        names = [quoted((name,)) for name in columns.names]
-        behind = leg.aggregation is not None
-        if isinstance(action, Show):
-            # Bytes are read as text, as those of Kafka's keys and values mostly are.
-            texts = [F.make_valid_utf8(F.col(name).cast("string")) for name in names]
-            shown = [text.alias(field.name) for text, field in zip(texts, columns, strict=True)]
-            rows = checked(str(action.call_site), lambda: rows.select(*shown, *hidden))
-            text = StructType([StructField(field.name, StringType()) for field in columns])
-            spec = ActionSpec(
-                **self._step(leg), columns=arrow_schema(text), rows=action.rows, width=action.width, behind_state=behind
-            )
-        else:
-            rows = rows.select(*names, *hidden)
-            spec = ActionSpec(
-                **self._step(leg),
-                columns=arrow_schema(columns),
-                function=action.function,
-                schema=columns.json(),
-                behind_state=behind,
-            )
-        return rows, functools.partial(act_leg, spec)
 
     def _settled(self, leg: Leg, rows: DataFrame) -> DataFrame:
         """Return what a table's filters make of the changes of its rows: new rows, and deletions."""

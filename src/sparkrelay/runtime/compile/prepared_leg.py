@@ -41,4 +41,5 @@ class PreparedLeg:
         """How many Python steps of ours it has."""
         behind_state = self.leg.aggregation is not None and (bool(self.leg.after) or self.leg.action is not None)
         settled = self.leg.filters_table or self.leg.changes_of is not None
-        return 2 + len(self.leg.lookups) + behind_state + settled
+        late = self.leg.late_for is not None
+        return 2 + len(self.leg.lookups) + behind_state + settled + late

@@ -9,10 +9,12 @@ from pyspark.sql import Column, functions as F
 from pyspark.sql.types import DateType, IntegerType, LongType, StructType, TimestampType
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.runtime.compile.catalyst import items, jvm, kind
-from sparkrelay.runtime.compile.row_steps import checked
+from sparkrelay.runtime.compile.catalyst import as_column, items, jvm, kind
+from sparkrelay.runtime.compile.row_steps import checked, visible
+from sparkrelay.runtime.compile.schemas import without_kafka
+from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import WatermarkSpec
-from sparkrelay.topology.columns import parse_path
+from sparkrelay.topology.columns import parse_path, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Aggregation
 
-__all__ = ["event_time", "watermark_spec"]
+__all__ = ["event_time", "watermark_spec", "with_window"]
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +67,31 @@ def watermark_spec(
         )
         return None
     return WatermarkSpec(_delay_ms(aggregation, projected, where), windows[0], aggregation.final, ahead_ms)
+
+
+def with_window(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> DataFrame:
+    """Return rows with the window that a grouping puts each of them in; one that slides, once for each window.
+
+    Args:
+        aggregation: the grouping.
+        rows: in front of it.
+        hidden: the hidden columns that they carry.
+
+    Raises:
+        TopologyException: it has no window.
+    """
+    where = str(aggregation.call_site)
+    keys = [as_column(key) for key in aggregation.keys]
+    fields = checked(where, lambda: rows.select(*keys)).schema
+    found = [key for key, field in zip(keys, fields, strict=True) if field.metadata.get(_WINDOW)]
+    if not found:
+        raise TopologyException(
+            f'{where}: late_to= is for the rows whose window is over, and this grouping has none: group by F.window("'
+            f'{"" if aggregation.watermark is None else aggregation.watermark[0]}", "1 hour") too'
+        )
+    names = [*without_kafka(visible(rows)).names, *hidden]
+    columns = (quoted((name,)) for name in names)
+    return checked(where, lambda: rows.select(*columns, found[0].alias(hidden_columns.WINDOW)))
 
 
 def event_time(aggregation: Aggregation, rows: DataFrame) -> Column:

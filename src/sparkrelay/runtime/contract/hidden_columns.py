@@ -19,6 +19,7 @@ __all__ = [
     "SOURCE",
     "TIMESTAMP",
     "TOMBSTONE",
+    "WINDOW",
 ]
 
 PREFIX: Final = "__sparkrelay_"
@@ -40,5 +41,7 @@ PARTITION_TIME: Final = PREFIX + "partition_time"
 SOURCE: Final = PREFIX + "source"
 #: int: of a filtered table: 1 for a new row, -1 for the row that it replaces, or that is deleted.
 CHANGE: Final = PREFIX + "change"
+#: struct of start and end: the window of a row that goes on only if it is late.
+WINDOW: Final = PREFIX + "window"
 #: binary: in a job that stays, null for rows and the command for the row that ends a micro-batch.
 MARKER: Final = PREFIX + "marker"

@@ -19,6 +19,7 @@ __all__ = [
     "ActionSpec",
     "ChangesSpec",
     "FetchSpec",
+    "LateSpec",
     "LookupSpec",
     "PublishSpec",
     "SettleSpec",
@@ -151,6 +152,19 @@ class LookupSpec(StepSpec):
     columns: tuple[str, ...]
     how: str
     row: pa.Schema
+    output: pa.Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateSpec(StepSpec):
+    """Which rows are late for a grouping that another leg keeps.
+
+    Attributes:
+        store: the grouping's.
+        output: Arrow schema of the rows that leave the step.
+    """
+
+    store: str
     output: pa.Schema
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.specs import WatermarkSpec
 
-__all__ = ["message_keys", "stored_keys", "without_late"]
+__all__ = ["message_keys", "stored_keys", "window_ends", "without_late"]
 
 
 def without_late(

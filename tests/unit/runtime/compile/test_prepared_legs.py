@@ -12,7 +12,14 @@ from sparkrelay.types import TaskId
 
 def made_leg(name, topic, sink=None, subtopology=0):
     sink = None if sink is None else SimpleNamespace(topic=sink, internal=False)
-    none = {"aggregation": None, "lookups": (), "filters_table": False, "changes_of": None, "reads_stores": frozenset()}
+    none = {
+        "aggregation": None,
+        "lookups": (),
+        "filters_table": False,
+        "changes_of": None,
+        "late_for": None,
+        "reads_stores": frozenset(),
+    }
     return SimpleNamespace(id=name, subtopology=subtopology, topic=topic, sink=sink, **none)
 
 

@@ -1,0 +1,60 @@
+"""The end of a leg whose rows go to no topic: they are shown, or given to a function."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from sparkrelay.runtime.compile.row_steps import checked, visible
+from sparkrelay.runtime.compile.schemas import arrow_schema, without_kafka
+from sparkrelay.runtime.contract.specs import ActionSpec
+from sparkrelay.runtime.worker.actions import act_leg
+from sparkrelay.topology import Show
+from sparkrelay.topology.columns import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from sparkrelay.topology import Foreach, Leg
+
+__all__ = ["acted"]
+
+
+def acted(
+    leg: Leg, action: Show | Foreach, rows: DataFrame, hidden: Sequence[str], step: Mapping[str, Any]
+) -> tuple[DataFrame, functools.partial[Iterator[pa.RecordBatch]]]:
+    """Return the rows that a leg's action wants, and its last step.
+
+    Args:
+        leg: the leg.
+        action: what is done with its rows.
+        rows: in front of it.
+        hidden: the hidden columns that they carry.
+        step: what every step of the leg needs to know, by field of ``StepSpec``.
+    """
+    columns = without_kafka(visible(rows))
+    names = [quoted((name,)) for name in columns.names]
+    behind = leg.aggregation is not None
+    if isinstance(action, Show):
+        # Bytes are read as text, as those of Kafka's keys and values mostly are.
+        texts = [F.make_valid_utf8(F.col(name).cast("string")) for name in names]
+        shown = [text.alias(field.name) for text, field in zip(texts, columns, strict=True)]
+        rows = checked(str(action.call_site), lambda: rows.select(*shown, *hidden))
+        text = StructType([StructField(field.name, StringType()) for field in columns])
+        spec = ActionSpec(**step, columns=arrow_schema(text), rows=action.rows, width=action.width, behind_state=behind)
+    else:
+        rows = rows.select(*names, *hidden)
+        spec = ActionSpec(
+            **step,
+            columns=arrow_schema(columns),
+            function=action.function,
+            schema=columns.json(),
+            behind_state=behind,
+        )
+    return rows, functools.partial(act_leg, spec)
