@@ -165,12 +165,6 @@ class StreamsConfig:
         "counts for its window alone (SparkRelay's own)",
         most=INT64_MAX,
     )
-    max_task_idle_ms: int = setting(
-        0,
-        "for how long an input topic that the task has read to its end holds back the watermark of a task that reads "
-        "several, ms; one that is behind always does",
-        most=INT64_MAX,
-    )
     watermark_idle_ms: int = setting(
         0,
         "after how long without input a task's watermarks go on by the clock, so that its last windows end, ms; 0: "

@@ -32,8 +32,8 @@ from sparkrelay.runtime.contract import fault_points
 def pipeline(topics):
     """Three stateful legs, one of them behind a repartition topic, and two stateless ones that share a topic.
 
-    One of the stateful legs has windows, of which only the final rows go on. And a table, which orders look into, and
-    which is written as it is and filtered.
+    One of the stateful legs has windows, of which only the final rows go on, and late rows elsewhere. And a table,
+    which orders look into, and which is written as it is and filtered.
     """
     builder = StreamsBuilder()
     value = Json("id long, shop string, amount long, at timestamp")
@@ -43,7 +43,8 @@ def pipeline(topics):
     # A step after the aggregate keeps state and publish in two Python stages.
     orders.groupBy("shop").agg(*totals).to_stream().where("n > 0").to(topics["shops"])
     timed = orders.withWatermark("at", "1 second").groupBy(F.window("at", "5 seconds"), "user")
-    timed.agg(F.count("*").alias("n"), name="windows").outputMode("append").to(topics["windows"], value=Json())
+    counts = timed.agg(F.count("*").alias("n"), name="windows", late_to=topics["late"])
+    counts.outputMode("append").to(topics["windows"], value=Json())
     people = builder.table(topics["people"], key=String("user"), value=Json("version long"), name="people")
     people.to(topics["copies"])
     people.where("version % 2 = 0").to(topics["evens"])

@@ -9,13 +9,16 @@ from collections import Counter, defaultdict
 from tests.topics import read_to_end
 
 PARTITIONS = 2
-OUTPUTS = ("users", "shops", "marks", "windows", "known", "copies", "evens")
+OUTPUTS = ("users", "shops", "marks", "windows", "late", "known", "copies", "evens")
 #: One order in so many comes with a new version of its user.
 ORDERS_A_VERSION = 20
 #: An order's event time is that of the one before it and so much more; a window is over once its end is a second ago.
 STEP = dt.timedelta(milliseconds=40)
 WINDOW, DELAY = dt.timedelta(seconds=5), dt.timedelta(seconds=1)
 BEGIN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+#: Once windows are over, one order in so many is of before all of them.
+ORDERS_A_LATE_ONE = 50
+LONG_AGO = BEGIN - dt.timedelta(hours=1)
 SILENCE_SECONDS = 30
 
 
@@ -35,6 +38,7 @@ class Ledger:
             "shops": make_topic("shops", 2),
             "marks": make_topic("marks", 2),
             "windows": make_topic("windows", 2),
+            "late": make_topic("late", 2),
             "people": make_topic("people", PARTITIONS),
             "known": make_topic("known", 2),
             "copies": make_topic("copies", 2),
@@ -49,6 +53,9 @@ class Ledger:
         self._clocks = [BEGIN] * PARTITIONS
         #: Of those windows, the ones that no output has said yet. There are too many to look at all of them each time.
         self._unseen = set()
+        #: Partitions of which a window was said to be over; late orders, and those that no output has said yet.
+        self._ended = set()
+        self._late, self._unsaid = set(), set()
         #: User -> its newest version; order -> its user, and the oldest version that it may find.
         self._versions = Counter()
         self._orders = {}
@@ -94,7 +101,8 @@ class Ledger:
             partition = self._random.randrange(PARTITIONS)
             user, shop = (f"{kind}{partition}-{self._random.randrange(9)}" for kind in ("user", "shop"))
             amount = self._random.randrange(-50, 200)
-            at = BEGIN + self._id * STEP
+            late = partition in self._ended and self._random.randrange(ORDERS_A_LATE_ONE) == 0
+            at = LONG_AGO if late else BEGIN + self._id * STEP
             if self._random.randrange(ORDERS_A_VERSION) == 0:
                 self._versions[user] += 1
                 version = json.dumps({"version": self._versions[user]})
@@ -109,10 +117,14 @@ class Ledger:
                 self._marks[self._id, "seven"] += 1
             if amount % 11 == 0:
                 self._marks[self._id, "eleven"] += 1
-            window = at - (at - BEGIN) % WINDOW, user, partition
-            self._windows[window] += 1
-            self._unseen.add(window)
-            self._clocks[partition] = at
+            if late:
+                self._late.add(self._id)
+                self._unsaid.add(self._id)
+            else:
+                window = at - (at - BEGIN) % WINDOW, user, partition
+                self._windows[window] += 1
+                self._unseen.add(window)
+                self._clocks[partition] = at
             self._producer.produce(self.topics["orders"], value, user, partition=partition)
         assert self._producer.flush(30) == 0
 
@@ -167,6 +179,7 @@ class Ledger:
         found += [f"mark {mark}" for mark in self._marks - self._seen_marks]
         # A copy: another thread may be writing.
         found += [f"window {window}" for window in self._unseen.copy() if self._is_over(window)]
+        found += [f"late order {order}" for order in self._unsaid.copy()]
         versions = self._versions.copy()
         copies, evens = (self._seen_versions[hint] for hint in ("copies", "evens"))
         found += [f"version {newest} of {user}" for user, newest in versions.items() if copies.get(user) != newest]
@@ -189,6 +202,7 @@ class Ledger:
         self._seen_windows.clear()
         self._unseen = set(self._windows)
         self._unknown = set(self._orders)
+        self._unsaid = set(self._late)
         for seen in self._seen_versions.values():
             seen.clear()
         for hint in OUTPUTS:
@@ -213,8 +227,14 @@ class Ledger:
             assert self._is_over(window), f"window {window} is not over: {row}"
             assert window not in self._seen_windows, f"window {window} came twice: {row}"
             assert row["n"] == self._windows[window], f"window {window} has {self._windows[window]} orders: {row}"
+            self._ended.add(partition)
             self._seen_windows.add(window)
             self._unseen.discard(window)
+            return
+        if table == "late":
+            assert row["id"] in self._late, f"an order is late that is not: {row}"
+            assert row["id"] in self._unsaid, f"late order {row['id']} came twice: {row}"
+            self._unsaid.discard(row["id"])
             return
         if table == "known":
             user, oldest = self._orders[row["id"]]

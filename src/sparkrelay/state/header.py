@@ -35,6 +35,7 @@ class JournalEntry:
         watermark: that of the store with the batch, in milliseconds since 1970.
         rows_late: how many rows were left out because their window was over.
         last_end: when the last of the store's windows ends, in milliseconds since 1970.
+        next_end: when the first of its windows ends that are not over; ``NO_TIME``: there is none.
     """
 
     number: int
@@ -49,6 +50,7 @@ class JournalEntry:
     watermark: int = NO_TIME
     rows_late: int = 0
     last_end: int = NO_TIME
+    next_end: int = NO_TIME
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:
@@ -127,6 +129,7 @@ class TaskHeader:
             record.i64(entry.watermark)
             record.u32(entry.rows_late)
             record.i64(entry.last_end)
+            record.i64(entry.next_end)
             record.offsets({partition: start for partition, (start, _) in entry.ranges.items()})
             record.offsets(entry.positions_after)
         return record.data()
@@ -165,9 +168,9 @@ class TaskHeader:
 def _entry(record: Unpacker) -> JournalEntry:
     number, leg, batch, tries = record.u32(), record.text(), record.i64(), record.u32()
     store, contents, keys, pieces = record.text(), record.text(), record.u32(), record.u32()
-    watermark, rows_late, last_end = record.i64(), record.u32(), record.i64()
+    watermark, rows_late, last_end, next_end = record.i64(), record.u32(), record.i64(), record.i64()
     starts, ends = record.offsets(), record.offsets()
     ranges = {partition: (start, ends[partition]) for partition, start in starts.items()}
     return JournalEntry(
-        number, leg, batch, tries, store, contents, ranges, keys, pieces, watermark, rows_late, last_end
+        number, leg, batch, tries, store, contents, ranges, keys, pieces, watermark, rows_late, last_end, next_end
     )

@@ -126,6 +126,12 @@ def drop_below(transaction: Any, table: Any, stop: bytes, most: int) -> None:
             most -= 1
 
 
+def first_key(transaction: Any, table: Any, first: bytes) -> bytes | None:
+    """Return the first key from ``first`` on as it is stored, which of a long one is its front; None: there is none."""
+    with transaction.cursor(db=table) as cursor:
+        return bytes(cursor.key()) if cursor.set_range(first) else None
+
+
 def last_key(transaction: Any, table: Any) -> bytes | None:
     """Return the last key as it is stored, which of a long one is its front; None if there is none."""
     with transaction.cursor(db=table) as cursor:

@@ -245,8 +245,14 @@ class TaskStore:
             windows = None
             if watermark is not None:
                 now, last = max(watermark.ms, before), rows.last_key(transaction, table)
-                last_end = NO_TIME if last is None else end_of(last)
-                entry = replace(entry, watermark=now, rows_late=watermark.rows_late, last_end=last_end)
+                following = rows.first_key(transaction, table, over(now))
+                entry = replace(
+                    entry,
+                    watermark=now,
+                    rows_late=watermark.rows_late,
+                    last_end=NO_TIME if last is None else end_of(last),
+                    next_end=NO_TIME if following is None else end_of(following),
+                )
                 windows = rows.between(transaction, table, over(before), over(now)) if watermark.final else None
             header = replace(header, journals=(*header.journals, entry), next_journal=(entry.number + 1) & 0xFFFFFFFF)
             return header, Applied(result.emitted, keys, new, entry, windows)

@@ -106,6 +106,33 @@ def test_the_last_window_ends_once_nothing_has_come_for_a_while(spark, from_chan
         assert [row["n"] for row in out.read_rows()] == [1]
 
 
+def test_windows_over_final_rows_are_not_ended_by_the_clock(spark):
+    builder = StreamsBuilder()
+    timed = clicks(builder).withWatermark("time", "10 seconds").groupBy(F.window("time", "5 minutes"), "page")
+    fives = timed.agg(F.count("*").alias("n")).outputMode("append").withWatermark("window", "0 seconds")
+    tens = fives.groupBy(F.window("window", "10 minutes"), "page").agg(F.sum("n").alias("n"))
+    tens.outputMode("append").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), {"watermark.idle.ms": 30_000}, spark=spark) as driver:
+        topic = driver.create_input_topic("clicks")
+        for second in range(0, 1300, 26):
+            topic.pipe_input("a", at(second / 60))
+            driver.advance_wall_clock_time(dt.timedelta(seconds=26))
+        assert [row["n"] for row in driver.create_output_topic("out").read_rows()] == [24]
+
+
+def test_what_other_topics_of_the_task_get_keeps_no_window_open(spark):
+    builder = StreamsBuilder()
+    users = builder.table("users", key=String("page"), value=Json("name string"))
+    timed = clicks(builder).join(users, "page", "left").withWatermark("time", "0 seconds")
+    per_minute(timed, "page").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), {"watermark.idle.ms": 30_000}, spark=spark) as driver:
+        driver.create_input_topic("clicks").pipe_input("a", at(0))
+        for number in range(5):
+            driver.advance_wall_clock_time(dt.timedelta(seconds=20))
+            driver.create_input_topic("users").pipe_input("a", {"name": str(number)})
+        assert [row["n"] for row in driver.create_output_topic("out").read_rows()] == [1]
+
+
 def late_ones(builder, *grouped, **more):
     rows = clicks(builder).where("v is null or v >= 0").withWatermark("time", "1 minute")
     counts = rows.groupBy(*grouped).agg(F.count("*").alias("n"), late_to="late", **more)

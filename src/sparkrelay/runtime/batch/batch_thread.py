@@ -177,6 +177,8 @@ class BatchThread:
         except KafkaException as error:
             if not error.retriable:
                 raise
+            for task in tasks:
+                task.inputs_unknown(time.monotonic())
             pause = self._wait_for_broker(error)
         finally:
             self._in_service.done({} if outcome is None else outcome.reinitialize)

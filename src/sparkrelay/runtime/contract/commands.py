@@ -110,6 +110,7 @@ class StateReport:
         rows_late: rows that were left out because their window was over.
         watermark: windows that end by then are over, in milliseconds since 1970; None where windows do not end.
         last_end: when the last window of the store ends, in milliseconds since 1970.
+        left_ms: how far the watermark is from the end of the next window that is not over; None: there is none.
     """
 
     store: str
@@ -117,6 +118,7 @@ class StateReport:
     rows_late: int = 0
     watermark: int | None = None
     last_end: int = 0
+    left_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,37 +14,44 @@ __all__ = ["IdleWatermarks"]
 
 
 class IdleWatermarks:
-    """Decides for one task. Pure; it is given monotonic times in seconds.
+    """Decides for one owner of a task. Pure; it is given monotonic times in seconds.
 
     Event time goes on by as much as the clock of the wall has while nothing came, so that windows of long ago, as in a
-    backfill, end no sooner than those of today.
+    backfill, end no sooner than those of today. It does so when a window is over by it, not before.
 
     Args:
         idle_seconds: for how long nothing must have come (``watermark.idle.ms``); 0: watermarks stay where they are.
+        stores: those whose windows end.
     """
 
-    def __init__(self, idle_seconds: float) -> None:
+    def __init__(self, idle_seconds: float, stores: Iterable[str]) -> None:
         self._idle_seconds = idle_seconds
         self._since: float | None = None
-        self._asked_at = 0.0
-        #: A new owner does not know, and looks.
-        self._open = True
+        self._asked_at: float | None = None
+        #: Store -> how far its watermark is from the end of its next window. A new owner does not know, and looks.
+        self._left_ms: dict[str, float] = dict.fromkeys(stores, 0)
 
     def had_input(self, now: float) -> None:
         """Note that the task is not idle."""
-        self._since, self._open = now, True
+        self._since, self._asked_at = now, None
 
     def due(self, now: float) -> int:
         """Return by how many milliseconds watermarks are to go on now; 0: they are not."""
         if self._since is None:
             self._since = now
         silence = now - self._since
-        if not self._open or self._idle_seconds <= 0 or silence < self._idle_seconds:
+        nearest = min(self._left_ms.values(), default=math.inf)
+        if self._idle_seconds <= 0 or silence < self._idle_seconds or silence * 1000 < nearest:
             return 0
         self._asked_at = now
         return round(silence * 1000)
 
-    def moved(self, states: Iterable[StateReport]) -> None:
-        """Note that they have gone on as :meth:`due` said, and how the stores are since."""
-        self._since = self._asked_at
-        self._open = any(state.watermark is not None and state.watermark < state.last_end for state in states)
+    def committed(self, states: Iterable[StateReport]) -> None:
+        """Learn how stores are with a batch, which had input, or was due."""
+        if self._asked_at is not None:
+            self._since, self._asked_at = self._asked_at, None
+            # What an idle batch does not reach is not waited for.
+            self._left_ms = dict.fromkeys(self._left_ms, math.inf)
+        for state in states:
+            if state.store in self._left_ms:
+                self._left_ms[state.store] = math.inf if state.left_ms is None else state.left_ms

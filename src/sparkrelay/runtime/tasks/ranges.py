@@ -11,12 +11,17 @@ if TYPE_CHECKING:
 
     from sparkrelay.types import TaskId, TopicPartition
 
-__all__ = ["behind", "name_tasks", "plan_ranges", "require_inputs", "share_out"]
+__all__ = ["behind", "name_tasks", "plan_ranges", "require_inputs", "share_out", "topics_behind"]
 
 
 def behind(offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
     """Return how many offsets lie between where something stands and the ends, as far as these are known."""
     return sum(max(0, end - offsets.get(partition, 0)) for partition, end in ends.items())
+
+
+def topics_behind(stops: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> frozenset[str]:
+    """Return the topics that have more than a micro-batch takes; ``stops`` is where it ends in each partition."""
+    return frozenset(partition.topic for partition, end in ends.items() if stops.get(partition, 0) < end)
 
 
 def require_inputs(

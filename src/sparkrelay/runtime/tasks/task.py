@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from sparkrelay.runtime.contract.commands import RestoreCommand, TaskCommand
 from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
 from sparkrelay.runtime.tasks.idle_watermarks import IdleWatermarks
-from sparkrelay.runtime.tasks.input_ends import InputEnds
-from sparkrelay.runtime.tasks.ranges import behind, plan_ranges
+from sparkrelay.runtime.tasks.ranges import behind, plan_ranges, topics_behind
 from sparkrelay.runtime.tasks.restore_work import RestoreWork
 from sparkrelay.runtime.tasks.task_state import FOLLOWING, TRANSITIONS, TaskEvent, TaskState
 from sparkrelay.state_machine import StateMachine
@@ -96,8 +95,7 @@ class Task:
         table_topics: input topics of tables that are looked into: they are read first.
         width: how many tasks its subtopology has.
         cut: stores whose changelogs are cut at what is over.
-        timed_topics: input topics whose rows have a watermark.
-        idle_seconds: for how long after it has grown an input holds watermarks back (``max.task.idle.ms``).
+        timed_topics: input topics whose silence moves the watermarks of their rows.
         watermark_idle_seconds: after how long without input watermarks go on (``watermark.idle.ms``); 0: never.
 
     Attributes:
@@ -126,6 +124,7 @@ class Task:
         "table_topics",
         "task_epoch",
         "timed_topics",
+        "watermark_idle_seconds",
         "width",
     )
 
@@ -141,7 +140,6 @@ class Task:
         width: int = 0,
         cut: frozenset[str] = frozenset(),
         timed_topics: frozenset[str] = frozenset(),
-        idle_seconds: float = 0.0,
         watermark_idle_seconds: float = 0.0,
     ) -> None:
         self.id = id
@@ -154,8 +152,11 @@ class Task:
         self.cut = cut
         self.cuts = ChangelogCuts()
         self.timed_topics = timed_topics
-        self.input_ends = InputEnds(idle_seconds)
-        self.idle_watermarks = IdleWatermarks(watermark_idle_seconds)
+        self.input_ends: dict[TopicPartition, int] = {}
+        # An idle batch takes no offsets. So offsets, which are all that a store without changelog goes by when it is
+        # taken over, do not say whether one of them was committed.
+        self.watermark_idle_seconds = 0.0 if self.unlogged else watermark_idle_seconds
+        self.idle_watermarks = IdleWatermarks(self.watermark_idle_seconds, cut)
         self.position = Position()
         self.attempt = BatchAttempt()
         self.copy = LocalCopy()
@@ -233,6 +234,8 @@ class Task:
         """
         self._on(TaskEvent.INITIALIZED)
         self.producer = producer
+        # Others may have run it meanwhile.
+        self.idle_watermarks = IdleWatermarks(self.watermark_idle_seconds, self.cut)
         # A pair of producer id and epoch is given out once, so it numbers the owners of a task; 0 is nobody's.
         self.task_epoch = (producer.producer_id << 16 | producer.epoch) + 1
         self.attempt.ranges = None
@@ -292,13 +295,13 @@ class Task:
 
     # -- events of a micro-batch: the batch thread's -------------------------------------------------------------------
 
-    def ends_listed(self, ends: Mapping[TopicPartition, int], now: float = 0.0) -> None:
-        """Note the inputs' ends and the changelogs', at a monotonic time.
+    def ends_listed(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Note the inputs' ends and the changelogs'.
 
         Where those end the copy stands if nobody else has written since; a commit proves it.
         """
         self.copy.listed = {partition: ends[partition] for partition in self.changelogs.values()}
-        self.input_ends.listed({partition: ends[partition] for partition in self.inputs if partition in ends}, now)
+        self.input_ends = {partition: ends[partition] for partition in self.inputs if partition in ends}
 
     def next_ranges(
         self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int, now: float
@@ -313,17 +316,24 @@ class Task:
             limit: offsets that it may take.
             now: monotonic time in seconds.
         """
-        self.ends_listed(ends, now)
-        if self.attempt.ranges:
-            return self.attempt.ranges
+        self.ends_listed(ends)
+        ranges = self.attempt.ranges
+        if ranges:
+            if not self.attempt.silence_ms:
+                self.idle_watermarks.had_input(now)
+            return ranges
         self.attempt.silence_ms = 0
         ranges = plan_ranges(positions, ends, limit, self.table_topics)
-        if ranges:
+        if any(partition.topic in self.timed_topics for partition in ranges):
             self.idle_watermarks.had_input(now)
         elif self.timed_topics and (silence_ms := self.idle_watermarks.due(now)):
             self.attempt.silence_ms = silence_ms
-            ranges = {p: (offset, offset) for p, offset in positions.items() if p.topic in self.timed_topics}
+            ranges |= {p: (offset, offset) for p, offset in positions.items() if p.topic in self.timed_topics}
         return ranges
+
+    def inputs_unknown(self, now: float) -> None:
+        """Note that nobody could say whether there is input: that is no silence."""
+        self.idle_watermarks.had_input(now)
 
     def batch_begun(self, ranges: Ranges) -> None:
         """Begin a batch of those ranges, or try the unfinished one again."""
@@ -353,7 +363,7 @@ class Task:
             sequences=dict(sequences),
             skipped=dict(self.position.skipped),
             tries=self.attempt.tries,
-            behind=self.input_ends.behind(stops),
+            behind=topics_behind(stops, self.input_ends),
             silence_ms=self.attempt.silence_ms,
         )
 
@@ -367,8 +377,7 @@ class Task:
         # Nobody has initialized the task between the look and this commit, so all that was there is ours.
         self.copy.offsets |= self.copy.listed
         states = tuple(states)
-        if self.attempt.silence_ms:
-            self.idle_watermarks.moved(states)
+        self.idle_watermarks.committed(states)
         for state in states:
             if state.watermark is not None and state.store in self.changelogs:
                 changelog = self.changelogs[state.store]

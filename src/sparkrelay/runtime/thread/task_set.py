@@ -297,7 +297,6 @@ class TaskSet:
             cut=shape.cut,
             timed_topics=shape.timed_topics,
             watermark_idle_seconds=self._config.watermark_idle_ms / 1000,
-            idle_seconds=self._config.max_task_idle_ms / 1000,
         )
         self._tasks[id_] = task
         return task

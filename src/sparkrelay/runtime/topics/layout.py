@@ -66,7 +66,7 @@ class TaskShape:
         width: how many tasks its subtopology has.
         table_topics: input topics of tables that other legs look into.
         cut: stores whose changelogs are cut at what is over.
-        timed_topics: input topics of legs with a watermark.
+        timed_topics: input topics of legs with a watermark, but for those that get rows only when windows are over.
     """
 
     inputs: tuple[TopicPartition, ...]
@@ -115,6 +115,7 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
         if leg.sink is not None and leg.sink.internal:
             name = names(leg.sink.topic, internal=True)
             internal[name] = InternalTopic(name, counts[name], compacted=False, cut=True)
+    behind_final = _behind_final_rows(topology, names)
     for subtopology in topology.subtopologies:
         sources = {
             topic: counts[names(topic, leg.source.internal)] for leg in subtopology.legs for topic in leg.source.topics
@@ -155,7 +156,7 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
                 width=width,
                 table_topics=table_topics,
                 cut=cut,
-                timed_topics=timed_topics,
+                timed_topics=timed_topics - behind_final,
             )
     for topic in internal.values():
         found = partitions.get(topic.name)
@@ -187,6 +188,17 @@ def require_same_width(before: TaskLayout, now: TaskLayout) -> None:
                 f"{shape.width} tasks, and by now {', '.join(sorted(shape.state_topics))} asks for {there.width}: keys "
                 "would move to other tasks than their state. Start the application over: sparkrelay reset"
             )
+
+
+def _behind_final_rows(topology: Topology, names: TopicNames) -> frozenset[str]:
+    """Return the topics that get rows of ours only when windows are over: that none come there is no silence."""
+    found: set[str] = set()
+    for leg in topology.upstream_first:
+        final = leg.aggregation is not None and leg.aggregation.final
+        read = {names(topic, leg.source.internal) for topic in leg.source.topics}
+        if leg.sink is not None and (final or not found.isdisjoint(read)):
+            found.add(names(leg.sink.topic, leg.sink.internal))
+    return frozenset(found)
 
 
 def _check_together(leg: Leg, counts: Mapping[str, int]) -> None:

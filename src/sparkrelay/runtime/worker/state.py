@@ -110,7 +110,8 @@ def state_before(spec: StepSpec, task: TaskCommand) -> StateReport | None:
 def state_report(entry: JournalEntry) -> StateReport:
     """Return what a leg's entry in the journal says, for the driver."""
     watermark = None if entry.watermark == NO_TIME else entry.watermark
-    return StateReport(entry.store, entry.keys, entry.rows_late, watermark, entry.last_end)
+    left_ms = None if watermark is None or entry.next_end == NO_TIME else entry.next_end - watermark
+    return StateReport(entry.store, entry.keys, entry.rows_late, watermark, entry.last_end, left_ms)
 
 
 def _merge(spec: StateSpec, share: Share) -> Merged:
