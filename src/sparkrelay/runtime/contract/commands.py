@@ -63,7 +63,7 @@ class TaskCommand:
         changelog_next: changelog partition -> offset where a restore would go on after the last committed batch.
         sequences: output partition -> first sequence number, where an earlier leg of the batch wrote to it.
         skipped: input partition -> offset that the state has seen, where records behind it are gone from the topic.
-        behind: input topics that have more than the batch takes, or had until lately: they hold watermarks back.
+        behind: input topics that have more than the batch takes: they hold watermarks back.
         silence_ms: by how much watermarks go on although nothing has come; else 0.
     """
 

@@ -162,7 +162,8 @@ def _on_time(
     for outcome in outcomes:
         task = outcome.command
         ms = before[task.task.partition]
-        if task.silence_ms and ms != NO_TIME:
+        silent = all(start == stop for p, (start, stop) in task.ranges.items() if p.topic in spec.topics)
+        if task.silence_ms and silent and ms != NO_TIME:
             after[task.task.partition] = replace(after[task.task.partition], ms=ms + task.silence_ms)
     _warn_of_late(spec, sum(ms.rows_late for ms in after.values()))
     return rows, after

@@ -1,6 +1,7 @@
 """Event time in the stateful step: late rows, windows that are over, clocks that nothing sets back."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,12 +70,15 @@ class Tasks:
     def directory(self, partition):
         return str(self._folder / f"0_{partition}")
 
-    def take(self, rows, *, tries=1):
+    def take(self, rows, *, tries=1, offsets=1, silence_ms=0):
         """Run a batch, or try it again; return (window's start, key, count) of what goes on."""
         if tries == 1:
-            self._number, self._at = self._number + 1, self._at + 1
+            self._number, self._at = self._number + 1, self._at + offsets
+        span = self._at - offsets, self._at
         commands = [
-            task_command(partition, self._number, (self._at - 1, self._at), self.directory(partition), tries)
+            replace(
+                task_command(partition, self._number, span, self.directory(partition), tries), silence_ms=silence_ms
+            )
             for partition in (1, 0)
         ]
         self._monkeypatch.setattr(state, "leg_tasks", lambda _: commands)
@@ -203,6 +207,17 @@ def test_the_oldest_of_the_sources_that_are_behind_moves_the_watermark(behind, w
     rows = rows.append_column(hidden_columns.SOURCE, pa.array([0, 0, 1, 1, 0], pa.int32()))
     _, after = without_late(WatermarkSpec(5, "window", False, AHEAD), rows, {0: 7, 1: 8}, 1000, {0: behind, 1: ()})
     assert {partition: mark.ms for partition, mark in after.items()} == {0: watermark, 1: 25}
+
+
+def test_silence_moves_the_watermark_of_what_is_silent(tasks):
+    some = tasks(spec_of(5, final=True))
+    some.take([(1, "a", 0), (12, "a", 0)])
+    # Another topic of the task's is silent, not this one.
+    assert some.take([(13, "a", 0)], silence_ms=100) == [], "the watermark is at 8"
+    assert some.take([], offsets=0, silence_ms=2) == [(0, 0, "a", 1)]
+    assert some.take([], offsets=0, silence_ms=9) == []
+    assert some.take([], offsets=0, silence_ms=1) == [(0, 10, "a", 2)]
+    assert some.kept() == {0: [], 1: []}
 
 
 def test_a_longer_delay_opens_no_window_again(tasks):
