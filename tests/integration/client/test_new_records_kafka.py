@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from sparkrelay.client.admin import Admin
+from sparkrelay.client.admin import LATEST, Admin
 from sparkrelay.client.produce import Producer
 from sparkrelay.errors import WakeupException
 from sparkrelay.types import TopicPartition
@@ -21,9 +21,10 @@ def never():
 @pytest.fixture
 def at(admin, make_topic):
     """The partition of a topic that the client knows."""
-    topic = make_topic("new-records")
-    admin.partitions([topic])
-    return TopicPartition(topic, 0)
+    partition = TopicPartition(make_topic("new-records"), 0)
+    # Until its leader has taken it up, an answer is an error, which ends a wait.
+    admin.list_offsets({partition: LATEST})
+    return partition
 
 
 @pytest.fixture
@@ -107,8 +108,8 @@ def test_a_request_that_is_held_back_is_waited_for_again(client, at, produce, me
 
 def test_a_partition_that_the_request_held_back_does_not_name_is_looked_at_soon(client, make_topic, admin, meanwhile):
     topic = make_topic("new-records", partitions=2)
-    admin.partitions([topic])
     one, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    admin.list_offsets({one: LATEST, other: LATEST})
     ends = iter([False, True])
     meanwhile(client.wakeup)
     assert not admin.await_records({one: 0}, timeout=LONG, over=lambda: next(ends))
