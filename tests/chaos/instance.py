@@ -94,7 +94,7 @@ def main():
     choose_ways(settings["ways"])
     streams = KafkaStreams(pipeline(settings["topics"]), settings["config"], spark=spark)
     # Python workers are up before the instance joins, so that a restart takes as little as it can.
-    spark.range(0, 4, 1, 4).mapInArrow(pass_on, "id long").mapInArrow(pass_on, "id long").collect()
+    start_workers(spark)
     say("ready")
     for line in sys.stdin:
         match line.strip():
@@ -142,6 +142,22 @@ def tasks_of(thread):
         "active": [task.task_id for task in thread.active_tasks if task.state == "running"],
         "standby": [task.task_id for task in thread.standby_tasks if task.lag == 0],
     }
+
+
+def start_workers(spark, tries=3):
+    """Run a job. Spark may hand out an idle Python worker whose channel is closed (ClosedChannelException): once more.
+
+    An instance runs its micro-batches again for it; nobody would this job.
+    """
+    for left in reversed(range(tries)):
+        try:
+            spark.range(0, 4, 1, 4).mapInArrow(pass_on, "id long").mapInArrow(pass_on, "id long").collect()
+        except Exception:
+            logging.getLogger("chaos").exception("the Python workers did not start")
+            if not left:
+                raise
+        else:
+            return
 
 
 def pass_on(batches):
