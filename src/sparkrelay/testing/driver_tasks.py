@@ -96,18 +96,7 @@ class DriverTasks:
     def open(self) -> None:
         """Initialize every task, from its local state and its changelogs."""
         self._tasks = [
-            Task(
-                id=id_,
-                inputs=shape.inputs,
-                changelogs=shape.changelogs,
-                directory=str(self._state_dir / str(id_)) if shape.stores else None,
-                state_topics=shape.state_topics,
-                table_topics=shape.table_topics,
-                width=shape.width,
-                cut=shape.cut,
-                timed_topics=shape.timed_topics,
-                watermark_idle_seconds=self._config.watermark_idle_ms / 1000,
-            )
+            Task.of(id_, shape, str(self._state_dir / str(id_)) if shape.stores else None, self._config)
             for id_, shape in self._layout.tasks.items()
         ]
         self._batches = BatchRunner(

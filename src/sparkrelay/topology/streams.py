@@ -330,16 +330,11 @@ class GroupedStream:
                 )
             check_seed("agg", aggregate, call_site)
         arguments = [argument_text(aggregate) for aggregate in aggregates]
-        node = self._aggregate(aggregates, name, logged, "agg", arguments, call_site)
-        if late_to is not None:
-            late = self._record.add(LateNode(self._node.parent, node, call_site))
-            self._record.add(SinkNode(late, check_topic(late_to, call_site), None, None, None, call_site))
-        return KTable(self._record, node, Lineage())
+        return self._aggregate(aggregates, name, logged, "agg", arguments, call_site, late_to)
 
     def count(self, *, name: str | None = None, logged: bool = True) -> KTable:
         """Count the rows of each group into a column ``count``, as ``GroupedData.count``; else as :meth:`agg`."""
-        node = self._aggregate((NamedAggregate(),), name, logged, "count", [], find_call_site())
-        return KTable(self._record, node, Lineage())
+        return self._aggregate((NamedAggregate(),), name, logged, "count", [], find_call_site())
 
     def sum(self, *cols: str, name: str | None = None, logged: bool = True) -> KTable:
         """Sum columns up into ``sum(column)``, as ``GroupedData.sum``; else as :meth:`agg`."""
@@ -386,8 +381,7 @@ class GroupedStream:
                 "known before the pipeline runs"
             )
         aggregates = tuple(NamedAggregate(function, column) for column in columns)
-        node = self._aggregate(aggregates, name, logged, step, [*map(repr, columns)], call_site)
-        return KTable(self._record, node, Lineage())
+        return self._aggregate(aggregates, name, logged, step, [*map(repr, columns)], call_site)
 
     def _aggregate(  # noqa: PLR0917 - as they are written
         self,
@@ -397,13 +391,18 @@ class GroupedStream:
         step: str,
         arguments: list[str],
         call_site: CallSite,
-    ) -> AggregationNode:
+        late_to: str | None = None,
+    ) -> KTable:
         if not isinstance(logged, bool):
             raise TopologyException(f"{call_site}: {step}() takes logged=True or logged=False, not {logged!r}")
         text = f"{step}({', '.join(arguments if logged else [*arguments, 'logged=False'])})"
-        return self._record.add(
+        node = self._record.add(
             AggregationNode(self._node, aggregates, check_name(name, call_site), logged, text, call_site)
         )
+        if late_to is not None:
+            late = self._record.add(LateNode(self._node.parent, node, call_site))
+            self._record.add(SinkNode(late, check_topic(late_to, call_site), None, None, None, call_site))
+        return KTable(self._record, node, Lineage())
 
 
 class KTable(RowSteps):

@@ -72,7 +72,7 @@ def build_subtopologies(record: Record) -> Topology:
     """
     _check_leads_somewhere(record)
     ways = _tables_first([way for end in record.nodes if _is_end(end, record) for way in _walk(end)])
-    _check_final(ways)
+    _check_watermarks(ways)
     keepers = _keepers(ways)
     _warn_of_windows(keepers.values())
     _check_doubled(ways)
@@ -188,7 +188,7 @@ def _tables_first(ways: list[_Way]) -> list[_Way]:
     return ordered
 
 
-def _check_final(ways: Iterable[_Way]) -> None:
+def _check_watermarks(ways: Iterable[_Way]) -> None:
     for way in ways:
         if way.late is not None and watermark_before(way.late) is None:
             raise TopologyException(

@@ -245,6 +245,10 @@ class BatchRunner:
             assert task.producer is not None, f"task {task.id} runs without a transaction"
             offsets[task.producer] = {partition: end for partition, (_, end) in ranges.items()}
         answers = self._transactions.commit(offsets, self._group_id)
+        states = defaultdict(list)
+        for report in outcome.reports:
+            if report.state is not None:
+                states[report.task].append(report.state)
         for id_, (task, _) in work.items():
             assert task.producer is not None
             answer = answers[task.producer.transactional_id]
@@ -252,8 +256,7 @@ class BatchRunner:
                 # Whether it was committed is unknown: initializing the task again finds out from its marker.
                 outcome.reinitialize[id_] = answer
                 continue
-            reports = (report for report in outcome.reports if report.task == id_)
-            task.batch_committed(answer, [report.state for report in reports if report.state is not None])
+            task.batch_committed(answer, states[id_])
             outcome.committed.append(id_)
         outcome.seconds["commit"] = time.perf_counter() - started
 

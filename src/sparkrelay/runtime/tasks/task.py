@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from sparkrelay.runtime.contract.commands import RestoreCommand, TaskCommand
 from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from sparkrelay.client.transactions import ProducerIdentity
+    from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.contract.commands import StateReport
+    from sparkrelay.runtime.topics.layout import TaskShape
     from sparkrelay.types import TaskId, TopicPartition
 
 __all__ = ["BatchAttempt", "LocalCopy", "Position", "Task"]
@@ -164,6 +166,22 @@ class Task:
         self.task_epoch = 0
         self.hindered = 0
         self._machine = StateMachine(f"task {id}", TaskState.CREATED, FOLLOWING)
+
+    @classmethod
+    def of(cls, id_: TaskId, shape: TaskShape, directory: str | None, config: StreamsConfig) -> Self:
+        """Return a task of that shape, which the instance's settings are true of."""
+        return cls(
+            id=id_,
+            inputs=shape.inputs,
+            changelogs=shape.changelogs,
+            directory=directory,
+            state_topics=shape.state_topics,
+            table_topics=shape.table_topics,
+            width=shape.width,
+            cut=shape.cut,
+            timed_topics=shape.timed_topics,
+            watermark_idle_seconds=config.watermark_idle_ms / 1000,
+        )
 
     @property
     def state(self) -> TaskState:

@@ -286,18 +286,7 @@ class TaskSet:
         assert self._layout is not None
         shape = self._layout.tasks[id_]
         directory = str(self._slot.task_dir(id_)) if shape.stores or shape.changelogs else None
-        task = Task(
-            id=id_,
-            inputs=shape.inputs,
-            changelogs=shape.changelogs,
-            directory=directory,
-            state_topics=shape.state_topics,
-            table_topics=shape.table_topics,
-            width=shape.width,
-            cut=shape.cut,
-            timed_topics=shape.timed_topics,
-            watermark_idle_seconds=self._config.watermark_idle_ms / 1000,
-        )
+        task = Task.of(id_, shape, directory, self._config)
         self._tasks[id_] = task
         return task
 

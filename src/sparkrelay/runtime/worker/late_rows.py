@@ -6,21 +6,20 @@ both agree on each row, whichever of the two legs runs first.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from sparkrelay.errors import SparkRelayError
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import laid_out, leg_tasks, release_unused_memory
-from sparkrelay.runtime.worker.shares import share_out
+from sparkrelay.runtime.worker.context import laid_out
+from sparkrelay.runtime.worker.task_steps import each_task
 from sparkrelay.runtime.worker.watermarks import window_ends
 from sparkrelay.state import BatchStamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import LateSpec
@@ -30,25 +29,15 @@ __all__ = ["late_leg"]
 
 def late_leg(spec: LateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows that are late, without their window."""
-    shares = share_out(leg_tasks(spec), batches)
-    release_unused_memory()
-    connections.close_unused()
-    for share in shares:
-        for task in share.tasks:
-            if not (rows := share.rows_of(task)):
-                continue
-            watermark = _watermark_before(spec, task)
-            for batch in rows:
-                late = batch.filter(pa.array(window_ends(batch.column(hidden_columns.WINDOW)) <= watermark))
-                if late.num_rows:
-                    yield laid_out((late.column(name) for name in spec.output.names), spec.output)
+    yield from each_task(spec, batches, functools.partial(_late, spec))
 
 
-def _watermark_before(spec: LateSpec, task: TaskCommand) -> int:
+def _late(spec: LateSpec, task: TaskCommand, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     assert task.directory is not None, "a task with a store has a directory"
     stamp = BatchStamp(task.task_epoch, task.batch, task.committed, {}, {}, tries=task.tries)
-    try:
-        return connections.store(task.directory, map_limit=spec.map_limit).watermark_before(spec.store, batch=stamp)
-    except SparkRelayError as error:
-        connections.forget_store(task.directory)
-        raise WorkerFailure(error, spec.failure_key, task.task) from None
+    store = connections.store(task.directory, map_limit=spec.map_limit)
+    watermark = store.watermark_before(spec.store, batch=stamp)
+    for batch in batches:
+        late = batch.filter(pa.array(window_ends(batch.column(hidden_columns.WINDOW)) <= watermark))
+        if late.num_rows:
+            yield laid_out((late.column(name) for name in spec.output.names), spec.output)

@@ -7,21 +7,20 @@ times, the table's first where those are equal. Kafka Streams takes records so o
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import laid_out, leg_tasks, release_unused_memory, whole
+from sparkrelay.runtime.worker.context import laid_out, whole
 from sparkrelay.runtime.worker.newest_rows import NewestRows
-from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.runtime.worker.table_changes import VERSIONS
+from sparkrelay.runtime.worker.task_steps import each_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,20 +41,7 @@ _MOST_BYTES: Final = 64 << 20
 
 def lookup_leg(spec: LookupSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows with the table's columns behind theirs; a row goes on only if it has some, or with ``left``."""
-    shares = share_out(leg_tasks(spec), batches)
-    release_unused_memory()
-    connections.close_unused()
-    for share in shares:
-        for task in share.tasks:
-            rows = share.rows_of(task)
-            if not rows:
-                continue
-            try:
-                yield from _looked_up(spec, task, rows)
-            except SparkRelayError as error:
-                if task.directory is not None:
-                    connections.forget_store(task.directory)
-                raise WorkerFailure(error, spec.failure_key, task.task) from None
+    yield from each_task(spec, batches, functools.partial(_looked_up, spec))
 
 
 def _looked_up(spec: LookupSpec, task: TaskCommand, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.errors import SparkRelayError, StoreOutOfStepException
+from sparkrelay.errors import StoreOutOfStepException
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.failure_marks import WorkerFailure
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import drain, laid_out, leg_tasks, release_unused_memory
 from sparkrelay.runtime.worker.shares import share_out
+from sparkrelay.runtime.worker.task_steps import task_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,12 +43,8 @@ def changes_leg(spec: ChangesSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
     release_unused_memory()
     connections.close_unused()
     for task in leg_tasks(spec):
-        try:
+        with task_failure(spec, task):
             yield _changes(spec, task)
-        except SparkRelayError as error:
-            if task.directory is not None:
-                connections.forget_store(task.directory)
-            raise WorkerFailure(error, spec.failure_key, task.task) from None
 
 
 def _changes(spec: ChangesSpec, task: TaskCommand) -> pa.RecordBatch:
