@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparkrelay.errors import LockException, StateStoreException
 from sparkrelay.state.file_lock import FileLock
+from sparkrelay.state.removal import wipe
 from sparkrelay.state.safe_home import safe_home
 from sparkrelay.state.slot import IDENTITY, LOCK
 from sparkrelay.state.store import TaskStore
@@ -117,7 +118,7 @@ def remove_state(path: Path) -> None:
     try:
         if path.is_dir() and not path.is_symlink():
             if _is_task(path.name):
-                TaskStore.wipe(path)
+                wipe(path)
             if path.exists():
                 shutil.rmtree(path)
         else:

@@ -12,8 +12,6 @@ never computes a position, and two legs that read one topic do not see each othe
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -55,8 +53,6 @@ _CLEANLINESS_SECONDS: Final = 60.0
 _DEFAULT_LIMIT: Final = 64 << 30
 #: Windows that are over are removed so many at a time, and twice as many as a batch has keys.
 _DROPPED: Final = 10_000
-#: Unusable states of one task that are kept.
-_ASIDE: Final = 2
 
 
 class TaskStore:
@@ -80,7 +76,7 @@ class TaskStore:
 
         Raises:
             StoreCorruptedException: written before the machine's last start and not closed cleanly, or damaged: move
-                it away with :meth:`set_aside` and restore it.
+                it away with :func:`~sparkrelay.state.removal.set_aside` and restore it.
             StateStoreException: the directory cannot be used, or the state is already open in this process.
         """
         try:
@@ -99,53 +95,6 @@ class TaskStore:
                 "user may write to"
             ) from error
         return cls(path, Environment(path, map_limit=map_limit))
-
-    @staticmethod
-    def wipe(path: Path) -> None:
-        """Remove a task's state, as before a rebuild. Processes that have it open are refused from now on.
-
-        Raises:
-            StateStoreException: it cannot be removed.
-        """
-        # The data goes first: without it, whatever else is left counts as no state.
-        try:
-            (path / DATA_FILE).unlink(missing_ok=True)
-        except OSError as error:
-            raise StateStoreException(
-                f"the state in {path} cannot be removed ({error.strerror}); remove it by hand"
-            ) from error
-        shutil.rmtree(path, ignore_errors=True)
-
-    @staticmethod
-    def set_aside(path: Path) -> Path | None:
-        """Rename a state that cannot be used, so that it can be looked at; return where to, None if there is none.
-
-        Of one task the newest few are kept: a failing disk must not be filled by what it broke. The directories of
-        tasks that moved away are cleaned up later, and these with them.
-
-        Raises:
-            StateStoreException: it cannot be renamed.
-        """
-        aside = f"{path.name}.corrupt-"
-        try:
-            known = sorted(
-                (entry for entry in path.parent.glob(f"{aside}*") if entry.name.removeprefix(aside).isdecimal()),
-                key=lambda entry: int(entry.name.removeprefix(aside)),
-            )
-            number = int(known[-1].name.removeprefix(aside)) + 1 if known else 1
-            target = path.with_name(f"{aside}{number}")
-            # Its age is that of its setting aside, which may be long after it was last written.
-            os.utime(path)
-            path.rename(target)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StateStoreException(
-                f"the state in {path} cannot be set aside ({error.strerror}); remove it by hand"
-            ) from error
-        for old in known[: 1 - _ASIDE]:
-            shutil.rmtree(old, ignore_errors=True)
-        return target
 
     def close(self, *, clean: bool) -> None:
         """Close; ``clean`` syncs to the disk and marks the state as good for after a reboot."""

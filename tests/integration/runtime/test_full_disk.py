@@ -13,6 +13,7 @@ import pytest
 
 from sparkrelay.errors import StoreFullException
 from sparkrelay.state import TaskStore
+from sparkrelay.state.removal import set_aside
 
 from .long_texts import Users, keeping
 
@@ -149,7 +150,7 @@ def test_a_small_disk_that_is_filled_stops_the_instance_and_goes_on_with_room(
     again = instance(keeping(*topics), settings)
     again.start()
     fails_with(again, StoreFullException, words)
-    assert TaskStore.set_aside(spare) == disk.path / "0_7.corrupt-1"
+    assert set_aside(spare) == disk.path / "0_7.corrupt-1"
     disk.free()
     enough = instance(keeping(*topics), settings)
     enough.start()

@@ -16,6 +16,7 @@ from sparkrelay.errors import LockException, StateStoreException
 from sparkrelay.host import process_start
 from sparkrelay.state import Slot, TaskStore, file_lock
 from sparkrelay.state.file_lock import FileLock, Holder
+from sparkrelay.state.removal import wipe
 from sparkrelay.types import TaskId
 
 CLAIM = """
@@ -176,7 +177,7 @@ def test_tasks_with_state_are_listed(tmp_path):
     (slot.path / "0_1.corrupt-1" / "data.mdb").write_text("")
     (slot.path / "0_3").write_text("")
     assert slot.task_ids() == [TaskId(1, 2), TaskId(1, 10)]
-    TaskStore.wipe(slot.task_dir(TaskId(1, 2)))
+    wipe(slot.task_dir(TaskId(1, 2)))
     assert slot.task_ids() == [TaskId(1, 10)]
     slot.release()
 

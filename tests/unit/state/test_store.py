@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -22,7 +20,7 @@ from sparkrelay.errors import (
 from sparkrelay.state import Marker, MergeResult, TaskStore, environment
 from sparkrelay.state.changelog import MARKER_KEY
 from sparkrelay.state.header import JournalEntry, TaskHeader
-from sparkrelay.state.space import full_disk
+from sparkrelay.state.removal import wipe
 from sparkrelay.types import TopicPartition
 
 INPUT = TopicPartition("input", 0)
@@ -390,7 +388,7 @@ def test_a_process_in_an_old_epoch_is_refused(path, driver, run_child, read_all)
 
 def test_who_has_a_wiped_store_open_is_refused(driver, path):
     driver.apply({b"a": b"1"})
-    TaskStore.wipe(path)
+    wipe(path)
     assert not path.exists()
     with pytest.raises(StoreOutOfStepException, match="was wiped by another process"):
         driver.apply({b"a": b"2"})
@@ -438,7 +436,7 @@ def test_an_unclean_store_of_another_boot_must_be_rebuilt(path, make_driver, reb
         StoreCorruptedException, match=r"before this machine's last start .* rebuilt from its changelog"
     ):
         TaskStore.open(path)
-    TaskStore.wipe(path)
+    wipe(path)
     TaskStore.open(path).close(clean=False)
 
 
@@ -585,12 +583,6 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     store.close(clean=False)
 
 
-def test_a_state_that_cannot_be_removed_is_named(path):
-    (path / "data.mdb").mkdir(parents=True)
-    with pytest.raises(StateStoreException, match="cannot be removed"):
-        TaskStore.wipe(path)
-
-
 @pytest.mark.parametrize("version", [2, 9], ids=["older", "newer"])
 def test_a_store_of_another_layout_is_named(path, make_driver, version):
     store = TaskStore.open(path)
@@ -599,42 +591,4 @@ def test_a_store_of_another_layout_is_named(path, make_driver, version):
     store._environment.write(lambda t: t.put(b"header", data, db=store._meta))
     with pytest.raises(StoreCorruptedException, match=rf"in {path} has version {version}, this SparkRelay reads \[5\]"):
         store.claim("app")
-    store.close(clean=False)
-
-
-def test_a_state_that_cannot_be_set_aside_is_named_and_left(path, monkeypatch):
-    TaskStore.open(path).close(clean=False)
-
-    def refuse(*_):
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(Path, "rename", refuse)
-    with pytest.raises(StateStoreException, match=rf"^the state in {path} cannot be set aside \(Permission denied\)"):
-        TaskStore.set_aside(path)
-    assert (path / "data.mdb").exists()
-
-
-def test_a_full_disk_is_reported_with_what_was_set_aside_on_it(path):
-    assert "set aside" not in str(full_disk(path, "full"))
-    TaskStore.open(path).close(clean=False)
-    aside = TaskStore.set_aside(path)
-    used = sum(file.stat().st_blocks for file in aside.iterdir()) * 512
-    assert f"; copies of it that were set aside take {used} bytes more and may be removed" in str(
-        full_disk(path, "full")
-    )
-
-
-def test_what_cannot_be_used_is_set_aside(path, make_driver, read_all):
-    assert TaskStore.set_aside(path) is None
-    for number in range(1, 5):
-        store = TaskStore.open(path)
-        make_driver(store).apply({b"a": b"%d" % number})
-        target = TaskStore.set_aside(path)
-        assert target == path.with_name(f"{path.name}.corrupt-{number}")
-        with pytest.raises(StoreOutOfStepException, match="wiped by another process"):
-            store.take_over(2)
-        store.close(clean=False)
-    assert [entry.name for entry in sorted(path.parent.iterdir())] == [f"{path.name}.corrupt-{n}" for n in (3, 4)]
-    store = TaskStore.open(target)
-    assert read_all(store) == {b"a": b"4"}
     store.close(clean=False)

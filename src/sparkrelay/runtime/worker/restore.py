@@ -26,13 +26,14 @@ from sparkrelay.runtime.worker.context import (
     report_row,
     reporting,
 )
-from sparkrelay.state import TaskStore
 from sparkrelay.state.changelog import split
+from sparkrelay.state.removal import set_aside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from sparkrelay.runtime.contract.commands import StoreRestore
+    from sparkrelay.state import TaskStore
     from sparkrelay.types import TopicPartition
 
 __all__ = ["RestoreSpec", "restore_partition"]
@@ -151,7 +152,7 @@ def _name(changelog: TopicPartition, offsets: pa.Array, index: int) -> str:
 def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> RestoreReport:
     if command.wipe:
         connections.forget_store(command.directory)
-        aside = TaskStore.set_aside(Path(command.directory))
+        aside = set_aside(Path(command.directory))
         if aside is not None:
             log.error("task %s: its unusable state was set aside as %s and is rebuilt", command.task, aside)
     store = connections.store(command.directory, map_limit=spec.map_limit)

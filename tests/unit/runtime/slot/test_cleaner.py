@@ -6,7 +6,8 @@ import time
 import pytest
 
 from sparkrelay.runtime.slot.cleaner import Cleaner
-from sparkrelay.state import Slot, TaskStore
+from sparkrelay.state import Slot
+from sparkrelay.state.removal import set_aside
 from sparkrelay.types import TaskId
 
 A, B, C = TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)
@@ -53,7 +54,7 @@ def test_what_is_old_and_not_ours_goes(cleaner, directories):
 def test_what_was_set_aside_is_as_old_as_its_setting_aside(directories):
     """A state that nobody trusts after a reboot was last written long ago."""
     before = time.time()
-    aside = TaskStore.set_aside(directories.make("0_1", NOW - before + 9999))
+    aside = set_aside(directories.make("0_1", NOW - before + 9999))
     after = time.time()
     cleaner = Cleaner(directories.slot.path, delay_seconds=600, now=before - 1000)
     assert not cleaner.turn("t", [], before + 598)
