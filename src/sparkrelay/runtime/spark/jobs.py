@@ -59,11 +59,19 @@ RESTORE_POOL = "sparkrelay-restore"
 #: What ``SparkContext.addJobTag`` sets, by which Spark's API finds jobs.
 _TAGS_PROPERTY = "spark.job.tags"
 #: What Java says where Spark's executor starts Python.
+#: Of an idle worker, in ``PythonWorkerFactory.create``, which takes only a cancelled selection key for a dead one.
+_CLOSED_WORKER = "java.nio.channels.ClosedChannelException"
+#: So often a job that is no micro-batch is begun again for it.
+_CLOSED_WORKERS = 3
 _NO_PYTHON = re.compile(r'java\.io\.IOException: Cannot run program "([^"]+)"')
 
 
 class JobFailed(StreamsException):
     """A Spark job failed in user code or with its Python worker; the message names the job and its cause."""
+
+
+class ClosedWorkerLent(JobFailed):
+    """Spark lent a Python worker whose channel is closed: the Spark task that got it has not begun."""
 
 
 class JobCancelled(JobFailed):
@@ -216,6 +224,9 @@ def run_job(
 ) -> list[Any]:
     """Run a prepared DataFrame at its target with a command beside it; return what its rows report.
 
+    A micro-batch that Spark lent a closed worker is its runner's to try again, which numbers the tries; any other job
+    begins again here.
+
     Args:
         target: where it belongs.
         frame: built on the target's source.
@@ -232,6 +243,26 @@ def run_job(
         TaskFailed: the trouble is one task's own.
         SparkRelayError: a worker's own error, or the session is gone.
     """
+    for left in reversed(range(_CLOSED_WORKERS)):
+        try:
+            return _run_once(target, frame, command, pool, group, description, tags, stays)
+        except ClosedWorkerLent as error:
+            if isinstance(command, BatchCommand) or stays is not None or not left:
+                raise
+            log.debug("%s; once more", error)
+    raise AssertionError("the last try returns or raises")
+
+
+def _run_once(  # noqa: PLR0917 - as run_job has them
+    target: ExecutorTarget,
+    frame: DataFrame,
+    command: object,
+    pool: str,
+    group: str,
+    description: str,
+    tags: str,
+    stays: Callable[[], BatchCommand | None] | None,
+) -> list[Any]:
     target.require()
     context = frame.sparkSession.sparkContext
     try:
@@ -277,7 +308,8 @@ def _error(found: JobError, key: bytes, job: str, work: str) -> SparkRelayError:
     if missing := _NO_PYTHON.search(found.text):
         return StreamsException(no_python(missing[1]))
     text = f"the Spark job {job!r} failed" + (f" in {work}" if work else "") + f": {found.cause}"
-    return JobFailed(f"{text}. {found.remedy}" if found.remedy else text)
+    kind = ClosedWorkerLent if _CLOSED_WORKER in found.cause else JobFailed
+    return kind(f"{text}. {found.remedy}" if found.remedy else text)
 
 
 def _meant(error: SparkRelayError) -> SparkRelayError:

@@ -8,9 +8,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 from sparkrelay.errors import SerializationException, StoreCorruptedException, StreamsException
+from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure, new_key
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget
-from sparkrelay.runtime.spark.jobs import JobCancelled, JobFailed, Jobs
+from sparkrelay.runtime.spark.jobs import ClosedWorkerLent, JobCancelled, JobFailed, Jobs, run_job
 from sparkrelay.runtime.worker.restore import RestoreSpec
 
 
@@ -150,3 +151,37 @@ def test_only_an_error_under_our_signature_is_believed(monkeypatch):
         ours.run_batch(failing(monkeypatch, PySparkException(f"'{forged}' cannot be cast")), None, description="batch")
     with pytest.raises(SerializationException, match="^bad record$"):
         ours.run_batch(failing(monkeypatch, PySparkException(f"'{forged}' {real}")), None, description="batch")
+
+
+@pytest.mark.parametrize(
+    ("command", "stays", "failures", "runs"),
+    [
+        (None, None, 2, 3),
+        (None, None, 3, 3),
+        (BatchCommand((), {}), None, 1, 1),
+        (None, lambda: None, 1, 1),
+    ],
+    ids=["twice", "always", "a micro-batch", "a job that stays"],
+)
+def test_a_job_that_got_a_closed_worker_begins_again_unless_its_tries_are_numbered(
+    monkeypatch, command, stays, failures, runs
+):
+    begun = []
+
+    def run_once(*_):
+        begun.append(1)
+        if len(begun) <= failures:
+            raise ClosedWorkerLent("the Spark job 'x' failed: java.nio.channels.ClosedChannelException")
+        return ["report"]
+
+    monkeypatch.setattr("sparkrelay.runtime.spark.jobs._run_once", run_once)
+
+    def run():
+        return run_job(None, None, command, pool="p", group="g", description="x", stays=stays)
+
+    if failures < runs:
+        assert run() == ["report"]
+    else:
+        with pytest.raises(ClosedWorkerLent):
+            run()
+    assert len(begun) == runs
