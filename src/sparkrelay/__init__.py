@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.instance.kafka_streams import KafkaStreams
     from sparkrelay.runtime.instance.quick_session import spark_session
     from sparkrelay.runtime.thread.uncaught_exceptions import StreamThreadExceptionResponse
-    from sparkrelay.topology import KStream, KTable, StreamsBuilder, Topology
+    from sparkrelay.topology import GlobalKTable, KStream, KTable, StreamsBuilder, Topology
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "GlobalKTable",
     "Integer",
     "Json",
     "KStream",
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "GlobalKTable": "sparkrelay.topology",
     "Integer": "sparkrelay.records.formats",
     "Json": "sparkrelay.records.formats",
     "KStream": "sparkrelay.topology",

@@ -224,7 +224,14 @@ class TaskStore:
         return next((e for e in self.header.journals if (e.leg, e.batch, e.tries) == wanted), None)
 
     def look_up(
-        self, store: str, keys: pa.Array, *, contents: str, task_epoch: int, number: int, tries: int
+        self,
+        store: str,
+        keys: pa.Array,
+        *,
+        contents: str,
+        task_epoch: int | None = None,
+        number: int = 0,
+        tries: int = 0,
     ) -> LookedUp:
         """Return what a store holds for keys, and what the batch under way has done to it, all of one moment.
 
@@ -232,9 +239,9 @@ class TaskStore:
             store: the store's name.
             keys: which.
             contents: what the pipeline means the store to hold, in words.
-            task_epoch: of the batch.
-            number: of the batch.
-            tries: of the attempt at it.
+            task_epoch: of the batch; None where the reader is in no batch of the store's.
+            number: of the batch, likewise 0.
+            tries: of the attempt at it, likewise 0.
 
         Raises:
             StoreOutOfStepException: the store was taken over under another task epoch.

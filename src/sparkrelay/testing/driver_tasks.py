@@ -7,8 +7,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkrelay.client.admin import EARLIEST
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.runtime.batch.batch_runner import BatchRunner
+from sparkrelay.runtime.batch.global_tables import GLOBAL_TABLES, GlobalTables
 from sparkrelay.runtime.batch.residency import Residency
 from sparkrelay.runtime.contract.commands import RestoreCommand
 from sparkrelay.runtime.spark.jobs import Jobs
@@ -17,7 +19,7 @@ from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.worker.restore import RestoreSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from sparkrelay.client.file_log import FileLog
     from sparkrelay.config import StreamsConfig
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.commands import RestoreReport
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.topics.layout import TaskLayout
+    from sparkrelay.topology import Leg
     from sparkrelay.types import TopicPartition
 
 __all__ = ["DriverTasks"]
@@ -66,6 +69,27 @@ class _FileTransactions:
         return {identity.transactional_id: identity for identity in identities}
 
 
+class _FileOffsets:
+    """Says of a ``FileLog`` what global tables ask of a cluster."""
+
+    def __init__(self, log: FileLog, partitions: int) -> None:
+        self._log = log
+        self._partitions = partitions
+
+    def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
+        """Return how many partitions each topic of the pipeline has."""
+        return dict.fromkeys(topics, self._partitions)
+
+    def ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Return no ids: topics of files have none."""
+        del topics
+        return {}
+
+    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the beginnings, which are 0, or ends."""
+        return {partition: 0 if what == EARLIEST else self._log.end(partition) for partition, what in wanted.items()}
+
+
 class DriverTasks:
     """The tasks, their stores and their micro-batches."""
 
@@ -75,6 +99,8 @@ class DriverTasks:
         config: StreamsConfig,
         layout: TaskLayout,
         plans: PreparedLegs,
+        global_tables: tuple[Sequence[Leg], PreparedLegs],
+        partitions: int,
         target: ExecutorTarget,
         log: FileLog,
         client: Mapping[str, Any],
@@ -90,11 +116,21 @@ class DriverTasks:
         restore = RestoreSpec(target.spark_partitions, config.application_id, client, config.store_max_bytes)
         self._jobs = Jobs(target, restore=restore, name=config.application_id)
         self._transactions = _FileTransactions(log)
+        legs, global_plans = global_tables
+        self._global_tables = GlobalTables(
+            config=config,
+            legs=legs,
+            plans=global_plans,
+            jobs=self._jobs,
+            home=state_dir / GLOBAL_TABLES,
+            topics=_FileOffsets(log, partitions),
+        )
         self._tasks: list[Task] = []
         self._batches: BatchRunner | None = None
 
     def open(self) -> None:
-        """Initialize every task, from its local state and its changelogs."""
+        """Initialize every task, from its local state and its changelogs, and the global tables from theirs."""
+        self._global_tables.open()
         self._tasks = [
             Task.of(id_, shape, str(self._state_dir / str(id_)) if shape.stores else None, self._config)
             for id_, shape in self._layout.tasks.items()
@@ -105,6 +141,7 @@ class DriverTasks:
             self._config.application_id,
             retries=self._config.max_batch_retries,
             residency=Residency(self._jobs, over=lambda: False),
+            global_tables=str(self._state_dir / GLOBAL_TABLES),
         )
         ends = self._ends(partition for task in self._tasks for partition in task.changelogs.values())
         commands = []
@@ -129,12 +166,14 @@ class DriverTasks:
             self._serve(task, reports.get(task.id))
 
     def process(self) -> None:
-        """Run micro-batches until no task has input.
+        """Run micro-batches until no task has input, once the global tables have all of theirs.
 
         Raises:
             SparkRelayError: a batch failed.
         """
         assert self._batches is not None, "the tasks are open"
+        while self._global_tables.advance() is not None:
+            pass
         while True:
             ends = self._ends(p for task in self._tasks for p in (*task.inputs, *task.changelogs.values()))
             work = {}
@@ -160,10 +199,15 @@ class DriverTasks:
             slice_ = slice_of(commands, self._jobs.spark_partitions)
             self._jobs.drop_journals(slice_, description="closing the stores", seconds=_CLOSE_SECONDS)
         self._tasks = []
+        self._global_tables.close()
 
     def remove_state(self) -> None:
         """Remove the local state of all tasks."""
         shutil.rmtree(self._state_dir, ignore_errors=True)
+
+    def global_table(self, store: str) -> Path:
+        """Return the directory of a global table."""
+        return self._state_dir / GLOBAL_TABLES / store
 
     def directories(self, subtopology: int) -> list[Path]:
         """Return the directories of a subtopology's tasks, in the order of their partitions."""

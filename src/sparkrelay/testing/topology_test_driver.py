@@ -89,19 +89,22 @@ class TopologyTestDriver:
         self._partitions = partitions
         settings = StreamsConfig.from_dict({**_SETTINGS, **(config or {})})
         names = TopicNames(settings.application_id)
-        topics = dict.fromkeys((*topology.source_topics, *topology.sink_topics), partitions)
+        global_topics = [topic for leg in topology.global_tables for topic in leg.source.topics]
+        topics = dict.fromkeys((*topology.source_topics, *topology.sink_topics, *global_topics), partitions)
         target = ExecutorTarget(spark, spark_partitions=1, slots=local_slots(spark))
         folder = Path(tempfile.mkdtemp(prefix="topology-test-driver-"))
         try:
             log, client = FileLog(folder / "topics"), {LOG_DIRECTORY: str(folder / "topics")}
-            self._plans = PreparedLegs(
-                LegCompiler(target, settings, topology.upstream_first, names=names, client=client),
-                topology.upstream_first,
-            )
+            legs = (*topology.upstream_first, *topology.global_tables)
+            compiler = LegCompiler(target, settings, legs, names=names, client=client)
+            self._plans = PreparedLegs(compiler, topology.upstream_first)
+            self._global_plans = PreparedLegs(compiler, topology.global_tables)
             self._tasks = DriverTasks(
                 config=settings,
                 layout=lay_out(topology, names, topics),
                 plans=self._plans,
+                global_tables=(topology.global_tables, self._global_plans),
+                partitions=partitions,
                 target=target,
                 log=log,
                 client=client,
@@ -122,9 +125,11 @@ class TopologyTestDriver:
         Raises:
             ValueError: the pipeline does not read it.
         """
-        sources = [leg.source for leg in self._topology.legs if not leg.source.internal and topic in leg.source.topics]
+        legs = (*self._topology.legs, *self._topology.global_tables)
+        sources = [leg.source for leg in legs if not leg.source.internal and topic in leg.source.topics]
         if not sources:
-            raise ValueError(f"the pipeline does not read {topic!r}, but {_list(self._topology.source_topics)}")
+            read = {topic for leg in legs if not leg.source.internal for topic in leg.source.topics}
+            raise ValueError(f"the pipeline does not read {topic!r}, but {_list(read)}")
         return TestInputTopic(
             topic,
             key or sources[0].key,
@@ -179,13 +184,16 @@ class TopologyTestDriver:
         Raises:
             ValueError: the pipeline has no such store.
         """
-        spec = self._plans.state(name)
+        spec = self._plans.state(name) or self._global_plans.state(name)
+        legs = (*self._topology.legs, *self._topology.global_tables)
         if spec is None:
-            stores = {leg.aggregation.store for leg in self._topology.legs if leg.aggregation is not None}
+            stores = {leg.aggregation.store for leg in legs if leg.aggregation is not None}
             raise ValueError(f"the pipeline has no store {name!r}, but {_list(stores)}")
         self.process()
         rows = []
-        for directory in self._tasks.directories(spec.subtopology):
+        is_global = spec.subtopology in {leg.subtopology for leg in self._topology.global_tables}
+        tasks = [self._tasks.global_table(name)] if is_global else self._tasks.directories(spec.subtopology)
+        for directory in tasks:
             store = TaskStore.open(directory, create=False)
             try:
                 rows += stored_rows(spec, store)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparkrelay.topology.builder import StreamsBuilder
 from sparkrelay.topology.call_site import CallSite
-from sparkrelay.topology.streams import GroupedStream, KStream, KTable
+from sparkrelay.topology.streams import GlobalKTable, GroupedStream, KStream, KTable
 from sparkrelay.topology.structure import (
     Aggregation,
     Foreach,
@@ -23,6 +23,7 @@ __all__ = [
     "Aggregation",
     "CallSite",
     "Foreach",
+    "GlobalKTable",
     "GroupedStream",
     "KStream",
     "KTable",

@@ -11,13 +11,14 @@ from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.lookups import keep_newest
 from sparkrelay.topology.naming import check_name, check_topic
 from sparkrelay.topology.nodes import Record, SourceNode
-from sparkrelay.topology.streams import KStream, KTable
+from sparkrelay.topology.streams import GlobalKTable, KStream, KTable
 from sparkrelay.topology.subtopologies import build_subtopologies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.nodes import AggregationNode
     from sparkrelay.topology.topology import Topology
 
 __all__ = ["StreamsBuilder"]
@@ -104,14 +105,52 @@ class StreamsBuilder:
             TopologyException: an argument is missing or of the wrong kind.
         """
         call_site = find_call_site()
+        kept = self._table("table", topic, key, value, timestamp, name, logged, call_site)
+        return KTable(self._record, kept, Lineage())
+
+    def global_table(
+        self, topic: str, *, key: Format, value: Format, timestamp: str | None = None, name: str | None = None
+    ) -> GlobalKTable:
+        """Read a whole topic as a table in every process, as ``StreamsBuilder.globalTable`` of Kafka Streams.
+
+        Any stream can look into it with ``join``, by any column, without a repartition topic and whatever its
+        partition count. Each process reads all partitions before it takes a task, and follows them from then on, by
+        itself: a row finds what the process has read by then, not what was there at the row's time. What it has read
+        stays in its ``state.dir``.
+
+        Args:
+            topic: which must exist; usually a compacted one, and small enough for each process's disk.
+            key: as of :meth:`table`.
+            value: as of :meth:`table`.
+            timestamp: as of :meth:`stream`.
+            name: the store's name.
+
+        Raises:
+            TopologyException: an argument is missing or of the wrong kind.
+        """
+        call_site = find_call_site()
+        kept = self._table("global_table", topic, key, value, timestamp, name, False, call_site)
+        return GlobalKTable(self._record, kept)
+
+    def _table(  # noqa: PLR0917 - as they are written
+        self,
+        method: str,
+        topic: Any,
+        key: Any,
+        value: Any,
+        timestamp: Any,
+        name: Any,
+        logged: Any,
+        call_site: CallSite,
+    ) -> AggregationNode:
         if not isinstance(topic, str):
             raise TopologyException(
-                f"{call_site}: table() takes one topic, not {topic!r}: which of two rows is the newer one would be "
+                f"{call_site}: {method}() takes one topic, not {topic!r}: which of two rows is the newer one would be "
                 "chance"
             )
         if key is None or value is None:
             raise TopologyException(
-                f'{call_site}: table() takes both formats, such as key=String("user"), value=Json("name string")'
+                f'{call_site}: {method}() takes both formats, such as key=String("user"), value=Json("name string")'
             )
         node = SourceNode(
             _topics(topic, call_site),
@@ -123,9 +162,9 @@ class StreamsBuilder:
         )
         columns = Lineage.of_source(key, value).key()
         assert columns is not None, "a key format that is taken here has a column"
-        source = self._record.add(node)
-        kept = keep_newest(self._record, source, columns, name, logged, f'table("{topic}")', call_site)
-        return KTable(self._record, kept, Lineage())
+        source, text = self._record.add(node), f'{method}("{topic}")'
+        is_global = method == "global_table"
+        return keep_newest(self._record, source, columns, name, logged, text, call_site, is_global=is_global)
 
     def build(self) -> Topology:
         """Check what was written and return it as a topology.

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from sparkrelay.topology.structure import Lookup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from sparkrelay.records.formats import Format
-    from sparkrelay.topology.structure import Source, Step, Subtopology
+    from sparkrelay.topology.structure import Leg, Source, Step, Subtopology
 
 __all__ = ["describe", "dot", "format_text"]
 
@@ -32,12 +32,12 @@ class _Part:
     writes: tuple[str, ...] = ()
 
 
-def describe(subtopologies: tuple[Subtopology, ...]) -> str:
+def describe(subtopologies: tuple[Subtopology, ...], global_tables: tuple[Leg, ...] = ()) -> str:
     """Return the text."""
     lines = ["Topologies:"]
-    for subtopology in subtopologies:
-        lines.append(f"   Sub-topology: {subtopology.id}")
-        for part in _parts(subtopology):
+    for number, head, legs in _boxes(subtopologies, global_tables):
+        lines.append(f"   Sub-topology: {number}{head}")
+        for part in _parts(legs):
             lines.append(f"    {part.head}")
             lines += [f"      {note}" for note in part.notes]
             if not part.head.startswith("Sink"):
@@ -48,24 +48,34 @@ def describe(subtopologies: tuple[Subtopology, ...]) -> str:
     return "\n".join(lines)
 
 
-def dot(subtopologies: tuple[Subtopology, ...]) -> str:
+def dot(subtopologies: tuple[Subtopology, ...], global_tables: tuple[Leg, ...] = ()) -> str:
     """Return the topology as a graph in Graphviz's language, a box around each subtopology."""
     lines = ["digraph topology {", "  rankdir=TB;", '  node [shape=box, style=rounded, fontname="sans-serif"];']
     topics: dict[str, str] = {}
     edges: list[str] = []
-    for subtopology in subtopologies:
-        lines += [f"  subgraph cluster_{subtopology.id} {{", f'    label="Sub-topology {subtopology.id}";']
-        numbers: dict[int, str] = {}
-        for part in _parts(subtopology):
-            number = numbers[id(part)] = f"n{subtopology.id}_{len(numbers)}"
-            lines.append(f"    {number} [label={_quoted([part.head, *part.notes])}];")
+    for number, head, legs in _boxes(subtopologies, global_tables):
+        lines += [f"  subgraph cluster_{number} {{", f'    label="Sub-topology {number}{head}";']
+        names: dict[int, str] = {}
+        for part in _parts(legs):
+            name = names[id(part)] = f"n{number}_{len(names)}"
+            lines.append(f"    {name} [label={_quoted([part.head, *part.notes])}];")
             if part.before is not None:
-                edges.append(f"  {numbers[id(part.before)]} -> {number};")
-            edges += [f"  {topics.setdefault(topic, f't{len(topics)}')} -> {number};" for topic in part.reads]
-            edges += [f"  {number} -> {topics.setdefault(topic, f't{len(topics)}')};" for topic in part.writes]
+                edges.append(f"  {names[id(part.before)]} -> {name};")
+            edges += [f"  {topics.setdefault(topic, f't{len(topics)}')} -> {name};" for topic in part.reads]
+            edges += [f"  {name} -> {topics.setdefault(topic, f't{len(topics)}')};" for topic in part.writes]
         lines.append("  }")
     lines += [f"  {name} [shape=cds, style=filled, label={_quoted([topic])}];" for topic, name in topics.items()]
     return "\n".join([*lines, *edges, "}", ""])
+
+
+def _boxes(
+    subtopologies: tuple[Subtopology, ...], global_tables: tuple[Leg, ...]
+) -> Iterator[tuple[int, str, tuple[Leg, ...]]]:
+    """Yield the number, what is said behind it, and the legs of each subtopology and then of each global table."""
+    for subtopology in subtopologies:
+        yield subtopology.id, "", subtopology.legs
+    for leg in global_tables:
+        yield leg.subtopology, " for global store (will not generate tasks)", (leg,)
 
 
 def _quoted(lines: list[str]) -> str:
@@ -90,12 +100,12 @@ def format_text(form: Format | None) -> str | None:
     return f"{type(form).__name__}({', '.join(words)})"
 
 
-def _parts(subtopology: Subtopology) -> Iterator[_Part]:
+def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:
     """Return the paragraphs of a subtopology: each source, and behind it depth first what follows."""
     roots: dict[int, _Part] = {}
     shared: dict[tuple[int, int], _Part] = {}
     stores: dict[str, _Part] = {}
-    for leg in subtopology.legs:
+    for leg in legs:
         at = roots.setdefault(id(leg.source), _source_part(leg.source))
         for step in leg.before:
             at = _follow(at, step, leg.source.name, shared)

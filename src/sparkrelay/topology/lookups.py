@@ -8,7 +8,14 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.columns import column_path, is_column, quoted
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import AggregationNode, GroupingNode, LookupNode, RepartitionNode, StepNode
+from sparkrelay.topology.nodes import (
+    AggregationNode,
+    GroupingNode,
+    LookupNode,
+    RepartitionNode,
+    StepNode,
+    ways_back,
+)
 from sparkrelay.topology.row_steps import flat, make_step
 
 if TYPE_CHECKING:
@@ -21,7 +28,15 @@ _HOW: Final = {"inner": "inner", "left": "left", "leftouter": "left", "left_oute
 
 
 def keep_newest(  # noqa: PLR0917 - as they are written
-    record: Record, node: Node, key: tuple[str, ...], name: Any, logged: Any, text: str, call_site: CallSite
+    record: Record,
+    node: Node,
+    key: tuple[str, ...],
+    name: Any,
+    logged: Any,
+    text: str,
+    call_site: CallSite,
+    *,
+    is_global: bool = False,
 ) -> AggregationNode:
     """Write down a table that holds the newest row of each key.
 
@@ -33,6 +48,7 @@ def keep_newest(  # noqa: PLR0917 - as they are written
         logged: False for a store without changelog.
         text: the step as people read it.
         call_site: the line that wrote it.
+        is_global: True for a table that every process has whole.
 
     Raises:
         TopologyException: an argument is of the wrong kind.
@@ -44,7 +60,8 @@ def keep_newest(  # noqa: PLR0917 - as they are written
         step = make_step("where", (f"{quoted(key)} is not null",), call_site)
         node = record.add(StepNode(node, step, call_site))
     grouping = record.add(GroupingNode(node, tuple(map(_quoted, key)), ("table",), text, call_site))
-    return record.add(AggregationNode(grouping, (), check_name(name, call_site), logged, text, call_site, newest=True))
+    store = check_name(name, call_site)
+    return record.add(AggregationNode(grouping, (), store, logged, text, call_site, newest=True, is_global=is_global))
 
 
 def look_up(  # noqa: PLR0917 - as they are written
@@ -52,7 +69,8 @@ def look_up(  # noqa: PLR0917 - as they are written
 ) -> tuple[LookupNode, Lineage]:
     """Write down that a stream looks into a table; returns what follows it, and its lineage.
 
-    A table stays where it is. The stream goes through a repartition topic unless its rows are where the table's are.
+    A table stays where it is. The stream goes through a repartition topic unless its rows are where the table's are;
+    those of a global table are everywhere.
 
     Args:
         record: of the builder.
@@ -88,6 +106,8 @@ def look_up(  # noqa: PLR0917 - as they are written
             f'withColumnRenamed("{columns[0]}", "{key[0]}"), or make a table that is keyed by it, '
             f'repartition("{columns[0]}").to_table()'
         )
+    if table.is_global:
+        return _look_up_globally(record, node, lineage, table, key, how, name, call_site)
     check_name(name, call_site)
     located = lineage.locate(key)
     if located is None or located.columns != key:
@@ -97,6 +117,30 @@ def look_up(  # noqa: PLR0917 - as they are written
         node = record.add(RepartitionNode(node, key, name, key, None, explicit=False, call_site=call_site))
         lineage = Lineage.of_repartition(key)
     text = f"join({', '.join(columns)}, {how})"
+    return record.add(LookupNode(node, table, key, how, text, call_site)), lineage
+
+
+def _look_up_globally(  # noqa: PLR0917 - as they are written
+    record: Record,
+    node: Node,
+    lineage: Lineage,
+    table: AggregationNode,
+    key: tuple[str, ...],
+    how: str,
+    name: Any,
+    call_site: CallSite,
+) -> tuple[LookupNode, Lineage]:
+    if name is not None:
+        raise TopologyException(
+            f"{call_site}: name={name!r} of join() names a repartition topic, and none is needed for a global table; "
+            "leave it out"
+        )
+    if any(isinstance(at, AggregationNode) for way in ways_back(node) for at in way):
+        raise TopologyException(
+            f"{call_site}: join() with a global table behind an aggregation is not there yet; write the changes to a "
+            f'topic first, repartition("{key[0]}")'
+        )
+    text = f"join({', '.join(key)}, {how})"
     return record.add(LookupNode(node, table, key, how, text, call_site)), lineage
 
 

@@ -123,12 +123,13 @@ class GroupingNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AggregationNode:
-    """``groupBy(...).agg(...)``, ``table(...)`` or ``to_table()``.
+    """``groupBy(...).agg(...)``, ``table(...)``, ``global_table(...)`` or ``to_table()``.
 
     Attributes:
         aggregates: none where ``newest``.
         logged: False for a store without changelog.
         newest: True for a table that holds the newest row of each key.
+        is_global: True for a table that every process has whole.
     """
 
     parent: GroupingNode
@@ -138,6 +139,7 @@ class AggregationNode:
     text: str
     call_site: CallSite
     newest: bool = False
+    is_global: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.nodes import Node, Record
 
-__all__ = ["GroupedStream", "KStream", "KTable"]
+__all__ = ["GlobalKTable", "GroupedStream", "KStream", "KTable"]
 
 _ROW_STEPS: Final = frozenset(
     {
@@ -193,11 +193,12 @@ class KStream(RowSteps):
         Or what a DataFrame has for it, as PySpark's join of a stream with a static DataFrame: it is evaluated anew for
         each micro-batch, and sent to wherever rows are (a broadcast join), so it should be small.
 
-        A row meets the table as it is at the row's place in time among the rows of the micro-batch. A change of the
-        table alone makes no row. The result has the stream's columns, then the table's without its key.
+        A row meets the table as it is at the row's place in time among the rows of the micro-batch; a global table, as
+        it has been read by then. A change of the table alone makes no row. The result has the stream's columns, then
+        the table's without its key.
 
         Args:
-            other: a KTable, as it is stored: without further steps. Or a DataFrame.
+            other: a KTable, as it is stored: without further steps. Or a GlobalKTable, or a DataFrame.
             on: names of the columns that the table is keyed by, which the stream has as well; of a DataFrame any ones.
             how: ``"inner"`` leaves rows out whose key the table does not have, ``"left"`` gives them nulls.
             name: of the repartition topic, if one is needed: the stream's rows must be where the table's are, and both
@@ -209,7 +210,7 @@ class KStream(RowSteps):
         call_site = find_call_site()
         if is_data_frame(other):
             return self._step("join", data_frame_join(other, on, how, call_site), call_site)
-        if not isinstance(other, KTable) or other._record is not self._record:
+        if not isinstance(other, KTable | GlobalKTable) or other._record is not self._record:
             what = "two streams" if isinstance(other, KStream) else f"a stream and {other!r}"
             raise TopologyException(
                 f"{call_site}: join() of {what} is not there yet; a stream looks into a KTable of the same builder, "
@@ -459,6 +460,33 @@ class KTable(RowSteps):
             f"{find_call_site()}: groupBy() of a KTable is not there yet; group the stream it was made of, or use "
             "to_stream() first to group every change as a row of its own"
         )
+
+
+class GlobalKTable:
+    """A table that every process has whole. Made by ``StreamsBuilder.global_table``; streams look into it.
+
+    Usage::
+
+        countries = builder.global_table("countries", key=String("country"), value=Json("continent string"))
+        orders.join(countries, "country").to("orders-with-continent", value=Json())
+    """
+
+    __slots__ = ("_node", "_record")
+
+    def __init__(self, record: Record, node: AggregationNode) -> None:
+        self._record = record
+        self._node = node
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise TopologyException(
+            f"{find_call_site()}: GlobalKTable has no {name}(): it is in every process, so what came out of it would "
+            "come many times. Streams look into it, stream.join(table, ...); builder.table() is for all else"
+        )
+
+    def __repr__(self) -> str:
+        return f"<GlobalKTable written at {self._node.call_site}>"
 
 
 def _grouping(method: str, cols: tuple[Any, ...], call_site: CallSite) -> tuple[Any, ...]:

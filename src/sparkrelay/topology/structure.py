@@ -58,11 +58,12 @@ class Lookup:
     """A stateful step that changes no state: each row gets what a table holds for its key.
 
     Attributes:
-        store: the table's, which a leg of the same subtopology keeps.
+        store: the table's, which a leg of the same subtopology keeps, or every process.
         columns: the key's columns, in the table's order; the rows have columns of these names.
         how: ``inner`` leaves rows out whose key the table does not have, ``left`` gives them nulls.
         call_site: the line that wrote it.
         text: the step as people read it.
+        is_global: True for a global table, which every process keeps.
     """
 
     store: str
@@ -70,6 +71,7 @@ class Lookup:
     how: str
     call_site: CallSite
     text: str
+    is_global: bool = False
 
     kind: ClassVar[str] = "join"
     is_union: ClassVar[bool] = False
@@ -133,6 +135,7 @@ class Aggregation:
         watermark: column of event times, and how late rows may come, as ``withWatermark`` has them; or None.
         final: True where only the rows of windows that are over go on, each once.
         newest: True for a table that holds the newest row of each key, and has no aggregates.
+        is_global: True for a table that every process has whole, and keeps by itself.
     """
 
     name: str
@@ -145,6 +148,7 @@ class Aggregation:
     watermark: tuple[str, str] | None = None
     final: bool = False
     newest: bool = False
+    is_global: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -244,7 +248,12 @@ class Leg:
     def reads_stores(self) -> frozenset[str]:
         """Stores of other legs that it reads: it runs behind those."""
         own = () if self.changes_of is None else (self.changes_of,)
-        return frozenset((*(lookup.store for lookup in self.lookups), *own))
+        return frozenset((*(lookup.store for lookup in self.lookups if not lookup.is_global), *own))
+
+    @property
+    def keeps_global_table(self) -> bool:
+        """True for a leg that is run by every process for itself, and by no task."""
+        return self.aggregation is not None and self.aggregation.is_global
 
     @property
     def lookups(self) -> tuple[Lookup, ...]:

@@ -85,9 +85,19 @@ def build_subtopologies(record: Record) -> Topology:
     legs = [_leg(way, sources[id(way.start)], numbers[id(way.start)], names, keepers) for way in ways]
     _check_circles(legs)
     _check_changelogs(legs)
+    global_tables = tuple(leg for leg in legs if leg.keeps_global_table)
+    spread = [leg for leg in legs if not leg.keeps_global_table]
+    if not spread:
+        raise TopologyException(
+            f"{global_tables[0].source.call_site}: the pipeline has nothing but global tables, so there is nothing to "
+            "run; begin a stream with builder.stream(topic), and look into the table with join()"
+        )
     return Topology(
-        Subtopology(number, tuple(leg for leg in legs if leg.subtopology == number))
-        for number in sorted(set(numbers.values()))
+        (
+            Subtopology(number, tuple(leg for leg in spread if leg.subtopology == number))
+            for number in sorted({leg.subtopology for leg in spread})
+        ),
+        global_tables,
     )
 
 
@@ -253,6 +263,8 @@ def _check_lookups(ways: Iterable[_Way], keepers: Mapping[int, _Way]) -> None:
     """Refuse to look into a table of the rows that look: their times do not say which of two is first."""
     for way in ways:
         for node in way.lookups:
+            if node.table.is_global:
+                continue
             kept = keepers[id(node.table)]
             own = way.start is kept.start or (
                 isinstance(way.start, SourceNode)
@@ -278,9 +290,10 @@ def _source(node: _Start, names: NodeNames) -> Source:
 
 
 def _numbers(ways: Iterable[_Way], sources: Mapping[int, Source]) -> dict[int, int]:
-    """Return the number of each start's subtopology."""
+    """Return the number of each start's subtopology; last come those of global tables, which have no tasks."""
     # Starts in the order of writing: ``sources`` keeps it, and writers of a repartition topic come before its readers.
-    used = {id(way.start) for way in ways}
+    alone = {id(way.start) for way in ways if way.aggregation is not None and way.aggregation.is_global}
+    used = {id(way.start) for way in ways} - alone
     groups: list[tuple[list[int], set[tuple[bool, str]]]] = []
     for start, source in sources.items():
         if start not in used:
@@ -288,13 +301,16 @@ def _numbers(ways: Iterable[_Way], sources: Mapping[int, Source]) -> dict[int, i
         _join_groups(groups, [start], {(source.internal, topic) for topic in source.topics})
     for way in ways:
         for node in way.lookups:
+            if node.table.is_global:
+                continue
             # Whoever looks into a table is in the task that keeps it.
             kept = next(other for other in ways if other.aggregation is node.table)
             both = {way.start, kept.start}
             _join_groups(groups, [], {(sources[id(s)].internal, t) for s in both for t in sources[id(s)].topics})
     order = list(sources)
     groups.sort(key=lambda group: min(order.index(member) for member in group[0]))
-    return {member: number for number, (members, _) in enumerate(groups) for member in members}
+    spread = [members for members, _ in groups] + [[start] for start in order if start in alone]
+    return {member: number for number, members in enumerate(spread) for member in members}
 
 
 def _join_groups(
@@ -326,6 +342,7 @@ def _aggregation(way: _Way, names: NodeNames) -> Aggregation:
         watermark=way.watermark,
         final=way.final is not None,
         newest=node.newest,
+        is_global=node.is_global,
     )
 
 
@@ -345,10 +362,7 @@ def _leg(way: _Way, source: Source, number: int, names: NodeNames, keepers: Mapp
     if way.aggregation is not None and not keeps:
         store = names[way.aggregation]
         return Leg(f"{prefix}:{id_}", number, source, (), None, way.after, way.table_steps, sink, store, action)
-    before = tuple(
-        step if isinstance(step, Step) else Lookup(names[step.table], step.columns, step.how, step.call_site, step.text)
-        for step in way.before
-    )
+    before = tuple(step if isinstance(step, Step) else _lookup(step, names) for step in way.before)
     return Leg(
         f"{prefix}:{id_}",
         number,
@@ -361,6 +375,10 @@ def _leg(way: _Way, source: Source, number: int, names: NodeNames, keepers: Mapp
         action=action,
         late_for=None if way.late is None else _aggregation(keepers[id(way.late.table)], names),
     )
+
+
+def _lookup(node: LookupNode, names: NodeNames) -> Lookup:
+    return Lookup(names[node.table], node.columns, node.how, node.call_site, node.text, node.table.is_global)
 
 
 def _sink(end: _End, names: NodeNames) -> Sink | None:

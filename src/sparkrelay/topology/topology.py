@@ -20,10 +20,11 @@ __all__ = ["Topology"]
 class Topology:
     """What to run. Made by ``StreamsBuilder.build()``; immutable."""
 
-    __slots__ = ("_subtopologies",)
+    __slots__ = ("_global_tables", "_subtopologies")
 
-    def __init__(self, subtopologies: Iterable[Subtopology]) -> None:
+    def __init__(self, subtopologies: Iterable[Subtopology], global_tables: Iterable[Leg] = ()) -> None:
         self._subtopologies = tuple(subtopologies)
+        self._global_tables = tuple(global_tables)
 
     @property
     def subtopologies(self) -> tuple[Subtopology, ...]:
@@ -32,12 +33,17 @@ class Topology:
 
     @property
     def legs(self) -> tuple[Leg, ...]:
-        """All legs, by subtopology."""
+        """All legs that tasks run, by subtopology."""
         return tuple(leg for subtopology in self._subtopologies for leg in subtopology.legs)
 
     @property
+    def global_tables(self) -> tuple[Leg, ...]:
+        """The legs that every process runs for itself, each to keep a global table; of no subtopology."""
+        return self._global_tables
+
+    @property
     def upstream_first(self) -> tuple[Leg, ...]:
-        """All legs; those that write a repartition topic or keep a table come before those that read it."""
+        """The same legs; those that write a repartition topic or keep a table come before those that read it."""
         ordered: list[Leg] = []
         left = list(self.legs)
         while left:
@@ -55,7 +61,7 @@ class Topology:
 
     @property
     def source_topics(self) -> frozenset[str]:
-        """The user's topics that are read."""
+        """The user's topics that tasks read."""
         return frozenset[str]().union(*(subtopology.source_topics for subtopology in self._subtopologies))
 
     @property
@@ -76,16 +82,16 @@ class Topology:
         It covers numbers and names of subtopologies, legs, topics and stores, formats, and the steps' text. It does not
         cover lines of code, seeds of ``rand()``, or what is inside a Python function.
         """
-        parts = [_leg_parts(leg) for leg in self.legs]
+        parts = [_leg_parts(leg) for leg in (*self.legs, *self.global_tables)]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def describe(self) -> str:
         """Return the topology as text, laid out like Kafka Streams' ``TopologyDescription``."""
-        return describe(self._subtopologies)
+        return describe(self._subtopologies, self._global_tables)
 
     def to_dot(self) -> str:
         """Return the topology as a graph in Graphviz's language: ``dot -Tsvg`` draws it, as many editors do."""
-        return dot(self._subtopologies)
+        return dot(self._subtopologies, self._global_tables)
 
     def __repr__(self) -> str:
         return f"<Topology of {len(self._subtopologies)} subtopologies reading {', '.join(sorted(self.source_topics))}>"

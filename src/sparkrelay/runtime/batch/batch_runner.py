@@ -106,13 +106,24 @@ class BatchRunner:
         *,
         retries: int,
         residency: Residency | None = None,
+        global_tables: str | None = None,
     ) -> None:
-        """Prepare the runner; without ``residency`` every micro-batch has Spark jobs of its own."""
+        """Prepare the runner.
+
+        Args:
+            jobs: runs what is run here.
+            transactions: ends the tasks' transactions.
+            group_id: the application's.
+            retries: how often a batch that fails by something of its own is tried again.
+            residency: without it every micro-batch has Spark jobs of its own.
+            global_tables: the directory of the process's global tables, which its legs look into.
+        """
         self._jobs = jobs
         self._residency = residency
         self._transactions = transactions
         self._group_id = group_id
         self._retries = retries
+        self._global_tables = global_tables
         self._number = 0
 
     def prewarm(
@@ -218,7 +229,7 @@ class BatchRunner:
         shares = share_out(weights, self._jobs.spark_partitions if job is None else 1)
         for wave in waves:
             commands = tuple(tuple(work[id_][0].command(sequences[id_]) for id_ in share) for share in shares)
-            command = BatchCommand(commands, partitions)
+            command = BatchCommand(commands, partitions, self._global_tables)
             description = f"batch {self._number} of {name_tasks(work)}"
             if job is None:
                 if residency is not None:

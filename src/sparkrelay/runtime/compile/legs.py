@@ -335,6 +335,7 @@ class LegCompiler:
             or leg.late_for is not None
             or (leg.aggregation is not None and not keeps_newest(leg)),
             skip_bad_records=self._config.deserialization_exception_handler == "log-and-continue",
+            is_global=leg.keeps_global_table,
         )
         return self._way.source(leg.id, functools.partial(fetch_leg, spec), schema)
 
@@ -397,6 +398,7 @@ class LegCompiler:
             how=lookup.how,
             row=arrow_schema(given),
             output=arrow_schema(output),
+            is_global=lookup.is_global,
         )
         return self._way.between(leg.id, rows, functools.partial(lookup_leg, spec), output)
 
@@ -525,7 +527,7 @@ class LegCompiler:
             looked_up_by=frozenset(
                 self._names(topic, other.source.internal)
                 for other in self._legs
-                if any(lookup.store == aggregation.store for lookup in other.lookups)
+                if aggregation.store in other.reads_stores and other.lookups
                 for topic in other.source.topics
             ),
             kept=arrow_schema(StructType([*results, *hidden_fields(CHANGES)]))

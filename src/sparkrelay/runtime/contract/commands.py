@@ -95,10 +95,12 @@ class BatchCommand:
     Attributes:
         spark_partitions: for each Spark partition, the tasks it works on.
         partitions: partition count of each topic that is written.
+        global_tables: directory of the process's global tables, if it has any.
     """
 
     spark_partitions: tuple[tuple[TaskCommand, ...], ...]
     partitions: Mapping[str, int]
+    global_tables: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,7 @@ class RestoreCommand:
         stores: what to restore, and how far.
         take_over: True to take the store over for ``task_epoch`` first, and back what it holds of unfinished batches.
         wipe: True to set the local copy aside first.
+        kept_aside: with ``wipe``: False to remove it instead.
         drop_journals: last committed batch, up to which journals are dropped, or None.
         changelog_next: with ``drop_journals``: changelog partition -> offset where a restore would go on.
         task_epoch: under which the store is, or was, taken over; nothing is changed under another one.
@@ -188,6 +191,7 @@ class RestoreCommand:
     stores: tuple[StoreRestore, ...] = ()
     take_over: bool = False
     wipe: bool = False
+    kept_aside: bool = True
     drop_journals: int | None = None
     changelog_next: Mapping[TopicPartition, int] = field(default_factory=dict)
     task_epoch: int = 0

@@ -65,6 +65,7 @@ class FetchSpec(StepSpec):
         event_time: column whose value replaces the record's timestamp, or None.
         skip_tombstones: True where null values end here, as in front of an aggregation.
         skip_bad_records: True to log and drop what does not decode, False to fail.
+        is_global: True in front of a global table, whose one task reads every partition.
     """
 
     key: Format | None
@@ -76,6 +77,7 @@ class FetchSpec(StepSpec):
     skip_tombstones: bool
     skip_bad_records: bool
     layout: int = 0
+    is_global: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ class LookupSpec(StepSpec):
         row: Arrow schema of the table's rows without the key.
         contents: what the store holds, in words: one that holds something else is refused.
         output: Arrow schema of the rows that leave the step.
+        is_global: True for a global table, which the process keeps beside its tasks.
     """
 
     store: str
@@ -153,6 +156,7 @@ class LookupSpec(StepSpec):
     how: str
     row: pa.Schema
     output: pa.Schema
+    is_global: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,10 +81,16 @@ class RuntimeContext:
         Raises:
             TopologyException: a column does not exist or a step is not possible.
         """
-        legs = self.topology.upstream_first
+        return PreparedLegs(self._compiler(target), self.topology.upstream_first)
+
+    def global_plans(self, target: ExecutorTarget) -> PreparedLegs:
+        """Build the legs of global tables for a target; raises as :meth:`plans` does."""
+        return PreparedLegs(self._compiler(target), self.topology.global_tables)
+
+    def _compiler(self, target: ExecutorTarget) -> LegCompiler:
+        legs = (*self.topology.upstream_first, *self.topology.global_tables)
         client = worker_settings(self.config, "worker", run=self.run)
-        compiler = LegCompiler(target, self.config, legs, names=self.names, client=client)
-        return PreparedLegs(compiler, legs)
+        return LegCompiler(target, self.config, legs, names=self.names, client=client)
 
     def client(self, client_id: str) -> KafkaClient:
         """Make a client that is not connected yet; it belongs to the thread that polls it."""

@@ -18,6 +18,7 @@ from sparkrelay.client.transactions import TransactionCoordinator
 from sparkrelay.errors import KafkaException, StreamsException, WakeupException
 from sparkrelay.runtime.batch.batch_runner import BatchRunner
 from sparkrelay.runtime.batch.batch_thread import BatchThread
+from sparkrelay.runtime.batch.global_tables import GLOBAL_TABLES, GlobalTables
 from sparkrelay.runtime.batch.residency import Residency
 from sparkrelay.runtime.contract.client_settings import consumer_settings, worker_settings
 from sparkrelay.runtime.group.assignment_log import AssignmentLog
@@ -26,6 +27,7 @@ from sparkrelay.runtime.tasks.in_service import InService
 from sparkrelay.runtime.tasks.state_updater import StateUpdater
 from sparkrelay.runtime.tasks.task_initializer import longest_initialization
 from sparkrelay.runtime.tasks.task_state import TaskState
+from sparkrelay.runtime.thread.global_stream_thread import GlobalStreamThread
 from sparkrelay.runtime.thread.membership import StreamsMembership
 from sparkrelay.runtime.thread.stream_thread import StreamThread
 from sparkrelay.runtime.thread.task_set import TaskSet
@@ -56,6 +58,8 @@ _RESTORE_SECONDS: Final = 1.0
 _FIRST_REPLACEMENT: Final = 0.5
 _LONGEST_REPLACEMENT: Final = 30.0
 _LOOK_SECONDS: Final = 0.2
+#: Among the numbers of stream threads: whose connections are those of the global tables.
+_GLOBAL: Final = -1
 
 
 class ProcessThreads:
@@ -95,14 +99,20 @@ class ProcessThreads:
         self._stopping = threading.Event()
         #: Held to look at ``_stopping`` and act on it: nothing is begun once it is set.
         self._lock = threading.Lock()
+        self._reviving = threading.Lock()
         #: Connections that a stop need not wait for.
         self._connecting: set[KafkaClient] = set()
         #: Stream thread's number -> how many of them have died in a row without having committed a batch.
         self._deaths: Counter[int] = Counter()
         self._plans: list[PreparedLegs] = []
         self.threads: list[StreamThread] = []
+        self._global: GlobalStreamThread | None = None
+        self._global_plans: PreparedLegs | None = None
         try:
             self._config = host_metadata.applied_to(context.config)
+            if context.topology.global_tables:
+                self._global_plans = context.global_plans(target)
+                self._global = self._global_thread()
             for number in range(context.config.num_stream_threads):
                 self._plans.append((plans if number == 0 else None) or context.plans(target))
                 self.threads.append(self._thread(number))
@@ -118,7 +128,7 @@ class ProcessThreads:
     @property
     def ended(self) -> bool:
         """True once every thread has done everything."""
-        return all(thread.ended for thread in self.threads)
+        return all(thread.ended for thread in self.threads) and (self._global is None or self._global.ended)
 
     @property
     def usable(self) -> bool:
@@ -131,6 +141,8 @@ class ProcessThreads:
 
     def start(self) -> None:
         """Start the threads; each joins the group."""
+        if self._global is not None:
+            self._global.start()
         for thread in self.threads:
             self._begin(thread)
 
@@ -166,6 +178,7 @@ class ProcessThreads:
         while self._rest(backoff.next()):
             self._disconnect(number)
             try:
+                self._revive_global_tables()
                 successor = self._thread(number)
             except WakeupException:
                 return  # stop() calls
@@ -183,6 +196,21 @@ class ProcessThreads:
             if not welcome:
                 _discard(successor)
             return
+
+    def _revive_global_tables(self) -> None:
+        """Put a new thread in the place of a dead one that kept the global tables."""
+        # One at a time: all stream threads have died of it.
+        with self._reviving:
+            if self._global is None or not self._global.failed:
+                return
+            self._disconnect(_GLOBAL)
+            successor = self._global_thread()
+            with self._lock:
+                if self._stopping.is_set():
+                    successor.give_up_unstarted()
+                else:
+                    successor.start()
+                self._global = successor
 
     def _rest(self, seconds: float) -> bool:
         """Wait; return False if the process is to end meanwhile."""
@@ -202,6 +230,8 @@ class ProcessThreads:
                 client.interrupt()
         for thread in self.threads:
             thread.stop()
+        if self._global is not None:
+            self._global.stop()
 
     def lose(self) -> None:
         """Say that the executor is gone: the threads leave the group at once, without touching their stores."""
@@ -212,11 +242,15 @@ class ProcessThreads:
         for thread in self.threads:
             if not thread.started:
                 _discard(thread)
+        if self._global is not None:
+            self._global.give_up_unstarted()
 
     def discard(self) -> None:
         """Undo what was made and is not going to be started."""
         for thread in self.threads:
             _discard(thread)
+        if self._global is not None:
+            self._global.give_up_unstarted()
         self.release()
 
     def release(self) -> None:
@@ -306,6 +340,7 @@ class ProcessThreads:
                 config.application_id,
                 retries=config.max_batch_retries,
                 residency=Residency(jobs, over=lambda: in_service.ended),
+                global_tables=None if self._global is None else str(self.slot.path / GLOBAL_TABLES),
             ),
             plans=self._plans[number],
             topics=batch_topics,
@@ -321,6 +356,24 @@ class ProcessThreads:
             batches=batches,
             progress=progress,
             callbacks=shared.callbacks,
+            global_tables=self._global,
+        )
+
+    def _global_thread(self) -> GlobalStreamThread:
+        shared, config, plans = self._context, self._config, self._global_plans
+        assert plans is not None, "a pipeline with global tables has legs that keep them"
+        name = f"{config.application_id}-{self.process_id[:8]}-GlobalStreamThread"
+        topics = shared.topics(self._connect(_GLOBAL, name))
+        tables = GlobalTables(
+            config=config,
+            legs=shared.topology.global_tables,
+            plans=plans,
+            jobs=self._jobs(name),
+            home=self.slot.path / GLOBAL_TABLES,
+            topics=topics,
+        )
+        return GlobalStreamThread(
+            name=name, config=config, tables=tables, topics=topics, on_end=shared.callbacks.on_change
         )
 
     def _jobs(self, name: str) -> Jobs:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.batch.batch_thread import BatchThread
     from sparkrelay.runtime.batch.progress import ThreadProgress
     from sparkrelay.runtime.tasks.in_service import InService
+    from sparkrelay.runtime.thread.global_stream_thread import GlobalStreamThread
     from sparkrelay.runtime.thread.membership import StreamsMembership
     from sparkrelay.runtime.thread.task_set import TaskSet
     from sparkrelay.types import TopicPartition
@@ -75,6 +76,7 @@ class StreamThread:
         batches: BatchThread,
         progress: ThreadProgress,
         callbacks: ThreadCallbacks,
+        global_tables: GlobalStreamThread | None = None,
     ) -> None:
         self.name = name
         self._config = config
@@ -85,6 +87,7 @@ class StreamThread:
         self._batches = batches
         self._progress = progress
         self._callbacks = callbacks
+        self._global_tables = global_tables
         self._stopping = threading.Event()
         self._serving = True
         #: Set by others, who know that somebody is gone before the group does.
@@ -225,6 +228,11 @@ class StreamThread:
                 pass
         self._batches.check()
         self.tasks.require_target()
+        # Every task may look into them at once.
+        while self._global_tables is not None and not (
+            self._global_tables.wait_complete(_IDLE_SECONDS) or self._stopping.is_set()
+        ):
+            pass
         self._membership.start(self.tasks)
         while not self._stopping.is_set():
             self._turn()
@@ -241,6 +249,8 @@ class StreamThread:
                     self._membership.expect_rebalance()
                 self._membership.poll(_IDLE_SECONDS if self.tasks.all_up else _BUSY_SECONDS)
                 self._batches.check()
+                if self._global_tables is not None:
+                    self._global_tables.check()
                 fenced = self._reinitialize()
                 if member and not fenced and self._membership.stable:
                     self.tasks.bring_up()

@@ -32,6 +32,10 @@ def count_partitions(topology: Topology, names: TopicNames, partitions: Mapping[
         MissingSourceTopicException: a source topic does not exist.
         StreamsException: a stream and a table it looks into have topics with other counts.
     """
+    for leg in topology.global_tables:
+        for topic in leg.source.topics:
+            if not partitions.get(topic):
+                raise MissingSourceTopicException(missing(f"topic {topic!r} of a global table", topic))
     counts: dict[str, int] = {}
     for leg in topology.legs:
         for topic in () if leg.source.internal else leg.source.topics:
@@ -105,6 +109,8 @@ def _tied(topology: Topology, names: TopicNames) -> list[_Tied]:
     groups: list[_Tied] = []
     for leg in topology.legs:
         for lookup in leg.lookups:
+            if lookup.is_global:
+                continue
             new = _Tied(set(), set(), [lookup])
             for reader in (leg, keepers[lookup.store]):
                 read = {names(topic, reader.source.internal) for topic in reader.source.topics}

@@ -98,9 +98,13 @@ class Topics:
             return retention_ms(self._admin.describe_topics([topic])[topic].configs)
 
     def source_partitions(self) -> dict[str, int]:
-        """Return the partition counts of the user's topics that are read, of those that are there."""
+        """Return the partition counts of the user's topics that tasks read, of those that are there."""
+        return self.partition_counts(self._topology.source_topics)
+
+    def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
+        """Return the partition counts of those of the topics that are there."""
         with self._lock:
-            found = self._admin.partitions(sorted(self._topology.source_topics))
+            found = self._admin.partitions(sorted(topics))
         return {topic: len(numbers) for topic, numbers in found.items() if numbers}
 
     def racks(self, topics: Collection[str]) -> dict[TopicPartition, frozenset[str]]:
@@ -178,6 +182,7 @@ class Topics:
     def _partitions(self) -> dict[str, int]:
         legs = self._topology.legs
         wanted = {self._names(topic, leg.source.internal) for leg in legs for topic in leg.source.topics}
+        wanted |= {topic for leg in self._topology.global_tables for topic in leg.source.topics}
         wanted |= {self._names(leg.sink.topic, leg.sink.internal) for leg in legs if leg.sink is not None}
         wanted |= {
             self._names.changelog(store) for part in self._topology.subtopologies for store in part.logged_stores

@@ -196,7 +196,7 @@ def _project(
     arrays = []
     for field in spec.output:
         if field.name == hidden_columns.PARTITION:
-            array = _constant(partition.partition, field.type, rows)
+            array = _constant(0 if spec.is_global else partition.partition, field.type, rows)
         elif field.name == hidden_columns.SOURCE:
             array = _constant(spec.topics.index(partition.topic), field.type, rows)
         elif field.name == hidden_columns.TIMESTAMP:

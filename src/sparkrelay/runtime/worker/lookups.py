@@ -8,6 +8,7 @@ times, the table's first where those are equal. Kafka Streams takes records so o
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,8 +17,9 @@ import pyarrow.compute as pc
 
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import laid_out, whole
+from sparkrelay.runtime.worker.context import current_command, laid_out, whole
 from sparkrelay.runtime.worker.newest_rows import NewestRows
 from sparkrelay.runtime.worker.table_changes import VERSIONS
 from sparkrelay.runtime.worker.task_steps import each_task
@@ -47,16 +49,7 @@ def lookup_leg(spec: LookupSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[
 def _looked_up(spec: LookupSpec, task: TaskCommand, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     keys = pa.chunked_array([key_bytes([rows.column(name) for name in spec.columns]) for rows in batches])
     distinct = pc.unique(keys).drop_null()
-    assert task.directory is not None, "a task with a table has a directory"
-    store = connections.store(task.directory, map_limit=spec.map_limit)
-    found = store.look_up(
-        spec.store,
-        distinct,
-        contents=spec.contents,
-        task_epoch=task.task_epoch,
-        number=task.batch,
-        tries=task.tries,
-    )
+    found = _found_globally(spec, distinct) if spec.is_global else _found(spec, task, distinct)
     # Null keys have no number: they find what stands last, which is nothing.
     numbers = whole(pc.fill_null(pc.index_in(keys, value_set=distinct), len(distinct)))
     taken = numbers.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -76,6 +69,27 @@ def _looked_up(spec: LookupSpec, task: TaskCommand, batches: Sequence[pa.RecordB
         pieces = np.cumsum(sizes[own[kept]]) // _MOST_BYTES
         for piece in np.split(kept, np.flatnonzero(np.diff(pieces)) + 1) if len(kept) else ():
             yield _beside(spec, rows, piece, [column.take(pa.array(own[piece])) for column in table])
+
+
+def _found(spec: LookupSpec, task: TaskCommand, keys: pa.Array) -> LookedUp:
+    """Return what the task's table holds for keys."""
+    assert task.directory is not None, "a task with a table has a directory"
+    return connections.store(task.directory, map_limit=spec.map_limit).look_up(
+        spec.store,
+        keys,
+        contents=spec.contents,
+        task_epoch=task.task_epoch,
+        number=task.batch,
+        tries=task.tries,
+    )
+
+
+def _found_globally(spec: LookupSpec, keys: pa.Array) -> LookedUp:
+    """Return what the process's copy of a global table holds for keys, as of now: it follows its topic by itself."""
+    home = current_command(BatchCommand).global_tables
+    assert home is not None, "a process with global tables has a directory of them"
+    store = connections.store(str(Path(home, spec.store)), map_limit=spec.map_limit)
+    return store.look_up(spec.store, keys, contents=spec.contents)
 
 
 def _beside(spec: LookupSpec, rows: pa.RecordBatch, kept: Numbers, table: Sequence[pa.Array]) -> pa.RecordBatch:

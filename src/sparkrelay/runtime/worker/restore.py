@@ -27,7 +27,7 @@ from sparkrelay.runtime.worker.context import (
     reporting,
 )
 from sparkrelay.state.changelog import split
-from sparkrelay.state.removal import set_aside
+from sparkrelay.state.removal import set_aside, wipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -152,8 +152,9 @@ def _name(changelog: TopicPartition, offsets: pa.Array, index: int) -> str:
 def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> RestoreReport:
     if command.wipe:
         connections.forget_store(command.directory)
-        aside = set_aside(Path(command.directory))
-        if aside is not None:
+        if not command.kept_aside:
+            wipe(Path(command.directory))
+        elif (aside := set_aside(Path(command.directory))) is not None:
             log.error("task %s: its unusable state was set aside as %s and is rebuilt", command.task, aside)
     store = connections.store(command.directory, map_limit=spec.map_limit)
     if command.take_over:

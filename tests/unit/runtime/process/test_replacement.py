@@ -22,6 +22,7 @@ class Process(ProcessThreads):
         self.pauses, self.troubles, self.begun = [], [], []
         self._deaths, self._stopping = Counter(), threading.Event()
         self._lock, self._connecting, self._clients = threading.Lock(), set(), defaultdict(list)
+        self._global, self._reviving = None, threading.Lock()
 
     def _rest(self, seconds):
         self.pauses.append(seconds)

@@ -16,7 +16,7 @@ from sparkrelay.runtime.worker import resident
 from sparkrelay.runtime.worker.context import current_command, report_row
 
 SCHEMA = pa.schema([pa.field("n", pa.int64())])
-JOB = ResidentCommand("nowhere", 100)
+JOB = ResidentCommand("nowhere", 120)
 
 
 def name(role):

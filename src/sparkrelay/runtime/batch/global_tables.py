@@ -1,0 +1,242 @@
+"""Global tables of one process: a copy of each whole topic, which no task owns and every task looks into.
+
+A global table is kept by a task of the process's own: the ordinary leg, micro-batch by micro-batch, on one store that
+takes the records of all partitions. It differs from the tasks of the group in what a commit is. Nothing but the store
+says what it has read, so a batch is committed once its leg has reported: no transaction, no offsets of the group, and
+no changelog, as the topic has everything. A copy that cannot be used is therefore never repaired but read anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sparkrelay.client.admin import EARLIEST, LATEST
+from sparkrelay.client.transaction_calls import ProducerIdentity
+from sparkrelay.errors import IncompatibleTopologyException, MissingSourceTopicException, StateStoreException
+from sparkrelay.runtime.batch.batch_runner import BatchOutcome, BatchRunner
+from sparkrelay.runtime.contract.commands import RestoreCommand
+from sparkrelay.runtime.tasks.restore_work import slice_of
+from sparkrelay.runtime.tasks.task import Task
+from sparkrelay.runtime.topics.partition_counts import missing
+from sparkrelay.types import TaskId, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
+
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
+    from sparkrelay.runtime.contract.commands import RestoreReport
+    from sparkrelay.runtime.spark.jobs import Jobs
+    from sparkrelay.topology import Leg
+
+__all__ = ["GLOBAL_TABLES", "GlobalTables"]
+
+log = logging.getLogger(__name__)
+
+#: In a slot: the directory with a directory for each global table; ``global`` in Kafka Streams' ``state.dir``, too.
+GLOBAL_TABLES: Final = "global"
+#: A task epoch is made of it; two openings of one copy must not get the same one.
+_IDENTITY_BITS: Final = 40
+_CLOSE_SECONDS: Final = 60.0
+
+
+class TopicOffsets(Protocol):
+    """What is asked of a cluster: ``Topics``, or what the test driver has in its place."""
+
+    def partition_counts(self, topics: Collection[str], /) -> Mapping[str, int]:
+        """Return the partition counts of those topics that there are."""
+
+    def ids(self, topics: Collection[str], /) -> Mapping[str, str]:
+        """Return the topics' ids, as far as they have some."""
+
+    def offsets(self, wanted: Mapping[TopicPartition, int], /) -> Mapping[TopicPartition, int]:
+        """Return offsets for EARLIEST or LATEST (read_committed)."""
+
+
+class _NoTransactions:
+    """Ends batches that have nothing to commit but what their store has."""
+
+    def commit(
+        self, offsets: Mapping[ProducerIdentity, Mapping[TopicPartition, int]], group_id: str
+    ) -> dict[str, ProducerIdentity]:
+        del group_id
+        return {identity.transactional_id: identity for identity in offsets}
+
+    def abort(self, identities: Collection[ProducerIdentity], group_id: str) -> dict[str, ProducerIdentity]:
+        del group_id
+        return {identity.transactional_id: identity for identity in identities}
+
+
+class GlobalTables:
+    """The copies of all global tables of a pipeline. One thread owns it."""
+
+    def __init__(
+        self,
+        *,
+        config: StreamsConfig,
+        legs: Sequence[Leg],
+        plans: PreparedLegs,
+        jobs: Jobs,
+        home: Path,
+        topics: TopicOffsets,
+    ) -> None:
+        """Take what the tables are made with.
+
+        Args:
+            config: the instance's settings.
+            legs: one a table.
+            plans: the same, prepared.
+            jobs: runs them where the process is.
+            home: the directory that holds a directory for each table.
+            topics: asks the cluster.
+        """
+        self._config = config
+        self._legs = {TaskId(leg.subtopology, 0): leg for leg in legs}
+        self._plans = plans
+        self._jobs = jobs
+        self._home = home
+        self._topics = topics
+        self._batches = BatchRunner(jobs, _NoTransactions(), config.application_id, retries=config.max_batch_retries)
+        self._tasks: dict[TaskId, Task] = {}
+        #: Tables of which no batch is in yet since they were opened.
+        self._unproven: set[TaskId] = set()
+        #: Tables that were made anew since then.
+        self._renewed: set[TaskId] = set()
+        #: Where every partition ended when its table was opened.
+        self._goal: dict[TopicPartition, int] = {}
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """Where each partition is read next."""
+        return {p: offset for task in self._tasks.values() for p, offset in task.position.offsets.items()}
+
+    @property
+    def complete(self) -> bool:
+        """True once the copies have all that there was when they were opened."""
+        positions = self.positions
+        return not self._unproven and all(positions.get(p, 0) >= end for p, end in self._goal.items())
+
+    def open(self) -> None:
+        """Open every copy where it stands, and make anew those that cannot be used.
+
+        Raises:
+            MissingSourceTopicException: a table's topic does not exist.
+            SparkRelayError: the broker does not answer, or a copy cannot be made.
+        """
+        self._renewed.clear()
+        for id_ in self._legs:
+            try:
+                self._open(id_, wipe=False)
+            except StateStoreException as error:
+                self._open_anew(id_, error)
+
+    def widen(self) -> None:
+        """Read the partitions, too, that topics got since their tables were opened."""
+        counts = self._topics.partition_counts([_topic(leg) for leg in self._legs.values()])
+        for id_, task in self._tasks.items():
+            topic = _topic(self._legs[id_])
+            new = [TopicPartition(topic, number) for number in range(len(task.inputs), counts.get(topic, 0))]
+            if new:
+                task.position.offsets |= self._topics.offsets(dict.fromkeys(new, EARLIEST))
+                task.inputs = (*task.inputs, *new)
+
+    def advance(self) -> BatchOutcome | None:
+        """Take in what is new, a micro-batch at most; return what became of it, None if there is nothing.
+
+        Raises:
+            SparkRelayError: an error that running again cannot mend.
+        """
+        # One at a time at first, also with nothing to read: a copy that another pipeline has made is found out so,
+        # before anybody looks into it.
+        first = min(self._unproven, default=None)
+        tasks = self._tasks if first is None else {first: self._tasks[first]}
+        ends = self._topics.offsets({p: LATEST for task in tasks.values() for p in task.inputs})
+        work = {}
+        for id_, task in tasks.items():
+            stands = task.position.offsets
+            ranges = task.next_ranges(stands, ends, self._config.max_batch_records, 0.0)
+            if id_ == first:
+                ranges = ranges or {partition: (offset, offset) for partition, offset in stands.items()}
+            if ranges:
+                work[id_] = task, ranges
+        if not work:
+            return None
+        try:
+            outcome = self._batches.run(self._plans, work, {})
+        except IncompatibleTopologyException as error:
+            if first is None or first in self._renewed:
+                raise
+            self._open_anew(first, error)
+            return BatchOutcome()
+        for reason in outcome.reinitialize.values():
+            raise reason
+        self._unproven.difference_update(outcome.committed)
+        return outcome
+
+    def close(self) -> None:
+        """Close the copies; what they have read stays."""
+        tasks, self._tasks = self._tasks, {}
+        if commands := [command for task in tasks.values() if (command := task.close_command()) is not None]:
+            slice_ = slice_of(commands, self._jobs.spark_partitions)
+            self._jobs.drop_journals(slice_, description="closing global tables", seconds=_CLOSE_SECONDS)
+
+    def _open_anew(self, id_: TaskId, reason: Exception) -> None:
+        log.warning("global table %r is read anew: %s", _store(self._legs[id_]), reason)
+        self._renewed.add(id_)
+        self._open(id_, wipe=True)
+
+    def _open(self, id_: TaskId, *, wipe: bool) -> None:
+        topic, store = _topic(self._legs[id_]), _store(self._legs[id_])
+        count = self._topics.partition_counts([topic]).get(topic)
+        if not count:
+            raise MissingSourceTopicException(missing(f"topic {topic!r} of the global table {store!r}", topic))
+        inputs = tuple(TopicPartition(topic, number) for number in range(count))
+        first = self._topics.offsets(dict.fromkeys(inputs, EARLIEST))
+        ends = self._topics.offsets(dict.fromkeys(inputs, LATEST))
+        task = Task(id_, inputs, {}, str(self._home / store), frozenset({topic}))
+        identity = ProducerIdentity(f"{self._config.application_id}-{store}", secrets.randbits(_IDENTITY_BITS), 0)
+        task.initialized(identity, {}, {})
+        report = self._taken_over(task, topic, wipe=wipe)
+        gone = [
+            f"the copy is at offset {offset} of {partition}, which has {first[partition]} to {ends[partition]}"
+            for partition, offset in report.positions.items()
+            if partition in first and not first[partition] <= offset <= ends[partition]
+        ]
+        if gone:
+            self._open_anew(id_, StateStoreException("; ".join(gone)))
+            return
+        task.positioned({**first, **report.positions}, skipped={}, batch=report.batch)
+        task.restored()
+        self._tasks[id_] = task
+        self._unproven.add(id_)
+        self._goal |= ends
+
+    def _taken_over(self, task: Task, topic: str, *, wipe: bool) -> RestoreReport:
+        assert task.directory is not None, "a global table has a directory"
+        command = RestoreCommand(
+            task=task.id,
+            directory=task.directory,
+            take_over=True,
+            task_epoch=task.task_epoch,
+            wipe=wipe,
+            kept_aside=False,
+            topic_ids=self._topics.ids([topic]),
+        )
+        slice_ = slice_of([command], self._jobs.spark_partitions)
+        (report,) = self._jobs.restore(slice_, description=f"opening the global table of {topic}")
+        if report.error is not None:
+            raise report.error
+        return report
+
+
+def _topic(leg: Leg) -> str:
+    (topic,) = leg.source.topics
+    return topic
+
+
+def _store(leg: Leg) -> str:
+    assert leg.aggregation is not None, "a global table is a store"
+    return leg.aggregation.store

@@ -1,0 +1,179 @@
+"""Global tables of real instances: complete before the first row, followed from then on, kept over a restart."""
+
+import shutil
+
+import pytest
+from confluent_kafka.admin import NewPartitions, NewTopic
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.errors import MissingSourceTopicException, SerializationException
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+CONTINENTS = {"fr": "Europe", "jp": "Asia", "ke": "Africa", "pe": "America", "nz": "Oceania", "de": "Europe"}
+
+
+@pytest.fixture
+def topics(make_topic):
+    """The table's topic, which is not divided as the stream's is, that one, and the sink."""
+    return make_topic("countries", 3), make_topic("orders", 2), make_topic("located", 1)
+
+
+@pytest.fixture
+def start(instance, topics, tmp_path):
+    """`start(state="state", column="continent")` starts an instance with that state."""
+
+    def run(state="state", column="continent", **settings):
+        builder = StreamsBuilder()
+        table = builder.global_table(topics[0], key=String("country"), value=Json(f"{column} string"), name="geo")
+        orders = builder.stream(topics[1], key=String("id"), value=Json("country string"))
+        orders.join(table, "country", "left").select("id", column).to(topics[2], value=Json())
+        streams = instance(builder, {"state.dir": str(tmp_path / state), **settings})
+        streams.start()
+        return streams
+
+    return run
+
+
+@pytest.fixture
+def locate(topics, produce, wait_for_table):
+    """`locate(streams, expected)` orders from countries, and waits for what was found for them; ids are used once."""
+    seen = {}
+
+    def run(streams, expected, column="continent"):
+        ids = {country: f"{len(seen)}-{country}" for country in expected}
+        produce(topics[1], [(ids[country], {"country": country}) for country in expected])
+        for country, value in expected.items():
+            found = {"id": ids[country]} | ({} if value is None else {column: value})
+            seen[ids[country].encode()] = found
+        wait_for_table(topics[2], seen, streams)
+
+    return run
+
+
+def fill(produce, topic, rows=CONTINENTS, column="continent"):
+    produce(topic, [(country, None if value is None else {column: value}) for country, value in rows.items()])
+
+
+def test_it_is_complete_before_the_first_row_and_kept_over_a_restart(start, topics, produce, locate, tmp_path):
+    fill(produce, topics[0])
+    with start() as streams:
+        locate(streams, {**CONTINENTS, "xx": None})
+    assert len(list((tmp_path / "state").rglob("global/geo"))) == 1
+    fill(produce, topics[0], {"fr": None, "xx": "Nowhere", "jp": "East"})
+    with start() as streams:
+        locate(streams, {"fr": None, "xx": "Nowhere", "jp": "East", "ke": "Africa"})
+    # On another host there is none of it.
+    with start("elsewhere") as streams:
+        locate(streams, {"fr": None, "xx": "Nowhere", "nz": "Oceania"})
+
+
+def test_two_instances_have_each_the_whole(start, topics, produce, locate):
+    fill(produce, topics[0])
+    with start("one") as one, start("other") as other:
+        locate(one, CONTINENTS)
+        assert other.exception() is None
+        locate(other, {"xx": None, **CONTINENTS})
+
+
+def test_changes_are_followed_while_it_runs(start, topics, produce, locate, consumed, wait_until):
+    fill(produce, topics[0], {"fr": "Europe"})
+    with start() as streams:
+        locate(streams, {"fr": "Europe", "tr": None})
+        fill(produce, topics[0], {"tr": "Asia"})
+        number = 0
+
+        def found():
+            nonlocal number
+            number += 1
+            produce(topics[1], [(f"try {number}", {"country": "tr"})])
+            assert streams.exception() is None
+            return any(b"Asia" in value for *_, value in consumed(topics[2]))
+
+        wait_until(found, "the change was not followed")
+
+
+def test_a_topic_that_was_made_anew_is_read_anew(start, topics, produce, locate, kafka_admin, wait_until):
+    fill(produce, topics[0])
+    with start() as streams:
+        locate(streams, {"fr": "Europe"})
+    kafka_admin.delete_topics([topics[0]])[topics[0]].result(60)
+    wait_until(lambda: topics[0] not in kafka_admin.list_topics(timeout=60).topics, "it is still there")
+    kafka_admin.create_topics([NewTopic(topics[0], 1)])[topics[0]].result(60)
+    fill(produce, topics[0], dict.fromkeys([*CONTINENTS, *map(str, range(50))], "New"))
+    with start() as streams:
+        locate(streams, {"fr": "New", "49": "New", "50": None})
+
+
+def test_a_pipeline_that_keeps_other_columns_reads_it_anew(start, topics, produce, locate):
+    fill(produce, topics[0])
+    with start() as streams:
+        locate(streams, {"fr": "Europe"})
+    fill(produce, topics[0], {"fr": "Paris"}, "capital")
+    with start(column="capital") as streams:
+        locate(streams, {"fr": "Paris", "jp": None}, "capital")
+
+
+def test_a_damaged_copy_is_read_anew(start, topics, produce, locate, tmp_path):
+    fill(produce, topics[0])
+    with start() as streams:
+        locate(streams, {"fr": "Europe"})
+    (copy,) = (tmp_path / "state").rglob("global/geo")
+    (copy / "data.mdb").write_bytes(b"\0" * 65536)
+    with start() as streams:
+        locate(streams, {"jp": "Asia"})
+
+
+def test_partitions_that_it_gets_are_read(
+    start, topics, produce, locate, kafka_admin, monkeypatch, consumed, wait_until
+):
+    monkeypatch.setattr("sparkrelay.runtime.thread.global_stream_thread._TOPICS_SECONDS", 0.5)
+    fill(produce, topics[0])
+    with start() as streams:
+        locate(streams, {"fr": "Europe"})
+        kafka_admin.create_partitions([NewPartitions(topics[0], 6)])[topics[0]].result(60)
+        more = dict.fromkeys(map(str, range(40)), "New")
+        fill(produce, topics[0], more)
+        number = 0
+
+        def found():
+            nonlocal number
+            number += 1
+            produce(topics[1], [(f"try {number} {country}", {"country": country}) for country in more])
+            assert streams.exception() is None
+            keys = {key.split()[2] for _, _, key, value in consumed(topics[2]) if b"New" in value}
+            return len(keys) == len(more)
+
+        wait_until(found, "the new partitions were not read")
+
+
+def test_a_topic_that_is_not_there_is_named(instance, make_topic):
+    builder = StreamsBuilder()
+    table = builder.global_table("no-such-countries", key=String("country"), value=Json("continent string"))
+    builder.stream(make_topic("orders", 1), value=Json("country string")).join(table, "country").to(
+        make_topic("out", 1)
+    )
+    with pytest.raises(MissingSourceTopicException, match="'no-such-countries' of a global table does not exist"):
+        instance(builder).start()
+
+
+@pytest.mark.parametrize("when", ["before", "while it runs"])
+def test_a_record_that_does_not_decode_ends_the_instance(start, topics, produce, locate, fails_with, when):
+    fill(produce, topics[0])
+    if when == "before":
+        produce(topics[0], [("zz", "not an object")])
+    streams = start()
+    if when != "before":
+        locate(streams, {"fr": "Europe"})
+        produce(topics[0], [("zz", "not an object")])
+    fails_with(streams, SerializationException, f"record {topics[0]}-. at offset .* does not decode")
+
+
+def test_without_its_directory_it_is_read_anew(start, topics, produce, locate, tmp_path):
+    fill(produce, topics[0])
+    with start() as streams:
+        locate(streams, {"fr": "Europe"})
+    (copy,) = (tmp_path / "state").rglob("global")
+    shutil.rmtree(copy)
+    with start() as streams:
+        locate(streams, {"jp": "Asia"})

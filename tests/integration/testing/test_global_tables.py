@@ -1,0 +1,109 @@
+"""Global tables in the test driver: any stream finds any row, whatever partition it is in."""
+
+import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay import Json, Long, StreamsBuilder, String
+from sparkrelay.testing import TopologyTestDriver
+
+pytestmark = pytest.mark.integration
+
+ORDERS = "user string, country string, amount bigint"
+
+
+def _pipeline(how):
+    builder = StreamsBuilder()
+    countries = builder.global_table("countries", key=String("country"), value=Json("continent string"), name="geo")
+    orders = builder.stream("orders", key=String("user"), value=Json("country string, amount bigint"))
+    orders.join(countries, "country", how).to("located", value=Json())
+    return builder
+
+
+@pytest.fixture(params=["record", "all"])
+def driver(request, spark):
+    with TopologyTestDriver(_pipeline("left").build(), spark=spark, partitions=3, batch=request.param) as driver:
+        yield driver
+
+
+def _located(driver):
+    return driver.create_output_topic("located").read_rows()
+
+
+def test_streams_find_the_rows_of_every_partition(driver):
+    countries, orders = driver.create_input_topic("countries"), driver.create_input_topic("orders")
+    for country, continent in {"fr": "Europe", "jp": "Asia", "ke": "Africa", "pe": "America"}.items():
+        countries.pipe_input(country, {"continent": continent})
+    for number, country in enumerate(["jp", "pe", "fr", "ke", "xx", None]):
+        orders.pipe_input(f"user {number}", {"country": country, "amount": number})
+    found = {row["amount"]: row.get("continent") for row in _located(driver)}
+    assert found == {0: "Asia", 1: "America", 2: "Europe", 3: "Africa", 4: None, 5: None}
+    assert [row["country"] for row in driver.store("geo")] == ["fr", "jp", "ke", "pe"]
+
+
+def test_changes_and_deletions_are_followed(driver):
+    countries, orders = driver.create_input_topic("countries"), driver.create_input_topic("orders")
+    located, found = driver.create_output_topic("located"), []
+    for value in ({"continent": "Europe"}, {"continent": "Eurasia"}, None, {"continent": "Asia"}):
+        countries.pipe_input("tr", value)
+        driver.process()
+        orders.pipe_input("ada", {"country": "tr", "amount": 1})
+        found += [row.get("continent") for row in located.read_rows()]
+    assert found == ["Europe", "Eurasia", None, "Asia"]
+
+
+@pytest.mark.parametrize("from_changelog", [False, True])
+def test_copies_outlast_a_restart(driver, from_changelog):
+    countries, orders = driver.create_input_topic("countries"), driver.create_input_topic("orders")
+    countries.pipe_input("fr", {"continent": "Europe"})
+    driver.restart(from_changelog=from_changelog)
+    countries.pipe_input("jp", {"continent": "Asia"})
+    driver.process()
+    orders.pipe_input("ada", {"country": "fr", "amount": 1})
+    orders.pipe_input("ada", {"country": "jp", "amount": 2})
+    assert [row["continent"] for row in _located(driver)] == ["Europe", "Asia"]
+
+
+def test_inner_joins_leave_rows_out(spark):
+    with TopologyTestDriver(_pipeline("inner").build(), spark=spark) as driver:
+        driver.create_input_topic("countries").pipe_input("fr", {"continent": "Europe"})
+        orders = driver.create_input_topic("orders")
+        for country in ("fr", "xx", None, "fr"):
+            orders.pipe_input("ada", {"country": country, "amount": 1})
+        rows = _located(driver)
+    assert [row["country"] for row in rows] == ["fr", "fr"]
+
+
+def test_any_expression_is_a_key_and_groupings_go_on_from_there(spark):
+    builder = StreamsBuilder()
+    zones = builder.global_table("zones", key=Long("zone"), value=Json("name string"))
+    trips = builder.stream("trips", key=String("cab"), value=Json("lon double, fare bigint"))
+    zoned = trips.withColumn("zone", F.floor(F.col("lon") / 10)).join(zones, "zone")
+    zoned.groupBy("cab").agg(F.sum("fare").alias("fares"), F.max("name").alias("name")).to("fares", value=Json())
+    zoned.groupBy("name").count().to("by-name", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, partitions=2) as driver:
+        names = driver.create_input_topic("zones")
+        for number, name in enumerate(["west", "mid", "east"]):
+            names.pipe_input(number, {"name": name})
+        trips_in = driver.create_input_topic("trips")
+        for cab, lon, fare in [("a", 5.0, 1), ("a", 15.0, 2), ("b", 25.0, 3), ("a", 95.0, 4)]:
+            trips_in.pipe_input(cab, {"lon": lon, "fare": fare})
+        fares = {row["cab"]: row for row in driver.create_output_topic("fares").read_rows()}
+        counts = {row["name"]: row["count"] for row in driver.create_output_topic("by-name").read_rows()}
+    assert {cab: row["fares"] for cab, row in fares.items()} == {"a": 3, "b": 3}
+    assert counts == {"west": 1, "mid": 1, "east": 1}
+
+
+def test_random_rows_find_what_spark_finds(spark):
+    countries = [(f"c{number % 40}", f"continent {number}") for number in range(100)]
+    orders = [(f"user {number % 7}", f"c{number * 7 % 60}", number) for number in range(200)]
+    with TopologyTestDriver(_pipeline("left").build(), spark=spark, partitions=2, batch="all") as driver:
+        table, stream = driver.create_input_topic("countries"), driver.create_input_topic("orders")
+        for country, continent in countries:
+            table.pipe_input(country, {"continent": continent})
+        driver.process()
+        for user, country, amount in orders:
+            stream.pipe_input(user, {"country": country, "amount": amount})
+        found = {(row["amount"], row.get("continent")) for row in _located(driver)}
+    newest = spark.createDataFrame(list(dict(countries).items()), "country string, continent string")
+    expected = spark.createDataFrame(orders, ORDERS).join(newest, "country", "left")
+    assert found == {(row["amount"], row["continent"]) for row in expected.collect()}
