@@ -33,7 +33,7 @@ def pipeline(topics):
     """Three stateful legs, one of them behind a repartition topic, and two stateless ones that share a topic.
 
     One of the stateful legs has windows, of which only the final rows go on, and late rows elsewhere. And a table,
-    which orders look into, and which is written as it is and filtered.
+    which orders look into, and which is written as it is and filtered; and a global one.
     """
     builder = StreamsBuilder()
     value = Json("id long, shop string, amount long, at timestamp")
@@ -49,6 +49,8 @@ def pipeline(topics):
     people.to(topics["copies"])
     people.where("version % 2 = 0").to(topics["evens"])
     orders.join(people, "user", "left").select("id", "version").to(topics["known"], value=Json())
+    places = builder.global_table(topics["places"], key=String("shop"), value=Json("city string"), name="places")
+    orders.join(places, "shop", "left").select("id", "city").to(topics["placed"], value=Json())
     orders.where("amount % 7 = 0").select("id", F.lit("seven").alias("why")).to(topics["marks"], value=Json())
     orders.where("amount % 11 = 0").select("id", F.lit("eleven").alias("why")).to(topics["marks"], value=Json())
     return builder.build()

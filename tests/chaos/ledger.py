@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from tests.topics import read_to_end
 
 PARTITIONS = 2
-OUTPUTS = ("users", "shops", "marks", "windows", "late", "known", "copies", "evens")
+OUTPUTS = ("users", "shops", "marks", "windows", "late", "known", "copies", "evens", "placed")
 #: One order in so many comes with a new version of its user.
 ORDERS_A_VERSION = 20
 #: An order's event time is that of the one before it and so much more; a window is over once its end is a second ago.
@@ -43,6 +43,8 @@ class Ledger:
             "known": make_topic("known", 2),
             "copies": make_topic("copies", 2),
             "evens": make_topic("evens", 2),
+            "places": make_topic("places", 3),
+            "placed": make_topic("placed", 2),
         }
         self._random = random.Random(seed)
         self._id = 0
@@ -60,6 +62,9 @@ class Ledger:
         self._versions = Counter()
         self._orders = {}
         self._unknown = set()
+        #: Order -> the city of its shop, which a global table has; orders that no output has said yet.
+        self._cities = {}
+        self._unplaced = set()
         #: Of the table's copy, and of what a filter lets through of it: user -> version, or None where it is deleted.
         self._seen_versions = {"copies": {}, "evens": {}}
         self._seen = {"users": {}, "shops": {}}
@@ -73,6 +78,13 @@ class Ledger:
         self._next = {(self.topics[hint], p): OFFSET_BEGINNING for hint in OUTPUTS for p in (0, 1)}
         self._read_at = time.monotonic()
         self._reader = self._make_reader()
+        self._write_places()
+
+    def _write_places(self):
+        """Say where every shop is, once and for all: whoever looks finds it, or has looked too early."""
+        for shop in (f"shop{partition}-{number}" for partition in range(PARTITIONS) for number in range(9)):
+            self._producer.produce(self.topics["places"], json.dumps({"city": f"city of {shop}"}), shop)
+        assert self._producer.flush(30) == 0
 
     def _make_reader(self):
         from confluent_kafka import Consumer, TopicPartition
@@ -109,6 +121,8 @@ class Ledger:
                 self._producer.produce(self.topics["people"], version, user, partition=partition)
             self._orders[self._id] = user, before.get(user, 0)
             self._unknown.add(self._id)
+            self._cities[self._id] = f"city of {shop}"
+            self._unplaced.add(self._id)
             value = json.dumps({"id": self._id, "shop": shop, "amount": amount, "at": at.isoformat()})
             # Noted first: another thread may be reading what becomes of it.
             for totals in (self._totals["users"][user], self._totals["shops"][shop]):
@@ -189,6 +203,7 @@ class Ledger:
             if evens.get(user) != (None if newest % 2 else newest)
         ]
         found += [f"order {order} with its user's version" for order in self._unknown.copy()]
+        found += [f"order {order} with its shop's city" for order in self._unplaced.copy()]
         return found
 
     def _is_over(self, window):
@@ -202,6 +217,7 @@ class Ledger:
         self._seen_windows.clear()
         self._unseen = set(self._windows)
         self._unknown = set(self._orders)
+        self._unplaced = set(self._cities)
         self._unsaid = set(self._late)
         for seen in self._seen_versions.values():
             seen.clear()
@@ -243,6 +259,11 @@ class Ledger:
             newest = self._versions[user]
             assert oldest <= version <= newest, f"{row}: {user} had version {oldest} before, and has {newest} now"
             self._unknown.discard(row["id"])
+            return
+        if table == "placed":
+            assert row["id"] in self._unplaced, f"order {row['id']} came twice: {row}"
+            assert row.get("city") == self._cities[row["id"]], f"{row}: it is {self._cities[row['id']]}"
+            self._unplaced.discard(row["id"])
             return
         group = row[table[:-1]]
         n, before, totals = row["n"], self._seen[table].get(group, 0), self._totals[table][group]

@@ -170,6 +170,7 @@ def misplace(spark, executors, there, state_dir):
 
 
 def run_pipeline(spark, settings):
+    write_cities(settings)
     with make_pipeline(spark, settings) as streams:
         streams.start()
         tasks = wait_shared(streams, 2)
@@ -197,8 +198,15 @@ def executors_log():
 def make_pipeline(spark, settings, **config):
     builder = StreamsBuilder()
     orders = builder.stream(settings["source"], key=String("user"), value=Json("shop string, amount long"))
-    orders.groupBy("shop").agg(F.count("*").alias("n"), F.sum("amount").alias("total")).to(settings["sink"])
+    cities = builder.global_table(settings["cities"], key=String("shop"), value=Json("city string"))
+    totals = F.count("*").alias("n"), F.sum("amount").alias("total"), F.min("city").alias("city")
+    orders.join(cities, "shop", "left").groupBy("shop").agg(*totals).to(settings["sink"])
     return KafkaStreams(builder.build(), settings["config"] | config, spark=spark)
+
+
+def write_cities(settings):
+    rows = [(f"shop{number}", {"city": f"city{number}"}) for number in range(13)]
+    write(settings["config"]["bootstrap.servers"], settings["cities"], rows)
 
 
 def write_orders(settings):

@@ -20,7 +20,7 @@ ROWS = 4000
 
 @pytest.fixture(scope="module")
 def topics(module_topic):
-    return {"source": module_topic("orders", 4), "sink": module_topic("shops", 4)}
+    return {"source": module_topic("orders", 4), "sink": module_topic("shops", 4), "cities": module_topic("cities", 3)}
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,9 @@ def test_a_pipeline_is_shared_by_the_executors_and_exact(cluster, topics, table)
     expected = {}
     # Half of them were written while an executor was decommissioned.
     for number in (*range(ROWS), *range(ROWS)):
-        row = expected.setdefault(f"shop{number % 13}".encode(), {"shop": f"shop{number % 13}", "n": 0, "total": 0})
+        shop = number % 13
+        new = {"shop": f"shop{shop}", "n": 0, "total": 0, "city": f"city{shop}"}
+        row = expected.setdefault(f"shop{shop}".encode(), new)
         row["n"] += 1
         row["total"] += number
     assert table(topics["sink"]) == expected

@@ -1,8 +1,10 @@
 """Global tables of real instances: complete before the first row, followed from then on, kept over a restart."""
 
+import json
 import shutil
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions, NewTopic
 
 from sparkrelay import Json, StreamsBuilder, String
@@ -91,6 +93,24 @@ def test_changes_are_followed_while_it_runs(start, topics, produce, locate, cons
             return any(b"Asia" in value for *_, value in consumed(topics[2]))
 
         wait_until(found, "the change was not followed")
+
+
+def test_what_was_aborted_is_not_found(start, topics, produce, locate, kafka):
+    fill(produce, topics[0], {"fr": "Europe"})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"fill-{topics[0]}"})
+    producer.init_transactions(30)
+    for keeps, rows in (
+        (False, {"fr": "Nowhere", "jp": "Nowhere"}),
+        (True, {"jp": "Asia"}),
+        (False, {"jp": "Nowhere"}),
+    ):
+        producer.begin_transaction()
+        for country, continent in rows.items():
+            producer.produce(topics[0], json.dumps({"continent": continent}), country)
+        assert producer.flush(30) == 0
+        (producer.commit_transaction if keeps else producer.abort_transaction)(30)
+    with start() as streams:
+        locate(streams, {"fr": "Europe", "jp": "Asia"})
 
 
 def test_a_topic_that_was_made_anew_is_read_anew(start, topics, produce, locate, kafka_admin, wait_until):

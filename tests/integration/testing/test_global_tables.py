@@ -1,4 +1,7 @@
-"""Global tables in the test driver: any stream finds any row, whatever partition it is in."""
+"""Global tables in the test driver: any stream finds any row, whatever partition it is in.
+
+With what Kafka's ``KStreamGlobalKTableJoinTest`` feeds in and expects.
+"""
 
 import pytest
 from pyspark.sql import functions as F
@@ -107,3 +110,59 @@ def test_random_rows_find_what_spark_finds(spark):
     newest = spark.createDataFrame(list(dict(countries).items()), "country string, continent string")
     expected = spark.createDataFrame(orders, ORDERS).join(newest, "country", "left")
     assert found == {(row["amount"], row["continent"]) for row in expected.collect()}
+
+
+class Joined:
+    """What KStreamGlobalKTableJoinTest sets up: rows that carry a foreign key, and a global table of those."""
+
+    def __init__(self, spark):
+        builder = StreamsBuilder()
+        table = builder.global_table("table", key=String("fk"), value=String("y"))
+        stream = builder.stream("stream", key=Long("k"), value=Json("x string, fk string"))
+        stream.join(table, "fk").select(F.concat("x", F.lit("+"), "y").alias("both")).to("out", value=String("both"))
+        self.driver = TopologyTestDriver(builder.build(), spark=spark)
+        self._stream, self._table = map(self.driver.create_input_topic, ("stream", "table"))
+        self._out = self.driver.create_output_topic("out", key=Long())
+
+    def push_to_stream(self, count, prefix, *, foreign=True):
+        for key in range(count):
+            self._stream.pipe_input(key, {"x": f"{prefix}{key}", "fk": f"FKey{key}" if foreign else None})
+        return self.taken()
+
+    def push_to_table(self, count, prefix):
+        for key in range(count):
+            self._table.pipe_input(f"FKey{key}", None if prefix is None else f"{prefix}{key}")
+        return self.taken()
+
+    def taken(self):
+        return [(record.key, record.value) for record in self._out.read_records()]
+
+
+@pytest.fixture
+def joined(spark):
+    both = Joined(spark)
+    yield both
+    both.driver.close()
+
+
+def found(count, left, right):
+    return [(key, f"{left}{key}+{right}{key}") for key in range(count)]
+
+
+def test_updates_of_the_table_alone_make_nothing(joined):
+    """shouldNotJoinWithEmptyGlobalTableOnStreamUpdates, shouldNotJoinOnGlobalTableUpdates"""
+    assert joined.push_to_stream(2, "X") == []
+    assert joined.push_to_table(2, "Y") == []
+    assert joined.push_to_stream(4, "X") == found(2, "X", "Y")
+    assert joined.push_to_table(4, "YY") == []
+    assert joined.push_to_stream(4, "X") == found(4, "X", "YY")
+    assert joined.push_to_table(4, "YYY") == []
+
+
+def test_a_row_without_a_value_clears_the_table(joined):
+    """shouldClearGlobalTableEntryOnNullValueUpdates, shouldNotJoinOnNullKeyMapperValues"""
+    assert joined.push_to_table(4, "Y") == []
+    assert joined.push_to_stream(4, "X") == found(4, "X", "Y")
+    assert joined.push_to_table(2, None) == []
+    assert joined.push_to_stream(4, "XX") == found(4, "XX", "Y")[2:]
+    assert joined.push_to_stream(4, "XXX", foreign=False) == []

@@ -16,10 +16,12 @@ pytestmark = pytest.mark.integration
 
 
 def run(section, **names):
-    """Run the script of a section; return what it has defined."""
-    text = PAGE.split(f"## {section}\n")[1].split("\n## ")[0]
-    (script,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(script, "how-to.md", "exec"), names)
+    """Run the scripts of a section; return what they have defined."""
+    text = PAGE.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    scripts = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert scripts, section
+    for script in scripts:
+        exec(compile(script, "how-to.md", "exec"), names)
     return names
 
 
@@ -70,3 +72,16 @@ def test_the_page_s_lookup_finds_what_is_there(spark):
             ("ada", {"user": "ada", "name": "Ada", "country": "NO"}),
             ("ada", None),
         ]
+
+
+def test_the_page_s_global_table_is_found_by_any_column(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
+    scripts = run("Look things up in a table", **imports)
+    with TopologyTestDriver(scripts["orders_by_continent"](), spark=spark, partitions=2) as driver:
+        countries, orders = driver.create_input_topic("countries"), driver.create_input_topic("orders")
+        countries.pipe_input("NO", {"continent": "Europe"})
+        countries.pipe_input("PE", {"continent": "America"})
+        for user, address, amount in (("a", "Oslo, no", 3), ("b", "Lima, pe", 4), ("c", "Bergen, no", 5)):
+            orders.pipe_input(user, {"address": address, "amount": amount})
+        rows = driver.create_output_topic("by-continent").read_rows()
+        assert {row["continent"]: row["amount"] for row in rows} == {"Europe": 8, "America": 4}

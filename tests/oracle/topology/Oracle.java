@@ -27,11 +27,13 @@ import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.kstream.Aggregator;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.EmitStrategy;
+import org.apache.kafka.streams.kstream.GlobalKTable;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
+import org.apache.kafka.streams.kstream.KeyValueMapper;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.TimeWindows;
@@ -56,6 +58,7 @@ public final class Oracle {
     private final StreamsBuilder builder = new StreamsBuilder();
     private final Map<Integer, KStream<String, JsonNode>> streams = new HashMap<>();
     private final Map<Integer, KTable<String, JsonNode>> tables = new HashMap<>();
+    private final Map<Integer, GlobalKTable<String, JsonNode>> globalTables = new HashMap<>();
     /** Table to the field that has its key. */
     private final Map<Integer, String> keyOf = new HashMap<>();
     /** Store to the node that keeps it. */
@@ -128,7 +131,8 @@ public final class Oracle {
         if (!node.has("by")) {
             KeyValueStore<String, JsonNode> newest = driver.getKeyValueStore(name);
             try (KeyValueIterator<String, JsonNode> all = newest.all()) {
-                all.forEachRemaining(row -> rows.add(((ObjectNode) row.value.deepCopy()).put("key", row.key)));
+                all.forEachRemaining(row -> rows.add(((ObjectNode) row.value.deepCopy())
+                    .put(node.has("on") ? node.get("on").asText() : "key", row.key)));
             }
             return rows;
         }
@@ -160,8 +164,25 @@ public final class Oracle {
                 sources.add(node.get("topic").asText());
                 yield kept(node, builder.table(node.get("topic").asText(), Consumed.with(TEXT, JSON), store(node)));
             }
+            case "global_table" -> {
+                sources.add(node.get("topic").asText());
+                stores.put(node.get("store").asText(), node);
+                globalTables.put(
+                    node.get("id").asInt(),
+                    builder.globalTable(node.get("topic").asText(), Consumed.with(TEXT, JSON), store(node)));
+                yield null;
+            }
             case "to_table" -> kept(node, of.mapValues(Oracle::asRow).toTable(store(node)));
             case "lookup" -> {
+                GlobalKTable<String, JsonNode> everywhere = globalTables.get(node.get("table").asInt());
+                if (everywhere != null) {
+                    String on = node.get("on").asText();
+                    KeyValueMapper<String, JsonNode, String> key =
+                        (own, value) -> on.equals("key") ? own : value == null ? null : text(value.get(on));
+                    yield node.get("how").asText().equals("left")
+                        ? of.leftJoin(everywhere, key, Oracle::joined)
+                        : of.join(everywhere, key, Oracle::joined);
+                }
                 KTable<String, JsonNode> table = tables.get(node.get("table").asInt());
                 yield node.get("how").asText().equals("left")
                     ? of.leftJoin(table, Oracle::joined, Joined.with(TEXT, JSON, JSON))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from tests.oracle.topology.specs import FUNCTIONS, ROW, TABLES, VALUE
 
-from sparkrelay import Json, KTable, StreamsBuilder, String
+from sparkrelay import GlobalKTable, Json, KTable, StreamsBuilder, String
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.testing import TopologyTestDriver
 
@@ -122,7 +122,7 @@ class _Reads:
     def __init__(self, case: Case, driver: TopologyTestDriver) -> None:
         nodes = {node["id"]: node for node in case["spec"]}
         self._driver = driver
-        self._sources = {node["topic"] for node in case["spec"] if node["op"] in {"stream", "table"}}
+        self._sources = {node["topic"] for node in case["spec"] if node["op"] in {"stream", "table", "global_table"}}
         ends = {node["topic"]: nodes[node["of"]] for node in case["spec"] if node["op"] == "to"}
         self.tables = {
             topic: node["op"] in {*TABLES, "having"} or (node["op"] == "aggregate" and not node.get("final"))
@@ -231,7 +231,9 @@ def _built(case: Case) -> Topology:
     return builder.build()
 
 
-def _made(node: Case, builder: StreamsBuilder, of: Any, *, fields: tuple[str, ...], table: Any) -> KStream | KTable:
+def _made(
+    node: Case, builder: StreamsBuilder, of: Any, *, fields: tuple[str, ...], table: Any
+) -> KStream | KTable | GlobalKTable:
     match node["op"]:
         case "table":
             return builder.table(node["topic"], key=String("key"), value=Json(ROW), name=node["store"])
@@ -239,8 +241,10 @@ def _made(node: Case, builder: StreamsBuilder, of: Any, *, fields: tuple[str, ..
             kept: KTable = of.selectExpr("key", "a AS p", "s AS q").to_table(name=node["store"])
             return kept
         case "lookup":
-            joined: KStream = of.join(table, "key", node["how"])
+            joined: KStream = of.join(table, node.get("on", "key"), node["how"])
             return joined
+        case "global_table":
+            return builder.global_table(node["topic"], key=String(node["on"]), value=Json(ROW), name=node["store"])
         case "stream":
             return builder.stream(node["topic"], key=String("key"), value=Json(VALUE))
         case "filter" | "having":

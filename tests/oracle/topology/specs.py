@@ -14,7 +14,9 @@ Nodes have an ``id`` and, but for the first, the node that they go on from (``of
      "window": MS, "grace": MS, "final": true}              with final, what goes on are windows that are over
     {"op": "table", "topic": T, "store": S}                 a topic as a table, of values with the fields of ROW
     {"op": "to_table", "store": S}                          the newest row of each key: p is its a, q its s
-    {"op": "lookup", "table": ID, "how": "inner" or "left"} what the table holds for the row's key: p and q
+    {"op": "global_table", "topic": T, "store": S, "on": "key" or F}     the same in every process, for lookups by that
+    {"op": "lookup", "table": ID, "how": "inner" or "left"} what the table holds for the row's key: p and q; of a global
+                                                            table with "on", as there
     {"op": "having", "field": F, "is": ..., "than": N}      of a table: what passes no more is deleted
     {"op": "to", "topic": T}
 
@@ -70,6 +72,14 @@ def random_case(seed: int) -> Json:
         one, other = map(chosen.choice, of_topic.values())
         streams.append(add({"op": "merge", "of": one, "with": other}))
         streams.append(add(_step(chosen, streams[-1])))
+    everywhere = None
+    if table is None and chosen.random() < 0.3:
+        on = chosen.choice(("key", "s"))
+        everywhere = add({"op": "global_table", "topic": "everywhere", "store": "everywhere", "on": on})
+        for _ in range(chosen.randint(1, 2)):
+            of, how = chosen.choice(streams), chosen.choice(("inner", "left"))
+            if not any(spec[at]["op"] == "lookup" for at in _before(spec, of)):
+                streams.append(add({"op": "lookup", "of": of, "table": everywhere, "how": how, "on": on}))
     if table is not None:
         for _ in range(chosen.randint(1, 2)):
             how = chosen.choice(("inner", "left"))
@@ -88,7 +98,23 @@ def random_case(seed: int) -> Json:
                 is_ = chosen.choice("<>")
                 of = add({"op": "having", "of": of, "field": "n0", "is": is_, "than": chosen.randrange(-2, 5)})
         add({"op": "to", "of": of, "topic": f"out-{number}"})
-    return {"name": f"random-{seed}", "spec": _used(spec), "input": _records(chosen, topics)}
+    records = _records(chosen, topics)
+    if everywhere is not None:
+        # First of all: it follows its topic by itself, whatever the times say.
+        records[:0] = [record | {"topic": "everywhere", "ts": 0} for record in _records(chosen, ["rows"])]
+        for record in records:
+            if record["topic"] == "everywhere" and spec[everywhere]["on"] == "s" and record["key"] is not None:
+                record["key"] = {"k": "x", "l": "y", "m": "z"}[record["key"]]
+    return {"name": f"random-{seed}", "spec": _used(spec), "input": records}
+
+
+def _before(spec: list[Json], node: int) -> set[int]:
+    """Return a node and all that it goes on from."""
+    found = {node}
+    for name in ("of", "with"):
+        if name in spec[node]:
+            found |= _before(spec, spec[node][name])
+    return found
 
 
 def _used(spec: list[Json]) -> list[Json]:
