@@ -236,6 +236,8 @@ class ProcessThreads:
     def lose(self) -> None:
         """Say that the executor is gone: the threads leave the group at once, without touching their stores."""
         self.target.lose()
+        if self._global is not None:
+            self._global.stop()
 
     def give_up_unstarted(self) -> None:
         """Release the threads that could not be started."""

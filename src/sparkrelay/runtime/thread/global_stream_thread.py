@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparkrelay.client.backoff import Backoff
 from sparkrelay.errors import KafkaException, SparkRelayError, StreamsException, WakeupException
+from sparkrelay.runtime.spark.executor_target import ExecutorLost
 from sparkrelay.runtime.spark.jobs import JobFailed
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ class GlobalStreamThread:
             try:
                 self._tables.close()
             except Exception as error:  # noqa: BLE001 - what they have read is kept, or read once more
-                log.warning("%s: global tables could not be closed: %s", self.name, error)
+                level = logging.DEBUG if isinstance(error, ExecutorLost) else logging.WARNING
+                log.log(level, "%s: global tables could not be closed: %s", self.name, error)
             self._settled.set()
             self._ended = True
             self._on_end()

@@ -73,6 +73,17 @@ def test_of_threads_that_could_not_be_started_nothing_is_waited_for():
     assert [thread.calls for thread in process.threads] == [[], ["discard", "left out of the log"]]
 
 
+def test_global_tables_end_with_their_executor():
+    process = Process()
+    process._global, process.target.lose = Thread(), lambda: None
+    process._global.ended = process.threads[0].ended = True
+    process.lose()
+    assert process._global.calls == ["stop"]
+    assert process.ended
+    process._global.ended = False
+    assert not process.ended, "it may be using its stores"
+
+
 class Client:
     """A client of a broker that is silent: it connects for as long as nobody interrupts it."""
 
