@@ -13,6 +13,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -46,6 +47,7 @@ __all__ = [
     "JobFailed",
     "Jobs",
     "TaskFailed",
+    "collect_frame",
     "run_job",
 ]
 
@@ -126,6 +128,17 @@ class Jobs:
             if self._cancels > cancels:
                 raise JobCancelled(str(error)) from error
             raise
+
+    def collect(self, frame: DataFrame, description: str) -> pa.Table:
+        """Collect a DataFrame for the micro-batch under way; what cancels that ends this too.
+
+        Raises:
+            JobCancelled: by :meth:`cancel_batch`.
+            SparkRelayError: what :func:`collect_frame` raises.
+        """
+        text = f"{self._name}: {description}"
+        with self.cancellable():
+            return collect_frame(self.target, frame, pool=BATCH_POOL, group=self._batch_group, description=text)
 
     def run_resident(
         self, legs: DataFrame, command: ResidentCommand, *, description: str, current: Callable[[], BatchCommand | None]
@@ -292,6 +305,46 @@ def _run_once(  # noqa: PLR0917 - as run_job has them
     log.debug("%s: %s", description, printable_lines(without_marks(found.text)))
     # Without Spark's own error as the cause: it says the same in a hundred lines.
     raise _error(found, target.failure_key, description, work)
+
+
+def collect_frame(target: ExecutorTarget, frame: DataFrame, *, pool: str, group: str, description: str) -> pa.Table:
+    """Evaluate a DataFrame of the user's anew, wherever Spark likes, and bring its rows to the driver.
+
+    What Spark has kept of an earlier time is not used: neither a plan that has run, whose exchanges it keeps, nor a
+    list of files.
+
+    Args:
+        target: whose session it is; the job ends with it.
+        frame: the DataFrame.
+        pool: the FAIR pool.
+        group: what cancels the job, from ``target.job_group``.
+        description: what Spark's UI shows.
+
+    Raises:
+        ExecutorLost: the target's executor is gone.
+        JobFailed: its source cannot be read, or user code in it raised.
+        StreamsException: the session is gone.
+    """
+    target.require()
+    context = frame.sparkSession.sparkContext
+    try:
+        context.setLocalProperty("spark.scheduler.pool", pool)
+        context.setLocalProperty(_TAGS_PROPERTY, "sparkrelay")
+        context.setJobGroup(group, description, interruptOnCancel=True)
+        with query_errors_unlogged(), target.under_way(f"the Spark job {description!r}"):
+            frame._jdf.queryExecution().analyzed().refresh()
+            return frame.select("*").toArrow()
+    except (PySparkException, Py4JJavaError) as error:
+        target.require_alive()
+        found = read_job_error(error)
+    except (Py4JError, ConnectionError) as error:
+        target.require()
+        raise StreamsException(f"{SESSION_GONE} ({error})") from error
+    except (pa.ArrowException, EOFError, OSError) as error:
+        target.require_alive()
+        raise JobFailed(f"{description} failed: {error}") from error
+    log.debug("%s: %s", description, printable_lines(found.text))
+    raise _error(found, target.failure_key, description, "")
 
 
 def _error(found: JobError, key: bytes, job: str, work: str) -> SparkRelayError:
