@@ -79,6 +79,7 @@ def test_it_finds_what_sparks_join_finds(spark, kinds):
         rows.where("n >= 0").join(frame, names, how, refresh=MINUTES).selectExpr(*shown, "n", "m", "both.col2 as o").to(
             how, value=Json()
         )
+    columns = [*(f"t{index}" for index in range(len(kinds))), "n", "m", "o"]
     with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
         topic = driver.create_input_topic("in")
         for row in left:
@@ -87,7 +88,8 @@ def test_it_finds_what_sparks_join_finds(spark, kinds):
             )
         batch = spark.createDataFrame(left, f"{schema}, n long").selectExpr(*casts, "n")
         for how in ("inner", "left"):
-            found = [tuple(row.values()) for row in driver.create_output_topic(how).read_rows()]
+            rows = driver.create_output_topic(how).read_rows()
+            found = [tuple(map(row.get, columns)) for row in rows]
             wanted = batch.join(frame, names, how).selectExpr(*shown, "n", "m", "both.col2 as o").collect()
             order = [row[len(kinds)] for row in found]
             assert order == sorted(order), "rows stay in their order"
@@ -259,7 +261,7 @@ def test_a_cached_dataframe_and_one_that_is_too_large_are_refused(spark, rates, 
     frame, _ = rates
     cached = frame.where("rate > 0").cache()
     try:
-        with pytest.raises(TopologyException, match="it would find the same rows|find the same rows for ever"):
+        with pytest.raises(TopologyException, match="would find the same rows for ever"):
             refused(spark, lambda s, f: s.join(f.where("country > ''"), "country", refresh=MINUTES), cached)
     finally:
         cached.unpersist()
