@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StringType, StructField, StructType, VariantType, _has_type
 
-from sparkrelay.errors import SerializationException, TopologyException
+from sparkrelay.errors import SerializationException, StreamsException, TopologyException
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.compile.catalyst import jvm, kind, nodes
 from sparkrelay.runtime.compile.row_steps import given_names, joined, visible
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
 from sparkrelay.runtime.contract.specs import CollectedSpec
 from sparkrelay.runtime.spark.cancelling import cancelled_when
-from sparkrelay.runtime.spark.jobs import BATCH_POOL, collect_frame
+from sparkrelay.runtime.spark.jobs import BATCH_POOL, JobFailed, collect_frame
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
@@ -114,11 +114,19 @@ class CollectedJoins:
         return frozenset(changed)
 
     def _collect(self, frame: DataFrame, description: str) -> pa.Table:
-        """Collect for the first time: nothing runs yet that could be in the way, and nobody else ends it."""
+        """Collect for the first time: no micro-batch is under way whose end would end it."""
         group, deadline = self._target.job_group("sparkrelay-collecting"), time.monotonic() + self._seconds
         cancel = functools.partial(self._target.cancel, group)
-        with cancelled_when(lambda: time.monotonic() >= deadline, cancel):
-            return collect_frame(self._target, frame, pool=BATCH_POOL, group=group, description=description)
+        try:
+            with cancelled_when(lambda: time.monotonic() >= deadline, cancel):
+                return collect_frame(self._target, frame, pool=BATCH_POOL, group=group, description=description)
+        except JobFailed as error:
+            if time.monotonic() < deadline:
+                raise
+            raise StreamsException(
+                f"{description} took longer than {self._seconds:g} s (max.poll.interval.ms) and was cancelled: see "
+                f"that its source answers, and that Spark has a core for it. {error}"
+            ) from error
 
 
 def refresh_seconds(step: Step) -> float:

@@ -348,7 +348,8 @@ class LegCompiler:
             columns of that are computed from, as ``behind`` says it of the source.
         """
         hidden = (*carried_columns(leg), *self._way.hidden)
-        rows, base, behind = self._applied(leg, leg.before, (source, source, behind), carried_columns(leg))
+        start = source, source, behind
+        rows, base, behind = self._applied(leg, leg.before, start, carried_columns(leg), passing=keeps_newest(leg))
         if leg.aggregation is not None:
             rows = self._projection(leg, leg.aggregation, rows)
         elif leg.late_for is not None:
@@ -361,10 +362,19 @@ class LegCompiler:
         steps: Sequence[Step | Lookup],
         start: tuple[DataFrame, DataFrame, Mapping[str, str]],
         carried: tuple[str, ...],
+        *,
+        passing: bool = False,
     ) -> tuple[DataFrame, DataFrame, Mapping[str, str]]:
-        """Apply steps that do not change state; ``start`` is what :meth:`_before_state` returns of those before."""
+        """Apply steps that do not change state.
+
+        Args:
+            leg: the leg.
+            steps: of it.
+            start: what :meth:`_before_state` returns, of the steps before these.
+            carried: the rows' hidden columns.
+            passing: True in front of a table of newest rows, which deletions reach whatever stands there.
+        """
         rows, base, behind = start
-        passing = keeps_newest(leg) and hidden_columns.PARTITION_TIME in carried
         for some, cut in by_lookup(steps, collected=True):
             rows = apply_steps(some, rows, (*carried, *self._way.hidden), tombstones_pass=passing)
             if isinstance(cut, Lookup):

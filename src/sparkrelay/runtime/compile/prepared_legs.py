@@ -87,6 +87,7 @@ class PreparedLegs:
         self._resident: ResidentLegs | None = None
         #: Legs whose plans have older rows of a DataFrame than there are.
         self._outdated: set[str] = set()
+        self._collected = [plan.leg for plan in self._plans.values() if plan.leg.collected]
         self._building = threading.Lock()
 
     def state(self, store: str) -> StateSpec | None:
@@ -121,13 +122,12 @@ class PreparedLegs:
         Raises:
             SparkRelayError: one could not be collected for too long.
         """
-        legs = [plan.leg for plan in self._plans.values() if plan.leg.collected]
-        if not legs:
-            return False
-        self._outdated |= self._compiler.renew([leg for leg in legs if leg.subtopology in subtopologies], collect)
+        legs = [leg for leg in self._collected if leg.subtopology in subtopologies]
+        if legs:
+            self._outdated |= self._compiler.renew(legs, collect)
         if not self._outdated:
             return False
-        for leg in legs:
+        for leg in self._collected:
             if leg.id in self._outdated:
                 self._plans[leg.id] = self._compiler.build(leg)
         self._unions.clear()

@@ -11,7 +11,7 @@ import functools
 import logging
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -32,6 +32,7 @@ from sparkrelay.runtime.worker.restore import RestoreSpec, restore_partition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame
 
     from sparkrelay.runtime.contract.commands import LegReport, RestoreReport, RestoreSlice
@@ -60,6 +61,11 @@ BATCH_POOL = "sparkrelay-batches"
 RESTORE_POOL = "sparkrelay-restore"
 #: What ``SparkContext.addJobTag`` sets, by which Spark's API finds jobs.
 _TAGS_PROPERTY = "spark.job.tags"
+#: What is set of a thread's jobs.
+_PROPERTIES = (
+    *("spark.scheduler.pool", _TAGS_PROPERTY, "spark.jobGroup.id", "spark.job.description"),
+    "spark.job.interruptOnCancel",
+)
 #: What Java says where Spark's executor starts Python.
 #: Of an idle worker, in ``PythonWorkerFactory.create``, which takes only a cancelled selection key for a dead one.
 _CLOSED_WORKER = "java.nio.channels.ClosedChannelException"
@@ -328,10 +334,14 @@ def collect_frame(target: ExecutorTarget, frame: DataFrame, *, pool: str, group:
     target.require()
     context = frame.sparkSession.sparkContext
     try:
-        context.setLocalProperty("spark.scheduler.pool", pool)
-        context.setLocalProperty(_TAGS_PROPERTY, "sparkrelay")
-        context.setJobGroup(group, description, interruptOnCancel=True)
-        with query_errors_unlogged(), target.under_way(f"the Spark job {description!r}"):
+        with (
+            _properties_restored(context),
+            query_errors_unlogged(),
+            target.under_way(f"the Spark job {description!r}"),
+        ):
+            context.setLocalProperty("spark.scheduler.pool", pool)
+            context.setLocalProperty(_TAGS_PROPERTY, "sparkrelay")
+            context.setJobGroup(group, description, interruptOnCancel=True)
             frame._jdf.queryExecution().analyzed().refresh()
             return frame.select("*").toArrow()
     except (PySparkException, Py4JJavaError) as error:
@@ -345,6 +355,18 @@ def collect_frame(target: ExecutorTarget, frame: DataFrame, *, pool: str, group:
         raise JobFailed(f"{description} failed: {error}") from error
     log.debug("%s: %s", description, printable_lines(found.text))
     raise _error(found, target.failure_key, description, "")
+
+
+@contextlib.contextmanager
+def _properties_restored(context: SparkContext) -> Iterator[None]:
+    """Leave a thread as it was: it may be the user's, who makes an instance and has jobs of their own afterwards."""
+    before = {name: context.getLocalProperty(name) for name in _PROPERTIES}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            # Java's null takes a property away.
+            context.setLocalProperty(name, cast("str", value))
 
 
 def _error(found: JobError, key: bytes, job: str, work: str) -> SparkRelayError:
