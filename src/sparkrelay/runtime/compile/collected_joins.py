@@ -74,7 +74,7 @@ class CollectedJoins:
         frame, on, how = step.args
         every = refresh_seconds(step)
         columns = visible(joined(step, rows))
-        _check_source(frame, where)
+        _check_uncached(frame, where)
         keys = rows.select(*(quoted((name,)) for name in on)).schema
         needed = frame.select(*(quoted((name,)) for name in (*on, *given_names(frame, on))))
         _check_keys(keys, needed.schema, where)
@@ -155,10 +155,8 @@ def refresh_seconds(step: Step) -> float:
     return seconds
 
 
-def _check_source(frame: DataFrame, where: str) -> None:
-    """Refuse a DataFrame that has no end, or whose rows Spark keeps: they would be the same each time."""
-    if frame.isStreaming:
-        raise TopologyException(f"{where} with refresh= takes a DataFrame that has an end; read it with spark.read")
+def _check_uncached(frame: DataFrame, where: str) -> None:
+    """Refuse a DataFrame whose rows Spark keeps: they would be the same each time."""
     plan = frame.select("*")._jdf.queryExecution().withCachedData()
     if any(kind(node) == "InMemoryRelation" for node in nodes(plan)):
         raise TopologyException(

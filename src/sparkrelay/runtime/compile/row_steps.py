@@ -120,10 +120,15 @@ def joined(step: Step, rows: DataFrame) -> DataFrame:
     """Join with a DataFrame, whose rows are sent to wherever the stream's are: a task's rows stay where they are.
 
     Raises:
-        TopologyException: a column is missing, or stands on both sides.
+        TopologyException: a column is missing, or stands on both sides; or the DataFrame is a stream.
     """
     where = str(step.call_site)
     frame, on, how = step.args
+    if frame.isStreaming:
+        raise TopologyException(
+            f"{where}: join() takes a DataFrame that has an end, from spark.read; for what a topic holds of each key use "
+            "builder.table(topic)"
+        )
     both = {name.lower() for name in visible(rows).names} & {name.lower() for name in frame.columns} - {
         name.lower() for name in on
     }
