@@ -126,8 +126,8 @@ def joined(step: Step, rows: DataFrame) -> DataFrame:
     frame, on, how = step.args
     if frame.isStreaming:
         raise TopologyException(
-            f"{where}: join() takes a DataFrame that has an end, from spark.read; for what a topic holds of each key use "
-            "builder.table(topic)"
+            f"{where}: join() takes a DataFrame that has an end, from spark.read; for what a topic holds of each key "
+            "use builder.table(topic)"
         )
     both = {name.lower() for name in visible(rows).names} & {name.lower() for name in frame.columns} - {
         name.lower() for name in on
