@@ -257,5 +257,6 @@ def test_on_an_executor_it_reaches_the_driver_over_tcp(kafka, make_topic, table,
     assert json.loads(child.stdout)[-5:] == [True] * 5
     assert table(sink) == {
         f"u{user}".encode(): {"n": 4, "total": 18 + 4 * user, "mean": (18 + 4 * user) / 4, "user": f"u{user}"}
+        | {"name": f"name {user}"}
         for user in range(3)
     }

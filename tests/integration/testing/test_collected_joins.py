@@ -4,6 +4,8 @@ import datetime as dt
 import logging
 import math
 import random
+import threading
+import time
 
 import pytest
 from pyspark.sql import functions as F
@@ -11,6 +13,9 @@ from pyspark.sql import functions as F
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import SparkRelayError, TopologyException
 from sparkrelay.runtime.spark import collected_frames
+from sparkrelay.runtime.spark.executor_target import ExecutorTarget
+from sparkrelay.runtime.spark.jobs import JobCancelled, Jobs
+from sparkrelay.runtime.worker.restore import RestoreSpec
 from sparkrelay.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.integration
@@ -197,7 +202,7 @@ def test_a_deletion_reaches_a_table_whatever_it_finds(spark, rates):
         assert driver.store("newest") == []
 
 
-def refused(spark, join, frame):
+def made(spark, join, frame):
     builder = StreamsBuilder()
     join(clicks_of(builder), frame).to("out", value=Json())
     return TopologyTestDriver(builder.build(), spark=spark)
@@ -247,22 +252,22 @@ def refused(spark, join, frame):
 )
 def test_what_cannot_be_is_refused_with_the_line(spark, rates, join, message):
     with pytest.raises(SparkRelayError, match=message) as raised:
-        refused(spark, join, rates[0])
+        made(spark, join, rates[0])
     assert "test_collected_joins.py:" in str(raised.value)
 
 
-def test_a_cached_dataframe_and_one_that_is_too_large_are_refused(spark, rates, monkeypatch):
+def test_a_cached_dataframe_and_one_that_is_too_large_are_made(spark, rates, monkeypatch):
     frame, _ = rates
     cached = frame.where("rate > 0").cache()
     try:
         with pytest.raises(TopologyException, match="would find the same rows for ever"):
-            refused(spark, lambda s, f: s.join(f.where("country > ''"), "country", refresh=MINUTES), cached)
+            made(spark, lambda s, f: s.join(f.where("country > ''"), "country", refresh=MINUTES), cached)
     finally:
         cached.unpersist()
     monkeypatch.setattr(collected_frames, "MOST_BYTES", 1 << 20)
     large = spark.range(100_000).selectExpr("cast(id as string) as country", "id as rate")
     with pytest.raises(TopologyException, match=r"has 100,000 rows of \d MiB, and 1 MiB at most") as raised:
-        refused(spark, lambda s, f: s.join(f, "country", refresh=MINUTES), large)
+        made(spark, lambda s, f: s.join(f, "country", refresh=MINUTES), large)
     assert "test_collected_joins.py:" in str(raised.value)
 
 
@@ -276,3 +281,55 @@ def test_switching_to_it_keeps_a_store(spark, rates):
         with TopologyTestDriver(builder.build(), spark=spark) as driver:
             contents.append(driver._plans.state("n").contents)
     assert contents[0] == contents[1]
+
+
+@pytest.fixture
+def slow(spark):
+    """A DataFrame that takes two minutes."""
+    return spark.range(1).select(F.udf(lambda n: time.sleep(120) or str(n), "string")("id").alias("country"))
+
+
+def test_tasks_that_leave_end_a_collection(spark, slow, wait_until):
+    """What Spark runs for it is in the group of the micro-batch, which is what leaving tasks have cancelled."""
+    target = ExecutorTarget(spark, spark_partitions=1)
+    jobs = Jobs(target, restore=RestoreSpec(1, "app", {}, 1 << 20), name="leaving")
+    raised = []
+
+    def collect():
+        try:
+            jobs.collect(slow, "collecting it")
+        except SparkRelayError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=collect)
+    thread.start()
+    tracker = spark.sparkContext.statusTracker()
+    wait_until(lambda: tracker.getActiveJobsIds(), "no job began")
+    assert "collecting it" in target.overdue(0)
+    jobs.cancel_batch()
+    thread.join(100)
+    (error,) = raised
+    assert isinstance(error, JobCancelled)
+
+
+def test_a_source_that_does_not_answer_is_not_waited_for_for_ever(spark, slow):
+    builder = StreamsBuilder()
+    clicks_of(builder).join(slow, "country", refresh=MINUTES).to("out", value=Json())
+    with pytest.raises(
+        SparkRelayError, match=r"test_collected_joins.py:\d+ took longer than 1 s \(max.poll.interval.ms"
+    ):
+        TopologyTestDriver(builder.build(), {"max.poll.interval.ms": 1000}, spark=spark)
+
+
+def test_whoever_makes_an_instance_goes_on_as_before(spark, rates):
+    context = spark.sparkContext
+    context.setJobGroup("mine", "my own jobs")
+    context.setLocalProperty("spark.scheduler.pool", "my-pool")
+    names = "spark.jobGroup.id", "spark.job.description", "spark.scheduler.pool", "spark.job.tags"
+    before = [context.getLocalProperty(name) for name in names]
+    try:
+        made(spark, lambda s, f: s.join(f, "country", refresh=MINUTES), rates[0]).close()
+        assert [context.getLocalProperty(name) for name in names] == before
+    finally:
+        for name in names:
+            context.setLocalProperty(name, None)
