@@ -304,7 +304,7 @@ def test_tasks_that_leave_end_a_collection(spark, slow, wait_until):
     thread = threading.Thread(target=collect)
     thread.start()
     tracker = spark.sparkContext.statusTracker()
-    wait_until(lambda: tracker.getActiveJobsIds(), "no job began")
+    wait_until(tracker.getActiveJobsIds, "no job began")
     assert "collecting it" in target.overdue(0)
     jobs.cancel_batch()
     thread.join(100)
