@@ -18,6 +18,7 @@ from sparkrelay.records.formats import Json
 from sparkrelay.runtime.compile.legs import LegCompiler
 from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
 from sparkrelay.runtime.compile.schemas import plain_format
+from sparkrelay.runtime.spark.collected_frames import CollectedFrames
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 from sparkrelay.runtime.spark.session import local_slots
 from sparkrelay.runtime.topics.layout import lay_out
@@ -95,8 +96,11 @@ class TopologyTestDriver:
         folder = Path(tempfile.mkdtemp(prefix="topology-test-driver-"))
         try:
             log, client = FileLog(folder / "topics"), {LOG_DIRECTORY: str(folder / "topics")}
-            legs = (*topology.upstream_first, *topology.global_tables)
-            compiler = LegCompiler(target, settings, legs, names=names, client=client)
+            legs, frames = (
+                (*topology.upstream_first, *topology.global_tables),
+                CollectedFrames(lambda: self._now_ms / 1000),
+            )
+            compiler = LegCompiler(target, settings, legs, names=names, client=client, frames=frames)
             self._plans = PreparedLegs(compiler, topology.upstream_first)
             self._global_plans = PreparedLegs(compiler, topology.global_tables)
             self._tasks = DriverTasks(
@@ -203,6 +207,8 @@ class TopologyTestDriver:
 
     def advance_wall_clock_time(self, advance: dt.timedelta) -> None:
         """Let time pass: records without a timestamp have the new one from now on, and idle windows may end.
+
+        What was collected of a DataFrame, ``join(..., refresh=...)``, gets older too; the next micro-batch looks.
 
         Raises:
             ValueError: it would go back.

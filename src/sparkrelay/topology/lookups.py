@@ -149,13 +149,21 @@ def is_data_frame(other: object) -> bool:
     return any(kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.") for kind in type(other).__mro__)
 
 
-def data_frame_join(frame: Any, on: Any, how: Any, call_site: CallSite) -> tuple[Any, tuple[str, ...], str]:
-    """Return the arguments of a join with a DataFrame.
+def data_frame_join(
+    frame: Any, on: Any, how: Any, refresh: Any, call_site: CallSite
+) -> tuple[tuple[Any, tuple[str, ...], str], dict[str, str]]:
+    """Return the arguments of a join with a DataFrame: those of its step by place, and by name.
 
     Raises:
         TopologyException: one is of the wrong kind, or another way of joining would make rows of the DataFrame alone.
     """
-    return frame, _on(on, call_site), _how(how, "a DataFrame", call_site)
+    if refresh is not None and not (isinstance(refresh, str) and refresh.strip()):
+        raise TopologyException(
+            f'{call_site}: refresh= of join() takes an interval such as "10 minutes", not {refresh!r}; without it the '
+            "DataFrame is evaluated anew for each micro-batch"
+        )
+    arguments = frame, _on(on, call_site), _how(how, "a DataFrame", call_site)
+    return arguments, {} if refresh is None else {"refresh": refresh}
 
 
 def _how(how: Any, other: str, call_site: CallSite) -> str:

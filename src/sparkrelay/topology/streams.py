@@ -187,11 +187,14 @@ class KStream(RowSteps):
         node = keep_newest(self._record, self._node, key, name, logged, "to_table()", call_site)
         return KTable(self._record, node, Lineage())
 
-    def join(self, other: Any, on: Any = None, how: str = "inner", *, name: str | None = None) -> KStream:
+    def join(
+        self, other: Any, on: Any = None, how: str = "inner", *, name: str | None = None, refresh: str | None = None
+    ) -> KStream:
         """Give each row what a table holds for its key just then, as ``KStream.join(KTable)`` of Kafka Streams.
 
         Or what a DataFrame has for it, as PySpark's join of a stream with a static DataFrame: it is evaluated anew for
-        each micro-batch, and sent to wherever rows are (a broadcast join), so it should be small.
+        each micro-batch, and sent to wherever rows are (a broadcast join), so it should be small. With ``refresh`` it
+        is collected instead, 64 MiB at most, and micro-batches join with what was collected until that is so old.
 
         A row meets the table as it is at the row's place in time among the rows of the micro-batch; a global table, as
         it has been read by then. A change of the table alone makes no row. The result has the stream's columns, then
@@ -203,18 +206,26 @@ class KStream(RowSteps):
             how: ``"inner"`` leaves rows out whose key the table does not have, ``"left"`` gives them nulls.
             name: of the repartition topic, if one is needed: the stream's rows must be where the table's are, and both
                 source topics must have equally many partitions then.
+            refresh: of a DataFrame: how old its rows may get, such as ``"10 minutes"``; None to evaluate it anew for
+                each micro-batch.
 
         Raises:
             TopologyException: an argument is of the wrong kind, or the table cannot be looked into.
         """
         call_site = find_call_site()
         if is_data_frame(other):
-            return self._step("join", data_frame_join(other, on, how, call_site), call_site)
+            arguments, more = data_frame_join(other, on, how, refresh, call_site)
+            return self._step("join", arguments, call_site, more)
         if not isinstance(other, KTable | GlobalKTable) or other._record is not self._record:
             what = "two streams" if isinstance(other, KStream) else f"a stream and {other!r}"
             raise TopologyException(
                 f"{call_site}: join() of {what} is not there yet; a stream looks into a KTable of the same builder, "
                 "such as builder.table(...)"
+            )
+        if refresh is not None:
+            raise TopologyException(
+                f"{call_site}: refresh={refresh!r} of join() is for a DataFrame; a row finds what a table holds at its "
+                "time, so leave it out"
             )
         node, lineage = look_up(self._record, self._node, self._lineage, other._node, on, how, name, call_site)
         return KStream(self._record, node, lineage)

@@ -52,6 +52,11 @@ class Step:
         """True where another stream comes in; it stands in the legs of both, and changes no row."""
         return self.kind in {"union", "unionByName"}
 
+    @property
+    def refresh(self) -> str | None:
+        """The interval after which a join collects its DataFrame again; None for any other step."""
+        return self.kwargs.get("refresh") if self.kind == "join" else None
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lookup:
@@ -75,6 +80,7 @@ class Lookup:
 
     kind: ClassVar[str] = "join"
     is_union: ClassVar[bool] = False
+    refresh: ClassVar[None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +265,13 @@ class Leg:
     def lookups(self) -> tuple[Lookup, ...]:
         """Its lookups, in order."""
         return tuple(step for step in self.before if isinstance(step, Lookup))
+
+    @property
+    def collected(self) -> tuple[Step, ...]:
+        """Its joins with DataFrames that are collected, in order."""
+        return tuple(
+            step for step in (*self.before, *self.after) if isinstance(step, Step) and step.refresh is not None
+        )
 
     @property
     def passes_kafka_columns(self) -> bool:

@@ -1,5 +1,6 @@
 """Micro-batches that pass through one Spark job that stays: real Spark, real Kafka, and both ways in turn."""
 
+import itertools
 import json
 import os
 import signal
@@ -159,6 +160,42 @@ def test_a_python_function_keeps_a_leg_out_of_it_and_the_log_says_why(
     assert f"leg {leg}: {reason}" in caplog.text
 
 
+def test_a_dataframe_that_is_collected_keeps_no_leg_out_of_it(
+    spark, instance, make_topic, table, trickle, tmp_path, wait_until
+):
+    """The job begins anew with the new rows, in the first micro-batch that finds the old ones too old."""
+    source, sink = make_topic("in", 2), make_topic("out", 2)
+    file = tmp_path / "rates.csv"
+    file.write_text("NO,1\n")
+    builder = StreamsBuilder()
+    rates = spark.read.schema("country string, rate long").csv(str(file))
+    rows = builder.stream(source, key=String("k"), value=Json("country string"))
+    rows.join(rates, "country", "left", refresh="2 seconds").select("k", "rate").to(sink, key="k")
+    streams = instance(builder, {"num.stream.threads": 2})
+    leg = f"sink:{source}-to-{sink}"
+    stays = f"   {leg}: pass through one Spark job that stays, if 1 slots are to spare"
+    assert stays in streams.describe().splitlines()
+    streams.start()
+    trickle(source, [(f"a{number}", {"country": "NO"}) for number in range(12)], streams)
+    assert any(ways(streams))
+    file.write_text("NO,12345\nSE,2\n")
+    written = itertools.count()
+
+    def refreshed():
+        number = next(written)
+        trickle(source, [(f"b{number}", {"country": "SE"})], streams)
+        return {"k": f"b{number}", "rate": 2} in table(sink).values()
+
+    wait_until(refreshed, "the new rows were not collected")
+    before = next(written)
+    trickle(source, [(f"c{before}-{number}", {"country": "NO"}) for number in range(8)], streams)
+    assert any(ways(streams)[-8:]), "and so it goes on"
+    found = table(sink)
+    assert {row["rate"] for key, row in found.items() if key.startswith(b"a")} == {1}
+    assert found[f"c{before}-7".encode()] == {"k": f"c{before}-7", "rate": 12345}
+    assert streams.exception() is None
+
+
 def test_an_error_of_the_users_names_what_it_always_names(
     spark, instance, make_topic, produce, trickle, wait_until, fails_with
 ):
@@ -220,5 +257,6 @@ def test_on_an_executor_it_reaches_the_driver_over_tcp(kafka, make_topic, table,
     assert json.loads(child.stdout)[-5:] == [True] * 5
     assert table(sink) == {
         f"u{user}".encode(): {"n": 4, "total": 18 + 4 * user, "mean": (18 + 4 * user) / 4, "user": f"u{user}"}
+        | {"name": f"name {user}"}
         for user in range(3)
     }

@@ -66,6 +66,10 @@ def test_what_the_frame_reads_is_read_anew_for_each_micro_batch(spark, tmp_path)
         (lambda s, f: s.join(f), "takes on= as the name of a column"),
         (lambda s, f: s.withColumn("Name", F.lit(1)).join(f, "country"), "both sides of the join have a column 'name'"),
         (lambda s, f: s.drop("country").join(f, "nowhere"), "nowhere"),
+        (
+            lambda s, f: s.join(f.sparkSession.readStream.format("rate").load().withColumnRenamed("value", "n"), "n"),
+            "takes a DataFrame that has an end",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_line(spark, countries, join, message):

@@ -1,5 +1,6 @@
 """The test of docs/how-to.md passes, as it stands there, and its windows end."""
 
+import datetime as dt
 import re
 from pathlib import Path
 
@@ -85,3 +86,22 @@ def test_the_page_s_global_table_is_found_by_any_column(spark):
             orders.pipe_input(user, {"address": address, "amount": amount})
         rows = driver.create_output_topic("by-continent").read_rows()
         assert {row["continent"]: row["amount"] for row in rows} == {"Europe": 8, "America": 4}
+
+
+def test_the_page_s_dataframe_is_collected_again(spark, tmp_path):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
+    file = tmp_path / "rates.csv"
+    file.write_text("NO,1\n")
+    rates = spark.read.schema("country string, rate long").csv(str(file))
+    topology = run("Look things up in a DataFrame", **imports)["clicks_with_rates"](rates)
+    with TopologyTestDriver(topology, spark=spark) as driver:
+        clicks, out = driver.create_input_topic("clicks"), driver.create_output_topic("clicks-with-rates")
+        clicks.pipe_input("ada", {"page": "a", "country": "NO"})
+        file.write_text("NO,234\n")
+        clicks.pipe_input("ada", {"page": "b", "country": "NO"})
+        driver.advance_wall_clock_time(dt.timedelta(minutes=10))
+        clicks.pipe_input("ada", {"page": "c", "country": "NO"})
+        clicks.pipe_input("ada", {"page": "d", "country": "SE"})
+        assert [(row["page"], row.get("rate")) for row in out.read_rows()] == [
+            *(("a", 1), ("b", 1), ("c", 234), ("d", None)),
+        ]

@@ -117,3 +117,43 @@ def test_of_several_copies_of_the_key_the_one_that_was_read_is_meant(builder, us
     assert [lookup.columns for leg in builder.build().legs for lookup in leg.lookups] == [("user",)]
     renamed = clicks.withColumnRenamed("user", "who").to_table(name="other")
     builder.stream("in2", key=String("who"), value=Json("x int")).join(renamed, "who").to("out2")
+
+
+@pytest.fixture
+def countries():
+    """What looks like a DataFrame of PySpark's."""
+    kind = type(
+        "DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe", "__repr__": lambda _: "DataFrame[c: int]"}
+    )
+    return kind()
+
+
+def test_a_dataframe_is_collected_where_the_join_says_so(builder, clicks, countries):
+    clicks.join(countries, "c").join(countries, "c", "leftouter", refresh="10 minutes").to("out")
+    topology = builder.build()
+    (leg,) = topology.legs
+    every_time, now_and_then = leg.before
+    assert (every_time.refresh, now_and_then.refresh) == (None, "10 minutes")
+    assert now_and_then.args == (countries, ("c",), "left")
+    assert leg.collected == (now_and_then,)
+    assert 'join(DataFrame[c: int], ["c"], "left", refresh="10 minutes")' in topology.describe()
+    assert 'join(DataFrame[c: int], ["c"], "inner")' in topology.describe()
+
+
+def test_it_may_stand_behind_a_table_too(builder, clicks, countries):
+    clicks.groupBy("user").count().to_stream().join(countries, "count", refresh="1 day").to("out")
+    (leg,) = builder.build().legs
+    assert [step.refresh for step in leg.collected] == ["1 day"]
+
+
+@pytest.mark.parametrize("refresh", ["", " ", 10, 0, True, ["10 minutes"]])
+def test_how_old_a_dataframe_may_get_is_an_interval(clicks, countries, refresh):
+    with pytest.raises(
+        TopologyException, match=r'test_tables.py:\d+: refresh= of join\(\) takes an interval such as "10 m'
+    ):
+        clicks.join(countries, "c", refresh=refresh)
+
+
+def test_a_table_is_not_refreshed(clicks, users):
+    with pytest.raises(TopologyException, match=r"test_tables.py:\d+: refresh='1 day' of join\(\) is for a DataFrame"):
+        clicks.join(users, "user", refresh="1 day")

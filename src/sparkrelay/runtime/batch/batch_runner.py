@@ -221,9 +221,12 @@ class BatchRunner:
         sequences: dict[TaskId, dict[TopicPartition, int]] = defaultdict(dict)
         inputs = {id_: {partition.topic for partition in ranges} for id_, (_, ranges) in work.items()}
         topics = set().union(*inputs.values())
+        residency = self._residency
+        if plans.renew({id_.subtopology for id_ in work}, self._jobs.collect) and residency is not None:
+            # The job that stays has the rows in its plan that they were before.
+            residency.close()
         waves = plans.waves({id_.subtopology for id_ in work}, topics)
         legs = {leg for wave in waves for leg in wave.legs}
-        residency = self._residency
         job = None if residency is None else residency.job_for(plans, legs, sum(weights.values()))
         outcome.resident = job is not None
         shares = share_out(weights, self._jobs.spark_partitions if job is None else 1)

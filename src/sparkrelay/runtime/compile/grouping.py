@@ -19,6 +19,7 @@ from sparkrelay.runtime.compile.schemas import aggregate_spec, check_groupable, 
 from sparkrelay.runtime.compile.watermarks import event_time
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state.aggregate import AggregateSpec
+from sparkrelay.state.batch import SPREAD_BY
 from sparkrelay.topology import NamedAggregate
 from sparkrelay.topology.columns import quoted
 
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from sparkrelay.topology import Aggregation
+    from sparkrelay.topology import Aggregation, Leg
 
-__all__ = ["brief", "held_states", "key_text", "projected"]
+__all__ = ["brief", "held_states", "key_text", "projected", "spread"]
 
 #: Characters of the words for what a store holds.
 _LONGEST_CONTENTS = 2000
@@ -162,3 +163,20 @@ def _columns(aggregation: Aggregation) -> list[Column]:
         getattr(F, a.function)(a.column or "*").alias(a.name) if isinstance(a, NamedAggregate) else a
         for a in aggregation.aggregates
     ]
+
+
+def spread(leg: Leg, legs: Sequence[Leg]) -> str:
+    """Say what decides in which partition a store's rows are: by another one, a group's rows go to another task.
+
+    A topic that users write is spread by the message key, in whatever way their producers have.
+
+    Args:
+        leg: the one that keeps the store.
+        legs: of the topology.
+    """
+    if not leg.source.internal:
+        return f"{SPREAD_BY}the message key"
+    writers = (writer.sink for writer in legs if writer.sink is not None and writer.sink.internal)
+    key = next(sink.key for sink in writers if sink.topic in leg.source.topics)
+    assert isinstance(key, tuple), "a repartition topic is written by columns"
+    return f"{SPREAD_BY}{', '.join(key)}"

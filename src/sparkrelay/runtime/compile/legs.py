@@ -32,17 +32,16 @@ from sparkrelay.runtime.compile.catalyst import (
     must_rebuild,
     wanted_columns,
 )
+from sparkrelay.runtime.compile.collected_joins import CollectedJoins
 from sparkrelay.runtime.compile.column_origins import computed_from
-from sparkrelay.runtime.compile.grouping import brief, held_states, key_text, projected
+from sparkrelay.runtime.compile.grouping import brief, held_states, key_text, projected, spread
 from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
 from sparkrelay.runtime.compile.resident_plan import why_not_resident
-from sparkrelay.runtime.compile.row_steps import apply_steps, visible
+from sparkrelay.runtime.compile.row_steps import apply_steps, joined, visible
 from sparkrelay.runtime.compile.schemas import (
-    KAFKA_FIELDS,
     SinkPlan,
     arrow_schema,
-    check_event_time,
     check_packable,
     format_fields,
     hidden_fields,
@@ -51,7 +50,7 @@ from sparkrelay.runtime.compile.schemas import (
     unlike,
     without_kafka,
 )
-from sparkrelay.runtime.compile.source_columns import decoded_fields, with_unread
+from sparkrelay.runtime.compile.source_columns import source_fields, with_unread
 from sparkrelay.runtime.compile.watermarks import watermark_spec, with_window
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, in_arrow
 from sparkrelay.runtime.contract import hidden_columns
@@ -66,13 +65,14 @@ from sparkrelay.runtime.contract.specs import (
     StateSpec,
 )
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
+from sparkrelay.runtime.worker.collected_joins import collected_leg
 from sparkrelay.runtime.worker.context import no_rows
 from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.late_rows import late_leg
 from sparkrelay.runtime.worker.lookups import lookup_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
 from sparkrelay.runtime.worker.table_changes import changes_leg, settle_leg
-from sparkrelay.state.batch import SPREAD_BY
+from sparkrelay.topology import Lookup
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
@@ -82,9 +82,10 @@ if TYPE_CHECKING:
 
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.compile.ways import Way
+    from sparkrelay.runtime.spark.collected_frames import Collect, CollectedFrames
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.topics.topic_names import TopicNames
-    from sparkrelay.topology import Aggregation, Leg, Lookup, Step
+    from sparkrelay.topology import Aggregation, Leg, Step
 
 __all__ = ["LegCompiler"]
 
@@ -100,6 +101,7 @@ class LegCompiler:
         *,
         names: TopicNames,
         client: Mapping[str, Any],
+        frames: CollectedFrames,
     ) -> None:
         """Take what every leg shares.
 
@@ -109,6 +111,7 @@ class LegCompiler:
             legs: every leg of the topology.
             names: Kafka's names of the topology's topics.
             client: settings of the workers' Kafka connections.
+            frames: the DataFrames that the instance collects.
         """
         self._target = target
         self._config = config
@@ -117,6 +120,7 @@ class LegCompiler:
         self._resident = ResidentWay(target)
         self._names = names
         self._client = client
+        self._joins = CollectedJoins(frames, target, config.max_poll_interval_ms / 1000)
         self._compression = compression(config)
         self._flush_seconds = flush_seconds(config)
         #: store -> schema that Spark gives the aggregation, names and types
@@ -157,6 +161,15 @@ class LegCompiler:
         # A first pass with every column shows which ones the plan reads; the second decodes only those.
         self._read[leg.id] = self._wanted(leg, full)
         return self._built(leg, full)
+
+    def renew(self, legs: Sequence[Leg], collect: Collect) -> frozenset[str]:
+        """Have the DataFrames of legs collected that are too old; return which legs must be built again for that.
+
+        Raises:
+            SparkRelayError: one could not be collected for too long.
+        """
+        changed = self._joins.renew(legs, collect)
+        return frozenset(leg.id for leg in self._legs if not changed.isdisjoint(leg.collected))
 
     def _check_unions(self, leg: Leg, source: DataFrame) -> None:
         """Refuse to put streams of other columns together.
@@ -283,23 +296,8 @@ class LegCompiler:
 
     def _source_schema(self, leg: Leg) -> StructType:
         """Return every column the source can give, hidden ones last."""
-        source = leg.source
-        where = str(source.call_site)
-        if source.internal:
-            fields = list(self._ended[source.topics[0]])
-        elif source.value is None and source.key is None:
-            fields = list(KAFKA_FIELDS)
-        else:
-            fields = [*decoded_fields(source.key, source.value, where), StructField("kafka", StructType(KAFKA_FIELDS))]
-        if source.timestamp is not None:
-            times = [field for field in fields if field.name == source.timestamp]
-            if not times:
-                raise TopologyException(
-                    f"{where}: stream(timestamp={source.timestamp!r}) is not one of its columns: "
-                    f"{', '.join(field.name for field in fields)}"
-                )
-            check_event_time(times[0], where)
-        return StructType([*fields, *hidden_fields(carried_columns(leg))])
+        ended = self._ended[leg.source.topics[0]] if leg.source.internal else None
+        return StructType([*source_fields(leg.source, ended), *hidden_fields(carried_columns(leg))])
 
     def _step(self, leg: Leg) -> dict[str, Any]:
         """Return what every step of a leg needs to know, by field of ``StepSpec``."""
@@ -351,16 +349,43 @@ class LegCompiler:
             columns of that are computed from, as ``behind`` says it of the source.
         """
         hidden = (*carried_columns(leg), *self._way.hidden)
-        rows = base = source
-        for steps, lookup in by_lookup(leg.before):
-            rows = apply_steps(steps, rows, hidden, tombstones_pass=keeps_newest(leg))
-            if lookup is not None:
-                behind = computed_from(rows, base, visible(rows).names, behind)
-                rows = base = self._looked_up(leg, lookup, rows)
+        start = source, source, behind
+        rows, base, behind = self._applied(leg, leg.before, start, carried_columns(leg), passing=keeps_newest(leg))
         if leg.aggregation is not None:
             rows = self._projection(leg, leg.aggregation, rows)
         elif leg.late_for is not None:
             rows = base = self._late(leg, with_window(leg.late_for, rows, hidden), leg.late_for.store)
+        return rows, base, behind
+
+    def _applied(
+        self,
+        leg: Leg,
+        steps: Sequence[Step | Lookup],
+        start: tuple[DataFrame, DataFrame, Mapping[str, str]],
+        carried: tuple[str, ...],
+        *,
+        passing: bool = False,
+    ) -> tuple[DataFrame, DataFrame, Mapping[str, str]]:
+        """Apply steps that do not change state.
+
+        Args:
+            leg: the leg.
+            steps: of it.
+            start: what :meth:`_before_state` returns, of the steps before these.
+            carried: the rows' hidden columns.
+            passing: True in front of a table of newest rows, which deletions reach whatever stands there.
+        """
+        rows, base, behind = start
+        for some, cut in by_lookup(steps, collected=True):
+            rows = apply_steps(some, rows, (*carried, *self._way.hidden), tombstones_pass=passing)
+            if isinstance(cut, Lookup):
+                behind = computed_from(rows, base, visible(rows).names, behind)
+                rows = base = self._looked_up(leg, cut, rows)
+            elif cut is not None:
+                words = joined(cut, rows)
+                behind = computed_from(words, base, visible(words).names, behind)
+                spec, output = self._joins.prepare(cut, rows, carried, tombstones_pass=passing)
+                rows = base = self._way.between(leg.id, rows, functools.partial(collected_leg, spec), output)
         return rows, base, behind
 
     def _late(self, leg: Leg, rows: DataFrame, store: str) -> DataFrame:
@@ -373,9 +398,9 @@ class LegCompiler:
         """Apply steps in front of a leg's stateful one for Catalyst to look at, with lookups that it sees through."""
         hidden = (*carried_columns(leg), *self._way.hidden)
         rows = source
-        for some, lookup in by_lookup(steps):
+        for some, lookup in by_lookup(steps, collected=False):
             rows = apply_steps(some, rows, hidden, tombstones_pass=keeps_newest(leg))
-            if lookup is not None:
+            if isinstance(lookup, Lookup):
                 rows = in_words(rows, lookup, behind_lookup(lookup, rows, self._table(lookup.store))[1])
         return rows
 
@@ -472,8 +497,8 @@ class LegCompiler:
         if hidden_columns.CHANGE in emitted:
             made = computed_from(rows, updates, visible(rows).names, made)
             rows = base = self._settled(leg, rows)
-            hidden = (*SETTLED, *self._way.hidden)
-        rows = apply_steps(leg.after[leg.table_steps :], rows, hidden)
+            emitted, hidden = SETTLED, (*SETTLED, *self._way.hidden)
+        rows, base, made = self._applied(leg, leg.after[leg.table_steps :], (rows, base, made), emitted)
         columns = visible(rows)
         output = self._output(leg, columns, lambda names: computed_from(rows, base, names, made))
         if leg.action is not None:
@@ -518,7 +543,7 @@ class LegCompiler:
             contents=brief(
                 f"{', '.join(held.values())} by {', '.join(key_text(f, computed) for f in keys)}"
                 f"{'' if watermark is None else f', over with {watermark.window}'}"
-                f"{'' if aggregation.logged else ', without changelog'}{self._spread(leg)}"
+                f"{'' if aggregation.logged else ', without changelog'}{spread(leg, self._legs)}"
             ),
             compression=self._compression,
             flush_seconds=self._flush_seconds,
@@ -535,18 +560,6 @@ class LegCompiler:
             else None,
         )
         return spec, results, {**held, **computed}
-
-    def _spread(self, leg: Leg) -> str:
-        """Say what decides in which partition a store's rows are: by another one, a group's rows go to another task.
-
-        A topic that users write is spread by the message key, in whatever way their producers have.
-        """
-        if not leg.source.internal:
-            return f"{SPREAD_BY}the message key"
-        writers = (writer.sink for writer in self._legs if writer.sink is not None and writer.sink.internal)
-        key = next(sink.key for sink in writers if sink.topic in leg.source.topics)
-        assert isinstance(key, tuple), "a repartition topic is written by columns"
-        return f"{SPREAD_BY}{', '.join(key)}"
 
     # -- sink -----------------------------------------------------------------------------------------------------
 

@@ -65,11 +65,18 @@ def in_words(rows: DataFrame, lookup: Lookup, given: StructType) -> DataFrame:
     return rows.withColumns(columns) if columns else rows
 
 
-def by_lookup(steps: Sequence[Step | Lookup]) -> Iterator[tuple[tuple[Step, ...], Lookup | None]]:
-    """Yield the steps in front of each lookup with it, and those behind the last one."""
+def by_lookup(
+    steps: Sequence[Step | Lookup], *, collected: bool
+) -> Iterator[tuple[tuple[Step, ...], Lookup | Step | None]]:
+    """Yield the steps in front of each lookup with it, and those behind the last one.
+
+    Args:
+        steps: of a leg.
+        collected: True to take joins with collected DataFrames for lookups too, which Catalyst does not see through.
+    """
     some: list[Step] = []
     for step in steps:
-        if isinstance(step, Lookup):
+        if isinstance(step, Lookup) or (collected and step.refresh is not None):
             yield tuple(some), step
             some = []
         else:

@@ -42,4 +42,4 @@ class PreparedLeg:
         behind_state = self.leg.aggregation is not None and (bool(self.leg.after) or self.leg.action is not None)
         settled = self.leg.filters_table or self.leg.changes_of is not None
         late = self.leg.late_for is not None
-        return 2 + len(self.leg.lookups) + behind_state + settled + late
+        return 2 + len(self.leg.lookups) + len(self.leg.collected) + behind_state + settled + late

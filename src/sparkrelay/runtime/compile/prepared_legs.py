@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.compile.legs import LegCompiler
     from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
     from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.runtime.spark.collected_frames import Collect
     from sparkrelay.topology import Leg
     from sparkrelay.types import TaskId
 
@@ -84,6 +85,9 @@ class PreparedLegs:
         self._waves = assign_waves([plan.leg for plan in self._plans.values()])
         self._unions: dict[tuple[str, ...], DataFrame] = {}
         self._resident: ResidentLegs | None = None
+        #: Legs whose plans have older rows of a DataFrame than there are.
+        self._outdated: set[str] = set()
+        self._collected = [plan.leg for plan in self._plans.values() if plan.leg.collected]
         self._building = threading.Lock()
 
     def state(self, store: str) -> StateSpec | None:
@@ -107,6 +111,30 @@ class PreparedLegs:
             if self._resident is None:
                 self._resident = self._build_resident()
             return self._resident
+
+    def renew(self, subtopologies: Collection[int], collect: Collect) -> bool:
+        """Have the DataFrames collected that are too old for a micro-batch; return whether that changed any plan.
+
+        Args:
+            subtopologies: in which it has work.
+            collect: evaluates a DataFrame.
+
+        Raises:
+            SparkRelayError: one could not be collected for too long.
+        """
+        legs = [leg for leg in self._collected if leg.subtopology in subtopologies]
+        if legs:
+            self._outdated |= self._compiler.renew(legs, collect)
+        if not self._outdated:
+            return False
+        for leg in self._collected:
+            if leg.id in self._outdated:
+                self._plans[leg.id] = self._compiler.build(leg)
+        self._unions.clear()
+        with self._building:
+            self._resident = None
+        self._outdated.clear()
+        return True
 
     def describe(self) -> str:
         """Return in words which legs pass small micro-batches through a job that stays, and why others do not."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Step
 
-__all__ = ["apply_steps", "checked", "refuse_hidden", "visible"]
+__all__ = ["apply_steps", "checked", "given_names", "joined", "refuse_hidden", "visible"]
 
 #: Steps of a table that may drop rows: what they once let through is deleted (``worker.table_changes``).
 _FILTERS = frozenset({"where", "filter"})
@@ -84,7 +84,7 @@ def _apply(step: Step, rows: DataFrame, carried: tuple[str, ...]) -> DataFrame:
             # A star of another kind, such as "* except (a)", has brought them.
             after = checked(where, lambda: method(*chosen))
     elif step.kind == "join":
-        after = _joined(step, rows)
+        after = joined(step, rows)
     elif step.is_union:
         # What is put together are the legs' ends; that they fit is for whoever builds both to see.
         return rows
@@ -116,10 +116,19 @@ def _filtered(step: Step, rows: DataFrame) -> DataFrame:
     return checked(str(step.call_site), lambda: rows.where(F.col(hidden_columns.TOMBSTONE) | wanted))
 
 
-def _joined(step: Step, rows: DataFrame) -> DataFrame:
-    """Join with a DataFrame, whose rows are sent to wherever the stream's are: a task's rows stay where they are."""
+def joined(step: Step, rows: DataFrame) -> DataFrame:
+    """Join with a DataFrame, whose rows are sent to wherever the stream's are: a task's rows stay where they are.
+
+    Raises:
+        TopologyException: a column is missing, or stands on both sides; or the DataFrame is a stream.
+    """
     where = str(step.call_site)
     frame, on, how = step.args
+    if frame.isStreaming:
+        raise TopologyException(
+            f"{where}: join() takes a DataFrame that has an end, from spark.read; for what a topic holds of each key "
+            "use builder.table(topic)"
+        )
     both = {name.lower() for name in visible(rows).names} & {name.lower() for name in frame.columns} - {
         name.lower() for name in on
     }
@@ -127,9 +136,14 @@ def _joined(step: Step, rows: DataFrame) -> DataFrame:
         raise TopologyException(
             f"{where}: both sides of the join have a column {min(both)!r}; rename or drop one of them before it"
         )
-    given = [quoted((name,)) for name in frame.columns if name.lower() not in {column.lower() for column in on}]
-    own = [quoted((name,)) for name in rows.columns]
-    return checked(where, lambda: rows.join(F.broadcast(frame), list(on), how).select(*own, *given))
+    names = [quoted((name,)) for name in (*rows.columns, *given_names(frame, on))]
+    return checked(where, lambda: rows.join(F.broadcast(frame), list(on), how).select(*names))
+
+
+def given_names(frame: DataFrame, on: Sequence[str]) -> list[str]:
+    """Return the columns that a join by ``on`` takes from a DataFrame: all but those."""
+    keys = {name.lower() for name in on}
+    return [name for name in frame.columns if name.lower() not in keys]
 
 
 def refuse_hidden(where: str, text: str, rows: DataFrame) -> None:

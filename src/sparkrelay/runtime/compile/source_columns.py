@@ -5,22 +5,51 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.runtime.compile.schemas import format_fields
+from sparkrelay.runtime.compile.schemas import KAFKA_FIELDS, check_event_time, format_fields
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructField, StructType
 
     from sparkrelay.records.formats import Format
+    from sparkrelay.topology import Source
 
-__all__ = ["decoded_fields", "with_unread"]
+__all__ = ["source_fields", "with_unread"]
 
 
-def decoded_fields(key: Format | None, value: Format | None, where: str) -> list[StructField]:
+def source_fields(source: Source, ended: StructType | None) -> list[StructField]:
+    """Return every column that a source can give, but for hidden ones.
+
+    Args:
+        source: of a leg.
+        ended: of a repartition topic: the columns of the rows that end there.
+
+    Raises:
+        TopologyException: a column cannot be, or its event time is not among them.
+    """
+    where = str(source.call_site)
+    if ended is not None:
+        fields = list(ended)
+    elif source.value is None and source.key is None:
+        fields = list(KAFKA_FIELDS)
+    else:
+        fields = [*_decoded_fields(source.key, source.value, where), StructField("kafka", StructType(KAFKA_FIELDS))]
+    if source.timestamp is not None:
+        times = [field for field in fields if field.name == source.timestamp]
+        if not times:
+            raise TopologyException(
+                f"{where}: stream(timestamp={source.timestamp!r}) is not one of its columns: "
+                f"{', '.join(field.name for field in fields)}"
+            )
+        check_event_time(times[0], where)
+    return fields
+
+
+def _decoded_fields(key: Format | None, value: Format | None, where: str) -> list[StructField]:
     """Return the columns that a key's and a value's format decode into.
 
     Raises:

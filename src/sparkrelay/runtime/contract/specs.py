@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import pyarrow as pa
+    from pyspark import Broadcast
 
     from sparkrelay.records.formats import Format
     from sparkrelay.state.aggregate import AggregateSpec
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ActionSpec",
     "ChangesSpec",
+    "CollectedSpec",
     "FetchSpec",
     "LateSpec",
     "LookupSpec",
@@ -157,6 +159,31 @@ class LookupSpec(StepSpec):
     row: pa.Schema
     output: pa.Schema
     is_global: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectedSpec:
+    """How a leg's rows are joined with what was collected of a DataFrame.
+
+    Attributes:
+        frame: number of the DataFrame, of which a worker keeps one version.
+        version: digest of its rows.
+        rows: the rows as an Arrow IPC stream: the key's columns, then those that it gives.
+        keys: names of the stream's columns that make the key, in order.
+        given: names of the DataFrame's columns behind its key.
+        how: ``inner`` leaves rows out that find nothing, ``left`` gives them nulls.
+        tombstones_pass: True in front of a table of newest rows: a deletion goes on whatever it finds.
+        output: Arrow schema of the rows that leave the step.
+    """
+
+    frame: int
+    version: bytes
+    rows: Broadcast[bytes]
+    keys: tuple[str, ...]
+    given: tuple[str, ...]
+    how: str
+    tombstones_pass: bool
+    output: pa.Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

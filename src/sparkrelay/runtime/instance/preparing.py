@@ -27,6 +27,7 @@ from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
 from sparkrelay.runtime.contract.client_settings import worker_settings
 from sparkrelay.runtime.contract.commands import BatchCommand
 from sparkrelay.runtime.spark.class_archive import archive_path, written_at_exit
+from sparkrelay.runtime.spark.collected_frames import CollectedFrames
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 from sparkrelay.runtime.spark.jobs import BATCH_POOL, REPORT_SCHEMA, run_job
 from sparkrelay.runtime.spark.session import spark_session
@@ -113,7 +114,8 @@ def _plan_and_run(spark: SparkSession) -> None:
     config = StreamsConfig.from_dict({"application.id": _NAME, "bootstrap.servers": "localhost:9092"})
     target = ExecutorTarget(spark, spark_partitions=1)
     client = worker_settings(config, "worker", run=1)
-    PreparedLegs(LegCompiler(target, config, legs, names=TopicNames(_NAME), client=client), legs)
+    names, frames = TopicNames(_NAME), CollectedFrames()
+    PreparedLegs(LegCompiler(target, config, legs, names=names, client=client, frames=frames), legs)
     # The legs themselves would connect. What runs here has their shape: Python, Spark's own steps, Python.
     step = target.source().mapInArrow(no_rows, "user string, amount double, time timestamp")
     chosen = step.where("amount is not null").select("user", F.window("time", "1 day"), F.col("amount") * 2)

@@ -13,6 +13,7 @@ from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.runtime.compile.legs import LegCompiler
 from sparkrelay.runtime.compile.prepared_legs import PreparedLegs
 from sparkrelay.runtime.contract.client_settings import admin_settings, worker_settings
+from sparkrelay.runtime.spark.collected_frames import CollectedFrames
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.runtime.topics.topics import Topics
 
@@ -66,6 +67,7 @@ class RuntimeContext:
         _runs[config.application_id] += 1
         self.run = _runs[config.application_id]
         self.show = show
+        self._frames = CollectedFrames()
         #: False where the first micro-batch may be slow: tests start many instances, and each prewarm costs a second.
         self.prewarm = True
         #: True while no micro-batch is to begin, here or in a process to come.
@@ -76,7 +78,7 @@ class RuntimeContext:
         self.beginning: Breakable | None = None
 
     def plans(self, target: ExecutorTarget) -> PreparedLegs:
-        """Build every leg for a target; Catalyst checks every column.
+        """Build every leg for a target; Catalyst checks every column. The first time, DataFrames are collected.
 
         Raises:
             TopologyException: a column does not exist or a step is not possible.
@@ -90,7 +92,7 @@ class RuntimeContext:
     def _compiler(self, target: ExecutorTarget) -> LegCompiler:
         legs = (*self.topology.upstream_first, *self.topology.global_tables)
         client = worker_settings(self.config, "worker", run=self.run)
-        return LegCompiler(target, self.config, legs, names=self.names, client=client)
+        return LegCompiler(target, self.config, legs, names=self.names, client=client, frames=self._frames)
 
     def client(self, client_id: str) -> KafkaClient:
         """Make a client that is not connected yet; it belongs to the thread that polls it."""

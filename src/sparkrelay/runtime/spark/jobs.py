@@ -11,8 +11,9 @@ import functools
 import logging
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -31,6 +32,7 @@ from sparkrelay.runtime.worker.restore import RestoreSpec, restore_partition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame
 
     from sparkrelay.runtime.contract.commands import LegReport, RestoreReport, RestoreSlice
@@ -46,6 +48,7 @@ __all__ = [
     "JobFailed",
     "Jobs",
     "TaskFailed",
+    "collect_frame",
     "run_job",
 ]
 
@@ -58,6 +61,11 @@ BATCH_POOL = "sparkrelay-batches"
 RESTORE_POOL = "sparkrelay-restore"
 #: What ``SparkContext.addJobTag`` sets, by which Spark's API finds jobs.
 _TAGS_PROPERTY = "spark.job.tags"
+#: What is set of a thread's jobs.
+_PROPERTIES = (
+    *("spark.scheduler.pool", _TAGS_PROPERTY, "spark.jobGroup.id", "spark.job.description"),
+    "spark.job.interruptOnCancel",
+)
 #: What Java says where Spark's executor starts Python.
 #: Of an idle worker, in ``PythonWorkerFactory.create``, which takes only a cancelled selection key for a dead one.
 _CLOSED_WORKER = "java.nio.channels.ClosedChannelException"
@@ -126,6 +134,17 @@ class Jobs:
             if self._cancels > cancels:
                 raise JobCancelled(str(error)) from error
             raise
+
+    def collect(self, frame: DataFrame, description: str) -> pa.Table:
+        """Collect a DataFrame for the micro-batch under way; what cancels that ends this too.
+
+        Raises:
+            JobCancelled: by :meth:`cancel_batch`.
+            SparkRelayError: what :func:`collect_frame` raises.
+        """
+        text = f"{self._name}: {description}"
+        with self.cancellable():
+            return collect_frame(self.target, frame, pool=BATCH_POOL, group=self._batch_group, description=text)
 
     def run_resident(
         self, legs: DataFrame, command: ResidentCommand, *, description: str, current: Callable[[], BatchCommand | None]
@@ -292,6 +311,62 @@ def _run_once(  # noqa: PLR0917 - as run_job has them
     log.debug("%s: %s", description, printable_lines(without_marks(found.text)))
     # Without Spark's own error as the cause: it says the same in a hundred lines.
     raise _error(found, target.failure_key, description, work)
+
+
+def collect_frame(target: ExecutorTarget, frame: DataFrame, *, pool: str, group: str, description: str) -> pa.Table:
+    """Evaluate a DataFrame of the user's anew, wherever Spark likes, and bring its rows to the driver.
+
+    What Spark has kept of an earlier time is not used: neither a plan that has run, whose exchanges it keeps, nor a
+    list of files.
+
+    Args:
+        target: whose session it is; the job ends with it.
+        frame: the DataFrame.
+        pool: the FAIR pool.
+        group: what cancels the job, from ``target.job_group``.
+        description: what Spark's UI shows.
+
+    Raises:
+        ExecutorLost: the target's executor is gone.
+        JobFailed: its source cannot be read, or user code in it raised.
+        StreamsException: the session is gone.
+    """
+    target.require()
+    context = frame.sparkSession.sparkContext
+    try:
+        with (
+            _properties_restored(context),
+            query_errors_unlogged(),
+            target.under_way(f"the Spark job {description!r}"),
+        ):
+            context.setLocalProperty("spark.scheduler.pool", pool)
+            context.setLocalProperty(_TAGS_PROPERTY, "sparkrelay")
+            context.setJobGroup(group, description, interruptOnCancel=True)
+            frame._jdf.queryExecution().analyzed().refresh()
+            return frame.select("*").toArrow()
+    except (PySparkException, Py4JJavaError) as error:
+        target.require_alive()
+        found = read_job_error(error)
+    except (Py4JError, ConnectionError) as error:
+        target.require()
+        raise StreamsException(f"{SESSION_GONE} ({error})") from error
+    except (pa.ArrowException, EOFError, OSError) as error:
+        target.require_alive()
+        raise JobFailed(f"{description} failed: {error}") from error
+    log.debug("%s: %s", description, printable_lines(found.text))
+    raise _error(found, target.failure_key, description, "")
+
+
+@contextlib.contextmanager
+def _properties_restored(context: SparkContext) -> Iterator[None]:
+    """Leave a thread as it was: it may be the user's, who makes an instance and has jobs of their own afterwards."""
+    before = {name: context.getLocalProperty(name) for name in _PROPERTIES}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            # Java's null takes a property away.
+            context.setLocalProperty(name, cast("str", value))
 
 
 def _error(found: JobError, key: bytes, job: str, work: str) -> SparkRelayError:

@@ -30,6 +30,14 @@ ONE, OTHER = TaskId(0, 0), TaskId(0, 1)
 
 
 class PreparedLegs:
+    renewed = False
+
+    def renew(self, subtopologies, collect):
+        assert subtopologies == {0}
+        if isinstance(self.renewed, Exception):
+            raise self.renewed
+        return self.renewed
+
     def all_waves(self):
         return self.waves((), ())
 
@@ -330,6 +338,10 @@ class Resident:
 
     def __init__(self, jobs):
         self.jobs, self.chosen, self.failed, self.cpu_seconds = jobs, None, [], 0.0
+        self.closed = 0
+
+    def close(self):
+        self.closed += 1
 
     def job_for(self, plans, legs, records):
         self.chosen = set(legs), records
@@ -382,3 +394,25 @@ def test_a_missing_report_of_a_job_that_stays_fails_the_batch():
     )
     assert outcome.committed == []
     assert "without a report from leg leg of task 0_1" in str(outcome.again[ONE])
+
+
+def test_a_job_that_stays_is_ended_where_a_dataframe_has_other_rows_by_now():
+    jobs, plans = Jobs(), PreparedLegs()
+    resident = Resident(jobs)
+    runner = BatchRunner(jobs, Transactions(), "app", retries=2, residency=resident)
+    runner.run(plans, tasks(), {})
+    assert resident.closed == 0
+    plans.renewed = True
+    outcome = runner.run(plans, tasks(), {})
+    assert (resident.closed, outcome.resident) == (1, True)
+    assert BatchRunner(jobs, Transactions(), "app", retries=2).run(plans, tasks(), {}).committed
+
+
+def test_a_dataframe_that_cannot_be_collected_fails_the_batch_as_user_code_does():
+    plans, work, transactions = PreparedLegs(), tasks(), Transactions()
+    plans.renewed = JobFailed("pipeline.py:3: the DataFrame of join() could not be collected again")
+    runner = BatchRunner(Jobs(), transactions, "app", retries=1)
+    assert set(runner.run(plans, work, {}).again) == {ONE, OTHER}
+    with pytest.raises(JobFailed, match="could not be collected again"):
+        runner.run(plans, work, {})
+    assert transactions.committed == []

@@ -19,6 +19,7 @@ def made_leg(name, topic, sink=None, subtopology=0):
         "changes_of": None,
         "late_for": None,
         "reads_stores": frozenset(),
+        "collected": (),
     }
     return SimpleNamespace(id=name, subtopology=subtopology, topic=topic, sink=sink, **none)
 
@@ -33,6 +34,11 @@ class Compiler:
 
     def __init__(self):
         self.rebuild, self.idle, self.built = set(), set(), 0
+        self.renewed, self.looked_at = set(), None
+
+    def renew(self, legs, collect):
+        self.looked_at = [leg.id for leg in legs]
+        return frozenset(self.renewed)
 
     def source_topics(self, leg):
         return frozenset({leg.topic})
@@ -123,3 +129,38 @@ def test_a_leg_runs_behind_those_whose_stores_it_reads(compiler):
     plans = plans_of(compiler, keeper, reader, other)
     assert [list(wave.legs) for wave in plans.waves({0}, {"users", "clicks"})] == [["keeper", "other"], ["reader"]]
     assert [list(wave.legs) for wave in plans.waves({0}, {"clicks"})] == [["other"], ["reader"]]
+
+
+def test_legs_whose_dataframes_have_other_rows_are_built_again(compiler):
+    legs = made_leg("a", "orders"), made_leg("b", "orders"), made_leg("c", "users", subtopology=1)
+    for leg in legs[:1] + legs[2:]:
+        leg.collected = (object(),)
+    compiler.build_resident = lambda plan: plan
+    plans = plans_of(compiler, *legs)
+    before, stays = plans.waves({0}, {"orders"})[0].frame, plans.resident()
+    assert not plans.renew({0}, None)
+    assert compiler.looked_at == ["a"], "what has no work in the micro-batch is left alone"
+    assert plans.waves({0}, {"orders"})[0].frame is before
+    assert plans.resident() is stays
+    compiler.renewed = {"a"}
+    assert plans.renew({0}, None)
+    assert plans.waves({0}, {"orders"})[0].frame == [("a", 4), ("b", 2)]
+    assert plans.resident().frame == [("a", 4), ("b", 2), ("c", 3)]
+
+
+def test_a_leg_that_could_not_be_built_again_is_before_the_next_micro_batch(compiler):
+    leg = made_leg("a", "orders")
+    leg.collected = (object(),)
+    plans = plans_of(compiler, leg)
+    compiler.renewed, build = {"a"}, compiler.build
+    compiler.build = lambda leg: (_ for _ in ()).throw(TopologyException("no"))
+    with pytest.raises(TopologyException):
+        plans.renew({0}, None)
+    compiler.build, compiler.renewed = build, set()
+    assert plans.renew({0}, None)
+    assert plans.waves({0}, {"orders"})[0].frame == [("a", 2)]
+
+
+def test_without_dataframes_nothing_is_asked(compiler):
+    assert not plans_of(compiler, made_leg("a", "orders")).renew({0}, None)
+    assert compiler.looked_at is None

@@ -1,0 +1,212 @@
+"""Joins of a stream with a DataFrame that is collected now and then.
+
+The join is a step of ours, so the leg's plan has no exchange: it may run in a job that stays, which a broadcast join of
+Spark's may not. Catalyst plans the same join of the DataFrame itself all the same, though it never runs: it says which
+columns come out and what is wrong with it, as it does without ``refresh=``.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StringType, StructField, StructType, VariantType, _has_type
+
+from sparkrelay.errors import SerializationException, StreamsException, TopologyException
+from sparkrelay.records.keys import key_bytes
+from sparkrelay.runtime.compile.catalyst import jvm, kind, nodes
+from sparkrelay.runtime.compile.row_steps import given_names, joined, visible
+from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
+from sparkrelay.runtime.contract.specs import CollectedSpec
+from sparkrelay.runtime.spark.cancelling import cancelled_when
+from sparkrelay.runtime.spark.jobs import BATCH_POOL, JobFailed, collect_frame
+from sparkrelay.topology.columns import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from sparkrelay.runtime.spark.collected_frames import Collect, CollectedFrames, CollectedRows
+    from sparkrelay.runtime.spark.executor_target import ExecutorTarget
+    from sparkrelay.topology import Leg, Step
+
+__all__ = ["CollectedJoins", "refresh_seconds"]
+
+_DAY_SECONDS: Final = 86_400
+
+
+class CollectedJoins:
+    """Those joins in the legs of one stream thread, and the rows that its plans were made with."""
+
+    def __init__(self, frames: CollectedFrames, target: ExecutorTarget, seconds: float) -> None:
+        """Prepare.
+
+        Args:
+            frames: the instance's.
+            target: where a DataFrame is collected for the first time.
+            seconds: how long that may take.
+        """
+        self._frames = frames
+        self._target = target
+        self._seconds = seconds
+        self._rows: dict[Step, CollectedRows] = {}
+
+    def prepare(
+        self, step: Step, rows: DataFrame, carried: tuple[str, ...], *, tombstones_pass: bool
+    ) -> tuple[CollectedSpec, StructType]:
+        """Return what the step does that joins ``rows``, and what comes out of it; a new DataFrame is collected.
+
+        Args:
+            step: the join.
+            rows: in front of it.
+            carried: their hidden columns that go on.
+            tombstones_pass: True in front of a table of newest rows.
+
+        Raises:
+            TopologyException: the sides do not fit together, or the DataFrame cannot be collected.
+            SparkRelayError: it could not be evaluated.
+        """
+        where = f"{step.call_site}: join()"
+        frame, on, how = step.args
+        every = refresh_seconds(step)
+        columns = visible(joined(step, rows))
+        _check_uncached(frame, where)
+        keys = rows.select(*(quoted((name,)) for name in on)).schema
+        needed = frame.select(*(quoted((name,)) for name in (*on, *given_names(frame, on))))
+        _check_keys(keys, needed.schema, where)
+        given = needed.columns[len(on) :]
+        if tombstones_pass:
+            columns = StructType([_nullable(field) if field.name in given else field for field in columns])
+        output = StructType([*columns, *hidden_fields(carried)])
+        arrow = _arrow(output, where)
+        if step not in self._rows:
+            self._frames.collect(step, needed, _arrow(needed.schema, where), every, self._collect)
+            self._rows[step] = self._frames.of(step).rows
+        names = {name.lower(): name for name in visible(rows).names}
+        spec = CollectedSpec(
+            frame=self._frames.of(step).number,
+            version=self._rows[step].version,
+            rows=self._rows[step].broadcast,
+            keys=tuple(name if name in rows.columns else names[name.lower()] for name in on),
+            given=tuple(given),
+            how=how,
+            tombstones_pass=tombstones_pass,
+            output=arrow,
+        )
+        return spec, output
+
+    def renew(self, legs: Iterable[Leg], collect: Collect) -> frozenset[Step]:
+        """Have the legs' DataFrames collected that are too old; return the steps whose rows have changed.
+
+        Raises:
+            SparkRelayError: what :meth:`CollectedFrame.refreshed` raises.
+        """
+        changed = set()
+        for step in dict.fromkeys(step for leg in legs for step in leg.collected):
+            rows = self._frames.of(step).refreshed(collect)
+            if rows is not self._rows[step]:
+                self._rows[step] = rows
+                changed.add(step)
+        return frozenset(changed)
+
+    def _collect(self, frame: DataFrame, description: str) -> pa.Table:
+        """Collect for the first time: no micro-batch is under way whose end would end it."""
+        group, deadline = self._target.job_group("sparkrelay-collecting"), time.monotonic() + self._seconds
+        cancel = functools.partial(self._target.cancel, group)
+        try:
+            with cancelled_when(lambda: time.monotonic() >= deadline, cancel):
+                return collect_frame(self._target, frame, pool=BATCH_POOL, group=group, description=description)
+        except JobFailed as error:
+            if time.monotonic() < deadline:
+                raise
+            raise StreamsException(
+                f"{description} took longer than {self._seconds:g} s (max.poll.interval.ms) and was cancelled: see "
+                f"that its source answers, and that Spark has a core for it. {error}"
+            ) from error
+
+
+def refresh_seconds(step: Step) -> float:
+    """Return how old a join's rows may get.
+
+    Raises:
+        TopologyException: it is no interval of a fixed, positive length.
+    """
+    where = f"{step.call_site}: refresh={step.refresh!r} of join()"
+    intervals = jvm().org.apache.spark.sql.catalyst.util.IntervalUtils
+    try:
+        interval: Any = intervals.stringToInterval(
+            jvm().org.apache.spark.unsafe.types.UTF8String.fromString(step.refresh)
+        )
+    except PySparkException as error:
+        raise TopologyException(f'{where} is no interval, such as "10 minutes"') from error
+    period, rest = interval.extractAsPeriod(), interval.extractAsDuration()
+    if period.toTotalMonths():
+        raise TopologyException(f'{where} has months, which are not of one length; write it in days, as "30 days"')
+    seconds: float = period.getDays() * _DAY_SECONDS + rest.toMillis() / 1000
+    if seconds <= 0:
+        raise TopologyException(
+            f'{where} must be longer than nothing, such as "10 minutes"; leave it out to have the DataFrame evaluated '
+            "anew for each micro-batch"
+        )
+    return seconds
+
+
+def _check_uncached(frame: DataFrame, where: str) -> None:
+    """Refuse a DataFrame whose rows Spark keeps: they would be the same each time."""
+    plan = frame.select("*")._jdf.queryExecution().withCachedData()
+    if any(kind(node) == "InMemoryRelation" for node in nodes(plan)):
+        raise TopologyException(
+            f"{where} with refresh= would find the same rows for ever, since the DataFrame is cached: unpersist() it, "
+            "as its rows are kept here anyway"
+        )
+
+
+def _check_keys(own: StructType, frame: StructType, where: str) -> None:
+    """Refuse keys that are not compared by their bytes."""
+    for field, other in zip(own, frame, strict=False):
+        name, its, theirs = field.name, field.dataType, other.dataType
+        if its != theirs:
+            raise TopologyException(
+                f"{where}: {name!r} is {its.simpleString()} in the stream and {theirs.simpleString()} in the "
+                "DataFrame; cast one of them, as refresh= compares values of one type"
+            )
+        plain = not isinstance(its, StructType) and _is_key(field)
+        if not plain or (isinstance(its, StringType) and not its.isUTF8BinaryCollation()):
+            raise TopologyException(
+                f"{where} with refresh= finds rows by their bytes, and {name!r} is {its.simpleString()}: join by "
+                "strings of UTF8_BINARY, binary, numbers, booleans, dates or timestamps, or leave refresh= out"
+            )
+
+
+def _is_key(field: StructField) -> bool:
+    try:
+        key_bytes([arrow_schema(StructType([field])).empty_table().column(0).combine_chunks()])
+    except (PySparkException, SerializationException):
+        return False
+    return True
+
+
+def _arrow(columns: StructType, where: str) -> pa.Schema:
+    for field in columns:
+        reason = ""
+        try:
+            # To Arrow it is a struct of bytes, which would be read as one.
+            if _has_type(field.dataType, VariantType):
+                reason = "a variant"
+            arrow_schema(StructType([field]))
+        except PySparkException as error:
+            reason = str(error.getMessage() or error)
+        if reason:
+            raise TopologyException(
+                f"{where} with refresh=: column {field.name!r} ({field.dataType.simpleString()}) cannot go through "
+                f"Arrow: {reason}; drop or cast it before the join, or leave refresh= out"
+            )
+    return arrow_schema(columns)
+
+
+def _nullable(field: StructField) -> StructField:
+    return StructField(field.name, field.dataType, metadata=field.metadata)
