@@ -54,11 +54,13 @@ class Watermark:
         ms: windows that end by then are over, in milliseconds since 1970. What is less than before counts as before.
         rows_late: how many rows of the batch were left out because their window was over.
         final: whether the rows of the windows are asked for that are over with the batch.
+        retention_ms: for how long windows that are over are kept, from their end on.
     """
 
     ms: int
     rows_late: int = 0
     final: bool = False
+    retention_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,10 @@ MARKER_KEY = b"\x00\xffsparkrelay.marker"
 
 _ESCAPED = MARKER_KEY + b"\x00"
 _VALUE_VERSION = b"\x01"
-_MARKER_VERSION = 3
+_MARKER_VERSION = 4
+#: Windows expire as soon as they are over. What this version can say is written in it: releases that know no other may
+#: follow the changelog while an application is upgraded.
+_WITHOUT_RETENTION = 3
 #: Markers of this version say nothing of windows.
 _WITHOUT_WATERMARK = 2
 
@@ -44,21 +47,26 @@ class Marker:
         positions: what the task's state has seen of its inputs with it.
         contents: what the store holds, in words.
         watermark: windows that end by then are over with it, in milliseconds since 1970.
+        expired: windows that end by then are removed with it, in milliseconds since 1970; never beyond the watermark.
     """
 
     batch: int
     positions: Mapping[TopicPartition, int]
     contents: str = ""
     watermark: int = NO_TIME
+    expired: int = NO_TIME
 
 
 def encode_marker(marker: Marker) -> tuple[bytes, bytes]:
     """Return a marker's key and value."""
-    record = Packer(_MARKER_VERSION)
+    retention = marker.expired != marker.watermark
+    record = Packer(_MARKER_VERSION if retention else _WITHOUT_RETENTION)
     record.i64(marker.batch)
     record.offsets(marker.positions)
     record.text(marker.contents)
     record.i64(marker.watermark)
+    if retention:
+        record.i64(marker.expired)
     return MARKER_KEY, record.data()
 
 
@@ -68,10 +76,12 @@ def decode_marker(value: bytes) -> Marker:
     Raises:
         StoreCorruptedException: it is of an unknown version, or damaged.
     """
-    versions = frozenset({_WITHOUT_WATERMARK, _MARKER_VERSION})
+    versions = frozenset({_WITHOUT_WATERMARK, _WITHOUT_RETENTION, _MARKER_VERSION})
     record = Unpacker(value, "a marker record of a changelog", versions=versions)
     batch, positions, contents = record.i64(), record.offsets(), record.text()
-    return Marker(batch, positions, contents, NO_TIME if record.version == _WITHOUT_WATERMARK else record.i64())
+    watermark = NO_TIME if record.version == _WITHOUT_WATERMARK else record.i64()
+    expired = record.i64_up_to(watermark) if record.version == _MARKER_VERSION else watermark
+    return Marker(batch, positions, contents, watermark, expired)
 
 
 def encode_changelog(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -118,5 +118,12 @@ class Unpacker:
             values[partition] = self.i64()
         return values
 
+    def i64_up_to(self, most: int) -> int:
+        """Read a signed 64-bit integer that is ``most`` or less."""
+        value = self.i64()
+        if value > most:
+            raise StoreCorruptedException(f"{self._what} holds {value} where {most} is the most: it is damaged")
+        return value
+
     def _short(self) -> StoreCorruptedException:
         return StoreCorruptedException(f"{self._what} ends after {len(self._data)} bytes, in the middle of a field")

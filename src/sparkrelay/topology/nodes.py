@@ -129,6 +129,7 @@ class AggregationNode:
         aggregates: none where ``newest``.
         logged: False for a store without changelog.
         newest: True for a table that holds the newest row of each key.
+        retention: for how long windows that are over stay in the store, as the user wrote it; or None.
     """
 
     parent: GroupingNode
@@ -138,6 +139,7 @@ class AggregationNode:
     text: str
     call_site: CallSite
     newest: bool = False
+    retention: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

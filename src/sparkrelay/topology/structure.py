@@ -133,6 +133,7 @@ class Aggregation:
         watermark: column of event times, and how late rows may come, as ``withWatermark`` has them; or None.
         final: True where only the rows of windows that are over go on, each once.
         newest: True for a table that holds the newest row of each key, and has no aggregates.
+        retention: for how long windows that are over stay in the store, such as ``"7 days"``; or None.
     """
 
     name: str
@@ -145,6 +146,7 @@ class Aggregation:
     watermark: tuple[str, str] | None = None
     final: bool = False
     newest: bool = False
+    retention: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

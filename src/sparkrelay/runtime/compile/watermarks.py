@@ -44,7 +44,8 @@ def watermark_spec(
         ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
 
     Raises:
-        TopologyException: only final rows are wanted, and there is no window.
+        TopologyException: only final rows are wanted, or windows that are over kept, and there is no window; or a
+            time is none, or negative.
     """
     windows = [field.name for field in keys if projected.schema[field.name].metadata.get(_WINDOW)]
     where = str(aggregation.call_site)
@@ -54,6 +55,11 @@ def watermark_spec(
         if aggregation.final:
             raise TopologyException(
                 f'{where}: outputMode("append") gives the final row of each window, and this grouping has none: '
+                'group by F.window("time", "1 hour") too'
+            )
+        if aggregation.retention is not None:
+            raise TopologyException(
+                f"{where}: retention={aggregation.retention!r} keeps windows that are over, and this grouping has none: "
                 'group by F.window("time", "1 hour") too'
             )
         if aggregation.watermark is not None:
@@ -66,7 +72,13 @@ def watermark_spec(
             aggregation.store,
         )
         return None
-    return WatermarkSpec(_delay_ms(aggregation, projected, where), windows[0], aggregation.final, ahead_ms)
+    column, delay = aggregation.watermark
+    delay_ms = _interval_ms(projected, delay, where, f"the delay of withWatermark({column!r}, {delay!r})")
+    retention_ms = 0
+    if aggregation.retention is not None:
+        what = f"retention={aggregation.retention!r} of agg()"
+        retention_ms = _interval_ms(projected, aggregation.retention, f"{where}: {what}", what)
+    return WatermarkSpec(delay_ms, windows[0], aggregation.final, ahead_ms, retention_ms)
 
 
 def with_window(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> DataFrame:
@@ -140,13 +152,15 @@ def _require_same_time(aggregation: Aggregation, where: str) -> None:
             )
 
 
-def _delay_ms(aggregation: Aggregation, rows: DataFrame, where: str) -> int:
-    """Return the delay in milliseconds, as Spark reads it."""
-    assert aggregation.watermark is not None
-    column, delay = aggregation.watermark
+def _interval_ms(rows: DataFrame, interval: str, where: str, what: str) -> int:
+    """Return an interval in milliseconds, as Spark reads a delay: a month has 31 days.
+
+    Raises:
+        TopologyException: it is none, or negative; names ``where`` or ``what``.
+    """
     some = rows.select(F.lit(None).cast("timestamp").alias("time"))
-    node: Any = checked(where, lambda: some.withWatermark("time", delay))._jdf.queryExecution().logical()
+    node: Any = checked(where, lambda: some.withWatermark("time", interval))._jdf.queryExecution().logical()
     millis = int(jvm().org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.getDelayMs(node.delay()))
     if millis < 0:
-        raise TopologyException(f"{where}: the delay of withWatermark({column!r}, {delay!r}) is negative")
+        raise TopologyException(f"{where}: {what} is negative")
     return millis

@@ -108,7 +108,7 @@ class StateReport:
     Attributes:
         keys_changed: groups of the store that got rows.
         rows_late: rows that were left out because their window was over.
-        watermark: windows that end by then are over, in milliseconds since 1970; None where windows do not end.
+        expired: windows that end by then are removed, in milliseconds since 1970; None where windows do not end.
         last_end: when the last window of the store ends, in milliseconds since 1970.
         left_ms: how far the watermark is from the end of the next window that is not over; None: there is none.
     """
@@ -116,7 +116,7 @@ class StateReport:
     store: str
     keys_changed: int
     rows_late: int = 0
-    watermark: int | None = None
+    expired: int | None = None
     last_end: int = 0
     left_ms: int | None = None
 

@@ -87,12 +87,14 @@ class WatermarkSpec:
         window: the grouping column that is a window.
         final: True where the rows of windows that are over go on, each once; False where each change does.
         ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
+        retention_ms: for how long windows that are over stay in the store, from their end on, by the watermark.
     """
 
     delay_ms: int
     window: str
     final: bool
     ahead_ms: int
+    retention_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

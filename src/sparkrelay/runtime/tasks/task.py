@@ -397,10 +397,10 @@ class Task:
         states = tuple(states)
         self.idle_watermarks.committed(states)
         for state in states:
-            if state.watermark is not None and state.store in self.changelogs:
+            if state.expired is not None and state.store in self.changelogs:
                 changelog = self.changelogs[state.store]
                 self.cuts.committed(
-                    changelog, self.copy.listed[changelog], watermark=state.watermark, last_end=state.last_end
+                    changelog, self.copy.listed[changelog], expired=state.expired, last_end=state.last_end
                 )
         self.attempt.ranges = None
         self.attempt.failures = 0

@@ -109,9 +109,11 @@ def state_before(spec: StepSpec, task: TaskCommand) -> StateReport | None:
 
 def state_report(entry: JournalEntry) -> StateReport:
     """Return what a leg's entry in the journal says, for the driver."""
-    watermark = None if entry.watermark == NO_TIME else entry.watermark
-    left_ms = None if watermark is None or entry.next_end == NO_TIME else entry.next_end - watermark
-    return StateReport(entry.store, entry.keys, entry.rows_late, watermark, entry.last_end, left_ms)
+    timed = entry.watermark != NO_TIME
+    left_ms = entry.next_end - entry.watermark if timed and entry.next_end != NO_TIME else None
+    return StateReport(
+        entry.store, entry.keys, entry.rows_late, entry.expired if timed else None, entry.last_end, left_ms
+    )
 
 
 def _merge(spec: StateSpec, share: Share) -> Merged:

@@ -13,11 +13,13 @@ is what Kafka Streams does. Not by the watermark as of each row: what comes from
 repartition topic from several tasks, lies one behind the other in a large micro-batch, though it happened at the same
 time, and whatever came second would be lost.
 
-Keys of the store begin with the end of their window, so that windows that are over are its first keys.
+Keys of the store begin with the end of their window, so that windows that are over are its first keys. Those that are
+to be looked at for a while longer (``retention=``) stay, and take no further row.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,7 +59,7 @@ def without_late(
         now_ms: of the machine's clock, milliseconds since 1970.
         behind: partition -> which source topics are behind, of tasks that read several.
     """
-    after = {partition: Watermark(ms, 0, spec.final) for partition, ms in before.items()}
+    after = {partition: Watermark(ms, 0, spec.final, spec.retention_ms) for partition, ms in before.items()}
     if not rows.num_rows:
         return rows, after
     partitions = _numbers(rows.column(hidden_columns.PARTITION))
@@ -78,7 +80,7 @@ def without_late(
             held = [int(moving[own & (sources == source)].max(initial=NO_TIME)) for source in behind.get(partition, ())]
             newest = min(held, default=newest)
         newest = max(ms, newest - spec.delay_ms)
-        after[partition] = Watermark(newest, int(late[own].sum()), spec.final)
+        after[partition] = replace(after[partition], ms=newest, rows_late=int(late[own].sum()))
     return (rows.filter(pa.array(~late)) if late.any() else rows), after
 
 

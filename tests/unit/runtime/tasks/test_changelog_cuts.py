@@ -11,22 +11,22 @@ SIZE = 10
 
 def test_a_changelog_is_cut_once_its_last_window_is_over():
     cuts = ChangelogCuts()
-    cuts.committed(CHANGELOG, 0, watermark=5, last_end=10)
-    cuts.committed(CHANGELOG, 100, watermark=9, last_end=10)
+    cuts.committed(CHANGELOG, 0, expired=5, last_end=10)
+    cuts.committed(CHANGELOG, 100, expired=9, last_end=10)
     assert cuts.before == {}
-    cuts.committed(CHANGELOG, 200, watermark=12, last_end=20)
+    cuts.committed(CHANGELOG, 200, expired=12, last_end=20)
     assert cuts.before == {CHANGELOG: 100}
-    cuts.committed(CHANGELOG, 300, watermark=30, last_end=30)
+    cuts.committed(CHANGELOG, 300, expired=30, last_end=30)
     assert cuts.before == {CHANGELOG: 300}
 
 
 def test_a_window_far_ahead_holds_everything_behind_it_back():
     cuts = ChangelogCuts()
-    cuts.committed(CHANGELOG, 0, watermark=5, last_end=1_000)
+    cuts.committed(CHANGELOG, 0, expired=5, last_end=1_000)
     for number in range(1, 9):
-        cuts.committed(CHANGELOG, number, watermark=10 * number, last_end=1_000)
+        cuts.committed(CHANGELOG, number, expired=10 * number, last_end=1_000)
     assert cuts.before == {}
-    cuts.committed(CHANGELOG, 20, watermark=1_000, last_end=1_010)
+    cuts.committed(CHANGELOG, 20, expired=1_000, last_end=1_010)
     assert cuts.before == {CHANGELOG: 8}
 
 
@@ -43,7 +43,7 @@ def test_what_is_cut_is_over(batches, delay, taken_over_at):
         log += [*sorted(windows), None]
         if number == taken_over_at:
             cuts = ChangelogCuts()
-        cuts.committed(CHANGELOG, end, watermark=watermark, last_end=max(alive, default=-1 << 62))
+        cuts.committed(CHANGELOG, end, expired=watermark, last_end=max(alive, default=-1 << 62))
         cut = cuts.before.get(CHANGELOG, 0)
         assert all(window is None or window <= watermark for window in log[:cut])
         assert None in log[cut:]

@@ -8,7 +8,7 @@ from sparkrelay.types import TaskId, TopicPartition
 
 CLICKS, USERS, CHANGELOG = (TopicPartition(topic, 0) for topic in ("clicks", "users", "app-counts-changelog"))
 ENDS = {CLICKS: 5, USERS: 5, CHANGELOG: 9}
-OPEN = StateReport("counts", 1, watermark=0, last_end=1, left_ms=1)
+OPEN = StateReport("counts", 1, expired=0, last_end=1, left_ms=1)
 
 
 def idle_task(changelogs=None):
