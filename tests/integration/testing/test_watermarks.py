@@ -170,6 +170,90 @@ def test_late_rows_of_one_micro_batch_are_those_that_are_left_out(spark):
         assert sorted(row["v"] for row in late.read_rows()) == [2, 2, 2]
 
 
+def kept(spark, retention, *, restart=None, **driver):
+    """Return (minute, count) of the windows that are stored and of the final rows, where minute 9 is the newest."""
+    builder = StreamsBuilder()
+    grouped = clicks(builder).withWatermark("time", "2 minutes").groupBy(F.window("time", "1 minute"), "page")
+    table = grouped.agg(F.count("*").alias("n"), name="counts", retention=retention)
+    table.outputMode("append").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, **driver) as running:
+        topic = running.create_input_topic("clicks")
+        for number, minute in enumerate((0, 1, 0.5, 2, 4, 3, 5, 6, 6.5, 9)):
+            topic.pipe_input("a", at(minute))
+            if restart is not None and number % 3 == 2:
+                running.restart(from_changelog=restart)
+        if restart is not None:
+            running.process()
+            running.restart(from_changelog=restart)
+        stored = [(row["window"]["start"].replace(tzinfo=dt.UTC), row["n"]) for row in running.store("counts")]
+        final = [
+            (dt.datetime.fromisoformat(row["window"]["start"]), row["n"])
+            for row in running.create_output_topic("out").read_rows()
+        ]
+    return [[(round((time - START).total_seconds() / 60), n) for time, n in sorted(some)] for some in (stored, final)]
+
+
+@pytest.mark.parametrize(
+    ("retention", "first"), [(None, 7), ("0 seconds", 7), ("90 seconds", 5), ("3 minutes", 4), ("100 days", 0)]
+)
+def test_windows_that_are_over_stay_in_the_store_for_as_long_as_they_should(spark, retention, first):
+    windows = [(0, 2), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 2), (9, 1)]
+    found = kept(spark, retention)
+    assert found == [[window for window in windows if window[0] >= first], windows[:-1]]
+    assert kept(spark, retention, restart=False) == found
+    assert kept(spark, retention, restart=True) == found
+    # All of a micro-batch are on time; there are none that come late here.
+    assert kept(spark, retention, batch="all") == found
+    assert kept(spark, retention, batch="all", config={"max.batch.records": 2}, restart=True) == found
+
+
+def test_a_late_row_changes_no_window_that_is_kept(spark):
+    builder = StreamsBuilder()
+    late_ones(builder, F.window("time", "1 minute"), "page", name="counts", retention="1 hour")
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic, out = driver.create_input_topic("clicks"), driver.create_output_topic("out")
+        for minute, v in ((0, 1), (3, 2), (0.1, 3), (62, 4), (0.2, 5)):
+            if v == 3:
+                driver.restart(from_changelog=True)
+            topic.pipe_input("a", at(minute, v=v))
+        assert [row["n"] for row in out.read_rows()] == [1, 1]
+        assert [row["n"] for row in driver.store("counts")] == [1, 1], "the first has expired"
+        assert [row["v"] for row in driver.create_output_topic("late").read_rows()] == [3, 5]
+
+
+def test_a_state_fits_a_pipeline_with_another_retention(spark):
+    def contents(**more):
+        builder = StreamsBuilder()
+        late_ones(builder, F.window("time", "1 minute"), "page", name="counts", **more)
+        with TopologyTestDriver(builder.build(), spark=spark) as driver:
+            return driver._plans.state("counts").contents
+
+    assert contents() == contents(retention="1 hour") == contents(retention="7 days")
+
+
+@pytest.mark.parametrize(
+    ("retention", "message"),
+    [
+        ("soon", r"retention='soon' of agg\(\).*soon"),
+        ("-1 minute", r"retention='-1 minute' of agg\(\) is negative"),
+        ("5", "retention='5'"),
+    ],
+)
+def test_a_retention_that_is_no_time_is_refused(spark, retention, message):
+    builder = StreamsBuilder()
+    timed = clicks(builder).withWatermark("time", "1 minute").groupBy(F.window("time", "1 minute"), "page")
+    timed.agg(F.count("*").alias("n"), retention=retention)
+    with pytest.raises(TopologyException, match=message):
+        TopologyTestDriver(builder.build(), spark=spark)
+
+
+def test_a_retention_without_windows_is_refused(spark):
+    builder = StreamsBuilder()
+    clicks(builder).withWatermark("time", "1 minute").groupBy("page").agg(F.count("*"), retention="1 day")
+    with pytest.raises(TopologyException, match=r"retention='1 day' keeps windows that are over, and this grouping has"):
+        TopologyTestDriver(builder.build(), spark=spark)
+
+
 def test_late_rows_without_windows_are_refused(spark):
     builder = StreamsBuilder()
     timed = clicks(builder).withWatermark("time", "1 minute")

@@ -30,20 +30,26 @@ def test_a_window_far_ahead_holds_everything_behind_it_back():
     assert cuts.before == {CHANGELOG: 8}
 
 
-@given(st.lists(st.lists(st.integers(0, 200), max_size=4), max_size=30), st.integers(0, 30), st.integers(0, 30))
-def test_what_is_cut_is_over(batches, delay, taken_over_at):
+@given(
+    st.lists(st.lists(st.integers(0, 200), max_size=4), max_size=30),
+    st.integers(0, 30),
+    st.integers(0, 30),
+    st.sampled_from([0, 25, 70]),
+)
+def test_what_is_cut_has_expired(batches, delay, taken_over_at, retention):
     """Each batch appends a record for each window it changes, then its marker; an owner may begin anywhere."""
-    cuts, log, alive, watermark = ChangelogCuts(), [], set(), -1
+    cuts, log, kept, watermark, expired = ChangelogCuts(), [], set(), -1, -1
     for number, times in enumerate(batches):
         end = len(log)
         before = watermark
         windows = {time // SIZE * SIZE + SIZE for time in times if time // SIZE * SIZE + SIZE > before}
         watermark = max([before, *(time - delay for time in times)])
-        alive = {window for window in alive if window > before} | windows
+        kept = {window for window in kept if window > expired} | windows
+        expired = max(expired, watermark - retention)
         log += [*sorted(windows), None]
         if number == taken_over_at:
             cuts = ChangelogCuts()
-        cuts.committed(CHANGELOG, end, expired=watermark, last_end=max(alive, default=-1 << 62))
+        cuts.committed(CHANGELOG, end, expired=expired, last_end=max(kept, default=-1 << 62))
         cut = cuts.before.get(CHANGELOG, 0)
-        assert all(window is None or window <= watermark for window in log[:cut])
+        assert all(window is None or window <= expired for window in log[:cut])
         assert None in log[cut:]

@@ -12,11 +12,13 @@ from tests.doubles.state_steps import state_spec, task_command
 
 from sparkrelay.errors import StoreOutOfStepException
 from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.contract.specs import WatermarkSpec
 from sparkrelay.runtime.worker import shares, state
 from sparkrelay.runtime.worker.watermarks import message_keys, stored_keys, without_late
 from sparkrelay.state import Watermark
 from sparkrelay.state.aggregate import AggregateSpec
+from sparkrelay.state.header import JournalEntry
 from sparkrelay.state.watermarks import NO_TIME, end_bytes, end_of, over
 
 SIZE = 10
@@ -44,7 +46,7 @@ def batch_of(rows):
     )
 
 
-def spec_of(delay_ms, final, keys=("window", "key")):
+def spec_of(delay_ms, final, keys=("window", "key"), retention_ms=0):
     columns = {"window": WINDOW, "key": pa.string()}
     grouped = [(name, columns[name]) for name in keys]
     return state_spec(
@@ -56,7 +58,7 @@ def spec_of(delay_ms, final, keys=("window", "key")):
             AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()),
         ),
         times=[(hidden_columns.EVENT_TIME, pa.int64())],
-        watermark=WatermarkSpec(delay_ms, "window", final, AHEAD),
+        watermark=WatermarkSpec(delay_ms, "window", final, AHEAD, retention_ms),
     )
 
 
@@ -96,14 +98,14 @@ class Tasks:
         return found
 
     def kept(self):
-        """Return the ends of the windows that are not over, by partition."""
+        """Return the ends of the windows that have not expired, by partition."""
         stores = {
             partition: state.connections.store(self.directory(partition), map_limit=1 << 24) for partition in (0, 1)
         }
         return {
             partition: [
                 end_of(key)
-                for batch in store.scan("counts", start=over(store.header.watermark("counts")))
+                for batch in store.scan("counts", start=over(store.header.expired_by("counts")))
                 for key in batch.column("key").to_pylist()
             ]
             for partition, store in stores.items()
@@ -226,6 +228,34 @@ def test_a_longer_delay_opens_no_window_again(tasks):
     some.spec = spec_of(15, final=False)
     assert some.take([(2, "a", 0)]) == []
     assert some.late == 1
+
+
+def test_windows_that_are_kept_are_final_once_and_take_no_further_row(tasks):
+    some = tasks(spec_of(0, final=True, retention_ms=20))
+    assert some.take([(1, "a", 0), (12, "a", 0)]) == [(0, 0, "a", 1)]
+    assert some.take([(2, "a", 0), (29, "a", 0)]) == [(0, 10, "a", 1)]
+    assert (some.late, some.kept()) == (1, {0: [10, 20, 30], 1: []})
+    # The first has expired with this one, and is removed with the next.
+    assert some.take([(3, "b", 0), (30, "a", 0)]) == [(0, 20, "a", 1)]
+    assert (some.late, some.kept()[0]) == (2, [20, 30, 40])
+    store = state.connections.store(some.directory(0), map_limit=1 << 24)
+    assert store.rows("counts") == 4
+    assert some.take([]) == []
+    assert store.rows("counts") == 3
+    some.spec = spec_of(0, final=True, retention_ms=1000)
+    assert some.take([(41, "a", 0)]) == [(0, 30, "a", 1)], "with a longer retention nothing is final again"
+    assert some.kept()[0] == [20, 30, 40, 50]
+    some.spec = spec_of(0, final=True)
+    assert some.take([(12, "a", 0), (42, "a", 0)]) == []
+    assert (some.late, some.kept()[0]) == (3, [50])
+
+
+def test_a_report_says_what_has_expired_and_how_long_the_next_window_has():
+    entry = JournalEntry(1, "leg", 1, 1, "counts", "", {}, 5, 1, 95, 2, 110, 110, 75)
+    assert state.state_report(entry) == StateReport("counts", 5, 2, 75, 110, 15)
+    assert state.state_report(replace(entry, next_end=NO_TIME)).left_ms is None
+    without = state.state_report(replace(entry, watermark=NO_TIME, expired=NO_TIME))
+    assert (without.expired, without.left_ms) == (None, None)
 
 
 def test_a_window_that_opens_and_ends_in_one_batch_is_not_kept(tasks):
