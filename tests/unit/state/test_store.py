@@ -619,6 +619,8 @@ def test_a_store_of_another_layout_is_named(path, make_driver, version):
     make_driver(store).apply({b"a": b"1"})
     data = bytes([version]) + store.header.encode()[1:]
     store._environment.write(lambda t: t.put(b"header", data, db=store._meta))
-    with pytest.raises(StoreCorruptedException, match=rf"in {path} has version {version}, this SparkRelay reads \[5, 6\]"):
+    with pytest.raises(
+        StoreCorruptedException, match=rf"in {path} has version {version}, this SparkRelay reads \[5, 6\]"
+    ):
         store.claim("app")
     store.close(clean=False)

@@ -45,7 +45,7 @@ def watermark_spec(
 
     Raises:
         TopologyException: only final rows are wanted, or windows that are over kept, and there is no window; or a
-            time is none, or negative.
+            delay or a retention is no interval, or negative.
     """
     windows = [field.name for field in keys if projected.schema[field.name].metadata.get(_WINDOW)]
     where = str(aggregation.call_site)
@@ -73,11 +73,12 @@ def watermark_spec(
         )
         return None
     column, delay = aggregation.watermark
-    delay_ms = _interval_ms(projected, delay, where, f"the delay of withWatermark({column!r}, {delay!r})")
+    delay_ms = _interval_ms(projected, delay, f"{where}: withWatermark({column!r}, {delay!r})")
     retention_ms = 0
     if aggregation.retention is not None:
-        what = f"retention={aggregation.retention!r} of agg()"
-        retention_ms = _interval_ms(projected, aggregation.retention, f"{where}: {what}", what)
+        retention_ms = _interval_ms(
+            projected, aggregation.retention, f"{where}: agg(..., retention={aggregation.retention!r}), read as a delay"
+        )
     return WatermarkSpec(delay_ms, windows[0], aggregation.final, ahead_ms, retention_ms)
 
 
@@ -152,15 +153,12 @@ def _require_same_time(aggregation: Aggregation, where: str) -> None:
             )
 
 
-def _interval_ms(rows: DataFrame, interval: str, where: str, what: str) -> int:
-    """Return an interval in milliseconds, as Spark reads a delay: a month has 31 days.
+def _interval_ms(rows: DataFrame, interval: str, where: str) -> int:
+    """Return an interval in milliseconds, as Spark reads the delay of a watermark: a month has 31 days.
 
     Raises:
-        TopologyException: it is none, or negative; names ``where`` or ``what``.
+        TopologyException: it is none, or negative.
     """
     some = rows.select(F.lit(None).cast("timestamp").alias("time"))
     node: Any = checked(where, lambda: some.withWatermark("time", interval))._jdf.queryExecution().logical()
-    millis = int(jvm().org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.getDelayMs(node.delay()))
-    if millis < 0:
-        raise TopologyException(f"{where}: {what} is negative")
-    return millis
+    return int(jvm().org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.getDelayMs(node.delay()))
