@@ -30,7 +30,7 @@ def over(watermark_ms: int) -> bytes:
 
 
 def expired_with(watermark_ms: int, retention_ms: int, before_ms: int) -> int:
-    """Return by when windows have ended that have expired: over, and kept for as long as they should be.
+    """Return by when windows have ended that have expired: they are over, and were kept for the retention.
 
     It never goes back, as a watermark does not: what is removed does not come back with a longer retention.
 

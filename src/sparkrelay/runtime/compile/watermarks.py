@@ -59,8 +59,8 @@ def watermark_spec(
             )
         if aggregation.retention is not None:
             raise TopologyException(
-                f"{where}: retention={aggregation.retention!r} keeps windows that are over, and this grouping has none: "
-                'group by F.window("time", "1 hour") too'
+                f"{where}: retention={aggregation.retention!r} keeps windows that are over, and this grouping has "
+                'none: group by F.window("time", "1 hour") too'
             )
         if aggregation.watermark is not None:
             log.warning("%s: without F.window among its columns, the groups of a watermark never end", where)

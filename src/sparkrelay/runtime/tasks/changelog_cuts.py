@@ -14,9 +14,9 @@ __all__ = ["ChangelogCuts"]
 class ChangelogCuts:
     """Learns from each batch that is committed. Pure.
 
-    A restore needs of a changelog what has not expired, and the last marker. All that stands before an offset has once
-    that is true of the last window that the store had when the changelog ended there: whatever was written before was of
-    no later one, or had expired already.
+    A restore needs of a changelog what has not expired, and the last marker. All that stands before an offset has
+    expired once the last window has that the store had when the changelog ended there: whatever was written before was
+    of no later one, or had expired already.
     """
 
     def __init__(self) -> None:
