@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sparkrelay.state.packing import Packer, Unpacker
-from sparkrelay.state.watermarks import NO_TIME
+from sparkrelay.state.watermarks import MOST_SOURCES, NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["JournalEntry", "TaskHeader"]
 
 _VERSION = 6
-#: Headers of this version are of stores whose windows expire as soon as they are over.
+#: Headers of this version are of stores whose windows expire as soon as they are over, and say nothing of sources.
 _WITHOUT_RETENTION = 5
 
 
@@ -39,6 +39,8 @@ class JournalEntry:
         last_end: when the last of the store's windows ends, in milliseconds since 1970.
         next_end: when the first of its windows ends that are not over; ``NO_TIME``: there is none.
         expired: of the store with the batch: windows that end by then are removed, in milliseconds since 1970.
+        sources: source topic -> the watermark of its rows alone, with the batch, where that is kept.
+        sources_read: which of those topics the batch had rows of.
     """
 
     number: int
@@ -55,6 +57,8 @@ class JournalEntry:
     last_end: int = NO_TIME
     next_end: int = NO_TIME
     expired: int = NO_TIME
+    sources: Mapping[str, int] = field(default_factory=dict)
+    sources_read: frozenset[str] = frozenset()
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:
@@ -80,6 +84,7 @@ class TaskHeader:
         topics: changelog topic -> its id. A topic made anew has another id, and offsets that mean other records.
         watermarks: store -> its watermark after ``batch``; windows that end by then are over, and take no further rows.
         expired: store -> by when windows have ended that are removed with ``batch``; never beyond its watermark.
+        sources: store -> source topic -> the watermark of its rows alone after ``batch``, where that is kept.
     """
 
     task_epoch: int = 0
@@ -95,6 +100,7 @@ class TaskHeader:
     topics: Mapping[str, str] = field(default_factory=dict)
     watermarks: Mapping[str, int] = field(default_factory=dict)
     expired: Mapping[str, int] = field(default_factory=dict)
+    sources: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def watermark(self, store: str, batch: int | None = None) -> int:
         """Return a store's watermark after a batch, or after all that is applied, in milliseconds since 1970."""
@@ -106,6 +112,11 @@ class TaskHeader:
         """Return by when windows of a store have ended that are removed, or will be, in milliseconds since 1970."""
         applied = (entry.expired for entry in self.journals if entry.store == store)
         return max(self.expired.get(store, NO_TIME), *applied, NO_TIME)
+
+    def sources_of(self, store: str, batch: int | None = None) -> Mapping[str, int]:
+        """Return the watermarks of a store's source topics after a batch, or after all that is applied."""
+        own = [entry for entry in self.journals if entry.store == store and (batch is None or entry.batch <= batch)]
+        return own[-1].sources if own else self.sources.get(store, {})
 
     def encode(self) -> bytes:
         """Return the record; docs/internals/state.md has its layout."""
@@ -127,6 +138,10 @@ class TaskHeader:
             record.text(store)
             record.i64(watermark)
             record.i64(self.expired.get(store, NO_TIME))
+        record.u32(len(self.sources))
+        for store, sources in sorted(self.sources.items()):
+            record.text(store)
+            record.times(sources)
         record.u32(self.next_journal & 0xFFFFFFFF)
         record.u32(len(self.journals))
         for entry in self.journals:
@@ -143,6 +158,10 @@ class TaskHeader:
             record.i64(entry.last_end)
             record.i64(entry.next_end)
             record.i64(entry.expired)
+            record.times(entry.sources)
+            record.u32(len(entry.sources_read))
+            for topic in sorted(entry.sources_read):
+                record.text(topic)
             record.offsets({partition: start for partition, (start, _) in entry.ranges.items()})
             record.offsets(entry.positions_after)
         return record.data()
@@ -163,6 +182,9 @@ class TaskHeader:
         for _ in range(record.u32()):
             store, watermark = record.text(), record.i64()
             watermarks[store], expired[store] = watermark, _expired(record, watermark)
+        sources = {}
+        if record.version != _WITHOUT_RETENTION:
+            sources = {record.text(): record.times(most=MOST_SOURCES) for _ in range(record.u32())}
         following = record.u32()
         journals = tuple(_entry(record) for _ in range(record.u32()))
         return cls(
@@ -179,6 +201,7 @@ class TaskHeader:
             topics,
             watermarks,
             expired,
+            sources,
         )
 
 
@@ -187,6 +210,11 @@ def _entry(record: Unpacker) -> JournalEntry:
     store, contents, keys, pieces = record.text(), record.text(), record.u32(), record.u32()
     watermark, rows_late, last_end, next_end = record.i64(), record.u32(), record.i64(), record.i64()
     expired = _expired(record, watermark)
+    sources: Mapping[str, int] = {}
+    sources_read: frozenset[str] = frozenset()
+    if record.version != _WITHOUT_RETENTION:
+        sources = record.times(most=MOST_SOURCES)
+        sources_read = frozenset(record.text() for _ in range(record.u32()))
     starts, ends = record.offsets(), record.offsets()
     ranges = {partition: (start, ends[partition]) for partition, start in starts.items()}
     return JournalEntry(
@@ -204,6 +232,8 @@ def _entry(record: Unpacker) -> JournalEntry:
         last_end,
         next_end,
         expired,
+        sources,
+        sources_read,
     )
 
 

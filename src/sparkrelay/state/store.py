@@ -202,6 +202,8 @@ class TaskStore:
                     last_end=NO_TIME if last is None else end_of(last),
                     next_end=NO_TIME if following is None else end_of(following),
                     expired=expired_with(now, watermark.retention_ms, expired),
+                    sources=watermark.sources,
+                    sources_read=watermark.sources_read,
                 )
                 windows = rows.between(transaction, table, over(before), over(now)) if watermark.final else None
             header = replace(header, journals=(*header.journals, entry), next_journal=(entry.number + 1) & 0xFFFFFFFF)
@@ -218,6 +220,12 @@ class TaskStore:
         header = self.header
         checks.require_this_batch(self.path, header, batch)
         return header.watermark(store, batch.committed)
+
+    def sources_before(self, store: str, *, batch: BatchStamp) -> Mapping[str, int]:
+        """Return the watermarks of a store's source topics before a batch; else as :meth:`watermark_before`."""
+        header = self.header
+        checks.require_this_batch(self.path, header, batch)
+        return header.sources_of(store, batch.committed)
 
     def journal_of(self, leg: str, *, number: int, tries: int) -> JournalEntry | None:
         """Return what the journal says of a leg's share of a batch; None if that try has left none."""
@@ -302,7 +310,7 @@ class TaskStore:
                 return header, False
             for table in tables:
                 transaction.drop(table, delete=False)
-            return replace(header, positions={}, contents={}, watermarks={}, expired={}), True
+            return replace(header, positions={}, contents={}, watermarks={}, expired={}, sources={}), True
 
         held = self.header
         tables = [self._table(store) for store in sorted({*held.contents, *(entry.store for entry in held.journals)})]
@@ -383,6 +391,7 @@ class TaskStore:
                 contents={store: words for store, words in header.contents.items() if store not in stores},
                 watermarks={store: ms for store, ms in header.watermarks.items() if store not in stores},
                 expired={store: ms for store, ms in header.expired.items() if store not in stores},
+                sources={store: topics for store, topics in header.sources.items() if store not in stores},
             ), foreign
 
         return self._change(change) if foreign else []
@@ -441,6 +450,12 @@ class TaskStore:
                         expired={**header.expired, store: expired},
                     )
                     self._drop_expired(transaction, table, expired, len(ordered))
+                if marker.sources:
+                    known_sources = header.sources.get(store, {})
+                    sources = {
+                        topic: max(ms, known_sources.get(topic, NO_TIME)) for topic, ms in marker.sources.items()
+                    }
+                    header = replace(header, sources={**header.sources, store: sources})
             return header, None
 
         self._change(change)
@@ -504,7 +519,7 @@ class TaskStore:
     ) -> TaskHeader:
         """Drop the journals up to ``committed`` and move the committed position over them."""
         positions, contents = dict(header.positions), dict(header.contents)
-        watermarks, expired = dict(header.watermarks), dict(header.expired)
+        watermarks, expired, sources = dict(header.watermarks), dict(header.expired), dict(header.sources)
         left = []
         for entry in header.journals:
             if entry.batch <= committed:
@@ -512,6 +527,7 @@ class TaskStore:
                 contents[entry.store] = entry.contents
                 if entry.watermark != NO_TIME:
                     watermarks[entry.store], expired[entry.store] = entry.watermark, entry.expired
+                sources[entry.store] = entry.sources
                 journal.drop(transaction, self._journal, entry)
             else:
                 left.append(entry)
@@ -527,6 +543,7 @@ class TaskStore:
             journals=tuple(left),
             watermarks=watermarks,
             expired=expired,
+            sources={store: topics for store, topics in sources.items() if topics},
         )
 
     def _take_back(self, transaction: Any, header: TaskHeader) -> TaskHeader:

@@ -106,6 +106,89 @@ def test_the_last_window_ends_once_nothing_has_come_for_a_while(spark, from_chan
         assert [row["n"] for row in out.read_rows()] == [1]
 
 
+def merged(builder):
+    per_minute(clicks(builder, "web", "app").withWatermark("time", "0 seconds").where("v is null"), "page").to(
+        "out", value=Json()
+    )
+    return builder.build()
+
+
+@pytest.mark.parametrize("from_changelog", [None, False, True])
+def test_a_topic_that_is_read_to_its_end_is_waited_for(spark, from_changelog):
+    with TopologyTestDriver(merged(StreamsBuilder()), {"max.task.idle.ms": 30_000}, spark=spark) as driver:
+        web, app, out = *map(driver.create_input_topic, ("web", "app")), driver.create_output_topic("out")
+
+        def minutes():
+            starts = [dt.datetime.fromisoformat(row["window"]["start"]) for row in out.read_rows()]
+            return [(start - START).total_seconds() / 60 for start in starts]
+
+        def restart():
+            if from_changelog is not None:
+                driver.restart(from_changelog=from_changelog)
+
+        web.pipe_input("a", at(0))
+        web.pipe_input("a", at(5))
+        assert minutes() == [], "there may be some in app"
+        restart()
+        app.pipe_input("a", at(2.5))
+        assert minutes() == [0]
+        app.pipe_input("a", at(1))
+        app.pipe_input("a", at(3.5))
+        restart()
+        web.pipe_input("a", at(7))
+        assert minutes() == [2], "that of minute 1 was late"
+        driver.advance_wall_clock_time(dt.timedelta(seconds=29))
+        # Rows that reach no grouping are none.
+        app.pipe_input("a", at(4, v=1))
+        web.pipe_input("a", at(8))
+        assert minutes() == []
+        driver.advance_wall_clock_time(dt.timedelta(seconds=1))
+        assert minutes() == [3, 5, 7], "app is silent"
+        app.pipe_input("a", at(8.5))
+        web.pipe_input("a", at(9.5))
+        assert minutes() == [], "and comes again"
+        app.pipe_input("a", at(9))
+        assert minutes() == [8]
+
+
+def test_both_topics_may_be_silent_and_then_the_clock_goes_on(spark):
+    settings = {"max.task.idle.ms": 60_000, "watermark.idle.ms": 20_000}
+    with TopologyTestDriver(merged(StreamsBuilder()), settings, spark=spark) as driver:
+        out = driver.create_output_topic("out")
+        for topic, minute in (("app", 0), ("web", 2.9)):
+            driver.create_input_topic(topic).pipe_input("a", at(minute))
+        driver.advance_wall_clock_time(dt.timedelta(seconds=59))
+        assert out.read_rows() == [], "app is waited for longer than the clock"
+        driver.advance_wall_clock_time(dt.timedelta(seconds=1))
+        assert [row["n"] for row in out.read_rows()] == [1, 1]
+
+
+@pytest.mark.parametrize("idle_ms", [0, 30_000])
+def test_with_a_wait_for_topics_nothing_is_lost_however_micro_batches_are_cut(spark, idle_ms):
+    found = {}
+    for batch in ("record", "all"):
+        with TopologyTestDriver(
+            merged(StreamsBuilder()),
+            {"max.task.idle.ms": idle_ms, "max.batch.records": 3},
+            spark=spark,
+            batch=batch,
+            partitions=2,
+        ) as driver:
+            for minute in range(6):
+                for key in "abc":
+                    driver.create_input_topic("web").pipe_input(key, at(minute))
+            for minute in range(6):
+                for key in "abc":
+                    driver.create_input_topic("app").pipe_input(key, at(minute))
+            driver.advance_wall_clock_time(dt.timedelta(minutes=1))
+            found[batch] = sorted(
+                (row["page"], row["window"]["start"], row["n"]) for row in driver.create_output_topic("out").read_rows()
+            )
+    assert len(found["all"]) == 15
+    assert {n for *_, n in found["all"]} == {2}
+    assert (found["record"] == found["all"]) == (idle_ms > 0), "the rows of app come late where nobody waits for them"
+
+
 def test_windows_over_final_rows_are_not_ended_by_the_clock(spark):
     builder = StreamsBuilder()
     timed = clicks(builder).withWatermark("time", "10 seconds").groupBy(F.window("time", "5 minutes"), "page")

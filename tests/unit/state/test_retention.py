@@ -89,17 +89,19 @@ def test_windows_are_kept_as_long_as_they_should_be_and_are_final_once(batches):
         owner.own(1)
         owner.serve()
         log, final, counts, watermark, expired = [], [], {}, NO_TIME, NO_TIME
+        sources: dict[str, int] = {}
         for epoch, (rows, retention, outcome, following) in enumerate(batches, 2):
             groups: dict[bytes, int] = {}
             for time, key in rows:
                 end = time // SIZE * SIZE + SIZE
                 if end > watermark:
                     groups[end_bytes(end) + key] = groups.get(end_bytes(end) + key, 0) + 1
-            mark = Watermark(max([watermark, *(time for time, _ in rows)]), 0, True, retention)
+            newest = max([watermark, *(time for time, _ in rows)])
+            mark = Watermark(newest, 0, True, retention, {"web": newest, "app": epoch})
             tries = 1
             if outcome == "try again":
                 # It took a part of it, and more besides.
-                owner.apply({end_bytes(200) + b"c": 1}, replace(mark, ms=150), 1, len(log))
+                owner.apply({end_bytes(200) + b"c": 1}, replace(mark, ms=150, sources={"web": 150}), 1, len(log))
                 tries = 2
             applied = owner.apply(groups, mark, tries, len(log))
             assert all(end > expired for end, _ in owner.rows(all_=True)), "what had expired by then is removed"
@@ -113,10 +115,13 @@ def test_windows_are_kept_as_long_as_they_should_be_and_are_final_once(batches):
                     counts[group] = counts.get(group, 0) + n
                 final += [(end_of(key), key[8:]) for key in applied.over.column("key").to_pylist()]
                 watermark, expired = mark.ms, expired_with(mark.ms, retention, expired)
+                sources = mark.sources
                 keys, values = encode_changelog(applied.keys, applied.values)
                 log += zip(keys.to_pylist(), values.to_pylist(), strict=True)
                 entry, after = applied.entry, {INPUT: owner.committed * 10}
-                log.append(encode_marker(Marker(owner.committed, after, "", entry.watermark, entry.expired)))
+                log.append(
+                    encode_marker(Marker(owner.committed, after, "", entry.watermark, entry.expired, entry.sources))
+                )
                 standby.follow(log)
             if following == "nobody":
                 opened.append(Copy(Path(folder) / str(len(opened))))
@@ -133,8 +138,10 @@ def test_windows_are_kept_as_long_as_they_should_be_and_are_final_once(batches):
             kept = {group: n for group, n in counts.items() if group[0] > expired}
             assert owner.rows() == kept
             assert owner.store.header.watermark("s") == watermark
+            assert owner.store.header.sources_of("s") == sources
             standby.follow(log)
             assert standby.rows() == kept
+            assert standby.store.header.sources_of("s") == sources
         assert sorted(final) == sorted(group for group in counts if group[0] <= watermark), "each once"
         for copy in opened:
             copy.store.close(clean=False)

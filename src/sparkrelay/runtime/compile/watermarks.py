@@ -33,7 +33,12 @@ _WINDOW = "spark.timeWindow"
 
 
 def watermark_spec(
-    aggregation: Aggregation, projected: DataFrame, keys: Sequence[StructField], ahead_ms: int
+    aggregation: Aggregation,
+    projected: DataFrame,
+    keys: Sequence[StructField],
+    ahead_ms: int,
+    *,
+    by_source: bool = False,
 ) -> WatermarkSpec | None:
     """Return when the windows of a grouping are over; None if they never are.
 
@@ -42,6 +47,7 @@ def watermark_spec(
         projected: its keys and arguments.
         keys: its keys.
         ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
+        by_source: True where each source topic has a watermark of its own.
 
     Raises:
         TopologyException: only final rows are wanted, or windows that are over kept, and there is no window; or a
@@ -79,7 +85,7 @@ def watermark_spec(
         retention_ms = _interval_ms(
             projected, aggregation.retention, f"{where}: agg(..., retention={aggregation.retention!r}), read as a delay"
         )
-    return WatermarkSpec(delay_ms, windows[0], aggregation.final, ahead_ms, retention_ms)
+    return WatermarkSpec(delay_ms, windows[0], aggregation.final, ahead_ms, retention_ms, by_source)
 
 
 def with_window(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> DataFrame:

@@ -231,7 +231,7 @@ def _send_changelog(transaction: _Transaction, state: StateSpec, command: TaskCo
     now_ms = int(time.time() * 1000)
     entry = applied.entry
     marker = encode_marker(
-        Marker(command.batch, command.positions_after, state.contents, entry.watermark, entry.expired)
+        Marker(command.batch, command.positions_after, state.contents, entry.watermark, entry.expired, entry.sources)
     )
     keys, values = (
         pa.concat_arrays([column, pa.array([end], pa.binary())])

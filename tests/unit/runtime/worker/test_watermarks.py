@@ -15,7 +15,7 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.contract.specs import WatermarkSpec
 from sparkrelay.runtime.worker import shares, state
-from sparkrelay.runtime.worker.watermarks import message_keys, stored_keys, without_late
+from sparkrelay.runtime.worker.watermarks import Sources, message_keys, stored_keys, without_late
 from sparkrelay.state import Watermark
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.header import JournalEntry
@@ -72,23 +72,29 @@ class Tasks:
     def directory(self, partition):
         return str(self._folder / f"0_{partition}")
 
-    def take(self, rows, *, tries=1, offsets=1, silence_ms=0):
+    def take(self, rows, *, tries=1, offsets=1, silence_ms=0, sources=None, awaited=None):
         """Run a batch, or try it again; return (window's start, key, count) of what goes on."""
         if tries == 1:
             self._number, self._at = self._number + 1, self._at + offsets
         span = self._at - offsets, self._at
         commands = [
             replace(
-                task_command(partition, self._number, span, self.directory(partition), tries), silence_ms=silence_ms
+                task_command(partition, self._number, span, self.directory(partition), tries),
+                silence_ms=silence_ms,
+                awaited=awaited or {},
             )
             for partition in (1, 0)
         ]
         self._monkeypatch.setattr(state, "leg_tasks", lambda _: commands)
-        found = []
-        for merged in state.apply_leg(self.spec, iter([batch_of(rows)] if rows else [])):
+        found, self.reports = [], {}
+        batch = batch_of(rows)
+        if sources is not None:
+            batch = batch.append_column(hidden_columns.SOURCE, pa.array(sources, pa.int32()))
+        for merged in state.apply_leg(self.spec, iter([batch] if rows else [])):
             for outcome in merged.outcomes:
                 outcome.result()
                 self.late += outcome.result().entry.rows_late
+                self.reports[outcome.command.task.partition] = state.state_report(outcome.result().entry)
                 own = merged.emitted.slice(outcome.first, outcome.rows_out)
                 assert set(own.column(hidden_columns.PARTITION).to_pylist()) <= {outcome.command.task.partition}
                 found += [
@@ -209,6 +215,62 @@ def test_the_oldest_of_the_sources_that_are_behind_moves_the_watermark(behind, w
     rows = rows.append_column(hidden_columns.SOURCE, pa.array([0, 0, 1, 1, 0], pa.int32()))
     _, after = without_late(WatermarkSpec(5, "window", False, AHEAD), rows, {0: 7, 1: 8}, 1000, {0: behind, 1: ()})
     assert {partition: mark.ms for partition, mark in after.items()} == {0: watermark, 1: 25}
+
+
+@pytest.mark.parametrize(
+    ("holding", "newest", "watermark", "known"),
+    [
+        # Of the topics a, b, c rows of 50 and 20 have come before, and none; the delay is 5, the watermark was at 7.
+        ("ab", {}, 15, {"a": 45, "b": 15}),
+        ("ab", {1: 90}, 45, {"a": 45, "b": 85}),
+        ("a", {1: 30}, 25, {"a": 45, "b": 25}),
+        ("a", {}, 45, {"a": 45, "b": 15}),
+        ("", {}, 45, {"a": 45, "b": 15}),
+        ("", {0: 40}, 45, {"a": 45, "b": 15}),
+        ("abc", {0: 99}, 7, {"a": 94, "b": 15}),
+        ("", {2: 13}, 8, {"a": 45, "b": 15, "c": 8}),
+        # Its rows have no time, or one far ahead.
+        ("", {2: NO_TIME}, 7, {"a": 45, "b": 15}),
+    ],
+)
+def test_the_oldest_of_the_sources_that_are_not_silent_moves_the_watermark(holding, newest, watermark, known):
+    sources = Sources(("a", "b", "c"), {"a": 45, "b": 15, "gone": 3}, frozenset(holding))
+    found = sources.after(Watermark(7, 0, True, 9), newest, 5)
+    read = frozenset("abc"[source] for source in newest)
+    assert found == Watermark(watermark, 0, True, 9, known, read)
+
+
+SOURCED = st.lists(st.tuples(st.integers(0, 99), st.sampled_from([0, 1, 2])), max_size=6)
+
+
+@given(st.lists(st.tuples(SOURCED, st.sets(st.sampled_from("abc"))), max_size=8))
+def test_no_source_that_holds_the_watermark_is_behind_it(batches):
+    mark, newest = Watermark(NO_TIME), {}
+    for rows, holding in batches:
+        before = mark.ms
+        times = {source: max(time for time, other in rows if other == source) for _, source in rows}
+        mark = Sources(("a", "b", "c"), mark.sources, frozenset(holding)).after(replace(mark), times, 5)
+        newest |= {"abc"[source]: max(time, newest.get("abc"[source], -1)) for source, time in times.items()}
+        assert mark.sources == {topic: time - 5 for topic, time in newest.items()}
+        assert mark.ms >= before
+        if mark.ms > before:
+            assert all(mark.ms <= newest[topic] - 5 for topic in holding | set(mark.sources_read))
+
+
+def test_topics_hold_the_watermark_back_until_they_are_waited_for_no_longer(tasks):
+    some = tasks(spec_of(0, final=True))
+    some.spec = replace(some.spec, topics=("orders", "returns"), watermark=replace(some.spec.watermark, by_source=True))
+    both = {"counts": frozenset({"orders", "returns"})}
+    assert some.take([(1, "a", 0), (30, "a", 0)], sources=[0, 0], awaited=both) == []
+    assert some.reports[0] == StateReport("counts", 2, 0, None, 40, None, held=True, sources=frozenset({"orders"}))
+    assert some.take([(12, "b", 0)], sources=[1], awaited=both) == [(0, 0, "a", 1)]
+    report = some.reports[0]
+    assert (report.held, report.left_ms, report.sources) == (True, 8, frozenset({"returns"}))
+    assert some.take([], offsets=0, awaited={"counts": frozenset({"orders"})}) == [(0, 10, "b", 1)]
+    assert some.reports[0].held is False
+    # The clock goes on from where the newest row is.
+    assert some.take([], offsets=0, silence_ms=10) == [(0, 30, "a", 1)]
+    assert some.late == 0
 
 
 def test_silence_moves_the_watermark_of_what_is_silent(tasks):
