@@ -69,6 +69,34 @@ def test_a_cut_changelog_is_restored(
         assert streams.exception() is None
 
 
+def test_a_topic_that_is_silent_is_waited_for_and_then_no_longer(
+    instance, make_topic, produce, consumed, wait_until, application_id, tmp_path
+):
+    sources, sink = [make_topic("in", 1), make_topic("in", 1)], make_topic("out", 1)
+    settings = {"max.task.idle.ms": 1_000}
+
+    def write(source, *minutes):
+        produce(source, [("a", {"at": f"2024-01-01T00:{minute:02}:00Z"}) for minute in minutes])
+
+    with instance(counting(sources, sink), settings) as streams:
+        streams.start()
+        write(sources[0], 0, 1, 5)
+        wait_until(lambda: len(consumed(sink)) == 2, f"{streams.status}: {consumed(sink)}")
+    shutil.rmtree(tmp_path / "state")
+    with instance(counting(sources, sink), settings) as streams:
+        streams.start()
+        write(sources[1], 7)
+        # The other one's newest row is of minute 5, as the changelog has it. Then it is silent.
+        wait_until(lambda: len(consumed(sink)) == 3, f"{streams.status}: {consumed(sink)}")
+        assert streams.exception() is None
+    store = TaskStore.open(tmp_path / "state" / application_id / "0" / "0_0", create=False)
+    header = store.header
+    store.close(clean=False)
+    minutes = {topic: (ms - YEAR) // MINUTE for topic, ms in header.sources_of("counts").items()}
+    assert minutes == dict(zip(sources, (5, 7), strict=True))
+    assert (header.watermark("counts") - YEAR) // MINUTE == 7
+
+
 def minutes_stored(tmp_path, application_id):
     """Return the minutes of 2024 whose windows a store keeps."""
     store = TaskStore.open(tmp_path / "state" / application_id / "0" / "0_0", create=False)
