@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sparkrelay.state.packing import Packer, Unpacker
@@ -11,6 +11,7 @@ from sparkrelay.state.watermarks import MOST_SOURCES, NO_TIME
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sparkrelay.state.changelog import Marker
     from sparkrelay.types import TopicPartition
 
 __all__ = ["JournalEntry", "TaskHeader"]
@@ -117,6 +118,30 @@ class TaskHeader:
         """Return the watermarks of a store's source topics after a batch, or after all that is applied."""
         own = [entry for entry in self.journals if entry.store == store and (batch is None or entry.batch <= batch)]
         return own[-1].sources if own else self.sources.get(store, {})
+
+    def following(self, store: str, marker: Marker) -> TaskHeader:
+        """Return where the task stands once a store has followed its changelog up to a marker, as far as it is ahead.
+
+        With several stores, each changelog has markers of its own. Their numbers do not say which one is ahead: batches
+        without a stateful leg leave none, and a new owner counts on from the last one it saw.
+        """
+        ahead = {p: max(offset, self.positions.get(p, 0)) for p, offset in marker.positions.items()}
+        watermarks, expired, sources = dict(self.watermarks), dict(self.expired), dict(self.sources)
+        if marker.watermark != NO_TIME:
+            watermarks[store] = max(marker.watermark, watermarks.get(store, NO_TIME))
+            expired[store] = max(marker.expired, expired.get(store, NO_TIME))
+        if marker.sources:
+            known = sources.get(store, {})
+            sources[store] = {topic: max(ms, known.get(topic, NO_TIME)) for topic, ms in marker.sources.items()}
+        return replace(
+            self,
+            batch=max(self.batch, marker.batch),
+            positions={**self.positions, **ahead},
+            contents={**self.contents, store: marker.contents},
+            watermarks=watermarks,
+            expired=expired,
+            sources=sources,
+        )
 
     def encode(self) -> bytes:
         """Return the record; docs/internals/state.md has its layout."""

@@ -432,30 +432,8 @@ class TaskStore:
             self._put(transaction, table, ordered, new)
             header = replace(header, changelog={**header.changelog, changelog: next_offset})
             if marker is not None:
-                # With several stores, each changelog has markers of its own. Their numbers do not say which one is
-                # ahead: batches without a stateful leg leave none, and a new owner counts on from the last one it saw.
-                ahead = {p: max(offset, header.positions.get(p, 0)) for p, offset in marker.positions.items()}
-                header = replace(
-                    header,
-                    batch=max(header.batch, marker.batch),
-                    positions={**header.positions, **ahead},
-                    contents={**header.contents, store: marker.contents},
-                )
-                if marker.watermark != NO_TIME:
-                    watermark = max(marker.watermark, header.watermarks.get(store, NO_TIME))
-                    expired = max(marker.expired, header.expired.get(store, NO_TIME))
-                    header = replace(
-                        header,
-                        watermarks={**header.watermarks, store: watermark},
-                        expired={**header.expired, store: expired},
-                    )
-                    self._drop_expired(transaction, table, expired, len(ordered))
-                if marker.sources:
-                    known_sources = header.sources.get(store, {})
-                    sources = {
-                        topic: max(ms, known_sources.get(topic, NO_TIME)) for topic, ms in marker.sources.items()
-                    }
-                    header = replace(header, sources={**header.sources, store: sources})
+                header = header.following(store, marker)
+                self._drop_expired(transaction, table, header.expired.get(store, NO_TIME), len(ordered))
             return header, None
 
         self._change(change)

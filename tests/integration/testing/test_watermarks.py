@@ -163,6 +163,15 @@ def test_both_topics_may_be_silent_and_then_the_clock_goes_on(spark):
         assert [row["n"] for row in out.read_rows()] == [1, 1]
 
 
+def test_more_topics_than_a_store_can_wait_for_are_refused(spark):
+    builder = StreamsBuilder()
+    rows = clicks(builder, *(f"t{number}" for number in range(1001))).withWatermark("time", "1 minute")
+    per_minute(rows, "page").to("out", value=Json())
+    timed = builder.build()
+    with pytest.raises(TopologyException, match="is for groupings of 1000 topics at most, and this one reads 1001"):
+        TopologyTestDriver(timed, {"max.task.idle.ms": 1}, spark=spark)
+
+
 @pytest.mark.parametrize("idle_ms", [0, 30_000])
 def test_with_a_wait_for_topics_nothing_is_lost_however_micro_batches_are_cut(spark, idle_ms):
     found = {}

@@ -73,7 +73,6 @@ from sparkrelay.runtime.worker.lookups import lookup_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
 from sparkrelay.runtime.worker.table_changes import changes_leg, settle_leg
 from sparkrelay.state.batch import SPREAD_BY
-from sparkrelay.state.watermarks import MOST_SOURCES
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
@@ -504,14 +503,8 @@ class LegCompiler:
         width = len(aggregation.keys)
         keys = results.fields[:width]
         states, held = held_states(aggregation, taken, results)
-        count, ahead_ms = len(leg.source.topics), self._config.event_time_after_max_ms
-        by_source = count > 1 and self._config.max_task_idle_ms > 0
-        if by_source and count > MOST_SOURCES:
-            raise TopologyException(
-                f"{where}: max.task.idle.ms={self._config.max_task_idle_ms} takes at most {MOST_SOURCES} topics of one "
-                f"grouping, and this one reads {count}; leave it at 0"
-            )
-        watermark = watermark_spec(aggregation, taken, keys, ahead_ms, by_source=by_source)
+        sources = len(leg.source.topics) if self._config.max_task_idle_ms else 0
+        watermark = watermark_spec(aggregation, taken, keys, self._config.event_time_after_max_ms, sources)
         spec = StateSpec(
             **self._step(leg),
             store=aggregation.store,

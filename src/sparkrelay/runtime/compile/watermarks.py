@@ -14,6 +14,7 @@ from sparkrelay.runtime.compile.row_steps import checked, visible
 from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import WatermarkSpec
+from sparkrelay.state.watermarks import MOST_SOURCES
 from sparkrelay.topology.columns import parse_path, quoted
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ def watermark_spec(
     projected: DataFrame,
     keys: Sequence[StructField],
     ahead_ms: int,
-    *,
-    by_source: bool = False,
+    sources: int = 0,
 ) -> WatermarkSpec | None:
     """Return when the windows of a grouping are over; None if they never are.
 
@@ -47,11 +47,11 @@ def watermark_spec(
         projected: its keys and arguments.
         keys: its keys.
         ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
-        by_source: True where each source topic has a watermark of its own.
+        sources: how many source topics have a watermark of their own; 0 where none has.
 
     Raises:
         TopologyException: only final rows are wanted, or windows that are over kept, and there is no window; or a
-            delay or a retention is no interval, or negative.
+            delay or a retention is no interval, or negative; or there are too many sources.
     """
     windows = [field.name for field in keys if projected.schema[field.name].metadata.get(_WINDOW)]
     where = str(aggregation.call_site)
@@ -85,7 +85,12 @@ def watermark_spec(
         retention_ms = _interval_ms(
             projected, aggregation.retention, f"{where}: agg(..., retention={aggregation.retention!r}), read as a delay"
         )
-    return WatermarkSpec(delay_ms, windows[0], aggregation.final, ahead_ms, retention_ms, by_source)
+    if sources > MOST_SOURCES:
+        raise TopologyException(
+            f"{where}: max.task.idle.ms is for groupings of {MOST_SOURCES} topics at most, and this one reads "
+            f"{sources}; leave it at 0"
+        )
+    return WatermarkSpec(delay_ms, windows[0], aggregation.final, ahead_ms, retention_ms, sources > 1)
 
 
 def with_window(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> DataFrame:

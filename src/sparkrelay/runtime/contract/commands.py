@@ -112,8 +112,8 @@ class StateReport:
         rows_late: rows that were left out because their window was over.
         expired: windows that end by then are removed, in milliseconds since 1970; None where windows do not end.
         last_end: when the last window of the store ends, in milliseconds since 1970.
-        left_ms: how far the watermark is from the end of the next window that is not over; None: there is none.
-        held: True if a window would be over that is not, if no source topic held the watermark back.
+        left_ms: how far the watermark is from the end of the next window that is not over, or would be if no topic held
+            it back; 0: that window is open only because one does. None: there is none.
         sources: where topics hold it back: those that the batch had rows of.
     """
 
@@ -123,7 +123,6 @@ class StateReport:
     expired: int | None = None
     last_end: int = 0
     left_ms: int | None = None
-    held: bool = False
     sources: frozenset[str] = frozenset()
 
 

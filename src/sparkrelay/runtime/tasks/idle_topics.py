@@ -30,7 +30,7 @@ class IdleTopics:
         self._since: dict[tuple[str, str], float] = {}
         #: Store -> the topics that held its watermark in the last batch.
         self._holding = dict(self._topics)
-        #: Whether windows would end if no topic held it. A new owner does not know, and looks.
+        #: Whether a window is open only because a topic holds it. A new owner does not know, and looks.
         self._held = dict.fromkeys(self._topics, True)
 
     def look(self, behind: Collection[str], now: float) -> dict[str, frozenset[str]]:
@@ -61,7 +61,7 @@ class IdleTopics:
             if state.store in self._topics and state.store in awaited:
                 self._since |= {(state.store, topic): looked_at for topic in state.sources}
                 self._holding[state.store] = awaited[state.store] | state.sources
-                self._held[state.store] = state.held
+                self._held[state.store] = state.left_ms == 0
 
     def inputs_unknown(self, now: float) -> None:
         """Note that nobody could say whether there is input: that is no silence."""

@@ -357,9 +357,7 @@ class Task:
         self.ends_listed(ends)
         ranges = self.attempt.ranges
         if ranges:
-            if any(
-                start < stop and partition.topic in self.timed_topics for partition, (start, stop) in ranges.items()
-            ):
+            if not self.attempt.silence_ms:
                 self.idle_watermarks.had_input(now)
             return ranges
         self.attempt.silence_ms = 0

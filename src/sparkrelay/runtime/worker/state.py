@@ -110,16 +110,16 @@ def state_before(spec: StepSpec, task: TaskCommand) -> StateReport | None:
 def state_report(entry: JournalEntry) -> StateReport:
     """Return what a leg's entry in the journal says, for the driver."""
     timed = entry.watermark != NO_TIME
-    left_ms = entry.next_end - entry.watermark if timed and entry.next_end != NO_TIME else None
+    without_holding = max(entry.watermark, *entry.sources.values(), NO_TIME)
+    known = NO_TIME not in {without_holding, entry.next_end}
     return StateReport(
         entry.store,
         entry.keys,
         entry.rows_late,
         entry.expired if timed else None,
         entry.last_end,
-        left_ms,
-        held=NO_TIME != entry.next_end <= max(entry.sources.values(), default=NO_TIME),
-        sources=entry.sources_read,
+        max(0, entry.next_end - without_holding) if known else None,
+        entry.sources_read,
     )
 
 

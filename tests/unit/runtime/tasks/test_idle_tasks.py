@@ -106,19 +106,19 @@ def merging_task(**more):
     return task
 
 
-def run_merging(task, ranges, *read, held=False, left_ms=None):
+def run_merging(task, ranges, *read, left_ms=0):
     task.batch_begun(ranges)
     command = task.command({})
-    report = StateReport("counts", 1, expired=0, left_ms=left_ms, held=held, sources=frozenset(read))
+    report = StateReport("counts", 1, expired=0, left_ms=left_ms, sources=frozenset(read))
     task.batch_committed(task.producer, [report])
     return command
 
 
 def test_a_topic_that_is_read_to_its_end_is_waited_for_until_it_is_silent():
     task = merging_task()
-    command = run_merging(task, look(task, 0.0, clicks=6, web=200), "clicks", "web", held=True)
+    command = run_merging(task, look(task, 0.0, clicks=6, web=200), "clicks", "web")
     assert (command.behind, command.awaited) == ({"web"}, {"counts": {"clicks", "web"}})
-    command = run_merging(task, look(task, 8.0, clicks=6, web=200), "web", held=True)
+    command = run_merging(task, look(task, 8.0, clicks=6, web=200), "web")
     assert (command.behind, command.awaited) == (frozenset(), {"counts": {"clicks", "web"}})
     assert look(task, 9.0, clicks=6, web=200) == {}
     ranges = look(task, 10.0, clicks=6, web=200)
@@ -126,7 +126,7 @@ def test_a_topic_that_is_read_to_its_end_is_waited_for_until_it_is_silent():
     # It is tried again, and what it waits for stays.
     task.batch_begun(ranges)
     assert look(task, 30.0, clicks=6, web=200) == ranges
-    assert run_merging(task, ranges, held=True).awaited == {"counts": {"web"}}
+    assert run_merging(task, ranges).awaited == {"counts": {"web"}}
     assert look(task, 17.0, clicks=6, web=200) == {}
     # Beside it there is input of another topic.
     assert look(task, 18.0, clicks=6, web=200, users=7) == {CLICKS: (6, 6), WEB: (200, 200), USERS: (5, 7)}
@@ -143,7 +143,7 @@ def test_the_clock_goes_on_once_no_topic_is_waited_for():
 
 def test_without_a_changelog_no_batch_comes_of_a_topic_s_silence():
     task = merging_task(changelogs={})
-    run_merging(task, look(task, 0.0, web=6), "web", held=True)
+    run_merging(task, look(task, 0.0, web=6), "web")
     assert look(task, 99.0, web=6) == {}
     ranges = look(task, 100.0, web=7)
     assert run_merging(task, ranges, "web").awaited == {"counts": frozenset()}

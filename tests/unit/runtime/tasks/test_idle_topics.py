@@ -9,7 +9,8 @@ BOTH = frozenset({"web", "app"})
 
 
 def report(*read, held=False):
-    return StateReport("counts", 0, held=held, sources=frozenset(read))
+    """Return what a batch reports that has rows of some topics, and whether one is what keeps a window open."""
+    return StateReport("counts", 0, left_ms=0 if held else 1, sources=frozenset(read))
 
 
 def test_a_topic_is_waited_for_until_it_was_silent_for_long_enough():

@@ -262,12 +262,12 @@ def test_topics_hold_the_watermark_back_until_they_are_waited_for_no_longer(task
     some.spec = replace(some.spec, topics=("orders", "returns"), watermark=replace(some.spec.watermark, by_source=True))
     both = {"counts": frozenset({"orders", "returns"})}
     assert some.take([(1, "a", 0), (30, "a", 0)], sources=[0, 0], awaited=both) == []
-    assert some.reports[0] == StateReport("counts", 2, 0, None, 40, None, held=True, sources=frozenset({"orders"}))
+    assert some.reports[0] == StateReport("counts", 2, 0, None, 40, 0, frozenset({"orders"}))
     assert some.take([(12, "b", 0)], sources=[1], awaited=both) == [(0, 0, "a", 1)]
     report = some.reports[0]
-    assert (report.held, report.left_ms, report.sources) == (True, 8, frozenset({"returns"}))
+    assert (report.left_ms, report.sources) == (0, frozenset({"returns"}))
     assert some.take([], offsets=0, awaited={"counts": frozenset({"orders"})}) == [(0, 10, "b", 1)]
-    assert some.reports[0].held is False
+    assert some.reports[0].left_ms == 10
     # The clock goes on from where the newest row is.
     assert some.take([], offsets=0, silence_ms=10) == [(0, 30, "a", 1)]
     assert some.late == 0
@@ -316,6 +316,9 @@ def test_a_report_says_what_has_expired_and_how_long_the_next_window_has():
     entry = JournalEntry(1, "leg", 1, 1, "counts", "", {}, 5, 1, 95, 2, 110, 110, 75)
     assert state.state_report(entry) == StateReport("counts", 5, 2, 75, 110, 15)
     assert state.state_report(replace(entry, next_end=NO_TIME)).left_ms is None
+    # A topic holds the watermark back: without it, it would be further, or so far that the window were over.
+    assert state.state_report(replace(entry, sources={"a": 95, "b": 104})).left_ms == 6
+    assert state.state_report(replace(entry, watermark=NO_TIME, sources={"a": 200})).left_ms == 0
     without = state.state_report(replace(entry, watermark=NO_TIME, expired=NO_TIME))
     assert (without.expired, without.left_ms) == (None, None)
 
