@@ -165,6 +165,12 @@ class StreamsConfig:
         "counts for its window alone (SparkRelay's own)",
         most=INT64_MAX,
     )
+    max_task_idle_ms: int = setting(
+        0,
+        "where a grouping with a watermark reads several topics, how long one that is read to its end holds the "
+        "watermark back after its last row, ms; 0: not at all",
+        most=INT64_MAX,
+    )
     watermark_idle_ms: int = setting(
         0,
         "after how long without input a task's watermarks go on by the clock, so that its last windows end, ms; 0: "
@@ -266,6 +272,12 @@ class StreamsConfig:
     security: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.max_task_idle_ms == -1:
+            raise ConfigException(
+                "max.task.idle.ms=-1 has Kafka Streams take records in any order, also where a topic has older ones "
+                "that were not read yet: here these would come too late for their windows. Leave it at 0: then a topic "
+                "that is read to its end holds no watermark back"
+            )
         check(self)
         try:
             check_client_tags(self.client_tags)

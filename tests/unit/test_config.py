@@ -29,6 +29,8 @@ def test_defaults_are_kafka_streams_own():
             "unknown setting num.standby.replica=1 of an instance; did you mean 'num.standby.replicas'",
         ),
         ({"num.standby.replicas": -1}, "num.standby.replicas=-1 is out of range; give 0 to 100"),
+        ({"max.task.idle.ms": -1}, "max.task.idle.ms=-1 has Kafka Streams take records in any order.*Leave it at 0"),
+        ({"max.task.idle.ms": -2}, "max.task.idle.ms=-2 is out of range; give 0 to"),
         ({"num.standby.replicas": "many"}, "num.standby.replicas='many' is not a valid whole number"),
         ({"probing.rebalance.interval.ms": 10}, "probing.rebalance.interval.ms=10 is out of range; give 60000 to"),
         ({"bootstrap.servers": "localhost"}, "bootstrap.servers='localhost': 'localhost' is not HOST:PORT"),

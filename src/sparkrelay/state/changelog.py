@@ -7,7 +7,7 @@ begins with the reserved bytes gets one zero byte behind them, and loses it agai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from sparkrelay.errors import SerializationException, StoreCorruptedException
 from sparkrelay.state.byte_arrays import drop_first
 from sparkrelay.state.packing import Packer, Unpacker
-from sparkrelay.state.watermarks import NO_TIME
+from sparkrelay.state.watermarks import MOST_SOURCES, NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +30,10 @@ MARKER_KEY = b"\x00\xffsparkrelay.marker"
 
 _ESCAPED = MARKER_KEY + b"\x00"
 _VALUE_VERSION = b"\x01"
-_MARKER_VERSION = 3
+_MARKER_VERSION = 4
+#: Windows expire as soon as they are over, and nothing is said of sources. What this version can say is written in it:
+#: releases that know no other may follow the changelog while an application is upgraded.
+_WITHOUT_RETENTION = 3
 #: Markers of this version say nothing of windows.
 _WITHOUT_WATERMARK = 2
 
@@ -44,21 +47,29 @@ class Marker:
         positions: what the task's state has seen of its inputs with it.
         contents: what the store holds, in words.
         watermark: windows that end by then are over with it, in milliseconds since 1970.
+        expired: windows that end by then are removed with it, in milliseconds since 1970; never beyond the watermark.
+        sources: source topic -> the watermark of its rows alone, where that is kept.
     """
 
     batch: int
     positions: Mapping[TopicPartition, int]
     contents: str = ""
     watermark: int = NO_TIME
+    expired: int = NO_TIME
+    sources: Mapping[str, int] = field(default_factory=dict)
 
 
 def encode_marker(marker: Marker) -> tuple[bytes, bytes]:
     """Return a marker's key and value."""
-    record = Packer(_MARKER_VERSION)
+    more = marker.expired != marker.watermark or bool(marker.sources)
+    record = Packer(_MARKER_VERSION if more else _WITHOUT_RETENTION)
     record.i64(marker.batch)
     record.offsets(marker.positions)
     record.text(marker.contents)
     record.i64(marker.watermark)
+    if more:
+        record.i64(marker.expired)
+        record.times(marker.sources)
     return MARKER_KEY, record.data()
 
 
@@ -68,10 +79,13 @@ def decode_marker(value: bytes) -> Marker:
     Raises:
         StoreCorruptedException: it is of an unknown version, or damaged.
     """
-    versions = frozenset({_WITHOUT_WATERMARK, _MARKER_VERSION})
+    versions = frozenset({_WITHOUT_WATERMARK, _WITHOUT_RETENTION, _MARKER_VERSION})
     record = Unpacker(value, "a marker record of a changelog", versions=versions)
     batch, positions, contents = record.i64(), record.offsets(), record.text()
-    return Marker(batch, positions, contents, NO_TIME if record.version == _WITHOUT_WATERMARK else record.i64())
+    watermark = NO_TIME if record.version == _WITHOUT_WATERMARK else record.i64()
+    if record.version != _MARKER_VERSION:
+        return Marker(batch, positions, contents, watermark, watermark)
+    return Marker(batch, positions, contents, watermark, record.i64_up_to(watermark), record.times(most=MOST_SOURCES))
 
 
 def encode_changelog(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sparkrelay.state.packing import Packer, Unpacker
-from sparkrelay.state.watermarks import NO_TIME
+from sparkrelay.state.watermarks import MOST_SOURCES, NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sparkrelay.state.changelog import Marker
     from sparkrelay.types import TopicPartition
 
 __all__ = ["JournalEntry", "TaskHeader"]
 
-_VERSION = 5
+_VERSION = 6
+#: Headers of this version are of stores whose windows expire as soon as they are over, and say nothing of sources.
+_WITHOUT_RETENTION = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,9 @@ class JournalEntry:
         rows_late: how many rows were left out because their window was over.
         last_end: when the last of the store's windows ends, in milliseconds since 1970.
         next_end: when the first of its windows ends that are not over; ``NO_TIME``: there is none.
+        expired: of the store with the batch: windows that end by then are removed, in milliseconds since 1970.
+        sources: source topic -> the watermark of its rows alone, with the batch, where that is kept.
+        sources_read: which of those topics the batch had rows of.
     """
 
     number: int
@@ -51,6 +57,9 @@ class JournalEntry:
     rows_late: int = 0
     last_end: int = NO_TIME
     next_end: int = NO_TIME
+    expired: int = NO_TIME
+    sources: Mapping[str, int] = field(default_factory=dict)
+    sources_read: frozenset[str] = frozenset()
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:
@@ -74,7 +83,9 @@ class TaskHeader:
         application: application.id that the state belongs to; empty until the first owner.
         contents: store -> what it holds, in words; a pipeline that wants something else is refused.
         topics: changelog topic -> its id. A topic made anew has another id, and offsets that mean other records.
-        watermarks: store -> its watermark after ``batch``; windows that end by then are over, and never read again.
+        watermarks: store -> its watermark after ``batch``; windows that end by then are over, and take no further rows.
+        expired: store -> by when windows have ended that are removed with ``batch``; never beyond its watermark.
+        sources: store -> source topic -> the watermark of its rows alone after ``batch``, where that is kept.
     """
 
     task_epoch: int = 0
@@ -89,12 +100,48 @@ class TaskHeader:
     contents: Mapping[str, str] = field(default_factory=dict)
     topics: Mapping[str, str] = field(default_factory=dict)
     watermarks: Mapping[str, int] = field(default_factory=dict)
+    expired: Mapping[str, int] = field(default_factory=dict)
+    sources: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def watermark(self, store: str, batch: int | None = None) -> int:
         """Return a store's watermark after a batch, or after all that is applied, in milliseconds since 1970."""
         own = (entry for entry in self.journals if entry.store == store)
         applied = (entry.watermark for entry in own if batch is None or entry.batch <= batch)
         return max(self.watermarks.get(store, NO_TIME), *applied, NO_TIME)
+
+    def expired_by(self, store: str) -> int:
+        """Return by when windows of a store have ended that are removed, or will be, in milliseconds since 1970."""
+        applied = (entry.expired for entry in self.journals if entry.store == store)
+        return max(self.expired.get(store, NO_TIME), *applied, NO_TIME)
+
+    def sources_of(self, store: str, batch: int | None = None) -> Mapping[str, int]:
+        """Return the watermarks of a store's source topics after a batch, or after all that is applied."""
+        own = [entry for entry in self.journals if entry.store == store and (batch is None or entry.batch <= batch)]
+        return own[-1].sources if own else self.sources.get(store, {})
+
+    def following(self, store: str, marker: Marker) -> TaskHeader:
+        """Return where the task stands once a store has followed its changelog up to a marker, as far as it is ahead.
+
+        With several stores, each changelog has markers of its own. Their numbers do not say which one is ahead: batches
+        without a stateful leg leave none, and a new owner counts on from the last one it saw.
+        """
+        ahead = {p: max(offset, self.positions.get(p, 0)) for p, offset in marker.positions.items()}
+        watermarks, expired, sources = dict(self.watermarks), dict(self.expired), dict(self.sources)
+        if marker.watermark != NO_TIME:
+            watermarks[store] = max(marker.watermark, watermarks.get(store, NO_TIME))
+            expired[store] = max(marker.expired, expired.get(store, NO_TIME))
+        if marker.sources:
+            known = sources.get(store, {})
+            sources[store] = {topic: max(ms, known.get(topic, NO_TIME)) for topic, ms in marker.sources.items()}
+        return replace(
+            self,
+            batch=max(self.batch, marker.batch),
+            positions={**self.positions, **ahead},
+            contents={**self.contents, store: marker.contents},
+            watermarks=watermarks,
+            expired=expired,
+            sources=sources,
+        )
 
     def encode(self) -> bytes:
         """Return the record; docs/internals/state.md has its layout."""
@@ -115,6 +162,11 @@ class TaskHeader:
         for store, watermark in sorted(self.watermarks.items()):
             record.text(store)
             record.i64(watermark)
+            record.i64(self.expired.get(store, NO_TIME))
+        record.u32(len(self.sources))
+        for store, sources in sorted(self.sources.items()):
+            record.text(store)
+            record.times(sources)
         record.u32(self.next_journal & 0xFFFFFFFF)
         record.u32(len(self.journals))
         for entry in self.journals:
@@ -130,6 +182,11 @@ class TaskHeader:
             record.u32(entry.rows_late)
             record.i64(entry.last_end)
             record.i64(entry.next_end)
+            record.i64(entry.expired)
+            record.times(entry.sources)
+            record.u32(len(entry.sources_read))
+            for topic in sorted(entry.sources_read):
+                record.text(topic)
             record.offsets({partition: start for partition, (start, _) in entry.ranges.items()})
             record.offsets(entry.positions_after)
         return record.data()
@@ -141,12 +198,18 @@ class TaskHeader:
         Raises:
             StoreCorruptedException: it is of an unknown version, or damaged.
         """
-        record = Unpacker(data, what, versions=frozenset({_VERSION}))
+        record = Unpacker(data, what, versions=frozenset({_WITHOUT_RETENTION, _VERSION}))
         task_epoch, batch, boot, clean = record.i64(), record.i64(), record.text(), bool(record.u8())
         positions, changelog, application = record.offsets(), record.offsets(), record.text()
         contents = {record.text(): record.text() for _ in range(record.u32())}
         topics = {record.text(): record.text() for _ in range(record.u32())}
-        watermarks = {record.text(): record.i64() for _ in range(record.u32())}
+        watermarks, expired = {}, {}
+        for _ in range(record.u32()):
+            store, watermark = record.text(), record.i64()
+            watermarks[store], expired[store] = watermark, _expired(record, watermark)
+        sources = {}
+        if record.version != _WITHOUT_RETENTION:
+            sources = {record.text(): record.times(most=MOST_SOURCES) for _ in range(record.u32())}
         following = record.u32()
         journals = tuple(_entry(record) for _ in range(record.u32()))
         return cls(
@@ -162,6 +225,8 @@ class TaskHeader:
             contents,
             topics,
             watermarks,
+            expired,
+            sources,
         )
 
 
@@ -169,8 +234,34 @@ def _entry(record: Unpacker) -> JournalEntry:
     number, leg, batch, tries = record.u32(), record.text(), record.i64(), record.u32()
     store, contents, keys, pieces = record.text(), record.text(), record.u32(), record.u32()
     watermark, rows_late, last_end, next_end = record.i64(), record.u32(), record.i64(), record.i64()
+    expired = _expired(record, watermark)
+    sources: Mapping[str, int] = {}
+    sources_read: frozenset[str] = frozenset()
+    if record.version != _WITHOUT_RETENTION:
+        sources = record.times(most=MOST_SOURCES)
+        sources_read = frozenset(record.text() for _ in range(record.u32()))
     starts, ends = record.offsets(), record.offsets()
     ranges = {partition: (start, ends[partition]) for partition, start in starts.items()}
     return JournalEntry(
-        number, leg, batch, tries, store, contents, ranges, keys, pieces, watermark, rows_late, last_end, next_end
+        number,
+        leg,
+        batch,
+        tries,
+        store,
+        contents,
+        ranges,
+        keys,
+        pieces,
+        watermark,
+        rows_late,
+        last_end,
+        next_end,
+        expired,
+        sources,
+        sources_read,
     )
+
+
+def _expired(record: Unpacker, watermark: int) -> int:
+    """Read by when windows have expired: never later than they are over, or live ones would be removed."""
+    return watermark if record.version == _WITHOUT_RETENTION else record.i64_up_to(watermark)

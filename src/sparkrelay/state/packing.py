@@ -20,6 +20,8 @@ _U8 = struct.Struct("<B")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _I64 = struct.Struct("<q")
+#: Kafka's limit, in characters.
+_LONGEST_TOPIC = 249
 
 
 class Packer:
@@ -53,6 +55,13 @@ class Packer:
             self.text(partition.topic)
             self.u32(partition.partition)
             self.i64(offset)
+
+    def times(self, values: Mapping[str, int]) -> None:
+        """Append a count, then the name and the milliseconds of each, in order."""
+        self.u32(len(values))
+        for name, milliseconds in sorted(values.items()):
+            self.text(name)
+            self.i64(milliseconds)
 
     def data(self) -> bytes:
         """Return the record."""
@@ -116,6 +125,28 @@ class Unpacker:
         for _ in range(self.u32()):
             partition = TopicPartition(self.text(), self.u32())
             values[partition] = self.i64()
+        return values
+
+    def i64_up_to(self, most: int) -> int:
+        """Read a signed 64-bit integer that is ``most`` or less."""
+        value = self.i64()
+        if value > most:
+            raise StoreCorruptedException(f"{self._what} holds {value} where {most} is the most: it is damaged")
+        return value
+
+    def times(self, *, most: int) -> dict[str, int]:
+        """Read what :meth:`Packer.times` wrote of topics.
+
+        Raises:
+            StoreCorruptedException: there are more than ``most``, or a name is none of a topic.
+        """
+        count = self.u32()
+        values = {self.text(): self.i64() for _ in range(min(count, most))}
+        if count > most or any(not 0 < len(name) <= _LONGEST_TOPIC for name in values):
+            raise StoreCorruptedException(
+                f"{self._what} names {count} topics, of which {most} at most can be, with names of up to "
+                f"{_LONGEST_TOPIC} characters: it is damaged"
+            )
         return values
 
     def _short(self) -> StoreCorruptedException:

@@ -31,7 +31,7 @@ from sparkrelay.state.file_lock import FileLock
 from sparkrelay.state.header import JournalEntry, TaskHeader
 from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.space import FULL_DISK, full_disk
-from sparkrelay.state.watermarks import NO_TIME, end_of, over
+from sparkrelay.state.watermarks import NO_TIME, end_of, expired_with, over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +51,7 @@ _HEADER: Final = b"header"
 _CLEANLINESS_LOCK: Final = "boot.lock"
 _CLEANLINESS_SECONDS: Final = 60.0
 _DEFAULT_LIMIT: Final = 64 << 30
-#: Windows that are over are removed so many at a time, and twice as many as a batch has keys.
+#: Windows that have expired are removed so many at a time, and twice as many as a batch has keys.
 _DROPPED: Final = 10_000
 
 
@@ -159,8 +159,8 @@ class TaskStore:
             batch: what the driver sent along.
             merge: old values (null where missing, in the order of ``keys``) -> new values and rows to emit. Called
                 again if the map had to grow.
-            watermark: of a store whose windows end: what it is with the batch. What was over before the batch, whose
-                watermark is committed, is removed some at a time, and no undoing brings it back.
+            watermark: of a store whose windows end: what it is with the batch. What had expired before the batch, by a
+                watermark that is committed, is removed some at a time, and no undoing brings it back.
 
         Raises:
             StoreOutOfStepException: the store is not where the batch expects it; nothing changed.
@@ -177,8 +177,8 @@ class TaskStore:
             header = self._begin(transaction, header, leg, batch)
             checks.require_contents(header, store, batch.contents)
             checks.require_positions(self.path, header, leg, batch)
-            before = header.watermarks.get(store, NO_TIME)
-            self._drop_over(transaction, table, before, len(keys))
+            before, expired = header.watermarks.get(store, NO_TIME), header.expired.get(store, NO_TIME)
+            self._drop_expired(transaction, table, expired, len(keys))
             old = ordered.as_given(rows.get(transaction, table, ordered.keys))
             result = merge(old)
             new = rows.as_binary(result.new)
@@ -201,6 +201,9 @@ class TaskStore:
                     rows_late=watermark.rows_late,
                     last_end=NO_TIME if last is None else end_of(last),
                     next_end=NO_TIME if following is None else end_of(following),
+                    expired=expired_with(now, watermark.retention_ms, expired),
+                    sources=watermark.sources,
+                    sources_read=watermark.sources_read,
                 )
                 windows = rows.between(transaction, table, over(before), over(now)) if watermark.final else None
             header = replace(header, journals=(*header.journals, entry), next_journal=(entry.number + 1) & 0xFFFFFFFF)
@@ -217,6 +220,12 @@ class TaskStore:
         header = self.header
         checks.require_this_batch(self.path, header, batch)
         return header.watermark(store, batch.committed)
+
+    def sources_before(self, store: str, *, batch: BatchStamp) -> Mapping[str, int]:
+        """Return the watermarks of a store's source topics before a batch; else as :meth:`watermark_before`."""
+        header = self.header
+        checks.require_this_batch(self.path, header, batch)
+        return header.sources_of(store, batch.committed)
 
     def journal_of(self, leg: str, *, number: int, tries: int) -> JournalEntry | None:
         """Return what the journal says of a leg's share of a batch; None if that try has left none."""
@@ -308,7 +317,7 @@ class TaskStore:
                 return header, False
             for table in tables:
                 transaction.drop(table, delete=False)
-            return replace(header, positions={}, contents={}, watermarks={}), True
+            return replace(header, positions={}, contents={}, watermarks={}, expired={}, sources={}), True
 
         held = self.header
         tables = [self._table(store) for store in sorted({*held.contents, *(entry.store for entry in held.journals)})]
@@ -388,6 +397,8 @@ class TaskStore:
                 topics={t: id_ for t, id_ in header.topics.items() if t in {p.topic for p in wanted}},
                 contents={store: words for store, words in header.contents.items() if store not in stores},
                 watermarks={store: ms for store, ms in header.watermarks.items() if store not in stores},
+                expired={store: ms for store, ms in header.expired.items() if store not in stores},
+                sources={store: topics for store, topics in header.sources.items() if store not in stores},
             ), foreign
 
         return self._change(change) if foreign else []
@@ -428,19 +439,8 @@ class TaskStore:
             self._put(transaction, table, ordered, new)
             header = replace(header, changelog={**header.changelog, changelog: next_offset})
             if marker is not None:
-                # With several stores, each changelog has markers of its own. Their numbers do not say which one is
-                # ahead: batches without a stateful leg leave none, and a new owner counts on from the last one it saw.
-                ahead = {p: max(offset, header.positions.get(p, 0)) for p, offset in marker.positions.items()}
-                header = replace(
-                    header,
-                    batch=max(header.batch, marker.batch),
-                    positions={**header.positions, **ahead},
-                    contents={**header.contents, store: marker.contents},
-                )
-                if marker.watermark != NO_TIME:
-                    watermark = max(marker.watermark, header.watermarks.get(store, NO_TIME))
-                    header = replace(header, watermarks={**header.watermarks, store: watermark})
-                    self._drop_over(transaction, table, watermark, len(ordered))
+                header = header.following(store, marker)
+                self._drop_expired(transaction, table, header.expired.get(store, NO_TIME), len(ordered))
             return header, None
 
         self._change(change)
@@ -485,10 +485,10 @@ class TaskStore:
     def _put(self, transaction: Any, table: Any, keys: pa.Array, values: pa.Array) -> None:
         rows.put(transaction, table, keys, values)
 
-    def _drop_over(self, transaction: Any, table: Any, watermark: int, keys: int) -> None:
-        """Remove windows that are over by a watermark that is committed: more than come, and not too many at a time."""
-        if watermark != NO_TIME:
-            rows.drop_below(transaction, table, over(watermark), _DROPPED + 2 * keys)
+    def _drop_expired(self, transaction: Any, table: Any, expired: int, keys: int) -> None:
+        """Remove windows that have expired by what is committed: more than come, and not too many at a time."""
+        if expired != NO_TIME:
+            rows.drop_below(transaction, table, over(expired), _DROPPED + 2 * keys)
 
     def _begin(self, transaction: Any, header: TaskHeader, leg: str, batch: BatchStamp) -> TaskHeader:
         """Make sure that a batch fits; drop what is committed, and take back what an earlier try of it did."""
@@ -503,14 +503,16 @@ class TaskStore:
         self, transaction: Any, header: TaskHeader, committed: int, changelog_next: Mapping[TopicPartition, int]
     ) -> TaskHeader:
         """Drop the journals up to ``committed`` and move the committed position over them."""
-        positions, contents, watermarks = dict(header.positions), dict(header.contents), dict(header.watermarks)
+        positions, contents = dict(header.positions), dict(header.contents)
+        watermarks, expired, sources = dict(header.watermarks), dict(header.expired), dict(header.sources)
         left = []
         for entry in header.journals:
             if entry.batch <= committed:
                 positions.update(entry.positions_after)
                 contents[entry.store] = entry.contents
                 if entry.watermark != NO_TIME:
-                    watermarks[entry.store] = entry.watermark
+                    watermarks[entry.store], expired[entry.store] = entry.watermark, entry.expired
+                sources[entry.store] = entry.sources
                 journal.drop(transaction, self._journal, entry)
             else:
                 left.append(entry)
@@ -525,6 +527,8 @@ class TaskStore:
             contents=contents,
             journals=tuple(left),
             watermarks=watermarks,
+            expired=expired,
+            sources={store: topics for store, topics in sources.items() if topics},
         )
 
     def _take_back(self, transaction: Any, header: TaskHeader) -> TaskHeader:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-__all__ = ["END_BYTES", "NO_TIME", "end_bytes", "end_of", "over"]
+__all__ = ["END_BYTES", "MOST_SOURCES", "NO_TIME", "end_bytes", "end_of", "expired_with", "over"]
 
 _END: Final = struct.Struct(">Q")
 END_BYTES: Final = _END.size
 #: Before the first row: earlier than any time of a row.
 NO_TIME: Final = -(1 << 62)
 _LATEST: Final = (1 << 63) - 1
+#: Source topics whose own watermarks a store may keep.
+MOST_SOURCES: Final = 1000
 
 
 def end_bytes(end_ms: int) -> bytes:
@@ -27,3 +29,16 @@ def end_of(key: bytes) -> int:
 def over(watermark_ms: int) -> bytes:
     """Return the key below which windows are over."""
     return end_bytes(watermark_ms + 1)
+
+
+def expired_with(watermark_ms: int, retention_ms: int, before_ms: int) -> int:
+    """Return by when windows have ended that have expired: they are over, and were kept for the retention.
+
+    It never goes back, as a watermark does not: what is removed does not come back with a longer retention.
+
+    Args:
+        watermark_ms: of the store, in milliseconds since 1970.
+        retention_ms: for how long windows that are over are kept, from their end on.
+        before_ms: what was returned last, in milliseconds since 1970.
+    """
+    return max(before_ms, watermark_ms - retention_ms, NO_TIME)

@@ -25,8 +25,8 @@ def stored_rows(spec: StateSpec, store: TaskStore) -> list[dict[str, Any]]:
     codec = codec_of(spec)
     fields = [field for field in spec.output if not field.name.startswith(hidden_columns.PREFIX)]
     rows: list[dict[str, Any]] = []
-    # Windows that are over stand there until their turn to be removed comes.
-    start = None if spec.watermark is None else over(store.header.watermark(spec.store))
+    # Windows that have expired stand there until their turn to be removed comes.
+    start = None if spec.watermark is None else over(store.header.expired_by(spec.store))
     for batch in store.scan(spec.store, start=start):
         encoded = batch.column("key") if spec.watermark is None else message_keys(batch.column("key"))
         keys = key_columns(encoded, pa.schema(fields[: len(spec.keys)]))

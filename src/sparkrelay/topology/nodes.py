@@ -130,6 +130,7 @@ class AggregationNode:
         logged: False for a store without changelog.
         newest: True for a table that holds the newest row of each key.
         is_global: True for a table that every process has whole.
+        retention: for how long windows that are over stay in the store, as the user wrote it; or None.
     """
 
     parent: GroupingNode
@@ -140,6 +141,7 @@ class AggregationNode:
     call_site: CallSite
     newest: bool = False
     is_global: bool = False
+    retention: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -315,7 +315,14 @@ class GroupedStream:
         self._record = record
         self._node = node
 
-    def agg(self, *exprs: Any, name: str | None = None, logged: bool = True, late_to: str | None = None) -> KTable:
+    def agg(
+        self,
+        *exprs: Any,
+        name: str | None = None,
+        logged: bool = True,
+        late_to: str | None = None,
+        retention: str | None = None,
+    ) -> KTable:
         """Aggregate each group, as ``GroupedData.agg``.
 
         Args:
@@ -327,9 +334,12 @@ class GroupedStream:
                 The stores of one sub-topology have changelogs all or none.
             late_to: a topic that gets the rows which are left out because their window is over, as they came here and
                 with their keys, in JSON; of sliding windows, once for each that is over. It takes ``withWatermark``.
+            retention: for how long the rows of windows that are over stay in the store, such as ``"7 days"``: from the
+                window's end on, by the watermark, as ``Materialized.withRetention`` of Kafka Streams. They take no
+                further row. It takes ``withWatermark`` and ``F.window``.
 
         Raises:
-            TopologyException: there are no aggregates, or one is of the wrong kind.
+            TopologyException: there are no aggregates, or an argument is of the wrong kind.
         """
         call_site = find_call_site()
         aggregates = flat(exprs)
@@ -342,7 +352,13 @@ class GroupedStream:
                 )
             check_seed("agg", aggregate, call_site)
         arguments = [argument_text(aggregate) for aggregate in aggregates]
-        return self._aggregate(aggregates, name, logged, "agg", arguments, call_site, late_to)
+        if retention is not None:
+            if not isinstance(retention, str) or not retention.strip():
+                raise TopologyException(
+                    f'{call_site}: agg() takes a retention such as "7 days", not retention={retention!r}'
+                )
+            arguments.append(f"retention={retention!r}")
+        return self._aggregate(aggregates, name, logged, "agg", arguments, call_site, late_to, retention)
 
     def count(self, *, name: str | None = None, logged: bool = True) -> KTable:
         """Count the rows of each group into a column ``count``, as ``GroupedData.count``; else as :meth:`agg`."""
@@ -404,12 +420,15 @@ class GroupedStream:
         arguments: list[str],
         call_site: CallSite,
         late_to: str | None = None,
+        retention: str | None = None,
     ) -> KTable:
         if not isinstance(logged, bool):
             raise TopologyException(f"{call_site}: {step}() takes logged=True or logged=False, not {logged!r}")
         text = f"{step}({', '.join(arguments if logged else [*arguments, 'logged=False'])})"
         node = self._record.add(
-            AggregationNode(self._node, aggregates, check_name(name, call_site), logged, text, call_site)
+            AggregationNode(
+                self._node, aggregates, check_name(name, call_site), logged, text, call_site, retention=retention
+            )
         )
         if late_to is not None:
             late = self._record.add(LateNode(self._node.parent, node, call_site))

@@ -142,6 +142,7 @@ class Aggregation:
         final: True where only the rows of windows that are over go on, each once.
         newest: True for a table that holds the newest row of each key, and has no aggregates.
         is_global: True for a table that every process has whole, and keeps by itself.
+        retention: for how long windows that are over stay in the store, such as ``"7 days"``; or None.
     """
 
     name: str
@@ -155,6 +156,7 @@ class Aggregation:
     final: bool = False
     newest: bool = False
     is_global: bool = False
+    retention: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -205,6 +205,12 @@ def _check_watermarks(ways: Iterable[_Way]) -> None:
                 f"{way.late.call_site}: agg(..., late_to=...) needs to know which rows are late: put "
                 'withWatermark("time", "10 minutes") before groupBy()'
             )
+        node = way.aggregation
+        if node is not None and node.retention is not None and way.watermark is None:
+            raise TopologyException(
+                f"{node.call_site}: agg(..., retention={node.retention!r}) needs to know when a window is over: put "
+                'withWatermark("time", "10 minutes") before groupBy()'
+            )
         if way.final is not None and way.watermark is None:
             raise TopologyException(
                 f'{way.final.call_site}: outputMode("append") needs to know when a window is over: put '
@@ -343,6 +349,7 @@ def _aggregation(way: _Way, names: NodeNames) -> Aggregation:
         final=way.final is not None,
         newest=node.newest,
         is_global=node.is_global,
+        retention=node.retention,
     )
 
 

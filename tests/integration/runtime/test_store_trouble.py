@@ -56,7 +56,7 @@ def of_an_older_release(task_dir):
     ("spoil", "words"),
     [
         (damage, "cannot be read"),
-        (of_an_older_release, r"has version 2, this SparkRelay reads \[5\]"),
+        (of_an_older_release, r"has version 2, this SparkRelay reads \[5, 6\]"),
     ],
 )
 def test_what_cannot_be_used_is_set_aside_and_rebuilt(

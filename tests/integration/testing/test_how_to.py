@@ -42,6 +42,11 @@ def test_the_page_s_windows_end(spark):
         assert (row["window"]["start"], row["page"], row["n"]) == ("2026-01-01T00:00:00.000Z", "a", 2)
         clicks.pipe_input("a", {"time": "2026-01-01T00:00:59Z"})
         assert out.is_empty, "it comes too late"
+        assert [(row["page"], row["n"]) for row in driver.store("clicks-by-window-page")] == [
+            ("a", 1),
+            ("a", 1),
+            ("b", 1),
+        ]
 
 
 def test_the_page_s_first_look_shows_rows(spark, capsys):

@@ -106,6 +106,98 @@ def test_the_last_window_ends_once_nothing_has_come_for_a_while(spark, from_chan
         assert [row["n"] for row in out.read_rows()] == [1]
 
 
+def merged(builder):
+    per_minute(clicks(builder, "web", "app").withWatermark("time", "0 seconds").where("v is null"), "page").to(
+        "out", value=Json()
+    )
+    return builder.build()
+
+
+@pytest.mark.parametrize("from_changelog", [None, False, True])
+def test_a_topic_that_is_read_to_its_end_is_waited_for(spark, from_changelog):
+    with TopologyTestDriver(merged(StreamsBuilder()), {"max.task.idle.ms": 30_000}, spark=spark) as driver:
+        web, app, out = *map(driver.create_input_topic, ("web", "app")), driver.create_output_topic("out")
+
+        def minutes():
+            starts = [dt.datetime.fromisoformat(row["window"]["start"]) for row in out.read_rows()]
+            return [(start - START).total_seconds() / 60 for start in starts]
+
+        def restart():
+            if from_changelog is not None:
+                driver.restart(from_changelog=from_changelog)
+
+        web.pipe_input("a", at(0))
+        web.pipe_input("a", at(5))
+        assert minutes() == [], "there may be some in app"
+        restart()
+        app.pipe_input("a", at(2.5))
+        assert minutes() == [0]
+        app.pipe_input("a", at(1))
+        app.pipe_input("a", at(3.5))
+        restart()
+        web.pipe_input("a", at(7))
+        assert minutes() == [2], "that of minute 1 was late"
+        driver.advance_wall_clock_time(dt.timedelta(seconds=29))
+        # Rows that reach no grouping are none.
+        app.pipe_input("a", at(4, v=1))
+        web.pipe_input("a", at(8))
+        assert minutes() == []
+        driver.advance_wall_clock_time(dt.timedelta(seconds=1))
+        assert minutes() == [3, 5, 7], "app is silent"
+        app.pipe_input("a", at(8.5))
+        web.pipe_input("a", at(9.5))
+        assert minutes() == [], "and comes again"
+        app.pipe_input("a", at(9))
+        assert minutes() == [8]
+
+
+def test_both_topics_may_be_silent_and_then_the_clock_goes_on(spark):
+    settings = {"max.task.idle.ms": 60_000, "watermark.idle.ms": 20_000}
+    with TopologyTestDriver(merged(StreamsBuilder()), settings, spark=spark) as driver:
+        out = driver.create_output_topic("out")
+        for topic, minute in (("app", 0), ("web", 2.9)):
+            driver.create_input_topic(topic).pipe_input("a", at(minute))
+        driver.advance_wall_clock_time(dt.timedelta(seconds=59))
+        assert out.read_rows() == [], "app is waited for longer than the clock"
+        driver.advance_wall_clock_time(dt.timedelta(seconds=1))
+        assert [row["n"] for row in out.read_rows()] == [1, 1]
+
+
+def test_more_topics_than_a_store_can_wait_for_are_refused(spark):
+    builder = StreamsBuilder()
+    rows = clicks(builder, *(f"t{number}" for number in range(1001))).withWatermark("time", "1 minute")
+    per_minute(rows, "page").to("out", value=Json())
+    timed = builder.build()
+    with pytest.raises(TopologyException, match="is for groupings of 1000 topics at most, and this one reads 1001"):
+        TopologyTestDriver(timed, {"max.task.idle.ms": 1}, spark=spark)
+
+
+@pytest.mark.parametrize("idle_ms", [0, 30_000])
+def test_with_a_wait_for_topics_nothing_is_lost_however_micro_batches_are_cut(spark, idle_ms):
+    found = {}
+    for batch in ("record", "all"):
+        with TopologyTestDriver(
+            merged(StreamsBuilder()),
+            {"max.task.idle.ms": idle_ms, "max.batch.records": 3},
+            spark=spark,
+            batch=batch,
+            partitions=2,
+        ) as driver:
+            for minute in range(6):
+                for key in "abc":
+                    driver.create_input_topic("web").pipe_input(key, at(minute))
+            for minute in range(6):
+                for key in "abc":
+                    driver.create_input_topic("app").pipe_input(key, at(minute))
+            driver.advance_wall_clock_time(dt.timedelta(minutes=1))
+            found[batch] = sorted(
+                (row["page"], row["window"]["start"], row["n"]) for row in driver.create_output_topic("out").read_rows()
+            )
+    assert len(found["all"]) == 15
+    assert {n for *_, n in found["all"]} == {2}
+    assert (found["record"] == found["all"]) == (idle_ms > 0), "the rows of app come late where nobody waits for them"
+
+
 def test_windows_over_final_rows_are_not_ended_by_the_clock(spark):
     builder = StreamsBuilder()
     timed = clicks(builder).withWatermark("time", "10 seconds").groupBy(F.window("time", "5 minutes"), "page")
@@ -168,6 +260,92 @@ def test_late_rows_of_one_micro_batch_are_those_that_are_left_out(spark):
                     topic.pipe_input(key, {"v": 0} if minute is None else at(minute, v=round(minute * 10)))
             driver.process()
         assert sorted(row["v"] for row in late.read_rows()) == [2, 2, 2]
+
+
+def kept(spark, retention, *, restart=None, **driver):
+    """Return (minute, count) of the windows that are stored and of the final rows, where minute 9 is the newest."""
+    builder = StreamsBuilder()
+    grouped = clicks(builder).withWatermark("time", "2 minutes").groupBy(F.window("time", "1 minute"), "page")
+    table = grouped.agg(F.count("*").alias("n"), name="counts", retention=retention)
+    table.outputMode("append").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, **driver) as running:
+        topic = running.create_input_topic("clicks")
+        for number, minute in enumerate((0, 1, 0.5, 2, 4, 3, 5, 6, 6.5, 9)):
+            topic.pipe_input("a", at(minute))
+            if restart is not None and number % 3 == 2:
+                running.restart(from_changelog=restart)
+        if restart is not None:
+            running.process()
+            running.restart(from_changelog=restart)
+        stored = [(row["window"]["start"].replace(tzinfo=dt.UTC), row["n"]) for row in running.store("counts")]
+        final = [
+            (dt.datetime.fromisoformat(row["window"]["start"]), row["n"])
+            for row in running.create_output_topic("out").read_rows()
+        ]
+    return [[(round((time - START).total_seconds() / 60), n) for time, n in sorted(some)] for some in (stored, final)]
+
+
+@pytest.mark.parametrize(
+    ("retention", "first"), [(None, 7), ("0 seconds", 7), ("90 seconds", 5), ("3 minutes", 4), ("100 days", 0)]
+)
+def test_windows_that_are_over_stay_in_the_store_for_as_long_as_they_should(spark, retention, first):
+    windows = [(0, 2), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 2), (9, 1)]
+    found = kept(spark, retention)
+    assert found == [[window for window in windows if window[0] >= first], windows[:-1]]
+    assert kept(spark, retention, restart=False) == found
+    assert kept(spark, retention, restart=True) == found
+    # All of a micro-batch are on time; there are none that come late here.
+    assert kept(spark, retention, batch="all") == found
+    assert kept(spark, retention, batch="all", config={"max.batch.records": 2}, restart=True) == found
+
+
+def test_a_late_row_changes_no_window_that_is_kept(spark):
+    builder = StreamsBuilder()
+    late_ones(builder, F.window("time", "1 minute"), "page", name="counts", retention="1 hour")
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic, out = driver.create_input_topic("clicks"), driver.create_output_topic("out")
+        for minute, v in ((0, 1), (3, 2), (0.1, 3), (62, 4), (0.2, 5)):
+            if v == 3:
+                driver.restart(from_changelog=True)
+            topic.pipe_input("a", at(minute, v=v))
+        assert [row["n"] for row in out.read_rows()] == [1, 1]
+        assert [row["n"] for row in driver.store("counts")] == [1, 1], "the first has expired"
+        assert [row["v"] for row in driver.create_output_topic("late").read_rows()] == [3, 5]
+
+
+def test_a_state_fits_a_pipeline_with_another_retention(spark):
+    def contents(**more):
+        builder = StreamsBuilder()
+        late_ones(builder, F.window("time", "1 minute"), "page", name="counts", **more)
+        with TopologyTestDriver(builder.build(), spark=spark) as driver:
+            return driver._plans.state("counts").contents
+
+    assert contents() == contents(retention="1 hour") == contents(retention="7 days")
+
+
+@pytest.mark.parametrize(
+    ("retention", "message"),
+    [
+        ("soon", r"agg\(..., retention='soon'\), read as a delay: .*soon"),
+        ("-1 minute", r"retention='-1 minute'\), read as a delay: .* should not be negative"),
+        ("5", "retention='5'"),
+    ],
+)
+def test_a_retention_that_is_no_time_is_refused(spark, retention, message):
+    builder = StreamsBuilder()
+    timed = clicks(builder).withWatermark("time", "1 minute").groupBy(F.window("time", "1 minute"), "page")
+    timed.agg(F.count("*").alias("n"), retention=retention)
+    with pytest.raises(TopologyException, match=message):
+        TopologyTestDriver(builder.build(), spark=spark)
+
+
+def test_a_retention_without_windows_is_refused(spark):
+    builder = StreamsBuilder()
+    clicks(builder).withWatermark("time", "1 minute").groupBy("page").agg(F.count("*"), retention="1 day")
+    with pytest.raises(
+        TopologyException, match=r"retention='1 day' keeps windows that are over, and this grouping has"
+    ):
+        TopologyTestDriver(builder.build(), spark=spark)
 
 
 def test_late_rows_without_windows_are_refused(spark):
@@ -234,7 +412,11 @@ def test_what_is_no_time_of_the_window_is_refused(spark, column, message):
 
 @pytest.mark.parametrize(
     ("delay", "message"),
-    [("-1 minute", "negative|IllegalArgument|delay"), ("soon", "soon"), ("1 minute", "has none: group by F.window")],
+    [
+        ("-1 minute", r"delay threshold \(-1 minute\) should not be negative"),
+        ("soon", "soon"),
+        ("1 minute", "has none: group by F.window"),
+    ],
 )
 def test_a_delay_that_cannot_be_and_a_grouping_without_windows_are_refused(spark, delay, message):
     builder = StreamsBuilder()

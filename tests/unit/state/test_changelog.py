@@ -13,6 +13,7 @@ from sparkrelay.state.changelog import (
     encode_marker,
     split,
 )
+from sparkrelay.state.watermarks import NO_TIME, expired_with
 from sparkrelay.types import TopicPartition
 
 AWKWARD = st.sampled_from(
@@ -78,6 +79,37 @@ def test_records_have_the_documented_bytes():
     )
 
 
+def test_a_marker_whose_windows_are_kept_has_the_documented_bytes():
+    _, value = encode_marker(Marker(5, {}, "c", 9, 4, {"t": 8}))
+    assert value.hex(" ") == (
+        "04 05 00 00 00 00 00 00 00 00 00 00 00 01 00 63 09 00 00 00 00 00 00 00 04 00 00 00 00 00 00 00 "
+        "01 00 00 00 01 00 74 08 00 00 00 00 00 00 00"
+    )
+
+
+@given(
+    watermark=st.integers(NO_TIME, 1 << 62),
+    retention=st.integers(0, 1 << 62),
+    sources=st.dictionaries(st.text("abc", min_size=1, max_size=249), st.integers(NO_TIME, 1 << 62), max_size=3),
+)
+def test_a_marker_says_what_has_expired_and_where_sources_are(watermark, retention, sources):
+    marker = Marker(5, {}, "c", watermark, expired_with(watermark, retention, NO_TIME), sources)
+    _, value = encode_marker(marker)
+    assert decode_marker(value) == marker
+    older = marker.expired == watermark and not sources
+    assert value[0] == (3 if older else 4), "what older releases can read is written as they do"
+
+
+def test_a_marker_that_names_what_are_no_topics_is_damaged():
+    with pytest.raises(StoreCorruptedException, match="a marker record of a changelog names 1 topics"):
+        decode_marker(encode_marker(Marker(5, {}, sources={"t" * 250: 1}))[1])
+
+
+def test_a_marker_by_which_live_windows_would_be_removed_is_damaged():
+    with pytest.raises(StoreCorruptedException, match="a marker record of a changelog holds 10 where 9 is the most"):
+        decode_marker(encode_marker(Marker(5, {}, "c", 9, 10))[1])
+
+
 def test_a_marker_without_a_watermark_is_read():
     _, _, marker = split(binary([MARKER_KEY]), binary([b"\x02" + encode_marker(Marker(5, {}, "c"))[1][1:-8]]))
     assert marker == Marker(5, {}, "c")
@@ -93,7 +125,7 @@ def test_a_deleted_marker_is_no_marker():
     [
         ((b"k", b"\x02v"), r"value of key b'k' begins with b'\\x02', this SparkRelay reads version b'\\x01'"),
         ((b"k", b""), "value of key b'k' begins with b''"),
-        ((MARKER_KEY, b"\x09"), r"version 9, this SparkRelay reads \[2, 3\]"),
+        ((MARKER_KEY, b"\x09"), r"version 9, this SparkRelay reads \[2, 3, 4\]"),
         ((MARKER_KEY, encode_marker(Marker(5, {TopicPartition("t", 1): 9}))[1][:-1]), "in the middle of a field"),
         ((None, b"\x01v"), "it has no key"),
     ],

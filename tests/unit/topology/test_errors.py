@@ -59,6 +59,11 @@ def fails(message):
             "'no topic' cannot be a topic",
         ),
         (lambda s, F: s.groupBy("a").agg(F.count("*"), late_to=3), "a topic's name is a string, not 3"),
+        (
+            lambda s, F: s.groupBy("a").agg(F.count("*"), retention=7),
+            'agg() takes a retention such as "7 days", not retention=7',
+        ),
+        (lambda s, F: s.groupBy("a").agg(F.count("*"), retention=" "), "not retention=' '"),
         (lambda s, F: s.groupBy("a").count().outputMode("complete"), 'takes "update" or "append", not \'complete\''),
         (lambda s, F: s.groupBy("a").count().withWatermark("t", "1 s"), "use it on the stream, before groupBy()"),
         (lambda s, F: s.groupBy("a").sum(), 'sum() names no columns, such as sum("amount")'),
@@ -302,4 +307,14 @@ def test_late_rows_need_a_watermark(builder, flights, F):
     line = here()
     flights.groupBy(F.window("at", "1 hour")).agg(F.count("*"), late_to="late")
     with fails(f"{line}: agg(..., late_to=...) needs to know which rows are late: put withWatermark"):
+        builder.build()
+
+
+@pytest.mark.parametrize("sink", [True, False])
+def test_a_retention_needs_a_watermark(builder, flights, F, sink):
+    line = here()
+    table = flights.groupBy(F.window("at", "1 hour")).agg(F.count("*"), retention="1 day")
+    if sink:
+        table.to("out")
+    with fails(f"{line}: agg(..., retention='1 day') needs to know when a window is over: put withWatermark"):
         builder.build()

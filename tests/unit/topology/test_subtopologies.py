@@ -337,6 +337,21 @@ def test_a_watermark_is_that_of_the_grouping_s_own_rows():
     assert not any(aggregation.final for aggregation in found.values())
 
 
+def test_a_retention_is_part_of_the_text_and_of_no_name(F):
+    def built(**more):
+        builder = StreamsBuilder()
+        clicks = builder.stream("clicks", key=String("page"), value=Json("time timestamp"))
+        timed = clicks.withWatermark("time", "10 minutes").groupBy("page")
+        timed.agg(F.count("*"), **more).outputMode("append").to("pages")
+        (leg,) = builder.build().legs
+        return leg
+
+    without, kept = built(), built(retention="7 days")
+    assert (without.aggregation.retention, kept.aggregation.retention) == (None, "7 days")
+    assert (without.id, without.aggregation.store) == (kept.id, kept.aggregation.store)
+    assert "retention='7 days'" in kept.aggregation.text
+
+
 def test_final_rows_are_a_stream_without_the_watermark_they_came_of():
     builder = StreamsBuilder()
     clicks = builder.stream("clicks", key=String("page"), value=Json("time timestamp"))

@@ -530,7 +530,8 @@ class LegCompiler:
         width = len(aggregation.keys)
         keys = results.fields[:width]
         states, held = held_states(aggregation, taken, results)
-        watermark = watermark_spec(aggregation, taken, keys, self._config.event_time_after_max_ms)
+        sources = len(leg.source.topics) if self._config.max_task_idle_ms else 0
+        watermark = watermark_spec(aggregation, taken, keys, self._config.event_time_after_max_ms, sources)
         spec = StateSpec(
             **self._step(leg),
             store=aggregation.store,

@@ -178,9 +178,8 @@ def checked(where: str, build: Callable[[], DataFrame]) -> DataFrame:
             after = build()
             _ = after.schema
     except PySparkException as error:
-        message = next(
-            iter(str(error.getMessage() if hasattr(error, "getMessage") else error).splitlines()), repr(error)
-        )
+        # Of an error that is not Spark's own, such as a requirement of the JVM's, there is no message.
+        message = next(iter((error.getMessage() or str(error)).splitlines()), repr(error))
         message = _OWN_COLUMNS.sub("", message)
         raise TopologyException(f"{where}: {message}") from error
     except SparkRelayError:

@@ -14,6 +14,7 @@ from sparkrelay.runtime.compile.row_steps import checked, visible
 from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import WatermarkSpec
+from sparkrelay.state.watermarks import MOST_SOURCES
 from sparkrelay.topology.columns import parse_path, quoted
 
 if TYPE_CHECKING:
@@ -33,7 +34,11 @@ _WINDOW = "spark.timeWindow"
 
 
 def watermark_spec(
-    aggregation: Aggregation, projected: DataFrame, keys: Sequence[StructField], ahead_ms: int
+    aggregation: Aggregation,
+    projected: DataFrame,
+    keys: Sequence[StructField],
+    ahead_ms: int,
+    sources: int = 0,
 ) -> WatermarkSpec | None:
     """Return when the windows of a grouping are over; None if they never are.
 
@@ -42,9 +47,11 @@ def watermark_spec(
         projected: its keys and arguments.
         keys: its keys.
         ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
+        sources: how many source topics have a watermark of their own; 0 where none has.
 
     Raises:
-        TopologyException: only final rows are wanted, and there is no window.
+        TopologyException: only final rows are wanted, or windows that are over kept, and there is no window; or a
+            delay or a retention is no interval, or negative; or there are too many sources.
     """
     windows = [field.name for field in keys if projected.schema[field.name].metadata.get(_WINDOW)]
     where = str(aggregation.call_site)
@@ -56,6 +63,11 @@ def watermark_spec(
                 f'{where}: outputMode("append") gives the final row of each window, and this grouping has none: '
                 'group by F.window("time", "1 hour") too'
             )
+        if aggregation.retention is not None:
+            raise TopologyException(
+                f"{where}: retention={aggregation.retention!r} keeps windows that are over, and this grouping has "
+                'none: group by F.window("time", "1 hour") too'
+            )
         if aggregation.watermark is not None:
             log.warning("%s: without F.window among its columns, the groups of a watermark never end", where)
         return None
@@ -66,7 +78,19 @@ def watermark_spec(
             aggregation.store,
         )
         return None
-    return WatermarkSpec(_delay_ms(aggregation, projected, where), windows[0], aggregation.final, ahead_ms)
+    column, delay = aggregation.watermark
+    delay_ms = _interval_ms(projected, delay, f"{where}: withWatermark({column!r}, {delay!r})")
+    retention_ms = 0
+    if aggregation.retention is not None:
+        retention_ms = _interval_ms(
+            projected, aggregation.retention, f"{where}: agg(..., retention={aggregation.retention!r}), read as a delay"
+        )
+    if sources > MOST_SOURCES:
+        raise TopologyException(
+            f"{where}: max.task.idle.ms is for groupings of {MOST_SOURCES} topics at most, and this one reads "
+            f"{sources}; leave it at 0"
+        )
+    return WatermarkSpec(delay_ms, windows[0], aggregation.final, ahead_ms, retention_ms, sources > 1)
 
 
 def with_window(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> DataFrame:
@@ -140,13 +164,12 @@ def _require_same_time(aggregation: Aggregation, where: str) -> None:
             )
 
 
-def _delay_ms(aggregation: Aggregation, rows: DataFrame, where: str) -> int:
-    """Return the delay in milliseconds, as Spark reads it."""
-    assert aggregation.watermark is not None
-    column, delay = aggregation.watermark
+def _interval_ms(rows: DataFrame, interval: str, where: str) -> int:
+    """Return an interval in milliseconds, as Spark reads the delay of a watermark: a month has 31 days.
+
+    Raises:
+        TopologyException: it is none, or negative.
+    """
     some = rows.select(F.lit(None).cast("timestamp").alias("time"))
-    node: Any = checked(where, lambda: some.withWatermark("time", delay))._jdf.queryExecution().logical()
-    millis = int(jvm().org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.getDelayMs(node.delay()))
-    if millis < 0:
-        raise TopologyException(f"{where}: the delay of withWatermark({column!r}, {delay!r}) is negative")
-    return millis
+    node: Any = checked(where, lambda: some.withWatermark("time", interval))._jdf.queryExecution().logical()
+    return int(jvm().org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.getDelayMs(node.delay()))

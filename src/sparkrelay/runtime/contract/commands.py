@@ -65,6 +65,7 @@ class TaskCommand:
         skipped: input partition -> offset that the state has seen, where records behind it are gone from the topic.
         behind: input topics that have more than the batch takes: they hold watermarks back.
         silence_ms: by how much watermarks go on although nothing has come; else 0.
+        awaited: store -> input topics that are read to their end and hold its watermark back all the same.
     """
 
     task: TaskId
@@ -81,6 +82,7 @@ class TaskCommand:
     tries: int = 1
     behind: frozenset[str] = frozenset()
     silence_ms: int = 0
+    awaited: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:
@@ -110,17 +112,20 @@ class StateReport:
     Attributes:
         keys_changed: groups of the store that got rows.
         rows_late: rows that were left out because their window was over.
-        watermark: windows that end by then are over, in milliseconds since 1970; None where windows do not end.
+        expired: windows that end by then are removed, in milliseconds since 1970; None where windows do not end.
         last_end: when the last window of the store ends, in milliseconds since 1970.
-        left_ms: how far the watermark is from the end of the next window that is not over; None: there is none.
+        left_ms: how far the watermark is from the end of the next window that is not over, or would be if no topic held
+            it back; 0: that window is open only because one does. None: there is none.
+        sources: where topics hold it back: those that the batch had rows of.
     """
 
     store: str
     keys_changed: int
     rows_late: int = 0
-    watermark: int | None = None
+    expired: int | None = None
     last_end: int = 0
     left_ms: int | None = None
+    sources: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,12 +91,17 @@ class WatermarkSpec:
         window: the grouping column that is a window.
         final: True where the rows of windows that are over go on, each once; False where each change does.
         ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
+        retention_ms: for how long windows that are over stay in the store, from their end on, by the watermark.
+        by_source: True where each source topic has a watermark of its own, and holds that of the store back also once
+            it is read to its end, until it is silent (``max.task.idle.ms``).
     """
 
     delay_ms: int
     window: str
     final: bool
     ahead_ms: int
+    retention_ms: int = 0
+    by_source: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

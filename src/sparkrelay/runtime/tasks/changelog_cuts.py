@@ -1,4 +1,4 @@
-"""Where a task's changelogs may be cut: in front of it are windows that are over, and nothing that a restore needs."""
+"""Where a task's changelogs may be cut: in front of it are windows that expired, and nothing that a restore needs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["ChangelogCuts"]
 class ChangelogCuts:
     """Learns from each batch that is committed. Pure.
 
-    A restore needs of a changelog what is not over, and the last marker. All that stands before an offset is over once
-    the watermark has passed the end of the last window that the store had when the changelog ended there: whatever was
-    written before was of no later one, or was over already.
+    A restore needs of a changelog what has not expired, and the last marker. All that stands before an offset has
+    expired once the last window has that the store had when the changelog ended there: whatever was written before was
+    of no later one, or had expired already.
     """
 
     def __init__(self) -> None:
@@ -28,18 +28,18 @@ class ChangelogCuts:
         """Changelog partition -> offset before which it may be cut. Any thread may ask."""
         return dict(self._before)
 
-    def committed(self, changelog: TopicPartition, end: int, *, watermark: int, last_end: int) -> None:
+    def committed(self, changelog: TopicPartition, end: int, *, expired: int, last_end: int) -> None:
         """Learn of a batch.
 
         Args:
             changelog: of the store.
             end: where it ended before the batch, whose marker lies behind.
-            watermark: with the batch, in milliseconds since 1970.
+            expired: windows that end by then are removed with the batch, in milliseconds since 1970.
             last_end: when the last window of the store ends, in milliseconds since 1970.
         """
         waiting = self._waiting.setdefault(changelog, deque())
         if waiting and waiting[-1][1] == last_end:
             waiting.pop()
         waiting.append((end, last_end))
-        while waiting and waiting[0][1] <= watermark:
+        while waiting and waiting[0][1] <= expired:
             self._before[changelog] = waiting.popleft()[0]

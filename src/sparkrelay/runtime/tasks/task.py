@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from sparkrelay.runtime.contract.commands import RestoreCommand, TaskCommand
 from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
+from sparkrelay.runtime.tasks.idle_topics import IdleTopics
 from sparkrelay.runtime.tasks.idle_watermarks import IdleWatermarks
 from sparkrelay.runtime.tasks.ranges import behind, plan_ranges, topics_behind
 from sparkrelay.runtime.tasks.restore_work import RestoreWork
@@ -57,12 +58,16 @@ class BatchAttempt:
         failures: times in a row that a batch failed by something of the task's own that does not pass of itself; kept
             while the task is initialized again, ended by a commit.
         silence_ms: by how much watermarks go on with it, as there is no input; else 0.
+        awaited: store -> topics that hold its watermark back though they are read to their end.
+        looked_at: when it was chosen, monotonic seconds.
     """
 
     ranges: Ranges | None = None
     tries: int = 0
     failures: int = 0
     silence_ms: int = 0
+    awaited: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    looked_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -99,6 +104,8 @@ class Task:
         cut: stores whose changelogs are cut at what is over.
         timed_topics: input topics whose silence moves the watermarks of their rows.
         watermark_idle_seconds: after how long without input watermarks go on (``watermark.idle.ms``); 0: never.
+        merged: store -> the topics that its grouping reads, of groupings with a watermark that read several.
+        task_idle_seconds: for how long a silent one of these holds the watermark back (``max.task.idle.ms``); 0: not.
 
     Attributes:
         cuts: where those may be cut.
@@ -117,14 +124,17 @@ class Task:
         "directory",
         "hindered",
         "id",
+        "idle_topics",
         "idle_watermarks",
         "input_ends",
         "inputs",
+        "merged",
         "position",
         "producer",
         "state_topics",
         "table_topics",
         "task_epoch",
+        "task_idle_seconds",
         "timed_topics",
         "watermark_idle_seconds",
         "width",
@@ -143,6 +153,8 @@ class Task:
         cut: frozenset[str] = frozenset(),
         timed_topics: frozenset[str] = frozenset(),
         watermark_idle_seconds: float = 0.0,
+        merged: Mapping[str, frozenset[str]] | None = None,
+        task_idle_seconds: float = 0.0,
     ) -> None:
         self.id = id
         self.inputs = inputs
@@ -158,7 +170,12 @@ class Task:
         # An idle batch takes no offsets. So offsets, which are all that a store without changelog goes by when it is
         # taken over, do not say whether one of them was committed.
         self.watermark_idle_seconds = 0.0 if self.unlogged else watermark_idle_seconds
-        self.idle_watermarks = IdleWatermarks(self.watermark_idle_seconds, cut)
+        self.merged = {} if merged is None else merged
+        self.task_idle_seconds = task_idle_seconds
+        if self.merged and self.watermark_idle_seconds:
+            # As long as a topic is waited for, the clock does not go on without it.
+            self.watermark_idle_seconds = max(self.watermark_idle_seconds, task_idle_seconds)
+        self._watch_idleness()
         self.position = Position()
         self.attempt = BatchAttempt()
         self.copy = LocalCopy()
@@ -181,6 +198,8 @@ class Task:
             cut=shape.cut,
             timed_topics=shape.timed_topics,
             watermark_idle_seconds=config.watermark_idle_ms / 1000,
+            merged=shape.merged,
+            task_idle_seconds=config.max_task_idle_ms / 1000,
         )
 
     @property
@@ -253,7 +272,7 @@ class Task:
         self._on(TaskEvent.INITIALIZED)
         self.producer = producer
         # Others may have run it meanwhile.
-        self.idle_watermarks = IdleWatermarks(self.watermark_idle_seconds, self.cut)
+        self._watch_idleness()
         # A pair of producer id and epoch is given out once, so it numbers the owners of a task; 0 is nobody's.
         self.task_epoch = (producer.producer_id << 16 | producer.epoch) + 1
         self.attempt.ranges = None
@@ -326,7 +345,8 @@ class Task:
     ) -> Ranges:
         """Return what the next micro-batch takes: what an unfinished one took, else what is new; empty: there is none.
 
-        Once it is time for windows of idle inputs to end, there is one that takes no record of those.
+        Once it is time for windows of idle inputs to end, or of inputs that waited for an idle one, there is one that
+        takes no record of those.
 
         Args:
             positions: where the task stood when the ends were asked for.
@@ -342,16 +362,22 @@ class Task:
             return ranges
         self.attempt.silence_ms = 0
         ranges = plan_ranges(positions, ends, limit, self.table_topics)
+        awaited = self.idle_topics.look(self._behind(positions, ranges), now)
+        self.attempt.awaited, self.attempt.looked_at = awaited, now
         if any(partition.topic in self.timed_topics for partition in ranges):
             self.idle_watermarks.had_input(now)
         elif self.timed_topics and (silence_ms := self.idle_watermarks.due(now)):
             self.attempt.silence_ms = silence_ms
             ranges |= {p: (offset, offset) for p, offset in positions.items() if p.topic in self.timed_topics}
+        if not self.unlogged and (topics := self.idle_topics.due(awaited)):
+            idle = {p: (offset, offset) for p, offset in positions.items() if p.topic in topics}
+            ranges = idle | ranges
         return ranges
 
     def inputs_unknown(self, now: float) -> None:
         """Note that nobody could say whether there is input: that is no silence."""
         self.idle_watermarks.had_input(now)
+        self.idle_topics.inputs_unknown(now)
 
     def batch_begun(self, ranges: Ranges) -> None:
         """Begin a batch of those ranges, or try the unfinished one again."""
@@ -367,7 +393,6 @@ class Task:
         assert self.producer is not None, f"task {self.id} runs without a transaction"
         assert self.attempt.ranges is not None, f"task {self.id} has no batch under way"
         seen = {p: offset for p, offset in self.position.offsets.items() if p.topic in self.state_topics}
-        stops = {**self.position.offsets, **{partition: end for partition, (_, end) in self.attempt.ranges.items()}}
         return TaskCommand(
             task=self.id,
             batch=self.position.batch,
@@ -381,8 +406,9 @@ class Task:
             sequences=dict(sequences),
             skipped=dict(self.position.skipped),
             tries=self.attempt.tries,
-            behind=topics_behind(stops, self.input_ends),
+            behind=self._behind(self.position.offsets, self.attempt.ranges),
             silence_ms=self.attempt.silence_ms,
+            awaited=self.attempt.awaited,
         )
 
     def batch_committed(self, producer: ProducerIdentity, states: Iterable[StateReport] = ()) -> None:
@@ -396,11 +422,12 @@ class Task:
         self.copy.offsets |= self.copy.listed
         states = tuple(states)
         self.idle_watermarks.committed(states)
+        self.idle_topics.committed(states, self.attempt.awaited, self.attempt.looked_at)
         for state in states:
-            if state.watermark is not None and state.store in self.changelogs:
+            if state.expired is not None and state.store in self.changelogs:
                 changelog = self.changelogs[state.store]
                 self.cuts.committed(
-                    changelog, self.copy.listed[changelog], watermark=state.watermark, last_end=state.last_end
+                    changelog, self.copy.listed[changelog], expired=state.expired, last_end=state.last_end
                 )
         self.attempt.ranges = None
         self.attempt.failures = 0
@@ -440,6 +467,16 @@ class Task:
             task_epoch=self.task_epoch,
             close=close,
         )
+
+    def _watch_idleness(self) -> None:
+        """Begin to count silence, as an owner of the task that has just come."""
+        self.idle_watermarks = IdleWatermarks(self.watermark_idle_seconds, self.cut)
+        self.idle_topics = IdleTopics(self.task_idle_seconds, self.merged)
+
+    def _behind(self, positions: Mapping[TopicPartition, int], ranges: Ranges) -> frozenset[str]:
+        """Return the topics that have more than a micro-batch of those ranges takes."""
+        stops = {**positions, **{partition: end for partition, (_, end) in ranges.items()}}
+        return topics_behind(stops, self.input_ends)
 
     def _on(self, event: TaskEvent) -> None:
         """Take an event.

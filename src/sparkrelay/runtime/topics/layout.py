@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import StreamsException, UnknownTopicException
@@ -67,6 +67,7 @@ class TaskShape:
         table_topics: input topics of tables that other legs look into.
         cut: stores whose changelogs are cut at what is over.
         timed_topics: input topics of legs with a watermark, but for those that get rows only when windows are over.
+        merged: store -> the topics that its grouping reads, of groupings with a watermark that read several.
     """
 
     inputs: tuple[TopicPartition, ...]
@@ -77,6 +78,7 @@ class TaskShape:
     table_topics: frozenset[str] = frozenset()
     cut: frozenset[str] = frozenset()
     timed_topics: frozenset[str] = frozenset()
+    merged: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,11 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
         ]
         cut = frozenset(leg.aggregation.store for leg in timed if leg.aggregation is not None)
         timed_topics = frozenset(names(topic, leg.source.internal) for leg in timed for topic in leg.source.topics)
+        merged = {
+            leg.aggregation.store: frozenset(names(topic, leg.source.internal) for topic in leg.source.topics)
+            for leg in timed
+            if leg.aggregation is not None and len(leg.source.topics) > 1
+        }
         for store in subtopology.logged_stores:
             name = names.changelog(store)
             internal[name] = InternalTopic(name, width, compacted=True, cut=store in cut)
@@ -157,6 +164,7 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
                 table_topics=table_topics,
                 cut=cut,
                 timed_topics=timed_topics - behind_final,
+                merged=merged,
             )
     for topic in internal.values():
         found = partitions.get(topic.name)

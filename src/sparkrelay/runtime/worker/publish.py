@@ -229,7 +229,10 @@ def _send_changelog(transaction: _Transaction, state: StateSpec, command: TaskCo
         return
     partition = TopicPartition(state.changelog, command.task.partition)
     now_ms = int(time.time() * 1000)
-    marker = encode_marker(Marker(command.batch, command.positions_after, state.contents, applied.entry.watermark))
+    entry = applied.entry
+    marker = encode_marker(
+        Marker(command.batch, command.positions_after, state.contents, entry.watermark, entry.expired, entry.sources)
+    )
     keys, values = (
         pa.concat_arrays([column, pa.array([end], pa.binary())])
         for column, end in zip(encode_changelog(applied.keys, applied.values), marker, strict=True)

@@ -21,7 +21,7 @@ from sparkrelay.runtime.worker.changed_rows import TaskGroups, changed_rows
 from sparkrelay.runtime.worker.context import as_type, laid_out, leg_tasks, release_unused_memory, whole
 from sparkrelay.runtime.worker.newest_rows import NewestRows
 from sparkrelay.runtime.worker.shares import share_out
-from sparkrelay.runtime.worker.watermarks import message_keys, stored_keys, without_late
+from sparkrelay.runtime.worker.watermarks import Sources, message_keys, stored_keys, without_late
 from sparkrelay.state import BatchStamp, MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.rows import ascending
@@ -109,9 +109,18 @@ def state_before(spec: StepSpec, task: TaskCommand) -> StateReport | None:
 
 def state_report(entry: JournalEntry) -> StateReport:
     """Return what a leg's entry in the journal says, for the driver."""
-    watermark = None if entry.watermark == NO_TIME else entry.watermark
-    left_ms = None if watermark is None or entry.next_end == NO_TIME else entry.next_end - watermark
-    return StateReport(entry.store, entry.keys, entry.rows_late, watermark, entry.last_end, left_ms)
+    timed = entry.watermark != NO_TIME
+    without_holding = max(entry.watermark, *entry.sources.values(), NO_TIME)
+    known = NO_TIME not in {without_holding, entry.next_end}
+    return StateReport(
+        entry.store,
+        entry.keys,
+        entry.rows_late,
+        entry.expired if timed else None,
+        entry.last_end,
+        max(0, entry.next_end - without_holding) if known else None,
+        entry.sources_read,
+    )
 
 
 def _merge(spec: StateSpec, share: Share) -> Merged:
@@ -146,22 +155,30 @@ def _on_time(
     spec: StateSpec, watermark: WatermarkSpec, outcomes: list[TaskOutcome], rows: pa.Table
 ) -> tuple[pa.Table, dict[int, Watermark]]:
     """Leave the rows out that come too late; return the watermarks with the batch too, by partition."""
-    before, behind = {}, {}
+    before: dict[int, int] = {}
+    behind: dict[int, list[int]] = {}
+    sources: dict[int, Sources] = {}
     for outcome in outcomes:
         task = outcome.command
         behind[task.task.partition] = [index for index, topic in enumerate(spec.topics) if topic in task.behind]
         assert task.directory is not None, "a stateful task has a directory"
         try:
             store = connections.store(task.directory, map_limit=spec.map_limit)
-            before[task.task.partition] = store.watermark_before(spec.store, batch=_stamp(spec, task))
+            stamp = _stamp(spec, task)
+            before[task.task.partition] = store.watermark_before(spec.store, batch=stamp)
+            if watermark.by_source:
+                known = store.sources_before(spec.store, batch=stamp)
+                holding = task.behind | task.awaited.get(spec.store, frozenset())
+                sources[task.task.partition] = Sources(spec.topics, known, holding)
         except SparkRelayError as error:
             connections.forget_store(task.directory)
             outcome.error = error
             raise
-    rows, after = without_late(watermark, rows, before, int(time.time() * 1000), behind)
+    now_ms = int(time.time() * 1000)
+    rows, after = without_late(watermark, rows, before, now_ms, behind, sources)
     for outcome in outcomes:
         task = outcome.command
-        ms = before[task.task.partition]
+        ms = after[task.task.partition].ms
         silent = all(start == stop for p, (start, stop) in task.ranges.items() if p.topic in spec.topics)
         if task.silence_ms and silent and ms != NO_TIME:
             after[task.task.partition] = replace(after[task.task.partition], ms=ms + task.silence_ms)

@@ -6,19 +6,24 @@ it, journaled with each batch, restored and followed by standbys, so that it goe
 
 Of a task that reads several topics those that are behind hold it back: it goes by the one whose newest row of the
 micro-batch is the oldest. (Kafka Streams takes records in the order of their times.) A topic whose rows of the
-micro-batch are all filtered away leaves it where it is, until the task has caught up.
+micro-batch are all filtered away leaves it where it is, until the task has caught up. With ``max.task.idle.ms`` all
+that are not silent hold it back. They need not have rows in this micro-batch, so each has a watermark of its own in the
+store then (:class:`Sources`).
 
 A row is late if its window was over before its micro-batch, as in Structured Streaming. With one row a micro-batch that
 is what Kafka Streams does. Not by the watermark as of each row: what comes from several partitions, or through a
 repartition topic from several tasks, lies one behind the other in a large micro-batch, though it happened at the same
 time, and whatever came second would be lost.
 
-Keys of the store begin with the end of their window, so that windows that are over are its first keys.
+Keys of the store begin with the end of their window, so that windows that are over are its first keys. Those that are
+to be looked at for a while longer (``retention=``) stay, and take no further row.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -36,15 +41,53 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.specs import WatermarkSpec
 
-__all__ = ["message_keys", "stored_keys", "window_ends", "without_late"]
+__all__ = ["Sources", "message_keys", "stored_keys", "window_ends", "without_late"]
 
 
-def without_late(
+_NONE: Final[Mapping[int, Any]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The topics that a task's rows are of, where each has a watermark of its own.
+
+    Attributes:
+        topics: their names, as ``hidden_columns.SOURCE`` numbers them.
+        before: topic -> its watermark before the batch, in milliseconds since 1970, of those that have one.
+        holding: the topics that hold the task's watermark back, beside those that the batch has rows of.
+    """
+
+    topics: Sequence[str]
+    before: Mapping[str, int]
+    holding: frozenset[str]
+
+    def after(self, watermark: Watermark, newest: Mapping[int, int], delay_ms: int) -> Watermark:
+        """Return a task's watermark with a batch, and its topics'.
+
+        Args:
+            watermark: before the batch.
+            newest: number of a topic -> newest event time of its rows in the batch, ``NO_TIME`` if none has one.
+            delay_ms: how much later than that a row may come.
+        """
+        known = {topic: self.before[topic] for topic in self.topics if topic in self.before}
+        for source, ms in newest.items():
+            if ms != NO_TIME:
+                topic = self.topics[source]
+                known[topic] = max(known.get(topic, NO_TIME), ms - delay_ms)
+        read = frozenset(self.topics[source] for source in newest)
+        # One that never had a row holds it where it is.
+        held = [known.get(topic, NO_TIME) for topic in self.topics if topic in self.holding | read]
+        ms = min(held) if held else max(known.values(), default=NO_TIME)
+        return replace(watermark, ms=max(watermark.ms, ms), sources=known, sources_read=read)
+
+
+def without_late(  # noqa: PLR0917 - as they come
     spec: WatermarkSpec,
     rows: pa.Table,
     before: Mapping[int, int],
     now_ms: int,
-    behind: Mapping[int, Sequence[int]] | None = None,
+    behind: Mapping[int, Sequence[int]] = _NONE,
+    by_source: Mapping[int, Sources] = _NONE,
 ) -> tuple[pa.Table, dict[int, Watermark]]:
     """Return the rows that are not late, and the watermark of each partition with the batch.
 
@@ -56,30 +99,38 @@ def without_late(
         before: partition -> watermark before the batch, of each of those tasks, in milliseconds since 1970.
         now_ms: of the machine's clock, milliseconds since 1970.
         behind: partition -> which source topics are behind, of tasks that read several.
+        by_source: partition -> its source topics, where each has a watermark of its own; ``behind`` is not asked then.
     """
-    after = {partition: Watermark(ms, 0, spec.final) for partition, ms in before.items()}
+    after = {partition: Watermark(ms, 0, spec.final, spec.retention_ms) for partition, ms in before.items()}
     if not rows.num_rows:
-        return rows, after
+        return rows, after | {p: topics.after(after[p], {}, spec.delay_ms) for p, topics in by_source.items()}
     partitions = _numbers(rows.column(hidden_columns.PARTITION))
     times = _numbers(rows.column(hidden_columns.EVENT_TIME), NO_TIME)
     ends = window_ends(rows.column(spec.window))
     late = np.zeros(rows.num_rows, dtype=np.bool_)
     moving = np.where(times <= now_ms + spec.ahead_ms, times, NO_TIME)
     sources = None
-    if behind is not None and hidden_columns.SOURCE in rows.column_names:
+    if hidden_columns.SOURCE in rows.column_names:
         sources = _numbers(rows.column(hidden_columns.SOURCE))
     for partition, ms in before.items():
         own = partitions == partition
-        if not own.any():
-            continue
         late[own] = ends[own] <= ms
-        newest = int(moving[own].max())
-        if sources is not None and behind is not None:
-            held = [int(moving[own & (sources == source)].max(initial=NO_TIME)) for source in behind.get(partition, ())]
-            newest = min(held, default=newest)
-        newest = max(ms, newest - spec.delay_ms)
-        after[partition] = Watermark(newest, int(late[own].sum()), spec.final)
+        newest = _newest(moving[own], None if sources is None else sources[own])
+        mark = replace(after[partition], rows_late=int(late[own].sum()))
+        if partition in by_source:
+            mark = by_source[partition].after(mark, newest, spec.delay_ms)
+        elif newest:
+            held = [newest.get(source, NO_TIME) for source in behind.get(partition, ())]
+            mark = replace(mark, ms=max(ms, min(held, default=max(newest.values())) - spec.delay_ms))
+        after[partition] = mark
     return (rows.filter(pa.array(~late)) if late.any() else rows), after
+
+
+def _newest(times: NDArray[np.int64], sources: NDArray[np.int32] | None) -> dict[int, int]:
+    """Return the newest time of the rows of each source topic; all are of the first if nothing else is said."""
+    if sources is None or not len(times):
+        return {0: int(times.max())} if len(times) else {}
+    return {int(source): int(times[sources == source].max()) for source in np.flatnonzero(np.bincount(sources))}
 
 
 def window_ends(windows: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:

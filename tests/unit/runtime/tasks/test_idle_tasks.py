@@ -8,7 +8,7 @@ from sparkrelay.types import TaskId, TopicPartition
 
 CLICKS, USERS, CHANGELOG = (TopicPartition(topic, 0) for topic in ("clicks", "users", "app-counts-changelog"))
 ENDS = {CLICKS: 5, USERS: 5, CHANGELOG: 9}
-OPEN = StateReport("counts", 1, watermark=0, last_end=1, left_ms=1)
+OPEN = StateReport("counts", 1, expired=0, last_end=1, left_ms=1)
 
 
 def idle_task(changelogs=None):
@@ -82,6 +82,71 @@ def test_what_others_did_with_the_task_meanwhile_is_no_silence():
     serve(task)
     assert look(task, 7200.0) == {}
     assert look(task, 7230.0) == {CLICKS: (5, 5)}
+
+
+WEB = TopicPartition("web", 0)
+
+
+def merging_task(**more):
+    task = Task(
+        TaskId(0, 0),
+        (CLICKS, USERS, WEB),
+        more.pop("changelogs", {"counts": CHANGELOG}),
+        "/nowhere",
+        frozenset({"clicks", "web"}),
+        timed_topics=frozenset({"clicks", "web"}),
+        cut=frozenset({"counts"}),
+        merged={"counts": frozenset({"clicks", "web"})},
+        task_idle_seconds=10.0,
+        **more,
+    )
+    initialize(task, {CHANGELOG: 9})
+    task.positioned({CLICKS: 5, USERS: 5, WEB: 5}, {}, None)
+    task.restored()
+    return task
+
+
+def run_merging(task, ranges, *read, left_ms=0):
+    task.batch_begun(ranges)
+    command = task.command({})
+    report = StateReport("counts", 1, expired=0, left_ms=left_ms, sources=frozenset(read))
+    task.batch_committed(task.producer, [report])
+    return command
+
+
+def test_a_topic_that_is_read_to_its_end_is_waited_for_until_it_is_silent():
+    task = merging_task()
+    command = run_merging(task, look(task, 0.0, clicks=6, web=200), "clicks", "web")
+    assert (command.behind, command.awaited) == ({"web"}, {"counts": {"clicks", "web"}})
+    command = run_merging(task, look(task, 8.0, clicks=6, web=200), "web")
+    assert (command.behind, command.awaited) == (frozenset(), {"counts": {"clicks", "web"}})
+    assert look(task, 9.0, clicks=6, web=200) == {}
+    ranges = look(task, 10.0, clicks=6, web=200)
+    assert ranges == {CLICKS: (6, 6), WEB: (200, 200)}
+    # It is tried again, and what it waits for stays.
+    task.batch_begun(ranges)
+    assert look(task, 30.0, clicks=6, web=200) == ranges
+    assert run_merging(task, ranges).awaited == {"counts": {"web"}}
+    assert look(task, 17.0, clicks=6, web=200) == {}
+    # Beside it there is input of another topic.
+    assert look(task, 18.0, clicks=6, web=200, users=7) == {CLICKS: (6, 6), WEB: (200, 200), USERS: (5, 7)}
+
+
+def test_the_clock_goes_on_once_no_topic_is_waited_for():
+    task = merging_task(watermark_idle_seconds=3.0)
+    run_merging(task, look(task, 0.0, web=6), "web", left_ms=2000)
+    assert look(task, 9.0, web=6) == {}
+    ranges = look(task, 10.0, web=6)
+    command = run_merging(task, ranges)
+    assert (command.silence_ms, command.awaited) == (10_000, {"counts": frozenset()})
+
+
+def test_without_a_changelog_no_batch_comes_of_a_topic_s_silence():
+    task = merging_task(changelogs={})
+    run_merging(task, look(task, 0.0, web=6), "web")
+    assert look(task, 99.0, web=6) == {}
+    ranges = look(task, 100.0, web=7)
+    assert run_merging(task, ranges, "web").awaited == {"counts": frozenset()}
 
 
 def test_without_a_changelog_windows_wait_for_rows():

@@ -5,7 +5,7 @@ from sparkrelay.runtime.tasks.idle_watermarks import IdleWatermarks
 
 
 def report(left_ms, store="counts"):
-    return StateReport(store, 0, watermark=100, left_ms=left_ms)
+    return StateReport(store, 0, expired=100, left_ms=left_ms)
 
 
 def test_they_go_on_by_the_silence_until_all_windows_are_over():

@@ -69,6 +69,19 @@ def test_a_changed_partition_count_is_refused():
         lay_out(pipeline(), NAMES, known)
 
 
+def test_groupings_of_several_topics_are_those_that_wait_for_one():
+    builder = StreamsBuilder()
+    value = Json("time timestamp")
+    both = builder.stream(["web", "app"], key=String("page"), value=value)
+    both.groupBy("page").count(name="without")
+    both.withWatermark("time", "1 minute").groupBy("page").count(name="both")
+    builder.stream("web", key=String("page"), value=value).withWatermark("time", "1 minute").groupBy("page").count(
+        name="one"
+    )
+    [shape] = lay_out(builder.build(), NAMES, {"web": 1, "app": 1}).tasks.values()
+    assert shape.merged == {"both": {"web", "app"}}
+
+
 def two_topics(*, repartitioned):
     builder = StreamsBuilder()
     stream = builder.stream(["flights", "charter"], key=String("carrier"))

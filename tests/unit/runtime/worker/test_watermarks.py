@@ -12,11 +12,13 @@ from tests.doubles.state_steps import state_spec, task_command
 
 from sparkrelay.errors import StoreOutOfStepException
 from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.contract.specs import WatermarkSpec
 from sparkrelay.runtime.worker import shares, state
-from sparkrelay.runtime.worker.watermarks import message_keys, stored_keys, without_late
+from sparkrelay.runtime.worker.watermarks import Sources, message_keys, stored_keys, without_late
 from sparkrelay.state import Watermark
 from sparkrelay.state.aggregate import AggregateSpec
+from sparkrelay.state.header import JournalEntry
 from sparkrelay.state.watermarks import NO_TIME, end_bytes, end_of, over
 
 SIZE = 10
@@ -44,7 +46,7 @@ def batch_of(rows):
     )
 
 
-def spec_of(delay_ms, final, keys=("window", "key")):
+def spec_of(delay_ms, final, keys=("window", "key"), retention_ms=0):
     columns = {"window": WINDOW, "key": pa.string()}
     grouped = [(name, columns[name]) for name in keys]
     return state_spec(
@@ -56,7 +58,7 @@ def spec_of(delay_ms, final, keys=("window", "key")):
             AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()),
         ),
         times=[(hidden_columns.EVENT_TIME, pa.int64())],
-        watermark=WatermarkSpec(delay_ms, "window", final, AHEAD),
+        watermark=WatermarkSpec(delay_ms, "window", final, AHEAD, retention_ms),
     )
 
 
@@ -70,23 +72,29 @@ class Tasks:
     def directory(self, partition):
         return str(self._folder / f"0_{partition}")
 
-    def take(self, rows, *, tries=1, offsets=1, silence_ms=0):
+    def take(self, rows, *, tries=1, offsets=1, silence_ms=0, sources=None, awaited=None):
         """Run a batch, or try it again; return (window's start, key, count) of what goes on."""
         if tries == 1:
             self._number, self._at = self._number + 1, self._at + offsets
         span = self._at - offsets, self._at
         commands = [
             replace(
-                task_command(partition, self._number, span, self.directory(partition), tries), silence_ms=silence_ms
+                task_command(partition, self._number, span, self.directory(partition), tries),
+                silence_ms=silence_ms,
+                awaited=awaited or {},
             )
             for partition in (1, 0)
         ]
         self._monkeypatch.setattr(state, "leg_tasks", lambda _: commands)
-        found = []
-        for merged in state.apply_leg(self.spec, iter([batch_of(rows)] if rows else [])):
+        found, self.reports = [], {}
+        batch = batch_of(rows)
+        if sources is not None:
+            batch = batch.append_column(hidden_columns.SOURCE, pa.array(sources, pa.int32()))
+        for merged in state.apply_leg(self.spec, iter([batch] if rows else [])):
             for outcome in merged.outcomes:
                 outcome.result()
                 self.late += outcome.result().entry.rows_late
+                self.reports[outcome.command.task.partition] = state.state_report(outcome.result().entry)
                 own = merged.emitted.slice(outcome.first, outcome.rows_out)
                 assert set(own.column(hidden_columns.PARTITION).to_pylist()) <= {outcome.command.task.partition}
                 found += [
@@ -96,14 +104,14 @@ class Tasks:
         return found
 
     def kept(self):
-        """Return the ends of the windows that are not over, by partition."""
+        """Return the ends of the windows that have not expired, by partition."""
         stores = {
             partition: state.connections.store(self.directory(partition), map_limit=1 << 24) for partition in (0, 1)
         }
         return {
             partition: [
                 end_of(key)
-                for batch in store.scan("counts", start=over(store.header.watermark("counts")))
+                for batch in store.scan("counts", start=over(store.header.expired_by("counts")))
                 for key in batch.column("key").to_pylist()
             ]
             for partition, store in stores.items()
@@ -209,6 +217,62 @@ def test_the_oldest_of_the_sources_that_are_behind_moves_the_watermark(behind, w
     assert {partition: mark.ms for partition, mark in after.items()} == {0: watermark, 1: 25}
 
 
+@pytest.mark.parametrize(
+    ("holding", "newest", "watermark", "known"),
+    [
+        # Of the topics a, b, c rows of 50 and 20 have come before, and none; the delay is 5, the watermark was at 7.
+        ("ab", {}, 15, {"a": 45, "b": 15}),
+        ("ab", {1: 90}, 45, {"a": 45, "b": 85}),
+        ("a", {1: 30}, 25, {"a": 45, "b": 25}),
+        ("a", {}, 45, {"a": 45, "b": 15}),
+        ("", {}, 45, {"a": 45, "b": 15}),
+        ("", {0: 40}, 45, {"a": 45, "b": 15}),
+        ("abc", {0: 99}, 7, {"a": 94, "b": 15}),
+        ("", {2: 13}, 8, {"a": 45, "b": 15, "c": 8}),
+        # Its rows have no time, or one far ahead.
+        ("", {2: NO_TIME}, 7, {"a": 45, "b": 15}),
+    ],
+)
+def test_the_oldest_of_the_sources_that_are_not_silent_moves_the_watermark(holding, newest, watermark, known):
+    sources = Sources(("a", "b", "c"), {"a": 45, "b": 15, "gone": 3}, frozenset(holding))
+    found = sources.after(Watermark(7, 0, True, 9), newest, 5)
+    read = frozenset("abc"[source] for source in newest)
+    assert found == Watermark(watermark, 0, True, 9, known, read)
+
+
+SOURCED = st.lists(st.tuples(st.integers(0, 99), st.sampled_from([0, 1, 2])), max_size=6)
+
+
+@given(st.lists(st.tuples(SOURCED, st.sets(st.sampled_from("abc"))), max_size=8))
+def test_no_source_that_holds_the_watermark_is_behind_it(batches):
+    mark, newest = Watermark(NO_TIME), {}
+    for rows, holding in batches:
+        before = mark.ms
+        times = {source: max(time for time, other in rows if other == source) for _, source in rows}
+        mark = Sources(("a", "b", "c"), mark.sources, frozenset(holding)).after(replace(mark), times, 5)
+        newest |= {"abc"[source]: max(time, newest.get("abc"[source], -1)) for source, time in times.items()}
+        assert mark.sources == {topic: time - 5 for topic, time in newest.items()}
+        assert mark.ms >= before
+        if mark.ms > before:
+            assert all(mark.ms <= newest[topic] - 5 for topic in holding | set(mark.sources_read))
+
+
+def test_topics_hold_the_watermark_back_until_they_are_waited_for_no_longer(tasks):
+    some = tasks(spec_of(0, final=True))
+    some.spec = replace(some.spec, topics=("orders", "returns"), watermark=replace(some.spec.watermark, by_source=True))
+    both = {"counts": frozenset({"orders", "returns"})}
+    assert some.take([(1, "a", 0), (30, "a", 0)], sources=[0, 0], awaited=both) == []
+    assert some.reports[0] == StateReport("counts", 2, 0, None, 40, 0, frozenset({"orders"}))
+    assert some.take([(12, "b", 0)], sources=[1], awaited=both) == [(0, 0, "a", 1)]
+    report = some.reports[0]
+    assert (report.left_ms, report.sources) == (0, frozenset({"returns"}))
+    assert some.take([], offsets=0, awaited={"counts": frozenset({"orders"})}) == [(0, 10, "b", 1)]
+    assert some.reports[0].left_ms == 10
+    # The clock goes on from where the newest row is.
+    assert some.take([], offsets=0, silence_ms=10) == [(0, 30, "a", 1)]
+    assert some.late == 0
+
+
 def test_silence_moves_the_watermark_of_what_is_silent(tasks):
     some = tasks(spec_of(5, final=True))
     some.take([(1, "a", 0), (12, "a", 0)])
@@ -226,6 +290,37 @@ def test_a_longer_delay_opens_no_window_again(tasks):
     some.spec = spec_of(15, final=False)
     assert some.take([(2, "a", 0)]) == []
     assert some.late == 1
+
+
+def test_windows_that_are_kept_are_final_once_and_take_no_further_row(tasks):
+    some = tasks(spec_of(0, final=True, retention_ms=20))
+    assert some.take([(1, "a", 0), (12, "a", 0)]) == [(0, 0, "a", 1)]
+    assert some.take([(2, "a", 0), (29, "a", 0)]) == [(0, 10, "a", 1)]
+    assert (some.late, some.kept()) == (1, {0: [10, 20, 30], 1: []})
+    # The first has expired with this one, and is removed with the next.
+    assert some.take([(3, "b", 0), (30, "a", 0)]) == [(0, 20, "a", 1)]
+    assert (some.late, some.kept()[0]) == (2, [20, 30, 40])
+    store = state.connections.store(some.directory(0), map_limit=1 << 24)
+    assert store.rows("counts") == 4
+    assert some.take([]) == []
+    assert store.rows("counts") == 3
+    some.spec = spec_of(0, final=True, retention_ms=1000)
+    assert some.take([(41, "a", 0)]) == [(0, 30, "a", 1)], "with a longer retention nothing is final again"
+    assert some.kept()[0] == [20, 30, 40, 50]
+    some.spec = spec_of(0, final=True)
+    assert some.take([(12, "a", 0), (42, "a", 0)]) == []
+    assert (some.late, some.kept()[0]) == (3, [50])
+
+
+def test_a_report_says_what_has_expired_and_how_long_the_next_window_has():
+    entry = JournalEntry(1, "leg", 1, 1, "counts", "", {}, 5, 1, 95, 2, 110, 110, 75)
+    assert state.state_report(entry) == StateReport("counts", 5, 2, 75, 110, 15)
+    assert state.state_report(replace(entry, next_end=NO_TIME)).left_ms is None
+    # A topic holds the watermark back: without it, it would be further, or so far that the window were over.
+    assert state.state_report(replace(entry, sources={"a": 95, "b": 104})).left_ms == 6
+    assert state.state_report(replace(entry, watermark=NO_TIME, sources={"a": 200})).left_ms == 0
+    without = state.state_report(replace(entry, watermark=NO_TIME, expired=NO_TIME))
+    assert (without.expired, without.left_ms) == (None, None)
 
 
 def test_a_window_that_opens_and_ends_in_one_batch_is_not_kept(tasks):

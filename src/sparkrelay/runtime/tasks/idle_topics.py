@@ -1,0 +1,68 @@
+"""Which topics that a task has read to their end hold its watermarks back: those that were not silent for long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from sparkrelay.runtime.contract.commands import StateReport
+
+__all__ = ["IdleTopics"]
+
+
+class IdleTopics:
+    """Decides for one owner of a task. Pure; it is given monotonic times in seconds.
+
+    What counts are rows that reach the grouping: a topic of which all are filtered away in front of it is silent, or
+    windows would never end. Kafka Streams looks at the topics themselves (``PartitionGroup.readyToProcess``).
+
+    Args:
+        idle_seconds: for how long a topic is waited for (``max.task.idle.ms``); 0: none is.
+        topics: store -> the topics that its grouping reads, of groupings with a watermark that read several.
+    """
+
+    def __init__(self, idle_seconds: float, topics: Mapping[str, frozenset[str]]) -> None:
+        self._idle_seconds = idle_seconds
+        self._topics = dict(topics) if idle_seconds > 0 else {}
+        #: Store and topic -> when the topic was last not silent.
+        self._since: dict[tuple[str, str], float] = {}
+        #: Store -> the topics that held its watermark in the last batch.
+        self._holding = dict(self._topics)
+        #: Whether a window is open only because a topic holds it. A new owner does not know, and looks.
+        self._held = dict.fromkeys(self._topics, True)
+
+    def look(self, behind: Collection[str], now: float) -> dict[str, frozenset[str]]:
+        """Return the topics that are waited for, by store; ``behind`` are those that have more than the batch takes."""
+        for store, topics in self._topics.items():
+            for topic in topics:
+                if topic in behind or (store, topic) not in self._since:
+                    self._since[store, topic] = now
+        return {
+            store: frozenset(topic for topic in topics if now - self._since[store, topic] < self._idle_seconds)
+            for store, topics in self._topics.items()
+        }
+
+    def due(self, awaited: Mapping[str, frozenset[str]]) -> frozenset[str]:
+        """Return the topics of groupings whose windows end because one of them is waited for no longer."""
+        stores = [store for store, topics in awaited.items() if self._held[store] and self._holding[store] - topics]
+        return frozenset(topic for store in stores for topic in self._topics[store])
+
+    def committed(self, states: Iterable[StateReport], awaited: Mapping[str, frozenset[str]], looked_at: float) -> None:
+        """Learn of a batch.
+
+        Args:
+            states: what its stateful steps have reported.
+            awaited: the topics that were waited for, by store.
+            looked_at: when it was chosen.
+        """
+        for state in states:
+            if state.store in self._topics and state.store in awaited:
+                self._since |= {(state.store, topic): looked_at for topic in state.sources}
+                self._holding[state.store] = awaited[state.store] | state.sources
+                self._held[state.store] = state.left_ms == 0
+
+    def inputs_unknown(self, now: float) -> None:
+        """Note that nobody could say whether there is input: that is no silence."""
+        self._since = dict.fromkeys(self._since, now)
