@@ -45,6 +45,7 @@ class Copies(Jobs):
 
     def __init__(self, *answers, positions=None, batches=()):
         super().__init__(*answers)
+        self.collect = None
         self.positions, self.batches, self.ran = positions or {}, list(batches), []
 
     def _report(self, task, error):
@@ -61,6 +62,9 @@ class Copies(Jobs):
 
 
 class PreparedLegs:
+    def renew(self, subtopologies, collect):
+        return False
+
     def waves(self, subtopologies, topics):
         return [Wave(object(), {"store:geo": (min(subtopologies), frozenset(topics))})]
 
