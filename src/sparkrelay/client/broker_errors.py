@@ -275,6 +275,11 @@ _REMEDIES: Final[Mapping[int, str]] = {
     ErrorCode.UNRELEASED_INSTANCE_ID: (
         "a living member uses this group.instance.id: give each member its own, or wait until that one has left"
     ),
+    ErrorCode.POLICY_VIOLATION: (
+        "a policy of the cluster or the topic does not allow it. Records are deleted only where cleanup.policy has "
+        "delete; changelogs of windows that end have it, but for those that earlier builds made: kafka-configs.sh "
+        "--alter --entity-type topics --entity-name TOPIC --add-config cleanup.policy=[compact,delete]"
+    ),
     ErrorCode.UNSUPPORTED_ASSIGNOR: "group.remote.assignor is none of the broker's group.consumer.assignors",
     ErrorCode.INVALID_REGULAR_EXPRESSION: "the broker reads patterns as RE2 does: no look-around, no back references",
 }
