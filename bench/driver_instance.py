@@ -1,7 +1,7 @@
 """A process with a Spark session that takes records through ``TopologyTestDriver``, one at a time.
 
-It reports as ``bench.instance`` says, and ``steps`` once for each query: ``query``, ``first_s`` of the step that also makes
-plans and starts jobs, and ``seconds`` of the steps after it. A step pipes a record in and reads the output.
+It reports as ``bench.instance`` says, and ``steps`` once for each query: ``query``, ``first_s`` of the step that also
+makes plans and starts jobs, and ``seconds`` of the steps after it. A step pipes a record in and reads the output.
 """
 
 from __future__ import annotations
@@ -31,28 +31,32 @@ def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
     spark = spark_session("bench", **orders["spark"])
     report("spark", at=time.time(), version=spark.version)
     for query in QUERIES:
-        seconds, rows = steps(spark, query, orders["steps"] + 1)
-        check(query, rows, orders["steps"] + 1)
+        seconds, rows = take(spark, query, orders["steps"])
+        check(query, rows, orders["steps"])
         report("steps", query=query, first_s=seconds[0], seconds=seconds[1:])
     while not stopping.wait(1.0):
         pass
     spark.stop()
 
 
-def steps(spark: SparkSession, query: str, count: int) -> tuple[list[float], list[dict[str, Any]]]:
-    """Return how long each step took, and the rows that came out."""
+def take(spark: SparkSession, query: str, count: int) -> tuple[list[float], list[dict[str, Any]]]:
+    """Return how long a first step and each of ``count`` others took, and the rows that these wrote.
+
+    The first one is the table's row, or a record that no query keeps.
+    """
     wanted = {"query": query, "source": "records", "sink": "results", "table": _TABLE}
     wanted |= {"window_s": WINDOW_S, "delay_s": DELAY_S, "final": True}
     seconds: list[float] = []
     rows: list[dict[str, Any]] = []
     with TopologyTestDriver(build_topology(wanted), spark=spark) as driver:
         records, results = driver.create_input_topic("records"), driver.create_output_topic("results")
-        if query == "lookup":
-            driver.create_input_topic(_TABLE).pipe_input(_USER, _PROFILE)
+        record = {"amount": 1.0, "action": "view", "n": -1, "note": "", "time": _BEGAN_S}
+        steps = [(driver.create_input_topic(_TABLE), _PROFILE) if query == "lookup" else (records, record)]
         for number in range(count):
-            record = {"amount": 1.0, "action": "buy", "n": number, "note": "", "time": _BEGAN_S + number}
+            steps.append((records, {**record, "action": "buy", "n": number, "time": _BEGAN_S + number}))
+        for topic, value in steps:
             began = time.perf_counter()
-            records.pipe_input(_USER, record)
+            topic.pipe_input(_USER, value)
             rows += results.read_rows()
             seconds.append(time.perf_counter() - began)
     return seconds, rows
