@@ -52,8 +52,9 @@ def take(spark: SparkSession, query: str, count: int) -> tuple[list[float], list
         records, results = driver.create_input_topic("records"), driver.create_output_topic("results")
         record = {"amount": 1.0, "action": "view", "n": -1, "note": "", "time": _BEGAN_S}
         steps = [(driver.create_input_topic(_TABLE), _PROFILE) if query == "lookup" else (records, record)]
-        for number in range(count):
-            steps.append((records, {**record, "action": "buy", "n": number, "time": _BEGAN_S + number}))
+        steps += [
+            (records, {**record, "action": "buy", "n": number, "time": _BEGAN_S + number}) for number in range(count)
+        ]
         for topic, value in steps:
             began = time.perf_counter()
             topic.pipe_input(_USER, value)
