@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bench.systems import System
 
-__all__ = ["PARTS", "RELAY_ONLY", "Run"]
+__all__ = ["PARTS", "RELAY_ONLY", "WITHOUT_BROKER", "Run"]
 
 Lines = list[dict[str, Any]]
 
@@ -152,3 +152,4 @@ PARTS: dict[str, Callable[[str, Run], Lines]] = {
 }
 #: What no peer has.
 RELAY_ONLY = ("flat", "driver")
+WITHOUT_BROKER = ("driver",)

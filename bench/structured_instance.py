@@ -47,7 +47,7 @@ def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
             continue
         for batch in query.recentProgress:
             # Reports of a query at rest have the number of the batch that is to come.
-            if batch["batchId"] > seen and "addBatch" in batch["durationMs"]:
+            if batch["batchId"] > seen and (batch["numInputRows"] or "addBatch" in batch["durationMs"]):
                 seen = batch["batchId"]
                 _report_batch(json.loads(batch.json), report)
     if (error := query.exception()) is not None:
