@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,11 +70,12 @@ def flat(
     """
     load_before = load_average()
     workload = WindowWorkload(keys=keys, records=keys, passes=1)
+    users = workload.users()
     samples: list[dict[str, int]] = []
-    totals: list[pa.Table] = []
     with (
         run_topics(bootstrap_servers, "flat", "flat-out") as (source, sink),
         tempfile.TemporaryDirectory(prefix="bench-state-") as folder,
+        closing(Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "bench-looks"})) as consumer,
     ):
         orders = Variant(RELAY).orders(
             bootstrap_servers=bootstrap_servers, source=source, sink=sink, folder=Path(folder), look_s=0.02
@@ -82,34 +84,26 @@ def flat(
         if purge_s != _PURGE_S:
             orders["purge_s"] = purge_s
         changelog = f"{orders['config']['application.id']}-{WINDOW_STORE}-changelog"
-        consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "bench-looks"})
-        users = workload.users()
-        try:
-            with Instance(RELAY.module, orders) as instance:
-                instance.wait_for("live", _TIMEOUT_S)
-                for number in range(FIRST + windows):
-                    size = {"rows": 0, "bytes": 0}
-                    for second in range(WINDOW_S):
-                        at = workload.ends + number * WINDOW_S + second
-                        records = [_slice(names, second) for names in users]
-                        times = [np.full(len(names), at) for names, _, _ in records]
-                        _write(bootstrap_servers, instance, source, records, times)
-                        totals += (window_totals(*part[:2], when) for part, when in zip(records, times, strict=True))
-                        now = stored(Path(folder), WINDOW_STORE)
-                        size = {name: max(size[name], now[name]) for name in size}
-                    if number:
-                        _await_cut(consumer, changelog, purge_s + _MARGIN_S)
-                    size["changelog"] = sum(end - start for start, end in _ends(consumer, changelog))
-                    samples.append(size)
-                    on_figures({"bench": "flat", "window": number + 1, **size})
-                closing = [(names.slice(0, 1), np.ones(1, np.int64), np.zeros(1, np.int64)) for names in users]
-                late = np.array([workload.ends + (FIRST + windows + 1) * WINDOW_S])
-                _write(bootstrap_servers, instance, source, closing, [late] * PARTITIONS)
-                instance.stop()
-        finally:
-            consumer.close()
+        with Instance(RELAY.module, orders) as instance:
+            writer = _Writer(bootstrap_servers, source, instance)
+            instance.wait_for("live", _TIMEOUT_S)
+            for number in range(FIRST + windows):
+                began = workload.ends + number * WINDOW_S
+                sizes = []
+                for second in range(WINDOW_S):
+                    writer.write([_slice(names, second) for names in users], began + second)
+                    sizes.append(stored(Path(folder), WINDOW_STORE))
+                if number:
+                    _await_cut(consumer, changelog, purge_s + _MARGIN_S)
+                held = sum(end - start for start, end in _ends(consumer, changelog))
+                samples.append({name: max(size[name] for size in sizes) for name in sizes[0]} | {"changelog": held})
+                on_figures({"bench": "flat", "window": number + 1, **samples[-1]})
+            expected, _ = merged(writer.totals, "sum")
+            # Ends every window but its own, which has no final row.
+            one = (np.ones(1, np.int64), np.zeros(1, np.int64))
+            writer.write([(names.slice(0, 1), *one) for names in users], began + 3 * WINDOW_S)
+            instance.stop()
         found, _ = found_windows(bootstrap_servers, sink, final=True)
-    expected, _ = merged(totals, "sum")
     check_totals("flat", expected, found)
     counted = samples[FIRST:]
     return [
@@ -124,6 +118,23 @@ def flat(
             **{f"{name}_spread_percent": spread_percent([s[name] for s in counted]) for name in _SIZES},
         }
     ]
+
+
+class _Writer:
+    """Writes slices, each once the instance has committed the one before, and keeps what they come to."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, instance: Instance) -> None:
+        self._servers = bootstrap_servers
+        self._topic = topic
+        self._instance = instance
+        self.totals: list[pa.Table] = []
+
+    def write(self, records: Sequence[tuple[pa.Array, np.ndarray, np.ndarray]], at: int) -> None:
+        """Write each partition's users, amounts and actions with an event time, and wait until they are committed."""
+        times = [np.full(len(names), at) for names, _, _ in records]
+        write_records(self._servers, self._topic, records, times=times)
+        self.totals += (window_totals(*part[:2], when) for part, when in zip(records, times, strict=True))
+        self._instance.batches_until(sum(map(len, times)), _TIMEOUT_S)
 
 
 def spread_percent(sizes: Sequence[int]) -> float:
@@ -156,18 +167,6 @@ def _slice(users: pa.Array, second: int) -> tuple[pa.Array, np.ndarray, np.ndarr
     """Return one partition's users, amounts and actions of one second: a tenth of the users, each twice."""
     chosen = np.tile(np.arange(second, len(users), WINDOW_S), _ROUNDS)
     return users.take(chosen), chosen % 400 + 1, np.zeros(len(chosen), np.int64)
-
-
-def _write(
-    bootstrap_servers: str,
-    instance: Instance,
-    source: str,
-    records: Sequence[tuple[pa.Array, np.ndarray, np.ndarray]],
-    times: Sequence[np.ndarray],
-) -> None:
-    """Write a slice, and wait until the instance has committed it."""
-    write_records(bootstrap_servers, source, records, times=times)
-    instance.batches_until(sum(len(names) for names, _, _ in records), _TIMEOUT_S)
 
 
 def _await_cut(consumer: Consumer, changelog: str, timeout: float) -> None:
