@@ -190,11 +190,17 @@ def write_values(
     with KafkaClient(config) as client:
         client.bootstrap(30.0)
         producer = Producer(client)
+        begun: set[int] = set()
         for _ in range(passes):
             for partition, (keys, values) in enumerate(parts):
                 now = int(time.time() * 1000)
                 for batch in encode(keys, values, timestamps=now, max_batch_bytes=_BATCH_BYTES):
                     producer.send(TopicPartition(topic, partition), batch.data, transactional_id=None)
+                    if partition not in begun:
+                        # A topic that has just been made may refuse it for a moment, and batches without producer id
+                        # that follow at once would overtake it: records of windows would be late.
+                        begun.add(partition)
+                        producer.flush(_SEND_TIMEOUT_S)
             producer.flush(_SEND_TIMEOUT_S)
     return sum(int(values.nbytes) - 4 * (len(values) + 1) for _, values in parts)
 
