@@ -1,38 +1,49 @@
-"""Drain: how fast a full topic is filtered, counted and summed by key, and the updates written.
+"""Drains: how fast a full topic is read, worked on, and the results written.
 
-Every system reads the same topic, which holds the workload three times, and starts with empty state in a process of
+Every system reads the same topic, which holds the workload several times, and starts with empty state in a process of
 its own. The first pass is the cold one: JIT, first plans, an empty store. The passes after it are warm. A rate is
 records read over wall time, from the first batch's start to the commit of the pass's last; what the process needs
-before its first batch is counted apart (``to_first_batch_s``). Records per second of processor time, over all of an
-instance's processes, hardly depend on what else the machine does. A run counts only if its output topic has exact
-totals.
+before its first batch is counted apart (``to_first_batch_s``), and so is the time in which a table is read before any
+record may look something up in it. Records per second of processor time, over all of an instance's processes, hardly
+depend on what else the machine does. A run counts only if what it wrote is exact.
 """
 
 from __future__ import annotations
 
 import statistics
 import tempfile
+from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.children import Instance
 from bench.machine import load_average
-from bench.results import check_totals, last_rows
+from bench.results import check_totals
 from bench.systems import RELAY, STREAMS_AT_LEAST_ONCE, STREAMS_EXACTLY_ONCE, STRUCTURED, Variant
 from bench.topics import run_topics
-from bench.workload import Workload, load
-from sparkrelay.devkafka.topics import delete_topic
+from bench.windows import WindowWorkload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
+    from bench.results import Totals
     from bench.systems import System
-    from bench.workload import Totals
+    from bench.workload import Workload
 
-__all__ = ["drain", "rates", "ratios"]
+__all__ = ["Case", "drain", "rates", "ratios", "run_rounds"]
 
 _TIMEOUT_S = 600.0
-_SOURCE = "drain"
+_FIGURES = ("cold_rps", "warm_rps", "cold_s", "warm_s", "warm_records_per_cpu_s", "to_first_batch_s", "batches")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is run: a system with its settings, and a query on the workload."""
+
+    name: str
+    variant: Variant
+    workload: Workload
 
 
 def drain(
@@ -42,6 +53,7 @@ def drain(
     systems: Collection[System],
     repeats: int,
     on_figures: Callable[[dict[str, Any]], None],
+    name: str = "drain",
 ) -> list[dict[str, Any]]:
     """Run each variant in turn, ``repeats`` times.
 
@@ -49,8 +61,9 @@ def drain(
         bootstrap_servers: the broker.
         workload: what to drain.
         systems: which ones to run.
-        repeats: rounds; each round runs every variant once, so that a slow minute hits all alike.
+        repeats: rounds.
         on_figures: called with each run's figures.
+        name: of the part.
 
     Returns:
         A line of medians for each variant, with its ratios to Structured Streaming that takes a pass in one batch, and
@@ -59,30 +72,23 @@ def drain(
     Raises:
         BenchError: an instance failed, or its output is not exact.
     """
-    one_batch = workload.records
+    # What comes behind the last pass is no batch of its own.
+    one_batch = workload.records + workload.closing
     peer = Variant(STRUCTURED, one_batch)
     every = (
         Variant(RELAY, one_batch),
-        Variant(RELAY, one_batch // 5),
+        Variant(RELAY, workload.records // 5 + workload.closing),
         peer,
-        Variant(STRUCTURED, one_batch // 10),
+        Variant(STRUCTURED, workload.records // 10 + workload.closing),
         STREAMS_EXACTLY_ONCE,
         STREAMS_AT_LEAST_ONCE,
     )
-    variants = [variant for variant in every if variant.system in systems]
-    on_figures({"bench": "drain", "loaded": dict(load(bootstrap_servers, _SOURCE, workload)), "keys": workload.keys})
-    expected = workload.expected()
-    runs: dict[Variant, list[dict[str, Any]]] = {variant: [] for variant in variants}
-    for number in range(1, repeats + 1):
-        for variant in variants:
-            figures = _run(bootstrap_servers, variant, workload, expected)
-            runs[variant].append(figures)
-            on_figures({"bench": "drain", "variant": variant.name, "run": number, **figures})
-    delete_topic(bootstrap_servers, _SOURCE)
-    medians = {variant: _median(figures) for variant, figures in runs.items()}
+    cases = [Case(variant.name, variant, workload) for variant in every if variant.system in systems]
+    runs = run_rounds(bootstrap_servers, name, cases, repeats=repeats, on_figures=on_figures)
+    medians = {case.variant: _median(runs[case]) for case in cases}
     return [
         {
-            "bench": "drain",
+            "bench": name,
             "variant": variant.name,
             "runs": repeats,
             **figures,
@@ -94,21 +100,61 @@ def drain(
     ]
 
 
-def _run(bootstrap_servers: str, variant: Variant, workload: Workload, expected: Totals) -> dict[str, Any]:
+def run_rounds(
+    bootstrap_servers: str,
+    name: str,
+    cases: Sequence[Case],
+    *,
+    repeats: int,
+    on_figures: Callable[[dict[str, Any]], None],
+) -> dict[Case, list[dict[str, Any]]]:
+    """Write the topic, and drain it with each case in turn.
+
+    Args:
+        bootstrap_servers: the broker.
+        name: of the part, and of the topic.
+        cases: whose workloads have the same records and the same answer.
+        repeats: rounds; each round runs every case once, so that a slow minute hits all alike, and begins with another.
+        on_figures: called with each run's figures.
+
+    Raises:
+        BenchError: an instance failed, or its output is not exact.
+    """
+    workload = cases[0].workload
+    on_figures({"bench": name, "loaded": dict(workload.load(bootstrap_servers, name)), "keys": workload.keys})
+    expected = workload.expected()
+    runs: dict[Case, list[dict[str, Any]]] = {case: [] for case in cases}
+    for number in range(repeats):
+        first = number % len(cases)
+        for case in (*cases[first:], *cases[:first]):
+            figures = _run(bootstrap_servers, name, case, expected)
+            runs[case].append(figures)
+            on_figures({"bench": name, "variant": case.name, "run": number + 1, **figures})
+    workload.unload(bootstrap_servers, name)
+    return runs
+
+
+def _run(bootstrap_servers: str, source: str, case: Case, expected: Totals) -> dict[str, Any]:
     """Start an instance on an empty state, let it drain the topic, check what it wrote."""
     load_before = load_average()
+    variant, workload = case.variant, case.workload
     with (
-        run_topics(bootstrap_servers, f"{_SOURCE}-out") as (sink,),
+        run_topics(bootstrap_servers, f"{source}-out") as (sink,),
         tempfile.TemporaryDirectory(prefix="bench-state-") as folder,
     ):
         orders = variant.orders(
-            bootstrap_servers=bootstrap_servers, source=_SOURCE, sink=sink, folder=Path(folder), look_s=0.01
+            bootstrap_servers=bootstrap_servers, source=source, sink=sink, folder=Path(folder), look_s=0.01
         )
-        with Instance(variant.system.module, orders) as instance:
-            batches = instance.batches_until(workload.records * workload.passes, _TIMEOUT_S)
+        with Instance(variant.system.module, orders | workload.orders(source)) as instance:
+            batches = instance.batches_until(workload.taken, _TIMEOUT_S)
+            if variant.system is STRUCTURED and isinstance(workload, WindowWorkload) and workload.delay_s is not None:
+                # It writes what is over with the batch after the one that moved the watermark.
+                instance.wait_for("batch", _TIMEOUT_S)
             instance.stop()
-        rows, written = last_rows(bootstrap_servers, sink)
-    check_totals(variant.name, expected, rows)
+        found, written = workload.found(bootstrap_servers, sink)
+    check_totals(case.name, expected, found)
+    # Batches without records read a table.
+    batches = list(dropwhile(lambda batch: not batch["rows"], batches))
     return {
         **rates(batches, workload.records),
         "to_first_batch_s": round(batches[0]["began"] - instance.started, 2),
@@ -153,5 +199,4 @@ def rates(batches: list[dict[str, Any]], cold_records: int) -> dict[str, Any]:
 
 
 def _median(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    names = ("cold_rps", "warm_rps", "cold_s", "warm_s", "warm_records_per_cpu_s", "to_first_batch_s", "batches")
-    return {name: round(statistics.median(run[name] for run in runs), 2) for name in names}
+    return {name: round(statistics.median(run[name] for run in runs), 2) for name in _FIGURES}

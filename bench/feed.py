@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from bench.children import BenchError
 
 if TYPE_CHECKING:
-    from bench.workload import Totals
+    from bench.results import Totals
 
 __all__ = ["Feed", "Sent"]
 
@@ -28,7 +28,8 @@ _ACTIONS = ("buy", "view", "sell", "return")
 _NOTE = "." * 32
 
 Sent = dict[str, deque[tuple[int, float]]]
-"""User -> (its count with this record, when it was handed to the producer), for records that nobody has seen yet."""
+"""User -> (its count with this record, or the record's number, when it was handed to the producer), for records that
+nobody has seen yet."""
 
 
 class Feed:
@@ -40,6 +41,7 @@ class Feed:
         rate: records a second.
         keys: distinct users.
         before: what the topic holds of each user already.
+        every: the query keeps every record and writes a row of its own for it, with its number ``n``.
 
     Attributes:
         unseen: records the query keeps, by user, oldest first; the reader takes them out.
@@ -48,7 +50,14 @@ class Feed:
     """
 
     def __init__(
-        self, bootstrap_servers: str, topic: str, *, rate: int, keys: int, before: Totals | None = None
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        *,
+        rate: int,
+        keys: int,
+        before: Totals | None = None,
+        every: bool = False,
     ) -> None:
         # Each record goes out at once: what is measured is the query, not the producer's linger.
         self._producer = Producer(
@@ -63,6 +72,7 @@ class Feed:
         self._topic = topic
         self._rate = rate
         self._keys = keys
+        self._every = every
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bench-feed", daemon=True)
         self._failed: list[str] = []
@@ -117,11 +127,11 @@ class Feed:
         value = json.dumps(
             {"user": user, "amount": amount, "action": action, "n": number, "note": _NOTE}, separators=(",", ":")
         )
-        if action != "view":
+        if self._every or action != "view":
             count = self.counts[user] = self.counts.get(user, 0) + 1
             self.sums[user] = self.sums.get(user, 0.0) + amount
             if self._remember:
-                self.unseen.setdefault(user, deque()).append((count, time.perf_counter()))
+                self.unseen.setdefault(user, deque()).append((number if self._every else count, time.perf_counter()))
         while True:
             try:
                 self._producer.produce(self._topic, key=user, value=value, on_delivery=self._delivered)

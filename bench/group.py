@@ -30,7 +30,7 @@ from sparkrelay.records.partition import murmur2_partitions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.workload import Totals
+    from bench.results import Totals
 
 __all__ = ["Group", "Scale", "Show"]
 

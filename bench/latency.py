@@ -2,11 +2,13 @@
 
 1,000 records a second, or as many as asked for, with 10,000 keys, after a warm-up at the same rate. Every record that
 the query keeps is measured, whichever row it came out with: rows of one user that share a micro-batch share a row. So
-do those that share a commit of Kafka Streams, unless it has no cache.
+do those that share a commit of Kafka Streams, unless it has no cache. A lookup writes a row for each record; its table
+is loaded before, and has more rows than users come.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import tempfile
@@ -18,6 +20,7 @@ import numpy as np
 
 from bench.children import BenchError, Instance
 from bench.feed import Feed
+from bench.lookups import LookupWorkload, found_rows, load_table
 from bench.machine import load_average
 from bench.results import check_totals, committed_reader, last_rows
 from bench.systems import (
@@ -34,16 +37,19 @@ from bench.systems import (
     Variant,
 )
 from bench.topics import run_topics
+from sparkrelay.devkafka.topics import delete_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from bench.feed import Sent
     from bench.systems import System
 
-__all__ = ["latency"]
+__all__ = ["QUERIES", "latency"]
 
+QUERIES = ("totals", "lookup")
 _KEYS = 10_000
+_TABLE = "latency-table"
 _START_TIMEOUT_S = 180.0
 _TAIL_S = 60.0
 #: Kafka Streams as it comes, with its producers' linger as every other producer has it, and as fast as it can be. At
@@ -69,42 +75,101 @@ def latency(
     repeats: int,
     rates: Collection[int],
     on_figures: Callable[[dict[str, Any]], None],
+    queries: Sequence[str] = QUERIES[:1],
+    table: int = 0,
 ) -> list[dict[str, Any]]:
-    """Measure each variant in turn, ``repeats`` times at each rate; returns a line of medians for each.
+    """Measure each variant in turn, ``repeats`` times at each rate.
+
+    Args:
+        bootstrap_servers: the broker.
+        systems: which ones to run.
+        seconds: how long to measure.
+        warm_up: seconds before that.
+        repeats: runs of each variant; each runs every query, so that a slow minute hits all alike.
+        rates: records a second.
+        on_figures: called with each run's figures.
+        queries: of :data:`QUERIES`; the first is what the others are compared with.
+        table: rows of the table of lookups.
+
+    Returns:
+        A line of medians for each rate, variant and query.
 
     Raises:
         BenchError: an instance failed, a record never came out, or the output is not exact.
     """
+    if "lookup" in queries:
+        load_table(bootstrap_servers, _TABLE, LookupWorkload(keys=table).users())
     results = []
     for rate, variant in itertools.product(rates, _VARIANTS):
-        if variant.system not in systems:
+        # A table that is read as a whole has no place among tasks that stay.
+        asked = [query for query in queries if query == "totals" or not variant.real_time]
+        if variant.system not in systems or not asked:
             continue
-        runs = []
-        for number in range(1, repeats + 1):
-            runs.append(_run(bootstrap_servers, variant, rate=rate, seconds=seconds, warm_up=warm_up))
-            on_figures({"bench": "latency", "variant": variant.name, "run": number, **runs[-1]})
-        names = [name for name in runs[0] if name.endswith(("_ms", "_cores"))]
-        medians = {name: round(float(np.median([run[name] for run in runs])), 2) for name in names}
-        results.append({"bench": "latency", "variant": variant.name, "rate": rate, "runs": repeats, **medians})
+        runs: dict[str, list[dict[str, Any]]] = {query: [] for query in asked}
+        for number, query in itertools.product(range(1, repeats + 1), asked):
+            figures = _run(bootstrap_servers, variant, query, rate=rate, seconds=seconds, warm_up=warm_up)
+            runs[query].append(figures)
+            on_figures({"bench": "latency", "variant": variant.name, "query": query, "run": number, **figures})
+        results += [
+            {
+                "bench": "latency",
+                "variant": variant.name,
+                "query": query,
+                "rate": rate,
+                "runs": repeats,
+                **_medians(runs[query]),
+                **(above(runs[query], runs[asked[0]]) if query != asked[0] else {}),
+            }
+            for query in asked
+        ]
+    if "lookup" in queries:
+        delete_topic(bootstrap_servers, _TABLE)
     return results
 
 
-def _run(bootstrap_servers: str, variant: Variant, *, rate: int, seconds: float, warm_up: float) -> dict[str, Any]:
+def _medians(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    names = [name for name in runs[0] if name.endswith(("_ms", "_cores"))]
+    return {name: round(float(np.median([run[name] for run in runs])), 2) for name in names}
+
+
+def above(runs: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return by how many milliseconds a query is above another one: medians of what lies between runs side by side."""
+    return {
+        f"{name}_above_ms": round(
+            float(
+                np.median([run[f"{name}_ms"] - beside[f"{name}_ms"] for run, beside in zip(runs, base, strict=True)])
+            ),
+            1,
+        )
+        for name in ("p50", "p99")
+    }
+
+
+def _run(
+    bootstrap_servers: str, variant: Variant, query: str, *, rate: int, seconds: float, warm_up: float
+) -> dict[str, Any]:
     load_before = load_average()
+    lookup = query == "lookup"
     with (
         run_topics(bootstrap_servers, "latency", "latency-out") as (source, sink),
         tempfile.TemporaryDirectory(prefix="bench-state-") as folder,
     ):
         orders = variant.orders(bootstrap_servers=bootstrap_servers, source=source, sink=sink, folder=Path(folder))
+        orders |= {"query": query, "table": _TABLE}
         with (
             Instance(variant.system.module, orders) as instance,
-            Feed(bootstrap_servers, source, rate=rate, keys=_KEYS) as feed,
+            Feed(bootstrap_servers, source, rate=rate, keys=_KEYS, every=lookup) as feed,
         ):
             # The first batch is committed: what comes now is how the query goes on.
             instance.wait_for("batch", _START_TIMEOUT_S)
-            waits, batches, cores = _measure(bootstrap_servers, sink, feed, instance, seconds=seconds, warm_up=warm_up)
+            consumer = committed_reader(bootstrap_servers, sink)
+            try:
+                seen = functools.partial(_seen, consumer, field="n" if lookup else "orders")
+                waits, batches, cores = _measure(seen, feed, instance, seconds=seconds, warm_up=warm_up)
+            finally:
+                consumer.close()
             instance.stop()
-        rows, _ = last_rows(bootstrap_servers, sink)
+        rows, _ = (found_rows if lookup else last_rows)(bootstrap_servers, sink)
     check_totals(variant.name, feed.totals(), rows)
     millis = np.array(waits) * 1000
     p50, p99, worst = (round(float(value), 1) for value in np.percentile(millis, (50, 99, 100)))
@@ -125,37 +190,32 @@ def _run(bootstrap_servers: str, variant: Variant, *, rate: int, seconds: float,
 
 
 def _measure(
-    bootstrap_servers: str, sink: str, feed: Feed, instance: Instance, *, seconds: float, warm_up: float
+    seen: Callable[[Sent], list[float]], feed: Feed, instance: Instance, *, seconds: float, warm_up: float
 ) -> tuple[list[float], list[dict[str, Any]], float]:
     """Read the sink while the feed runs; returns each record's wait in seconds, the batches, and the busy cores."""
-    consumer = committed_reader(bootstrap_servers, sink)
+    until = time.perf_counter() + warm_up
+    while time.perf_counter() < until:
+        seen({})
+    instance.batches_so_far()
     waits: list[float] = []
-    batches: list[dict[str, Any]] = []
-    try:
-        until = time.perf_counter() + warm_up
-        while time.perf_counter() < until:
-            _seen(consumer, {})
-        instance.batches_so_far()
-        feed.remember()
-        began, busy = time.perf_counter(), instance.cpu.seconds()
-        while time.perf_counter() < began + seconds:
-            waits += _seen(consumer, feed.unseen)
-        cores = (instance.cpu.seconds() - busy) / (time.perf_counter() - began)
-        batches = instance.batches_so_far()
-        feed.stop()
-        until = time.perf_counter() + _TAIL_S
-        while any(feed.unseen.values()):
-            if time.perf_counter() > until:
-                left = sum(map(len, feed.unseen.values()))
-                raise BenchError(f"{left} records have no effect in {sink} {_TAIL_S:g} s after the last was sent")
-            waits += _seen(consumer, feed.unseen)
-    finally:
-        consumer.close()
+    feed.remember()
+    began, busy = time.perf_counter(), instance.cpu.seconds()
+    while time.perf_counter() < began + seconds:
+        waits += seen(feed.unseen)
+    cores = (instance.cpu.seconds() - busy) / (time.perf_counter() - began)
+    batches = instance.batches_so_far()
+    feed.stop()
+    until = time.perf_counter() + _TAIL_S
+    while any(feed.unseen.values()):
+        if time.perf_counter() > until:
+            left = sum(map(len, feed.unseen.values()))
+            raise BenchError(f"{left} records have no effect in the sink {_TAIL_S:g} s after the last was sent")
+        waits += seen(feed.unseen)
     return waits, batches, cores
 
 
-def _seen(consumer: Any, unseen: Sent) -> list[float]:
-    """Take what arrives next; returns the waits of the records whose effect it shows."""
+def _seen(consumer: Any, unseen: Sent, *, field: str) -> list[float]:
+    """Take what arrives next; returns the waits of the records whose effect it shows, by that field of its rows."""
     waits = []
     # poll() wakes up with the first row, where consume() would wait for more.
     first = consumer.poll(0.1)
@@ -165,6 +225,6 @@ def _seen(consumer: Any, unseen: Sent) -> list[float]:
         now = time.perf_counter()
         row = json.loads(message.value())
         sent = unseen.get(row["user"], ())
-        while sent and sent[0][0] <= row["orders"]:
+        while sent and sent[0][0] <= row[field]:
             waits.append(now - sent.popleft()[1])
     return waits

@@ -1,39 +1,19 @@
-"""One instance of SparkRelay running the bench's query. See ``bench.instance`` for how it reports."""
+"""One instance of SparkRelay running one of the bench's queries. See ``bench.instance`` for how it reports."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
-from typing import TYPE_CHECKING, Any
-
-from pyspark.sql import functions as F  # noqa: N812 - everybody writes it so
+from typing import Any
 
 from bench.instance import Reporter, Stopping, run_instance
 from bench.relay_phases import PhaseLog
+from bench.relay_queries import build_topology
 from bench.relay_tasks import RelayTasks
-from bench.workload import CONDITION, SCHEMA
-from sparkrelay.records.formats import Json, String
 from sparkrelay.runtime.instance.kafka_streams import KafkaStreams
 from sparkrelay.runtime.instance.quick_session import spark_session
-from sparkrelay.topology import StreamsBuilder
-
-if TYPE_CHECKING:
-    from sparkrelay.topology import Topology
-
-
-def build_topology(source: str, sink: str, *, note: bool = False) -> Topology:
-    """Return the query: filter, count and sum by user (and keep the greatest ``note``), write updates."""
-    builder = StreamsBuilder()
-    records = builder.stream(source, key=String("user"), value=Json(SCHEMA.removeprefix("user string, ")))
-    kept = [
-        F.count("*").alias("orders"),
-        F.sum("amount").alias("total"),
-        *([F.max("note").alias("note")] if note else []),
-    ]
-    totals = records.where(CONDITION).groupBy("user").agg(*kept)
-    totals.to(sink, value=Json())
-    return builder.build()
+from sparkrelay.runtime.thread import stream_thread
 
 
 def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
@@ -44,8 +24,10 @@ def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
         PhaseLog(report)
     spark = spark_session("bench", **orders["spark"])
     report("spark", at=time.time(), version=spark.version)
-    topology = build_topology(orders["source"], orders["sink"], note=orders.get("note", False))
-    streams = KafkaStreams(topology, orders["config"], spark=spark)
+    if "purge_s" in orders:
+        # No setting: a short run looks at changelogs more often than they are cut.
+        stream_thread._PURGE_SECONDS = orders["purge_s"]  # noqa: SLF001
+    streams = KafkaStreams(build_topology(orders), orders["config"], spark=spark)
     if phases:
         report("phase", name="compiled", at=time.time())
     if orders.get("paused"):
@@ -57,6 +39,7 @@ def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
     if phases:
         report("phase", name="started", at=time.time())
     tasks = RelayTasks(streams, report) if orders.get("tasks") else None
+    source = f"Kafka[{orders['source']}]"
     seen = -1
     counted = 0
     live = False
@@ -80,7 +63,9 @@ def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
             if batch["batchId"] > seen:
                 seen = batch["batchId"]
                 began = now - batch["durationMs"]["triggerExecution"] / 1000
-                rows = min(batch["numInputRows"], committed - counted)
+                # Rows of a table do not count.
+                read = sum(topic["numInputRows"] for topic in batch["sources"] if topic["description"] == source)
+                rows = min(read, committed - counted)
                 counted += rows
                 report("batch", id=seen, rows=rows, began=began, ended=now, millis=batch["durationMs"])
     if not streams.stop(60.0):

@@ -20,14 +20,14 @@ from bench.machine import load_average
 from bench.results import check_totals, committed_reader, last_rows
 from bench.systems import RELAY, STREAMS_EXACTLY_ONCE, STRUCTURED, Variant
 from bench.topics import run_topics
-from bench.workload import Workload, load
+from bench.workload import Workload
 from sparkrelay.devkafka.topics import delete_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from bench.results import Totals
     from bench.systems import System
-    from bench.workload import Totals
 
 __all__ = ["median_start", "start"]
 
@@ -52,7 +52,7 @@ def start(
     """
     # As pip leaves a package; a checkout has no byte code where PYTHONDONTWRITEBYTECODE is set.
     compileall.compile_dir(Path(sparkrelay.__file__).parent, quiet=1)
-    load(bootstrap_servers, _SOURCE, _WORKLOAD)
+    _WORKLOAD.load(bootstrap_servers, _SOURCE)
     expected = _WORKLOAD.expected()
     runs: dict[Variant, list[dict[str, Any]]] = {variant: [] for variant in _VARIANTS if variant.system in systems}
     for number in range(1, repeats + 1):

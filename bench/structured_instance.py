@@ -1,4 +1,4 @@
-"""One Structured Streaming query, the peer: Spark's Kafka connector, RocksDB state store, update mode, Kafka sink.
+"""One Structured Streaming query, the peer: Spark's Kafka connector, RocksDB state store, Kafka sink.
 
 See ``bench.instance`` for how it reports. It is set up as its users would for this machine: a state partition for
 each input partition instead of the 200 of the default.
@@ -10,37 +10,16 @@ import datetime as dt
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import SparkSession, functions as F  # noqa: N812 - everybody writes it so
+from pyspark.sql import SparkSession
 
 from bench.connector import connector_jars
 from bench.instance import Reporter, Stopping, run_instance
-from bench.workload import CONDITION, PARTITIONS, SCHEMA
+from bench.structured_queries import start_query
+from bench.workload import PARTITIONS
 
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-
-#: In real-time mode, how long a micro-batch lasts; rows go out meanwhile.
-_CHECKPOINT_SECONDS = 5
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-
-
-def start_query(spark: SparkSession, orders: dict[str, Any]) -> StreamingQuery:
-    """Start the query: filter, count and sum by user, write updates."""
-    kafka = {"kafka.bootstrap.servers": orders["bootstrap_servers"]}
-    source = spark.readStream.format("kafka").options(**kafka, subscribe=orders["source"], startingOffsets="earliest")
-    if orders.get("max_batch_records"):
-        source = source.option("maxOffsetsPerTrigger", orders["max_batch_records"])
-    records = (
-        source.load().select(F.from_json(F.col("value").cast("string"), SCHEMA).alias("record")).select("record.*")
-    )
-    totals = records.where(CONDITION).groupBy("user").agg(F.count("*").alias("orders"), F.sum("amount").alias("total"))
-    rows = totals.select(F.col("user").alias("key"), F.to_json(F.struct("user", "orders", "total")).alias("value"))
-    sink = rows.writeStream.format("kafka").options(**kafka, topic=orders["sink"]).outputMode("update")
-    if orders.get("real_time"):
-        sink = sink.trigger(realTime=f"{_CHECKPOINT_SECONDS} seconds")
-    return sink.option("checkpointLocation", orders["folder"]).start()
 
 
 def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
@@ -67,7 +46,8 @@ def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
         if last is None or last["batchId"] == seen:
             continue
         for batch in query.recentProgress:
-            if batch["batchId"] > seen and batch["numInputRows"]:
+            # Reports of a query at rest have the number of the batch that is to come.
+            if batch["batchId"] > seen and (batch["numInputRows"] or "addBatch" in batch["durationMs"]):
                 seen = batch["batchId"]
                 _report_batch(json.loads(batch.json), report)
     if (error := query.exception()) is not None:

@@ -85,6 +85,11 @@ class Variant:
         )
         return f"{self.system.name}, {size} a batch"
 
+    def spark(self) -> dict[str, str]:
+        """Return the settings of the Spark session."""
+        # A slot for every task of every stage in real-time mode.
+        return _SPARK | ({"spark.master": f"local[{3 * PARTITIONS}]"} if self.real_time else {})
+
     def orders(
         self, *, bootstrap_servers: str, source: str, sink: str, folder: Path, look_s: float = 0.25
     ) -> dict[str, Any]:
@@ -99,10 +104,7 @@ class Variant:
         """
         orders: dict[str, Any] = {"source": source, "sink": sink, "look_s": look_s}
         if self.system is not STREAMS:
-            orders["spark"] = dict(_SPARK)
-        if self.real_time:
-            # A slot for every task of every stage.
-            orders["spark"]["spark.master"] = f"local[{3 * PARTITIONS}]"
+            orders["spark"] = self.spark()
         if self.system is STRUCTURED:
             return orders | {
                 "bootstrap_servers": bootstrap_servers,

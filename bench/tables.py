@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["tables"]
 
@@ -19,8 +19,7 @@ _WIDTH = 118
 def tables(machine: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> str:
     """Return all results, and what they were measured on, as text."""
     out = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
-    parts = (("drain", _drain), ("latency", _latency), ("start", _start), ("steady", _steady), ("state", _state))
-    for name, make in parts:
+    for name, make in _PARTS.items():
         if lines := [line for line in results if line["bench"] == name]:
             for table in make(lines):
                 out.print(table)
@@ -50,7 +49,8 @@ def _ratio(value: float | None) -> str:
 def _drain(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
     runs = lines[0]["runs"]
     table = _table(
-        f"Drain, thousands of records/s, median of {runs}; x: Structured Streaming, a pass a batch = 1; "
+        f"{lines[0]['bench'].title()}, thousands of records/s, median of {runs}; "
+        "x: Structured Streaming, a pass a batch = 1; "
         "x EOS, x ALOS: warm, Kafka Streams exactly, at least once = 1",
         "system", "cold", "x", "warm", "x", "x EOS", "x ALOS", "warm / cold", "k/core-s", "start, s",
     )  # fmt: skip
@@ -74,12 +74,14 @@ def _latency(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
     made = []
     for rate in dict.fromkeys(line["rate"] for line in lines):
         title = f"Latency at {rate:,} records/s, ms, median of {lines[0]['runs']}"
-        table = _table(title, "system", "p50", "p99", "max", "batch p50", "busy cores")
+        table = _table(title, "system", "p50", "p99", "max", "batch p50", "busy cores", "p50 above", "p99 above")
         for line in lines:
             if line["rate"] == rate:
                 figures = (line.get(name) for name in ("p50_ms", "p99_ms", "max_ms", "batch_p50_ms"))
                 shown = ["" if figure is None else f"{figure:.0f}" for figure in figures]
-                table.add_row(line["variant"], *shown, f"{line['busy_cores']:.2f}")
+                above = [f"{line[name]:+.1f}" if name in line else "" for name in ("p50_above_ms", "p99_above_ms")]
+                variant = line["variant"] if line["query"] == "totals" else f"{line['variant']}: {line['query']}"
+                table.add_row(variant, *shown, f"{line['busy_cores']:.2f}", *above)
         made.append(table)
     return made
 
@@ -148,3 +150,48 @@ def _state(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
             " / ".join(f"{sizes[1]:,}" for sizes in line["memory_mb"].values()),
         )
     return [table]
+
+
+def _expiry(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
+    table = _table(
+        f"Expiry, thousands of records/s, median of {lines[0]['runs']}; cost: what the rate lacks if windows end",
+        "system", "warm", "cost", "k/core-s", "cost",
+    )  # fmt: skip
+    for line in lines:
+        cells = []
+        for rate, cost in (("warm_rps", "cost_percent"), ("warm_records_per_cpu_s", "cpu_cost_percent")):
+            cells += [f"{line[rate] / 1000:.0f}", f"{line[cost]:.1f} %" if cost in line else ""]
+        table.add_row(line["variant"], *cells)
+    return [table]
+
+
+def _flat(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
+    (line,) = lines
+    title = f"Flat: {line['keys']:,} users, {line['windows']} window lengths"
+    table = _table(title, "of the state", "least", "most", "apart")
+    for name, words in (("rows", "rows"), ("bytes", "bytes"), ("changelog", "changelog records")):
+        sizes = (f"{line[f'{name}_{way}']:,}" for way in ("min", "max"))
+        table.add_row(words, *sizes, f"{line[f'{name}_spread_percent']:.1f} %")
+    return [table]
+
+
+def _driver(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
+    title = f"Test driver, seconds of a step of one record, {lines[0]['steps']} steps, median of {lines[0]['runs']}"
+    table = _table(title, "query", "first", "p50", "p99", "max")
+    for line in lines:
+        table.add_row(line["query"], *(f"{line[name]:.3f}" for name in ("first_s", "p50_s", "p99_s", "max_s")))
+    return [table]
+
+
+_PARTS: dict[str, Callable[[Sequence[Mapping[str, Any]]], list[Table]]] = {
+    "drain": _drain,
+    "lookup": _drain,
+    "windows": _drain,
+    "expiry": _expiry,
+    "flat": _flat,
+    "latency": _latency,
+    "start": _start,
+    "steady": _steady,
+    "state": _state,
+    "driver": _driver,
+}

@@ -2,8 +2,9 @@
 
     {"user":"u004711","amount":12.25,"action":"buy","n":1234567,"note":"................................"}
 
-The query keeps every action but ``view``, then counts records and sums amounts by user. Amounts are quarters, so sums
-are exact in doubles, in any order of adding. Each partition has the same number of keys and of records: a bound on
+The query keeps every action but ``view``, then counts records and sums amounts by user. (``bench.lookups`` and
+``bench.windows`` ask other things of the same records.) Amounts are quarters, so sums are exact in doubles, in any
+order of adding. Each partition has the same number of keys and of records: a bound on
 records per partition then means the same number of records a batch for both systems that have batches.
 
 A topic holds the same ``records`` several times over, pass after pass. So every pass is equal work on known keys, and
@@ -14,16 +15,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bench.results import last_rows
 from sparkrelay.client.config import ClientConfig
 from sparkrelay.client.kafka_client import KafkaClient
 from sparkrelay.client.produce import Producer
-from sparkrelay.devkafka.topics import create_topic
+from sparkrelay.devkafka.topics import create_topic, delete_topic
 from sparkrelay.records.encode import encode
 from sparkrelay.records.partition import murmur2_partitions
 from sparkrelay.types import TopicPartition
@@ -31,7 +33,19 @@ from sparkrelay.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["CONDITION", "PARTITIONS", "SCHEMA", "Totals", "Workload", "count_kept", "load", "write_records"]
+    from bench.results import Totals
+
+__all__ = [
+    "CONDITION",
+    "NEVER_DELETED",
+    "PARTITIONS",
+    "SCHEMA",
+    "Workload",
+    "count_kept",
+    "kept",
+    "write_records",
+    "write_values",
+]
 
 PARTITIONS = 4
 SCHEMA = "user string, amount double, action string, n bigint, note string"
@@ -42,9 +56,7 @@ _NOTE = "." * 32
 _SEED = 20_26
 _BATCH_BYTES = 100_000
 _SEND_TIMEOUT_S = 120.0
-
-Totals = dict[str, tuple[int, float]]
-"""User -> (orders, total)."""
+NEVER_DELETED = {"retention.ms": "-1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,44 @@ class Workload:
             if getattr(self, name) % PARTITIONS or getattr(self, name) < PARTITIONS:
                 raise ValueError(f"{name}={getattr(self, name)} must be a positive multiple of {PARTITIONS} partitions")
 
+    @property
+    def closing(self) -> int:
+        """How many records come behind the last pass."""
+        return 0
+
+    @property
+    def taken(self) -> int:
+        """How many records of the source an instance takes in all."""
+        return self.records * self.passes + self.closing
+
+    def orders(self, source: str) -> dict[str, Any]:
+        """Return what an instance's orders say of the query."""
+        del source
+        return {"query": "totals"}
+
+    def load(self, bootstrap_servers: str, source: str) -> Mapping[str, float]:
+        """Make the topic and write all passes.
+
+        Returns:
+            ``records``, ``value_bytes`` (mean size of a value) and ``seconds``.
+        """
+        create_topic(bootstrap_servers, source, partitions=PARTITIONS, config=NEVER_DELETED)
+        started = time.perf_counter()
+        value_bytes = write_records(bootstrap_servers, source, list(self.columns()), passes=self.passes)
+        return {
+            "records": self.records * self.passes,
+            "value_bytes": round(value_bytes / self.records, 1),
+            "seconds": round(time.perf_counter() - started, 2),
+        }
+
+    def unload(self, bootstrap_servers: str, source: str) -> None:
+        """Delete what :meth:`load` has made."""
+        delete_topic(bootstrap_servers, source)
+
+    def found(self, bootstrap_servers: str, sink: str) -> tuple[Totals, int]:
+        """Return what the result topic comes to, to compare with :meth:`expected`, and how many rows it has."""
+        return last_rows(bootstrap_servers, sink)
+
     def users(self) -> list[pa.Array]:
         """Return the keys of each partition, equally many, as Java's partitioner places them."""
         each = self.keys // PARTITIONS
@@ -85,8 +135,7 @@ class Workload:
         """Return what the last output row of each user must say."""
         totals: Totals = {}
         for users, quarters, actions in self.columns():
-            kept = pa.array(actions != _SKIPPED)
-            table = pa.table({"user": users, "quarters": quarters}).filter(kept)
+            table = pa.table({"user": users, "quarters": quarters}).filter(pa.array(kept(actions)))
             for row in table.group_by("user").aggregate([("user", "count"), ("quarters", "sum")]).to_pylist():
                 totals[row["user"]] = (row["user_count"] * self.passes, row["quarters_sum"] * self.passes / 4)
         return totals
@@ -94,23 +143,12 @@ class Workload:
 
 def count_kept(actions: np.ndarray) -> int:
     """Return how many of these actions the query keeps."""
-    return int(np.count_nonzero(actions != _SKIPPED))
+    return int(np.count_nonzero(kept(actions)))
 
 
-def load(bootstrap_servers: str, topic: str, workload: Workload) -> Mapping[str, float]:
-    """Make the topic and write all passes.
-
-    Returns:
-        ``records``, ``value_bytes`` (mean size of a value) and ``seconds``.
-    """
-    create_topic(bootstrap_servers, topic, partitions=PARTITIONS, config={"retention.ms": "-1"})
-    started = time.perf_counter()
-    value_bytes = write_records(bootstrap_servers, topic, list(workload.columns()), passes=workload.passes)
-    return {
-        "records": workload.records * workload.passes,
-        "value_bytes": round(value_bytes / workload.records, 1),
-        "seconds": round(time.perf_counter() - started, 2),
-    }
+def kept(actions: np.ndarray) -> np.ndarray:
+    """Return which of these actions the query keeps."""
+    return actions != _SKIPPED
 
 
 def write_records(
@@ -120,6 +158,7 @@ def write_records(
     *,
     passes: int = 1,
     note: str = _NOTE,
+    times: Sequence[np.ndarray] | None = None,
 ) -> int:
     """Write records in bulk.
 
@@ -129,35 +168,57 @@ def write_records(
         columns: each partition's users, amounts in quarters and actions (as numbers).
         passes: how often.
         note: what each says beyond that.
+        times: each partition's event times, seconds since 1970, for the field ``time``; None: records have none.
 
     Returns:
         Bytes of the values of one pass.
     """
-    value_bytes = first = 0
+    first = 0
+    parts = []
+    for partition, (users, quarters, actions) in enumerate(columns):
+        values = _values(users, quarters, actions, first, note, None if times is None else times[partition])
+        first += len(values)
+        parts.append((users, values))
+    return write_values(bootstrap_servers, topic, parts, passes=passes)
+
+
+def write_values(
+    bootstrap_servers: str, topic: str, parts: Sequence[tuple[pa.Array, pa.Array]], *, passes: int = 1
+) -> int:
+    """Write each partition's keys and values in bulk, so many times; returns bytes of the values of one pass."""
     config = ClientConfig.from_dict({"bootstrap.servers": bootstrap_servers, "client.id": "bench-loader"})
     with KafkaClient(config) as client:
         client.bootstrap(30.0)
         producer = Producer(client)
-        parts = []
-        for partition, (users, quarters, actions) in enumerate(columns):
-            values = _values(users, quarters, actions, first, note)
-            first += len(values)
-            value_bytes += int(values.nbytes) - 4 * (len(values) + 1)
-            parts.append((TopicPartition(topic, partition), users, values))
+        begun: set[int] = set()
         for _ in range(passes):
-            for where, users, values in parts:
+            for partition, (keys, values) in enumerate(parts):
                 now = int(time.time() * 1000)
-                for batch in encode(users, values, timestamps=now, max_batch_bytes=_BATCH_BYTES):
-                    producer.send(where, batch.data, transactional_id=None)
+                for batch in encode(keys, values, timestamps=now, max_batch_bytes=_BATCH_BYTES):
+                    producer.send(TopicPartition(topic, partition), batch.data, transactional_id=None)
+                    if partition not in begun:
+                        # A topic that has just been made may refuse it for a moment, and batches without producer id
+                        # that follow at once would overtake it: records of windows would be late.
+                        begun.add(partition)
+                        producer.flush(_SEND_TIMEOUT_S)
             producer.flush(_SEND_TIMEOUT_S)
-    return value_bytes
+    return sum(int(values.nbytes) - 4 * (len(values) + 1) for _, values in parts)
 
 
-def _values(users: pa.Array, quarters: np.ndarray, actions: np.ndarray, first: int, note: str = _NOTE) -> pa.Array:
+def _values(  # noqa: PLR0917 - a record has these fields
+    users: pa.Array,
+    quarters: np.ndarray,
+    actions: np.ndarray,
+    first: int,
+    note: str = _NOTE,
+    times: np.ndarray | None = None,
+) -> pa.Array:
     """Return the JSON text of each record."""
     texts = pa.array(ACTIONS).take(pa.array(actions))
     amounts = pc.cast(pa.array(quarters / 4), pa.string())
     numbers = pc.cast(pa.array(np.arange(first, first + len(users))), pa.string())
     pieces = ['{"user":"', users, '","amount":', amounts, ',"action":"', texts, '","n":', numbers]
+    if times is not None:
+        pieces += [',"time":', pc.cast(pa.array(times), pa.string())]
     pieces += [f',"note":"{note}"}}', ""]
     return pc.binary_join_element_wise(*pieces)

@@ -1,8 +1,5 @@
-import com.fasterxml.jackson.annotation.JsonInclude;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import com.fasterxml.jackson.databind.ObjectReader;
-import com.fasterxml.jackson.databind.ObjectWriter;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.io.PrintStream;
@@ -13,25 +10,14 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.atomic.LongAdder;
-import org.apache.kafka.common.errors.SerializationException;
-import org.apache.kafka.common.serialization.Serde;
-import org.apache.kafka.common.serialization.Serdes;
-import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.CloseOptions;
 import org.apache.kafka.streams.CloseOptions.GroupMembershipOperation;
 import org.apache.kafka.streams.KafkaStreams;
-import org.apache.kafka.streams.StreamsBuilder;
-import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
-import org.apache.kafka.streams.kstream.Consumed;
-import org.apache.kafka.streams.kstream.Grouped;
-import org.apache.kafka.streams.kstream.Materialized;
-import org.apache.kafka.streams.kstream.Produced;
-import org.apache.kafka.streams.state.KeyValueStore;
 
 /**
- * One instance of Java's Kafka Streams running the bench's query, written as its users would: DSL, JSON by Jackson,
- * RocksDB. See bench/instance.py for the reports and bench/systems.py for the settings.
+ * One instance of Java's Kafka Streams running one of the bench's queries. See bench/instance.py for the reports and
+ * bench/systems.py for the settings.
  *
  * Its "batch" is what was processed since the last look: Kafka Streams has no micro-batches. So "millis" is empty, and
  * a record counts up to one commit interval before it is committed.
@@ -43,38 +29,9 @@ public final class Instance {
     private static final Duration CLOSE_TIMEOUT = Duration.ofSeconds(60);
     private static final PrintStream OUT = System.out;
 
-    /** A record of the workload. */
-    record Order(String user, double amount, String action, long n, String note) {}
-
-    /** What is kept of a user and written to the sink. */
-    @JsonInclude(JsonInclude.Include.NON_NULL)
-    record Totals(String user, long orders, double total, String note) {}
-
     /** What this instance has processed: how many records, and when the first came, in milliseconds since 1970. */
     private final LongAdder processed = new LongAdder();
     private final AtomicLong first = new AtomicLong();
-
-    private Topology topology(String source, String sink, boolean note) {
-        Serde<Totals> totals = json(Totals.class);
-        Materialized<String, Totals, KeyValueStore<Bytes, byte[]>> store = Materialized.as("totals");
-        StreamsBuilder builder = new StreamsBuilder();
-        builder.stream(source, Consumed.with(Serdes.String(), json(Order.class)))
-            .peek((user, order) -> count())
-            .filter((user, order) -> !"view".equals(order.action()))
-            .groupByKey(Grouped.with(Serdes.String(), json(Order.class)))
-            .aggregate(
-                () -> new Totals(null, 0, 0.0, null),
-                (user, order, sum) -> new Totals(
-                    user, sum.orders() + 1, sum.total() + order.amount(), note ? greater(sum.note(), order.note()) : null),
-                store.withKeySerde(Serdes.String()).withValueSerde(totals))
-            .toStream()
-            .to(sink, Produced.with(Serdes.String(), totals));
-        return builder.build();
-    }
-
-    private static String greater(String one, String other) {
-        return one == null || one.compareTo(other) < 0 ? other : one;
-    }
 
     private void count() {
         if (first.get() == 0) {
@@ -83,33 +40,11 @@ public final class Instance {
         processed.increment();
     }
 
-    private static <T> Serde<T> json(Class<T> type) {
-        ObjectReader reader = JSON.readerFor(type);
-        ObjectWriter writer = JSON.writerFor(type);
-        return Serdes.serdeFrom(
-            (topic, value) -> {
-                try {
-                    return value == null ? null : writer.writeValueAsBytes(value);
-                } catch (IOException error) {
-                    throw new SerializationException(error);
-                }
-            },
-            (topic, data) -> {
-                try {
-                    return data == null ? null : reader.readValue(data);
-                } catch (IOException error) {
-                    throw new SerializationException(error);
-                }
-            });
-    }
-
     /** Run until standard input ends; returns the exit code. */
     private int run(JsonNode orders) throws InterruptedException {
         Properties settings = new Properties();
         orders.get("config").properties().forEach(entry -> settings.put(entry.getKey(), entry.getValue().asText()));
-        Topology topology = topology(orders.get("source").asText(), orders.get("sink").asText(),
-            orders.path("note").asBoolean());
-        KafkaStreams streams = new KafkaStreams(topology, settings);
+        KafkaStreams streams = new KafkaStreams(Queries.topology(orders, this::count), settings);
         AtomicReference<Throwable> failure = new AtomicReference<>();
         CountDownLatch ending = new CountDownLatch(1);
         streams.setUncaughtExceptionHandler(error -> {

@@ -1,7 +1,11 @@
 import pytest
 from bench.drain import rates, ratios
+from bench.driver_instance import check
+from bench.expiry import cost_percent
+from bench.latency import above
+from bench.parts import PARTS, RELAY_ONLY
 from bench.start import median_start
-from bench.tables import tables
+from bench.tables import _PARTS, tables
 
 MACHINE = dict.fromkeys(
     ("cores", "cpu", "memory_gb", "load_average", "sparkrelay", "spark", "spark_kafka_connector", "kafka", "python",
@@ -40,6 +44,29 @@ def test_ratios_without_a_peer_are_left_out():
     assert set(ratios({"cold_rps": 1, "warm_rps": 1}, None).values()) == {None}
 
 
+def test_the_cost_of_ending_windows_is_the_median_of_rounds():
+    ending, staying = ([{"warm_rps": rate} for rate in rates] for rates in ((95, 100, 48), (100, 90, 50)))
+    assert cost_percent(ending, staying, "warm_rps") == 4.0
+
+
+def test_a_query_is_compared_with_the_run_beside_it():
+    runs, base = ([{"p50_ms": p, "p99_ms": p * 2} for p in times] for times in ((14.0, 30.0, 10.0), (10.0, 29.0, 12.0)))
+    assert above(runs, base) == {"p50_above_ms": 1.0, "p99_above_ms": 2.0}
+
+
+def test_every_part_has_a_table():
+    assert set(_PARTS) == set(PARTS)
+    assert set(RELAY_ONLY) < set(PARTS)
+
+
+def test_steps_of_the_test_driver_must_be_exact():
+    window = {"user": "u000001", "start": 1_767_225_600_000, "orders": 10, "total": 10.0}
+    check("windows", [window], 25)
+    for rows in ([], [window, window], [{**window, "orders": 9}]):
+        with pytest.raises(ValueError, match="windows is not exact: "):
+            check("windows", rows, 25)
+
+
 def test_median_start_keeps_the_phases_that_every_run_had():
     runs = [
         {"to_output_s": 7.0, "cpu_s": 12.0, "phases": {"imported": 1.0, "live": 6.5}},
@@ -55,7 +82,7 @@ def test_tables_show_each_part_that_ran(ratio):
         "cold_ratio": ratio, "warm_ratio": ratio, "warm_to_cold_ratio": ratio, "to_first_batch_s": 4.2,
         "warm_records_per_cpu_s": 512_000, "to_exactly_once": ratio, "to_at_least_once": ratio,
     }  # fmt: skip
-    late = {"bench": "latency", "variant": "SparkRelay", "rate": 1000, "runs": 1, "busy_cores": 0.5}
+    late = {"bench": "latency", "variant": "SparkRelay", "query": "totals", "rate": 1000, "runs": 1, "busy_cores": 0.5}
     late |= {"p50_ms": 40.0, "p99_ms": 80.0, "max_ms": 91.0, "batch_p50_ms": 30.0}
     unbatched = {**late, "variant": "Kafka Streams", "p99_ms": 77.0}
     del unbatched["batch_p50_ms"]
@@ -72,7 +99,19 @@ def test_tables_show_each_part_that_ran(ratio):
     }  # fmt: skip
     started = {"bench": "start", "variant": "SparkRelay", "runs": 3, "to_output_s": 6.6, "cpu_s": 13.3}
     started["phases"] = {"imported": 1.4, "spark": 4.5}
-    shown = tables(MACHINE, [drained, late, unbatched, started, steady, state])
+    looked_up = {**drained, "bench": "lookup", "warm_rps": 777_000}
+    above_it = {**late, "query": "lookup", "p50_above_ms": 3.3, "p99_above_ms": -1.2}
+    ended = {"bench": "expiry", "variant": "SparkRelay", "runs": 3, "warm_rps": 654_000}
+    ended |= {"warm_records_per_cpu_s": 321_000, "cost_percent": 4.4, "cpu_cost_percent": -0.7}
+    flat = {"bench": "flat", "variant": "SparkRelay", "keys": 100_000, "windows": 12}
+    for size in ("rows", "bytes", "changelog"):
+        flat |= {f"{size}_min": 1000, f"{size}_max": 1098, f"{size}_spread_percent": 9.8}
+    stepped = {"bench": "driver", "query": "windows", "runs": 1, "steps": 500}
+    stepped |= {"first_s": 1.5, "p50_s": 0.031, "p99_s": 0.049, "max_s": 0.123}
+    results = [drained, late, unbatched, above_it, started, steady, state, looked_up, ended, flat, stepped]
+    shown = tables(MACHINE, results)
+    for expected in ("777", "SparkRelay: lookup", "+3.3", "-1.2", "654", "4.4 %", "-0.7 %", "1,098", "9.8 %", "0.049"):
+        assert expected in shown
     for expected in (
         "6.6",
         "13.3",

@@ -63,3 +63,13 @@ def test_feed_uses_every_key_and_every_action():
     assert len(kept) == 600
     assert sum(feed.counts.values()) == 600
     assert sum(feed.sums.values()) == sum(record["amount"] for record in kept)
+
+
+def test_feed_of_lookups_remembers_the_number_of_each_record():
+    feed = Feed("127.0.0.1:1", "nowhere", rate=1, keys=100, every=True)
+    feed._producer = SimpleNamespace(produce=lambda *_, **__: None)
+    feed.remember()
+    for number in range(200):
+        feed._send(number)
+    assert sorted(n for sent in feed.unseen.values() for n, _ in sent) == list(range(200))
+    assert set(feed.counts.values()) == {2}

@@ -1,0 +1,155 @@
+"""The parts of ``python -m bench``, with the sizes that each is run with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from bench.drain import drain
+from bench.driver import driver
+from bench.expiry import expiry
+from bench.flat import flat
+from bench.latency import latency
+from bench.lookups import LookupWorkload
+from bench.start import start
+from bench.state import Sizes, state
+from bench.steady import steady
+from bench.windows import WindowWorkload
+from bench.workload import Workload
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from bench.systems import System
+
+__all__ = ["PARTS", "RELAY_ONLY", "WITHOUT_BROKER", "Run"]
+
+Lines = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the command line asks of every part.
+
+    Attributes:
+        options: the rest of it.
+        systems: which ones to run.
+        on_figures: called with each run's figures.
+    """
+
+    options: argparse.Namespace
+    systems: Sequence[System]
+    on_figures: Callable[[dict[str, Any]], None]
+
+    @property
+    def quick(self) -> bool:
+        """Small and once."""
+        return bool(self.options.quick)
+
+    @property
+    def repeats(self) -> int:
+        """Runs of each variant."""
+        return self.options.repeats or (1 if self.quick else 3)
+
+    @property
+    def records(self) -> int:
+        """Records of one drain pass."""
+        return self.options.records or (200_000 if self.quick else 2_000_000)
+
+    @property
+    def table(self) -> int:
+        """Rows of the table of lookups."""
+        return self.options.table or (20_000 if self.quick else 1_000_000)
+
+    def drained(self, servers: str, name: str, workload: Workload) -> Lines:
+        """Drain a workload."""
+        return drain(
+            servers,
+            name=name,
+            workload=workload,
+            systems=self.systems,
+            repeats=self.repeats,
+            on_figures=self.on_figures,
+        )
+
+
+def _drain(servers: str, run: Run) -> Lines:
+    return run.drained(servers, "drain", Workload(records=run.records))
+
+
+def _lookup(servers: str, run: Run) -> Lines:
+    return run.drained(servers, "lookup", LookupWorkload(records=run.records, keys=run.table))
+
+
+def _windows(servers: str, run: Run) -> Lines:
+    return run.drained(servers, "windows", WindowWorkload(records=run.records))
+
+
+def _expiry(servers: str, run: Run) -> Lines:
+    # More passes: it is small differences that are looked for.
+    workload = WindowWorkload(records=run.records, passes=3 if run.quick else 6)
+    return expiry(servers, workload=workload, systems=run.systems, repeats=run.repeats, on_figures=run.on_figures)
+
+
+def _flat(servers: str, run: Run) -> Lines:
+    keys = run.options.keys[0] if run.options.keys else 4000 if run.quick else 100_000
+    windows = run.options.windows or (5 if run.quick else 12)
+    pace = {"purge_s": 1.0} if run.quick else {}
+    return flat(servers, keys=keys, windows=windows, on_figures=run.on_figures, **pace)
+
+
+def _driver(servers: str, run: Run) -> Lines:
+    del servers
+    steps = run.options.steps or (50 if run.quick else 500)
+    return driver(steps=steps, repeats=run.repeats, on_figures=run.on_figures)
+
+
+def _latency(servers: str, run: Run) -> Lines:
+    seconds = 5.0 if run.quick else 30.0
+    return latency(
+        servers,
+        systems=run.systems,
+        seconds=seconds,
+        warm_up=seconds,
+        repeats=run.repeats,
+        rates=run.options.rate or [1000],
+        queries=list(dict.fromkeys(run.options.query or ["totals"])),
+        table=run.table,
+        on_figures=run.on_figures,
+    )
+
+
+def _start(servers: str, run: Run) -> Lines:
+    return start(servers, systems=run.systems, repeats=run.repeats, on_figures=run.on_figures)
+
+
+def _steady(servers: str, run: Run) -> Lines:
+    last = run.options.minutes or (1.0 if run.quick else 12.0)
+    pause, idle = (2.0, 5.0) if run.quick else (30.0, 60.0)
+    marks = (min(2.0, last / 2), last)
+    # A peer only when asked for: it would double a quarter of an hour.
+    return steady(servers, system=run.systems[0], marks=marks, pause=pause, idle=idle, on_figures=run.on_figures)
+
+
+def _state(servers: str, run: Run) -> Lines:
+    sizes = Sizes((2000, 20_000), fill=40_000, records=40_000) if run.quick else Sizes()
+    sizes = replace(sizes, keys=tuple(run.options.keys)) if run.options.keys else sizes
+    return state(servers, sizes=sizes, systems=run.systems, repeats=run.repeats, on_figures=run.on_figures)
+
+
+PARTS: dict[str, Callable[[str, Run], Lines]] = {
+    "drain": _drain,
+    "latency": _latency,
+    "start": _start,
+    "steady": _steady,
+    "state": _state,
+    "lookup": _lookup,
+    "windows": _windows,
+    "expiry": _expiry,
+    "flat": _flat,
+    "driver": _driver,
+}
+#: What no peer has.
+RELAY_ONLY = ("flat", "driver")
+WITHOUT_BROKER = ("driver",)
