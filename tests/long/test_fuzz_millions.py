@@ -1,4 +1,4 @@
-"""Damaged batches and rows by the million; `FUZZ_INPUTS` says how many (10 million unless given), `FUZZ_SEED` the first.
+"""Damaged batches and rows by the million; `FUZZ_INPUTS` says how many (10 million if not), `FUZZ_SEED` the first.
 
 They run in processes of their own, some for each core, so that a crash is a failure and not the end of the test run.
 """

@@ -125,6 +125,13 @@ def test_a_single_column_of_lists_is_null_where_the_list_is():
     assert back.equals(column)
 
 
+def test_floats_inside_of_lists_stay_what_they_are():
+    """No -0.0 becomes 0.0, as in a key."""
+    column = pa.array([[-0.0, 0.0, float("nan"), None]], pa.list_(pa.float64()))
+    back = there_and_back([column, column])[1][0]
+    assert [str(number) for number in back.to_pylist()[0]] == ["-0.0", "0.0", "nan", "None"]
+
+
 def test_what_stands_behind_nulls_is_not_written():
     hidden = pa.ListArray.from_arrays(
         pa.array([0, 2, 3], pa.int32()), pa.array([1, 2, 3]), mask=pa.array([True, False])

@@ -184,7 +184,7 @@ def check_groupable(keys: StructType, where: str) -> None:
         fields = ", or by fields of it that are plain" if isinstance(kind, StructType) else ""
         raise TopologyException(
             f"{where}: grouping column {name!r} ({kind.simpleString()}) cannot be the key of a group; group by "
-            f"{_as_key(field)}{fields}"
+            f'{_as_key(field)}.alias("{name}"){fields}'
         )
 
 
@@ -192,12 +192,10 @@ def _as_key(field: StructField) -> str:
     """Return what to write instead of a column that cannot be a key."""
     name, kind = field.name, field.dataType
     if isinstance(kind, MapType):
-        text = f'F.to_json(F.array_sort(F.map_entries("{name}")))'
-    elif isinstance(kind, ArrayType | StructType):
-        text = f'F.to_json("{name}")'
-    else:
-        text = f'F.col("{name}").cast("string")'
-    return f'{text}.alias("{name}")'
+        return f'F.to_json(F.array_sort(F.map_entries("{name}")))'
+    if isinstance(kind, ArrayType | StructType):
+        return f'F.to_json("{name}")'
+    return f'F.col("{name}").cast("string")'
 
 
 def _is_collated(kind: DataType) -> bool:
@@ -384,6 +382,5 @@ def check_repartition_key(key: StructType, where: str) -> None:
         except SerializationException as error:
             raise TopologyException(
                 f"{where}: column {field.name!r} ({field.dataType.simpleString()}) cannot be the key of a repartition "
-                f"topic: {error}. repartition() by another column, made by "
-                f'withColumn("key", {_as_key(field).removesuffix(f""".alias("{field.name}")""")})'
+                f'topic: {error}. Make another column before it, withColumn("key", {_as_key(field)}), and name that one'
             ) from error
