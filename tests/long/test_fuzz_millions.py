@@ -1,4 +1,4 @@
-"""Damaged batches by the million; `FUZZ_INPUTS` says how many (10 million unless given), `FUZZ_SEED` the first.
+"""Damaged batches and rows by the million; `FUZZ_INPUTS` says how many (10 million if not), `FUZZ_SEED` the first.
 
 They run in processes of their own, some for each core, so that a crash is a failure and not the end of the test run.
 """
@@ -17,8 +17,9 @@ CHUNK = 100_000
 
 @pytest.mark.long
 @pytest.mark.timeout(12 * 3600)
-def test_millions_of_damaged_batches(project_root):
-    decoder = project_root / "tests" / "unit" / "records" / "fuzz_decoder.py"
+@pytest.mark.parametrize("script", ["fuzz_decoder.py", "fuzz_rows.py"])
+def test_millions_of_damaged_inputs(project_root, script):
+    decoder = project_root / "tests" / "unit" / "records" / script
     count, first = int(os.environ.get("FUZZ_INPUTS", "10_000_000")), int(os.environ.get("FUZZ_SEED", "1_000_000"))
 
     def throw(seed):

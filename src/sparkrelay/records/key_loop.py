@@ -1,4 +1,8 @@
-"""The compiled loops that write and read tuple keys, row by row over a small table that describes the columns."""
+"""The compiled loops that write and read tuples, row by row over a small table that describes the columns.
+
+A list is one column of such a table, however deep it is: its elements have a table, and a turn, of their own. So the
+loops need no recursion.
+"""
 
 # ruff: noqa: PLR0917 - numba kernels take positional arguments
 
@@ -6,18 +10,33 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sparkrelay.records._native import copy, inline, kernel, load8, load64, store8, store64
+from sparkrelay.records._native import (
+    copy,
+    inline,
+    kernel,
+    load8,
+    load64,
+    read_varint,
+    store8,
+    store64,
+    write_varint,
+)
 
-__all__ = ["BYTES", "DECIMAL", "FIELDS", "FIXED", "STRUCT", "read_tuples", "write_tuples"]
+__all__ = ["BYTES", "DECIMAL", "FIELDS", "FIXED", "LIST", "STRUCT", "read_tuples", "write_tuples"]
 
 # Kinds of columns. A struct stands in front of its fields.
 FIXED: Final = 0
 BYTES: Final = 1
 STRUCT: Final = 2
 DECIMAL: Final = 3
+LIST: Final = 4
 
 # Fields of a column's description: kind, tag, width (of a struct: its number of fields), addresses of data, offsets
 # and validity (0: no nulls), and how many descriptions belong to a struct.
+#
+# Of a list to write: offsets of its elements instead of the width; data are the elements as they are written, offsets
+# are those of their bytes. Of a list to read: addresses of the counts of elements, of where these begin and where they
+# end.
 FIELDS: Final = 7
 _KIND: Final = 0
 _TAG: Final = 1
@@ -35,6 +54,7 @@ _BAD_VERSION: Final = 1
 _TOO_SHORT: Final = 2
 _BAD_TAG: Final = 3
 _TOO_LONG: Final = 4
+_BAD_LIST: Final = 5
 
 
 @inline
@@ -68,14 +88,15 @@ def _write_escaped(position: int, source: int, size: int) -> int:
     return position + 1
 
 
-@kernel("void(int64[:, ::1], int64, int64, int64[::1])")
-def write_tuples(leaves: Any, rows: int, target: int, offsets: Any) -> None:
-    """Write one tuple a row; the caller has made room for the largest outcome."""
+@kernel("void(int64[:, ::1], int64, boolean, int64, int64[::1])")
+def write_tuples(leaves: Any, rows: int, versioned: bool, target: int, offsets: Any) -> None:
+    """Write one tuple a row; the caller has made room for the largest outcome. Elements of lists have no version."""
     position = target
     count = len(leaves)
     for row in range(rows):
-        store8(position, _VERSION)
-        position += 1
+        if versioned:
+            store8(position, _VERSION)
+            position += 1
         index = 0
         while index < count:
             leaf = leaves[index]
@@ -97,96 +118,133 @@ def write_tuples(leaves: Any, rows: int, target: int, offsets: Any) -> None:
             elif kind == STRUCT:
                 store8(position, leaf[_WIDTH])
                 position += 1
-            else:
+            elif kind == DECIMAL:
                 position = _write_number(position, load64(leaf[_DATA] + row * 16 + 8), 8)
                 low = load64(leaf[_DATA] + row * 16)
                 for part in range(8):
                     store8(position + part, low >> (56 - part * 8))
                 position += 8
+            else:
+                start = load64(leaf[_OFFSETS] + row * 8)
+                size = load64(leaf[_OFFSETS] + row * 8 + 8) - start
+                elements = load64(leaf[_WIDTH] + row * 8 + 8) - load64(leaf[_WIDTH] + row * 8)
+                position = write_varint(position, elements)
+                position = write_varint(position, size)
+                copy(position, leaf[_DATA] + start, size)
+                position += size
         offsets[row + 1] = position - target
 
 
 @inline
-def _set_null(leaf: Any, row: int) -> None:
-    store8(leaf[_VALID] + row, 0)
-    if leaf[_KIND] == BYTES:
-        store64(leaf[_OFFSETS] + row * 8 + 8, load64(leaf[_OFFSETS] + row * 8))
+def _set_null(leaves: Any, index: int, row: int) -> None:
+    store8(leaves[index, _VALID] + row, 0)
+    if leaves[index, _KIND] == BYTES:
+        store64(leaves[index, _OFFSETS] + row * 8 + 8, load64(leaves[index, _OFFSETS] + row * 8))
 
 
-@kernel("void(int64[:, ::1], int64, int64, int64[::1], uint8[::1], int64[::1])")
-def read_tuples(leaves: Any, rows: int, address: int, offsets: Any, valid: Any, state: Any) -> None:
-    """Read tuples into columns; ``state`` gets an error (0: none) and the row where it is."""
-    count = len(leaves)
-    for row in range(rows):
-        state[1] = row
-        if len(valid) > 0 and valid[row] == 0:
-            for index in range(count):
-                _set_null(leaves[index], row)
+@kernel("void(int64[:, ::1], int64[::1], int64[::1], int64[::1], int64, uint8[::1], int64[::1])")
+def read_tuples(leaves: Any, counts: Any, starts: Any, ends: Any, address: int, valid: Any, state: Any) -> None:
+    """Read tuples into columns, or the elements of lists, list after list; the caller has made room for all.
+
+    Args:
+        leaves: the columns.
+        counts: of each list's elements; empty for tuples.
+        starts: where each tuple, or list, begins behind ``address``.
+        ends: where it ends.
+        address: as said.
+        valid: a byte a tuple, empty if none is null.
+        state: gets an error (0: none), and the tuple or list where it is.
+    """
+    columns = len(leaves)
+    are_lists = len(counts) > 0
+    row = -1
+    for number in range(len(starts)):
+        state[1] = number
+        position = address + starts[number]
+        end = address + ends[number]
+        rows = 1
+        if are_lists:
+            rows = counts[number]
+        elif len(valid) > 0 and valid[number] == 0:
+            row += 1
+            for index in range(columns):
+                _set_null(leaves, index, row)
             continue
-        position = address + offsets[row]
-        end = address + offsets[row + 1]
-        if position == end or load8(position) != _VERSION:
+        elif position == end or load8(position) != _VERSION:
             state[0] = _BAD_VERSION
             return
-        position += 1
-        index = 0
-        while index < count:
-            leaf = leaves[index]
-            index += 1
-            if position >= end:
-                state[0] = _TOO_SHORT
-                return
-            tag = load8(position)
+        else:
             position += 1
-            if tag == _NULL:
-                _set_null(leaf, row)
-                for inner in range(index, index + leaf[_INSIDE]):
-                    _set_null(leaves[inner], row)
-                index += leaf[_INSIDE]
-                continue
-            if tag != leaf[_TAG]:
-                state[0] = _BAD_TAG
-                return
-            kind = leaf[_KIND]
-            width = leaf[_WIDTH]
-            if kind == FIXED:
-                if width > end - position:
+        for _ in range(rows):
+            row += 1
+            index = 0
+            while index < columns:
+                leaf = index
+                index += 1
+                if position >= end:
                     state[0] = _TOO_SHORT
                     return
-                store64(leaf[_DATA] + row * 8, _read_number(position, width))
-                position += width
-            elif kind == BYTES:
-                used = load64(leaf[_OFFSETS] + row * 8)
-                while True:
-                    start = position
-                    while position < end and load8(position) != 0:
-                        position += 1
-                    if position >= end:
-                        state[0] = _TOO_SHORT
-                        return
-                    escaped = position + 1 < end and load8(position + 1) == _ESCAPED
-                    size = position - start + (1 if escaped else 0)
-                    copy(leaf[_DATA] + used, start, size)
-                    used += size
-                    position += 2 if escaped else 1
-                    if not escaped:
-                        break
-                store64(leaf[_OFFSETS] + row * 8 + 8, used)
-            elif kind == STRUCT:
-                if position >= end or load8(position) != width:
+                tag = load8(position)
+                position += 1
+                if tag == _NULL:
+                    index += leaves[leaf, _INSIDE]
+                    for inner in range(leaf, index):
+                        _set_null(leaves, inner, row)
+                    continue
+                if tag != leaves[leaf, _TAG]:
                     state[0] = _BAD_TAG
                     return
-                position += 1
-            else:
-                if end - position < 16:
-                    state[0] = _TOO_SHORT
-                    return
-                store64(leaf[_DATA] + row * 16 + 8, _read_number(position, 8))
-                low = 0
-                for part in range(8):
-                    low = (low << 8) | load8(position + 8 + part)
-                store64(leaf[_DATA] + row * 16, low)
-                position += 16
+                kind = leaves[leaf, _KIND]
+                width = leaves[leaf, _WIDTH]
+                if kind == FIXED:
+                    if width > end - position:
+                        state[0] = _TOO_SHORT
+                        return
+                    store64(leaves[leaf, _DATA] + row * 8, _read_number(position, width))
+                    position += width
+                elif kind == BYTES:
+                    used = load64(leaves[leaf, _OFFSETS] + row * 8)
+                    while True:
+                        start = position
+                        while position < end and load8(position) != 0:
+                            position += 1
+                        if position >= end:
+                            state[0] = _TOO_SHORT
+                            return
+                        escaped = position + 1 < end and load8(position + 1) == _ESCAPED
+                        size = position - start + (1 if escaped else 0)
+                        copy(leaves[leaf, _DATA] + used, start, size)
+                        used += size
+                        position += 2 if escaped else 1
+                        if not escaped:
+                            break
+                    store64(leaves[leaf, _OFFSETS] + row * 8 + 8, used)
+                elif kind == STRUCT:
+                    if position >= end or load8(position) != width:
+                        state[0] = _BAD_TAG
+                        return
+                    position += 1
+                elif kind == DECIMAL:
+                    if end - position < 16:
+                        state[0] = _TOO_SHORT
+                        return
+                    store64(leaves[leaf, _DATA] + row * 16 + 8, _read_number(position, 8))
+                    low = 0
+                    for part in range(8):
+                        low = (low << 8) | load8(position + 8 + part)
+                    store64(leaves[leaf, _DATA] + row * 16, low)
+                    position += 16
+                else:
+                    elements, behind = read_varint(position, end)
+                    size, first = read_varint(behind, end) if behind > 0 else (0, -1)
+                    # Each element has one byte at least, so what is there bounds what room is made for.
+                    if first < 0 or elements < 0 or size < elements or size > end - first:
+                        state[0] = _BAD_LIST
+                        return
+                    store64(width + row * 8, elements)
+                    store64(leaves[leaf, _DATA] + row * 8, first)
+                    store64(leaves[leaf, _OFFSETS] + row * 8, first + size)
+                    position = first + size
         if position != end:
             state[0] = _TOO_LONG
             return

@@ -101,6 +101,24 @@ def test_both_ways_in_turn_give_what_spark_gives(
     assert streams.exception() is None
 
 
+def test_arrays_and_maps_pass_through_it(instance, make_topic, trickle, consumed, wait_until):
+    """Also in columns that are never null, for which a marker has some value."""
+    source, sink = make_topic("in", 2), make_topic("out", 2)
+    builder = StreamsBuilder()
+    rows = builder.stream(source, key=String("user"), value=Json("tags array<string>, more map<string, array<int>>"))
+    made = rows.withColumn("first", F.expr("tags[0]")).withColumn("made", F.expr("array(map('n', struct(size(tags))))"))
+    made.repartition("first").to_table(name="newest").to(sink, value=Json())
+    values = [{"tags": [f"t{number}", None], "more": {"x": [number, None], "y": None}} for number in range(8)]
+    streams = instance(builder)
+    streams.start()
+    trickle(source, [("u", value) for value in values], streams)
+    wait_until(lambda: len(consumed(sink)) == 8 or streams.exception(), "not all came")
+    assert ways(streams)[-1], "small micro-batches pass through a job that stays"
+    found = sorted((json.loads(value) for *_, value in consumed(sink)), key=lambda row: row["first"])
+    made = {"made": [{"n": {"col1": 2}}], "user": "u"}
+    assert found == [{**value, **made, "first": value["tags"][0]} for value in values]
+
+
 def test_a_worker_that_dies_in_it_loses_nothing(spark, instance, make_topic, produce, latest, trickle, wait_until):
     source, sink = make_topic("in", 2), make_topic("out", 2)
     rows = [spread(number) for number in range(60)]

@@ -1,4 +1,4 @@
-"""Damaged batches by the thousand, in processes of their own: a crash is a failure and not the end of the test run.
+"""Damaged batches and rows by the thousand, in processes of their own: a crash is a failure, the test run goes on.
 
 `tests/long` throws millions.
 """
@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 
 DECODER = Path(__file__).with_name("fuzz_decoder.py")
+ROWS = Path(__file__).with_name("fuzz_rows.py")
 
 
-def throw(seed, count):
+def throw(script, seed, count):
     done = subprocess.run(
-        [sys.executable, str(DECODER), "--seed", str(seed), "--count", str(count)],
+        [sys.executable, str(script), "--seed", str(seed), "--count", str(count)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"exit {done.returncode}; {done.stdout[-200:]}\n{done.stderr[-3000:]}"
@@ -22,7 +23,11 @@ def throw(seed, count):
 
 
 def test_a_few_thousand_damaged_batches():
-    throw(seed=0, count=4_000)
+    throw(DECODER, seed=0, count=4_000)
+
+
+def test_a_few_thousand_damaged_rows():
+    throw(ROWS, seed=0, count=4_000)
 
 
 def test_reading_one_byte_too_far_is_seen():

@@ -43,6 +43,7 @@ from sparkrelay.runtime.compile.schemas import (
     SinkPlan,
     arrow_schema,
     check_packable,
+    check_repartition_key,
     format_fields,
     hidden_fields,
     layout_number,
@@ -574,7 +575,8 @@ class LegCompiler:
             plan = plan_sink(leg, sink, columns)
             if sink.internal:
                 key = [columns[name] for name in plan.key if name in columns.names]
-                check_packable(StructType([*output, *key]), str(sink.call_site))
+                check_packable(output, str(sink.call_site))
+                check_repartition_key(StructType(key), str(sink.call_site))
         return PublishSpec(
             **self._step(leg),
             topic=topic,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.row_steps import visible
@@ -59,7 +59,7 @@ def in_words(rows: DataFrame, lookup: Lookup, given: StructType) -> DataFrame:
     keys = [F.col(quoted((name,))) for name in lookup.columns]
     # Something that Catalyst can neither fold nor leave out: it must read every column of the key.
     text = F.concat(*(key.cast("string") for key in keys))
-    columns = {field.name: F.from_json(text, StructType([StructField("v", field.dataType)]))["v"] for field in given}
+    columns = {field.name: F.get(F.array(F.lit(None).cast(field.dataType)), F.length(text)) for field in given}
     for key in keys:
         rows = rows.where(key.isNotNull())
     return rows.withColumns(columns) if columns else rows

@@ -54,6 +54,7 @@ __all__ = [
     "check_event_time",
     "check_groupable",
     "check_packable",
+    "check_repartition_key",
     "format_fields",
     "hidden_fields",
     "layout_number",
@@ -180,17 +181,21 @@ def check_groupable(keys: StructType, where: str) -> None:
             )
         if leaves and all(isinstance(leaf, AtomicType) and _is_key(leaf) for leaf in leaves):
             continue
-        if isinstance(kind, MapType):
-            instead = f'F.to_json(F.array_sort(F.map_entries("{name}")))'
-        elif isinstance(kind, ArrayType | StructType):
-            instead = f'F.to_json("{name}")'
-        else:
-            instead = f'F.col("{name}").cast("string")'
         fields = ", or by fields of it that are plain" if isinstance(kind, StructType) else ""
         raise TopologyException(
             f"{where}: grouping column {name!r} ({kind.simpleString()}) cannot be the key of a group; group by "
-            f'{instead}.alias("{name}"){fields}'
+            f'{_as_key(field)}.alias("{name}"){fields}'
         )
+
+
+def _as_key(field: StructField) -> str:
+    """Return what to write instead of a column that cannot be a key."""
+    name, kind = field.name, field.dataType
+    if isinstance(kind, MapType):
+        return f'F.to_json(F.array_sort(F.map_entries("{name}")))'
+    if isinstance(kind, ArrayType | StructType):
+        return f'F.to_json("{name}")'
+    return f'F.col("{name}").cast("string")'
 
 
 def _is_collated(kind: DataType) -> bool:
@@ -361,9 +366,21 @@ def check_packable(visible: StructType, where: str, what: str = "go through a re
     """Raise TopologyException for a column whose rows cannot be packed, as they are on their way or in a table."""
     for field, column in zip(visible, arrow_schema(visible), strict=True):
         try:
+            key_bytes([pa.array([], column.type), pa.array([], pa.bool_())], normal=False)
+        except SerializationException as error:
+            raise TopologyException(
+                f"{where}: column {field.name!r} ({field.dataType.simpleString()}) cannot {what}: {error}. "
+                "select() the columns that are needed before this step"
+            ) from error
+
+
+def check_repartition_key(key: StructType, where: str) -> None:
+    """Raise TopologyException for a column that cannot say which partition a row goes to."""
+    for field, column in zip(key, arrow_schema(key), strict=True):
+        try:
             key_bytes([pa.array([], column.type), pa.array([], pa.bool_())])
         except SerializationException as error:
             raise TopologyException(
-                f"{where}: column {field.name!r} ({field.dataType.simpleString()}) cannot {what}; "
-                "select() the columns that are needed before this step"
+                f"{where}: column {field.name!r} ({field.dataType.simpleString()}) cannot be the key of a repartition "
+                f'topic: {error}. Make another column before it, withColumn("key", {_as_key(field)}), and name that one'
             ) from error

@@ -5,7 +5,14 @@ from pyspark.sql import types as t
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.records.formats import Json
-from sparkrelay.runtime.compile.schemas import aggregate_spec, check_groupable, format_fields
+from sparkrelay.runtime.compile.schemas import (
+    aggregate_spec,
+    check_groupable,
+    check_packable,
+    check_repartition_key,
+    format_fields,
+    layout_number,
+)
 
 
 @pytest.mark.parametrize(
@@ -72,3 +79,59 @@ def test_extremes_of_nested_values_are_not_supported_yet(function, kind):
 def test_errors_of_an_aggregate_name_the_column_of_the_result():
     argument, result = t.StructField("_argument_0", t.LongType()), t.StructField("total", t.LongType())
     assert str(aggregate_spec("sum", argument, result, "here")) == "total"
+
+
+def row(kind):
+    return t.StructType([t.StructField("n", t.IntegerType()), t.StructField("x", kind)])
+
+
+def nested(levels):
+    kind = t.IntegerType()
+    for level in range(levels):
+        kind = t.ArrayType(kind) if level % 2 else t.MapType(t.StringType(), kind)
+    return kind
+
+
+NESTED = [
+    t.ArrayType(t.StringType()),
+    t.MapType(t.IntegerType(), t.StructType([t.StructField("a", t.ArrayType(t.DoubleType()))])),
+    t.ArrayType(t.DecimalType(20, 4)),
+    nested(16),
+]
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_rows_may_have_arrays_and_maps_and_keys_may_not(kind):
+    check_packable(row(kind), "here")
+    with pytest.raises(
+        TopologyException, match=r"^here: column 'x' .* cannot be the key of a repartition .*F\.to_json\("
+    ):
+        check_repartition_key(row(kind), "here")
+    with pytest.raises(TopologyException, match=r"^here: grouping column 'x' .*F\.to_json\("):
+        check_groupable(row(kind), "here")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [(nested(17), "nested deeper than 16 levels"), (t.ArrayType(t.DayTimeIntervalType()), "of type duration")],
+)
+def test_what_rows_cannot_have_is_refused_with_its_reason(kind, reason):
+    with pytest.raises(TopologyException, match=rf"^here: column 'x' .* cannot be kept in a table: .*{reason}"):
+        check_packable(row(kind), "here", "be kept in a table")
+
+
+def test_layouts_of_nested_types_have_numbers_of_their_own():
+    inner = [
+        *NESTED,
+        t.ArrayType(t.LongType()),
+        t.ArrayType(t.DecimalType(20, 3)),
+        t.ArrayType(t.StructType([t.StructField("a", t.LongType())])),
+        t.ArrayType(t.StructType([t.StructField("b", t.LongType())])),
+        t.ArrayType(t.TimestampType()),
+        t.ArrayType(t.TimestampNTZType()),
+        t.MapType(t.StringType(), t.LongType()),
+        t.MapType(t.LongType(), t.StringType()),
+        t.StructType([t.StructField(f"f{i}", t.LongType()) for i in range(60)]),
+        t.StructType([t.StructField(f"f{i}", t.LongType() if i < 59 else t.StringType()) for i in range(60)]),
+    ]
+    assert len({layout_number(row(kind)) for kind in inner}) == len(inner)

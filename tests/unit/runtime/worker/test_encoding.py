@@ -66,3 +66,20 @@ def test_text_inside_a_struct_is_looked_at_too():
     rows = pa.record_batch({"s": pa.StructArray.from_arrays([not_utf8(b"\xc3")], ["t"])})
     with pytest.raises(SerializationException, match="column 's'"):
         sink_values(SimpleNamespace(columns=["s"], value=Json()), rows)
+
+
+def test_lists_and_maps_are_packed_beside_other_columns():
+    kind = pa.map_(
+        pa.string(), pa.list_(pa.struct([("at", pa.timestamp("us", "UTC")), ("price", pa.decimal128(20, 4))]))
+    )
+    rows = pa.record_batch({"m": pa.array([[("a", [None, {"at": 1, "price": 2}])], None, []], kind), "n": [1, 2, None]})
+    packed = pack_rows(rows, pa.array([False, True, False]), LAYOUT)
+    found, tombstones = unpack_rows(packed, rows.schema)
+    assert [a.equals(b) for a, b in zip(found, rows.columns, strict=True)] == [True, True]
+    assert tombstones.to_pylist() == [False, True, False]
+
+
+def test_text_inside_of_lists_is_looked_at_too():
+    rows = pa.record_batch({"l": pa.ListArray.from_arrays([0, 1], not_utf8(b"\xc3"))})
+    with pytest.raises(SerializationException, match="column 'l' .* not UTF-8"):
+        sink_values(SimpleNamespace(columns=["l"], value=None, layout=LAYOUT), rows)

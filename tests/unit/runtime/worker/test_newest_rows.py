@@ -65,3 +65,57 @@ def test_an_equal_row_that_is_older_is_a_change():
     new, (*_, changed) = ROWS.merge(table(("a", "x", 1, 4), ("b", "x", 1, 5), ("c", "x", 1, 0)), old)
     assert changed.to_pylist() == [True, False, False]
     assert ROWS.results(new)[-1].to_pylist() == [4, 5, -5]
+
+
+NESTED = pa.schema(
+    [
+        ("tags", pa.list_(pa.string())),
+        ("attributes", pa.map_(pa.string(), pa.struct([("a", pa.int64()), ("b", pa.list_(pa.float64()))]))),
+    ]
+)
+
+
+def nested(*rows):
+    """Rows of tags and attributes; None deletes."""
+    tags, attributes = zip(*(row or (None, None) for row in rows), strict=True)
+    return pa.table(
+        {
+            "key": pa.array([str(number) for number in range(len(rows))]),
+            "tags": pa.array(tags, NESTED.field(0).type),
+            "attributes": pa.array(attributes, NESTED.field(1).type),
+            hidden.TIMESTAMP: pa.array([5] * len(rows), pa.int64()),
+            hidden.TOMBSTONE: pa.array([row is None for row in rows]),
+        }
+    )
+
+
+def test_rows_with_lists_and_maps_are_compared_deeply():
+    codec = NewestRows(NESTED)
+    one, other = ("k", {"a": 1, "b": [1.0, None]}), ("l", None)
+    first = (["x", None], [one, other])
+    old = codec.values(nested(*[first] * 6, (None, None), ([], [])))
+    new_rows = nested(
+        first,
+        (["x"], [one, other]),
+        (["x", None], [("k", {"a": 1, "b": [1.5, None]}), other]),
+        (["x", None], [other, one]),  # maps are written, and compared, in the order of their entries
+        None,
+        (["x", None], None),
+        ([], None),
+        ([], []),
+    )
+    new, (tags, attributes, _, deletes, changed) = codec.merge(new_rows, old)
+    assert changed.to_pylist() == [False, True, True, True, True, True, True, False]
+    assert deletes.to_pylist() == [False] * 4 + [True] + [False] * 3
+    assert (tags[4].as_py(), attributes[4].as_py()) == first, "what is deleted goes on as it was"
+    assert codec.results(new)[0].to_pylist() == [
+        ["x", None],
+        ["x"],
+        ["x", None],
+        ["x", None],
+        None,
+        ["x", None],
+        [],
+        [],
+    ]
+    assert codec.results(new)[1].to_pylist()[3] == [other, one]
