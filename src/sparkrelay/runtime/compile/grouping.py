@@ -24,13 +24,14 @@ from sparkrelay.topology import NamedAggregate
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
+    from sparkrelay.runtime.contract.specs import WatermarkSpec
     from sparkrelay.topology import Aggregation, Leg
 
-__all__ = ["brief", "held_states", "key_text", "projected", "spread"]
+__all__ = ["contents", "held_states", "projected", "spread"]
 
 #: Characters of the words for what a store holds.
 _LONGEST_CONTENTS = 2000
@@ -84,7 +85,32 @@ def held_states(
     return states, held
 
 
-def key_text(field: StructField, computed: Mapping[str, str]) -> str:
+def contents(
+    held: Iterable[str],
+    keys: Iterable[StructField],
+    computed: Mapping[str, str],
+    *,
+    watermark: WatermarkSpec | None,
+    logged: bool,
+    by: str,
+) -> str:
+    """Say what a store holds: a pipeline that says something else of it is refused.
+
+    Args:
+        held: its aggregates, or the columns of its rows, in words.
+        keys: its grouping columns.
+        computed: what they are computed from.
+        watermark: when its windows are over, or None.
+        logged: whether it has a changelog. Stores with and without a watermark, or a changelog, cannot go on with what
+            the other wrote: not all of it is in the changelog.
+        by: what decides in which partition its rows are.
+    """
+    over = "" if watermark is None else f", over with {watermark.window}"
+    without = "" if logged else ", without changelog"
+    return _brief(f"{', '.join(held)} by {', '.join(_key_text(key, computed) for key in keys)}{over}{without}{by}")
+
+
+def _key_text(field: StructField, computed: Mapping[str, str]) -> str:
     """Describe a grouping column: its name and type, and what it is computed from unless it is a column of the source.
 
     Structs that may be null say so: their nulls once had the key of a struct of nulls.
@@ -94,7 +120,7 @@ def key_text(field: StructField, computed: Mapping[str, str]) -> str:
     return f"{field.name} {field.dataType.simpleString()}{null}{made}"
 
 
-def brief(text: str) -> str:
+def _brief(text: str) -> str:
     """Return a text that fits into the state's small records: a very long one ends with a digest of it all."""
     if len(text) <= _LONGEST_CONTENTS:
         return text

@@ -34,7 +34,7 @@ from sparkrelay.runtime.compile.catalyst import (
 )
 from sparkrelay.runtime.compile.collected_joins import CollectedJoins
 from sparkrelay.runtime.compile.column_origins import computed_from
-from sparkrelay.runtime.compile.grouping import brief, held_states, key_text, projected, spread
+from sparkrelay.runtime.compile.grouping import projected
 from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
 from sparkrelay.runtime.compile.resident_plan import why_not_resident
@@ -52,7 +52,8 @@ from sparkrelay.runtime.compile.schemas import (
     without_kafka,
 )
 from sparkrelay.runtime.compile.source_columns import source_fields, with_unread
-from sparkrelay.runtime.compile.watermarks import watermark_spec, with_window
+from sparkrelay.runtime.compile.state_spec import state_spec
+from sparkrelay.runtime.compile.watermarks import with_window
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, in_arrow
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.client_settings import compression, flush_seconds
@@ -134,6 +135,8 @@ class LegCompiler:
         self._computed: dict[str, Mapping[str, str]] = {}
         #: leg -> the columns of its source that anything reads
         self._read: dict[str, frozenset[str]] = {}
+        #: lookup -> the columns behind it that anything reads
+        self._read_behind: dict[Lookup, frozenset[str]] = {}
         #: store -> the same of its grouping columns
         self._computed_keys: dict[str, Mapping[str, str]] = {}
         #: union's step -> the columns of the first stream that was built
@@ -238,9 +241,12 @@ class LegCompiler:
         return PreparedLeg(leg, reports, rebuild, idle, output, self._states.get(leg.id))
 
     def _wanted(self, leg: Leg, schema: StructType) -> frozenset[str]:
-        """Return which columns of the leg's source anything reads, here or behind a repartition topic."""
-        source = self._source(leg, schema)
-        rows = self._in_words(leg, leg.before, source)
+        """Return which columns of the leg's source anything reads."""
+        return self._wanted_of(leg, leg.before, self._source(leg, schema))
+
+    def _wanted_of(self, leg: Leg, steps: Sequence[Step | Lookup], start: DataFrame) -> frozenset[str]:
+        """Return which columns of rows anything reads, from those steps of a leg on or behind a repartition topic."""
+        rows = self._in_words(leg, steps, start)
         if leg.aggregation is not None:
             rows = self._projection(leg, leg.aggregation, rows)
         elif leg.late_for is not None:
@@ -251,8 +257,8 @@ class LegCompiler:
             rows = self._written(leg, rows)[1]
         if lets_nothing_through(rows):
             # Spark has cut the source off, and with it what would show it: the steps name columns all the same.
-            return frozenset(schema.names)
-        return wanted_columns(rows, source)
+            return frozenset(start.columns)
+        return wanted_columns(rows, start)
 
     def _output(
         self, leg: Leg, columns: StructType, computed: Callable[[Iterable[str]], Mapping[str, str]]
@@ -414,8 +420,17 @@ class LegCompiler:
         return self._grouped[store]
 
     def _looked_up(self, leg: Leg, lookup: Lookup, rows: DataFrame) -> DataFrame:
+        """Return the rows with what the table holds for them; what nobody reads behind it goes neither in nor out."""
         columns, given = behind_lookup(lookup, rows, self._table(lookup.store))
-        output = StructType([*columns, *hidden_fields(carried_columns(leg))])
+        hidden = (*carried_columns(leg), *self._way.hidden)
+        everything = StructType([*columns, *hidden_fields(hidden)])
+        if lookup not in self._read_behind:
+            steps = leg.before[leg.before.index(lookup) + 1 :]
+            self._read_behind[lookup] = self._wanted_of(leg, steps, _no_rows(self._way.placed(), everything))
+        kept = StructType([field for field in columns if field.name in self._read_behind[lookup]])
+        read = [name for name in kept.names if name not in given.names]
+        rows = rows.select(*(quoted((name,)) for name in dict.fromkeys((*read, *lookup.columns, *hidden))))
+        output = StructType([*kept, *hidden_fields(carried_columns(leg))])
         spec = LookupSpec(
             **self._step(leg),
             store=lookup.store,
@@ -426,7 +441,7 @@ class LegCompiler:
             output=arrow_schema(output),
             is_global=lookup.is_global,
         )
-        return self._way.between(leg.id, rows, functools.partial(lookup_leg, spec), output)
+        return with_unread(self._way.between(leg.id, rows, functools.partial(lookup_leg, spec), output), everything)
 
     def _projection(self, leg: Leg, aggregation: Aggregation, rows: DataFrame) -> DataFrame:
         """Return the rows that a stateful step takes in."""
@@ -449,7 +464,20 @@ class LegCompiler:
         ``computed`` says what grouping columns are computed from; ``folded`` has the state step run although Spark sees
         no row.
         """
-        spec, results, made = self._state_spec(leg, aggregation, taken, computed)
+        results = self._grouped[aggregation.store]
+        rows = StructType([field for field in taken.schema if field.name not in self._way.hidden])
+        spec, made = state_spec(
+            leg,
+            aggregation,
+            taken,
+            rows,
+            results,
+            computed,
+            legs=self._legs,
+            names=self._names,
+            config=self._config,
+            step={**self._step(leg), "compression": self._compression, "flush_seconds": self._flush_seconds},
+        )
         self._states[leg.id] = spec
         if folded and lets_nothing_through(taken):
             taken = _no_rows(self._way.placed(), taken.schema)
@@ -518,50 +546,6 @@ class LegCompiler:
             keys = plan_sink(leg, leg.sink, visible(rows)).key
         spec = SettleSpec(**self._step(leg), keys=keys, output=arrow_schema(output))
         return self._way.between(leg.id, rows, functools.partial(settle_leg, spec), output)
-
-    def _state_spec(
-        self, leg: Leg, aggregation: Aggregation, taken: DataFrame, computed: Mapping[str, str]
-    ) -> tuple[StateSpec, StructType, Mapping[str, str]]:
-        """Return the state step, the columns that it emits, and what those are computed from."""
-        where = str(aggregation.call_site)
-        results = self._grouped[aggregation.store]
-        twice = [name for name in results.names if results.names.count(name) > 1]
-        if twice:
-            raise TopologyException(f"{where}: two columns of the result have the name {twice[0]!r}; use alias()")
-        width = len(aggregation.keys)
-        keys = results.fields[:width]
-        states, held = held_states(aggregation, taken, results)
-        sources = len(leg.source.topics) if self._config.max_task_idle_ms else 0
-        watermark = watermark_spec(aggregation, taken, keys, self._config.event_time_after_max_ms, sources)
-        spec = StateSpec(
-            **self._step(leg),
-            store=aggregation.store,
-            changelog=self._names.changelog(aggregation.store) if aggregation.logged else None,
-            keys=tuple(field.name for field in keys),
-            aggregates=tuple(states),
-            input=arrow_schema(StructType([f for f in taken.schema if f.name not in self._way.hidden])),
-            output=arrow_schema(StructType([*results, *hidden_fields(emitted_columns(leg, aggregation))])),
-            # Neither can go on with what the other wrote: not all of it is in the changelog.
-            contents=brief(
-                f"{', '.join(held.values())} by {', '.join(key_text(f, computed) for f in keys)}"
-                f"{'' if watermark is None else f', over with {watermark.window}'}"
-                f"{'' if aggregation.logged else ', without changelog'}{spread(leg, self._legs)}"
-            ),
-            compression=self._compression,
-            flush_seconds=self._flush_seconds,
-            watermark=watermark,
-            newest=arrow_schema(StructType(results.fields[width:])) if aggregation.newest else None,
-            looked_up_by=frozenset(
-                self._names(topic, other.source.internal)
-                for other in self._legs
-                if aggregation.store in other.reads_stores and other.lookups
-                for topic in other.source.topics
-            ),
-            kept=arrow_schema(StructType([*results, *hidden_fields(CHANGES)]))
-            if any(other.changes_of == aggregation.store for other in self._legs)
-            else None,
-        )
-        return spec, results, {**held, **computed}
 
     # -- sink -----------------------------------------------------------------------------------------------------
 

@@ -153,7 +153,7 @@ class LookupSpec(StepSpec):
         how: ``inner`` or ``left``.
         row: Arrow schema of the table's rows without the key.
         contents: what the store holds, in words: one that holds something else is refused.
-        output: Arrow schema of the rows that leave the step.
+        output: Arrow schema of the rows that leave the step: only columns that something behind it reads.
         is_global: True for a global table, which the process keeps beside its tasks.
     """
 

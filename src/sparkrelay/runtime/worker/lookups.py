@@ -25,7 +25,7 @@ from sparkrelay.runtime.worker.table_changes import VERSIONS
 from sparkrelay.runtime.worker.task_steps import each_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import LookupSpec
@@ -59,7 +59,8 @@ def _looked_up(spec: LookupSpec, task: TaskCommand, batches: Sequence[pa.RecordB
         values, taken = _as_of(found, distinct, values, taken, np.concatenate(times))
     there = values.is_valid().to_numpy(zero_copy_only=False)
     sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    table = NewestRows(spec.row).results(values)[:-1]
+    results = zip(spec.row.names, NewestRows(spec.row).results(values)[:-1], strict=True)
+    table = {name: column for name, column in results if name in spec.output.names}
     first = 0
     for rows in batches:
         own = taken[first : first + rows.num_rows]
@@ -68,7 +69,8 @@ def _looked_up(spec: LookupSpec, task: TaskCommand, batches: Sequence[pa.RecordB
         # A column of one array holds 2 GiB at most; the table's value stands there once for each row that finds it.
         pieces = np.cumsum(sizes[own[kept]]) // _MOST_BYTES
         for piece in np.split(kept, np.flatnonzero(np.diff(pieces)) + 1) if len(kept) else ():
-            yield _beside(spec, rows, piece, [column.take(pa.array(own[piece])) for column in table])
+            taken_here = pa.array(own[piece])
+            yield _beside(spec, rows, piece, {name: column.take(taken_here) for name, column in table.items()})
 
 
 def _found(spec: LookupSpec, task: TaskCommand, keys: pa.Array) -> LookedUp:
@@ -92,11 +94,10 @@ def _found_globally(spec: LookupSpec, keys: pa.Array) -> LookedUp:
     return store.look_up(spec.store, keys, contents=spec.contents)
 
 
-def _beside(spec: LookupSpec, rows: pa.RecordBatch, kept: Numbers, table: Sequence[pa.Array]) -> pa.RecordBatch:
+def _beside(spec: LookupSpec, rows: pa.RecordBatch, kept: Numbers, given: Mapping[str, pa.Array]) -> pa.RecordBatch:
     """Lay rows and what they have found out as they leave the step."""
     if len(kept) < rows.num_rows:
         rows = rows.take(pa.array(kept))
-    given = dict(zip(spec.row.names, table, strict=True))
     return laid_out((given[f.name] if f.name in given else rows.column(f.name) for f in spec.output), spec.output)
 
 

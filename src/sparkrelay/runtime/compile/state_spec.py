@@ -1,0 +1,91 @@
+"""What the stateful step of a leg needs to know, made of what Catalyst says of its rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.runtime.compile.carried_columns import CHANGES, emitted_columns
+from sparkrelay.runtime.compile.grouping import contents, held_states, spread
+from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
+from sparkrelay.runtime.compile.watermarks import watermark_spec
+from sparkrelay.runtime.contract.specs import StateSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.topics.topic_names import TopicNames
+    from sparkrelay.topology import Aggregation, Leg
+
+__all__ = ["state_spec"]
+
+
+def state_spec(  # noqa: PLR0917 - what is known of one step
+    leg: Leg,
+    aggregation: Aggregation,
+    taken: DataFrame,
+    rows: StructType,
+    results: StructType,
+    computed: Mapping[str, str],
+    *,
+    legs: Sequence[Leg],
+    names: TopicNames,
+    config: StreamsConfig,
+    step: Mapping[str, Any],
+) -> tuple[StateSpec, Mapping[str, str]]:
+    """Return the state step, and what the columns of its rows are computed from.
+
+    Args:
+        leg: the leg.
+        aggregation: its stateful step.
+        taken: the rows that it takes in.
+        rows: their columns that reach it.
+        results: the columns that it emits, its keys first.
+        computed: what its keys are computed from.
+        legs: of the topology.
+        names: Kafka's names of its topics.
+        config: the instance's settings.
+        step: what every step knows, and how this one writes its changelog.
+
+    Raises:
+        TopologyException: two columns have one name, or an aggregate or a watermark cannot be.
+    """
+    twice = [name for name in results.names if results.names.count(name) > 1]
+    if twice:
+        raise TopologyException(
+            f"{aggregation.call_site}: two columns of the result have the name {twice[0]!r}; use alias()"
+        )
+    width = len(aggregation.keys)
+    keys = results.fields[:width]
+    states, held = held_states(aggregation, taken, results)
+    sources = len(leg.source.topics) if config.max_task_idle_ms else 0
+    watermark = watermark_spec(aggregation, taken, keys, config.event_time_after_max_ms, sources)
+    spec = StateSpec(
+        **step,
+        store=aggregation.store,
+        changelog=names.changelog(aggregation.store) if aggregation.logged else None,
+        keys=tuple(field.name for field in keys),
+        aggregates=tuple(states),
+        input=arrow_schema(rows),
+        output=arrow_schema(StructType([*results, *hidden_fields(emitted_columns(leg, aggregation))])),
+        contents=contents(
+            held.values(), keys, computed, watermark=watermark, logged=aggregation.logged, by=spread(leg, legs)
+        ),
+        watermark=watermark,
+        newest=arrow_schema(StructType(results.fields[width:])) if aggregation.newest else None,
+        looked_up_by=frozenset(
+            names(topic, other.source.internal)
+            for other in legs
+            if aggregation.store in other.reads_stores and other.lookups
+            for topic in other.source.topics
+        ),
+        kept=arrow_schema(StructType([*results, *hidden_fields(CHANGES)]))
+        if any(other.changes_of == aggregation.store for other in legs)
+        else None,
+    )
+    return spec, {**held, **computed}
