@@ -69,9 +69,9 @@ class StreamsBuilder:
         call_site = find_call_site()
         node = SourceNode(
             _topics(topics, call_site),
-            _key_format(key, call_site),
-            _value_format(value, call_site),
-            _timestamp(timestamp, key, value, call_site),
+            _key_format("stream", key, call_site),
+            _value_format("stream", value, call_site),
+            _timestamp("stream", timestamp, key, value, call_site),
             check_name(name, call_site),
             call_site,
         )
@@ -154,9 +154,9 @@ class StreamsBuilder:
             )
         node = SourceNode(
             _topics(topic, call_site),
-            _key_format(key, call_site),
-            _value_format(value, call_site),
-            _timestamp(timestamp, key, value, call_site),
+            _key_format(method, key, call_site),
+            _value_format(method, value, call_site),
+            _timestamp(method, timestamp, key, value, call_site),
             None,
             call_site,
         )
@@ -185,39 +185,40 @@ def _topics(topics: Any, call_site: CallSite) -> tuple[str, ...]:
     return tuple(sorted(checked)) if isinstance(listed, set | frozenset) else checked
 
 
-def _key_format(key: Any, call_site: CallSite) -> Format | None:
+def _key_format(method: str, key: Any, call_site: CallSite) -> Format | None:
     if isinstance(key, Json):
         raise TopologyException(
-            f'{call_site}: key=Json(...) of stream() is not there yet; read it as String("key") and take it apart with '
-            "F.from_json"
+            f'{call_site}: key=Json(...) of {method}() is not there yet; read it as String("key") and take it apart '
+            "with F.from_json"
         )
-    return _format("key", key, call_site)
+    return _format(method, "key", key, call_site)
 
 
-def _value_format(value: Any, call_site: CallSite) -> Format | None:
+def _value_format(method: str, value: Any, call_site: CallSite) -> Format | None:
     if isinstance(value, Json) and value.schema is None:
         raise TopologyException(
-            f'{call_site}: Json() of a stream needs a schema, such as Json("user string, amount double")'
+            f'{call_site}: value=Json() of {method}() needs a schema, such as Json("user string, amount double")'
         )
-    return _format("value", value, call_site)
+    return _format(method, "value", value, call_site)
 
 
-def _format(place: str, form: Any, call_site: CallSite) -> Format | None:
+def _format(method: str, place: str, form: Any, call_site: CallSite) -> Format | None:
     if form is None or isinstance(form, Format):
         return form
     hint = " (an instance, with parentheses)" if isinstance(form, type) else ""
     raise TopologyException(
-        f"{call_site}: {place}= of stream() takes a format such as String(), Json(schema) or Raw(){hint}, not {form!r}"
+        f"{call_site}: {place}= of {method}() takes a format such as String(), Json(schema) or Raw(){hint}, not "
+        f"{form!r}"
     )
 
 
-def _timestamp(timestamp: Any, key: Any, value: Any, call_site: CallSite) -> str | None:
+def _timestamp(method: str, timestamp: Any, key: Any, value: Any, call_site: CallSite) -> str | None:
     if timestamp is None:
         return None
     if not isinstance(timestamp, str) or not timestamp:
-        raise TopologyException(f"{call_site}: timestamp= of stream() takes a column's name, not {timestamp!r}")
+        raise TopologyException(f"{call_site}: timestamp= of {method}() takes a column's name, not {timestamp!r}")
     if key is None and value is None:
         raise TopologyException(
-            f"{call_site}: timestamp={timestamp!r} names a decoded column, but stream() has neither key= nor value="
+            f"{call_site}: timestamp={timestamp!r} names a decoded column, but {method}() has neither key= nor value="
         )
     return timestamp

@@ -102,9 +102,7 @@ def look_up(  # noqa: PLR0917 - as they are written
     if sorted(columns) != sorted(key):
         raise TopologyException(
             f"{call_site}: join() with the table of {table.call_site} goes by its key, {_listed(key)}, not by "
-            f"{_listed(columns)}; give the stream's column the same name, "
-            f'withColumnRenamed("{columns[0]}", "{key[0]}"), or make a table that is keyed by it, '
-            f'repartition("{columns[0]}").to_table()'
+            f"{_listed(columns)}; {_way_to_key(table, key, columns)}"
         )
     if table.is_global:
         return _look_up_globally(record, node, lineage, table, key, how, name, call_site)
@@ -195,6 +193,16 @@ def _on(on: Any, call_site: CallSite) -> tuple[str, ...]:
 
 def _last_step(node: Node) -> str:
     return node.step.text if isinstance(node, StepNode) and node.step is not None else "to_stream()"
+
+
+def _way_to_key(table: AggregationNode, key: tuple[str, ...], columns: tuple[str, ...]) -> str:
+    """Return what to do where a stream's columns are not those of a table's key."""
+    if len(key) > 1 or len(columns) > 1:
+        return f"say on={list(key) if len(key) > 1 else key[0]!r}, and give the stream's columns these names"
+    renamed = f'give the stream\'s column the same name, withColumnRenamed("{columns[0]}", "{key[0]}")'
+    if table.is_global:
+        return renamed
+    return f'{renamed}, or make a table that is keyed by it, repartition("{columns[0]}").to_table()'
 
 
 def _listed(columns: tuple[str, ...]) -> str:

@@ -75,6 +75,7 @@ def build_subtopologies(record: Record) -> Topology:
     _check_watermarks(ways)
     keepers = _keepers(ways)
     _warn_of_windows(keepers.values())
+    _warn_of_deletions(keepers.values())
     _check_doubled(ways)
     _check_lookups(ways, keepers)
     names = NodeNames(record)
@@ -250,6 +251,18 @@ def _warn_of_windows(keepers: Iterable[_Way]) -> None:
                 '"1 day") before groupBy() says how late rows may come',
                 node.call_site,
                 node.parent.text,
+            )
+
+
+def _warn_of_deletions(keepers: Iterable[_Way]) -> None:
+    """Say which tables are not deleted from: a lookup takes no record without a value, as in Kafka Streams."""
+    for way in keepers:
+        if way.aggregation is not None and way.aggregation.newest and way.lookups:
+            log.warning(
+                "%s: records without a value end at the join of %s, as in Kafka Streams, so they delete nothing from "
+                "this table; where that is wanted, mark deleted rows by a column, and leave them out with where()",
+                way.aggregation.call_site,
+                way.lookups[-1].call_site,
             )
 
 

@@ -189,6 +189,29 @@ def test_old_rows_do_for_a_while_and_then_the_batch_fails(spark, rates, caplog):
         assert [row["rate"] for row in out.read_rows()] == [3]
 
 
+def test_files_that_are_gone_are_no_empty_dataframe(spark, rates, tmp_path, caplog):
+    frame, write = rates
+    builder = StreamsBuilder()
+    clicks_of(builder).join(frame, "country", "left", refresh=MINUTES).select("page", "rate").to("out", value=Json())
+    topology = builder.build()
+    with TopologyTestDriver(topology, spark=spark) as driver:
+        topic, out = driver.create_input_topic("clicks"), driver.create_output_topic("out")
+        for file in (tmp_path / "rates").iterdir():
+            file.unlink()
+        (tmp_path / "rates").rmdir()
+        driver.advance_wall_clock_time(dt.timedelta(minutes=11))
+        topic.pipe_input("a", {"page": "gone", "country": "NO"})
+        assert [row["rate"] for row in out.read_rows()] == [1]
+        assert "there are no files in file:" in caplog.text
+        with pytest.raises(SparkRelayError, match=r"test_collected_joins.py:\d+.*there are no files in file:.*rates"):
+            TopologyTestDriver(topology, spark=spark)
+        (tmp_path / "rates").mkdir()
+        write(NO=2)
+        driver.advance_wall_clock_time(dt.timedelta(minutes=1))
+        topic.pipe_input("a", {"page": "there", "country": "NO"})
+        assert [row["rate"] for row in out.read_rows()] == [2]
+
+
 def test_a_deletion_reaches_a_table_whatever_it_finds(spark, rates):
     frame, _ = rates
     builder = StreamsBuilder()

@@ -88,3 +88,20 @@ def test_other_joins_stay_refused(spark, countries):
     clicks_of(builder).transform(lambda rows: rows.join(countries, "country")).to("out", value=Json())
     with pytest.raises(TopologyException, match="not row-wise"):
         TopologyTestDriver(builder.build(), spark=spark)
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_a_frame_that_turns_out_to_be_empty_lets_nothing_through_or_nulls(spark, how):
+    """Spark would leave the stream's side out of an inner join then, and with it whoever reports."""
+    empty = spark.range(3).selectExpr("cast(id as string) AS country", "rand() AS x").where("x = 2")
+    builder = StreamsBuilder()
+    joined = clicks_of(builder).join(empty, "country", how)
+    joined.select("page", "x").to("out", value=Json())
+    joined.groupBy("user").count(name="counts")
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic, out = driver.create_input_topic("clicks"), driver.create_output_topic("out")
+        for number in range(2):
+            topic.pipe_input("a", {"page": f"p{number}", "country": "NO"})
+        found = [] if how == "inner" else ["p0", "p1"]
+        assert [row["page"] for row in out.read_rows()] == found
+        assert [row["count"] for row in driver.store("counts")] == ([] if how == "inner" else [2])

@@ -464,7 +464,7 @@ def test_only_what_is_read_behind_a_lookup_goes_through_it(spark):
         table.pipe_input("ada", {"name": "Ada", "country": "UK"})
         stream.pipe_input("ada", {"page": "a", "n": 2})
         assert driver.create_output_topic("out").read_rows() == [{"page": "a", "name": "ADA"}]
-    publish, looked_up, fetch = [line for line in stages.splitlines() if "MapInArrow" in line]
+    _, looked_up, _ = [line for line in stages.splitlines() if "MapInArrow" in line]
     assert "page" in looked_up
     assert "name" in looked_up
     for unread in ("kafka", "country", " n#"):

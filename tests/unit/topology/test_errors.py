@@ -134,7 +134,11 @@ def test_a_wrong_step_is_refused_where_it_is_written(flights, F, call, message):
         (lambda b: b.stream(["a", "a"]), "names a topic twice"),
         (lambda b: b.stream("a", value="json"), "value= of stream() takes a format"),
         (lambda b: b.stream("a", value=String), "(an instance, with parentheses)"),
-        (lambda b: b.stream("a", value=Json()), "Json() of a stream needs a schema"),
+        (lambda b: b.stream("a", value=Json()), "value=Json() of stream() needs a schema"),
+        (
+            lambda b: b.global_table("a", key=String("k"), value=Json()),
+            "value=Json() of global_table() needs a schema",
+        ),
         (lambda b: b.stream("a", key=Json("k int")), "key=Json(...) of stream() is not there yet"),
         (lambda b: b.stream("a", timestamp="time"), "timestamp='time' names a decoded column"),
         (lambda b: b.stream("a", value=String(), timestamp=3), "timestamp= of stream() takes a column's name, not 3"),

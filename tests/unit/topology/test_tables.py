@@ -157,3 +157,25 @@ def test_how_old_a_dataframe_may_get_is_an_interval(clicks, countries, refresh):
 def test_a_table_is_not_refreshed(clicks, users):
     with pytest.raises(TopologyException, match=r"test_tables.py:\d+: refresh='1 day' of join\(\) is for a DataFrame"):
         clicks.join(users, "user", refresh="1 day")
+
+
+def test_a_table_behind_a_lookup_is_warned_of(builder, users, clicks, caplog):
+    """A lookup takes no record without a value, so there is none that would delete."""
+    clicks.join(users, "user", "left").to_table(name="kept").to("out")
+    builder.build()
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records if "end at the join" in record.message]
+    caplog.clear()
+    StreamsBuilder().stream("in", key=String("k"), value=Json("n int")).to_table()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("on", "words"),
+    [
+        ("id", r"withColumnRenamed\(\"id\", \"user\"\), or make a table .* repartition\(\"id\"\).to_table\(\)"),
+        (["user", "n"], "say on='user'"),
+    ],
+)
+def test_a_join_by_other_columns_than_the_key_is_refused_with_what_to_do(users, clicks, on, words):
+    with pytest.raises(TopologyException, match=words):
+        clicks.join(users, on)

@@ -26,6 +26,8 @@ __all__ = ["apply_steps", "checked", "given_names", "joined", "refuse_hidden", "
 
 #: Steps of a table that may drop rows: what they once let through is deleted (``worker.table_changes``).
 _FILTERS = frozenset({"where", "filter"})
+_EXCLUDED_RULES = "spark.sql.adaptive.optimizer.excludedRules"
+_EMPTY_SIDES = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 #: Our own columns among those that Spark suggests.
 _OWN_COLUMNS = re.compile(rf", `{hidden_columns.PREFIX}\w+`|`{hidden_columns.PREFIX}\w+`, ")
 
@@ -136,8 +138,20 @@ def joined(step: Step, rows: DataFrame) -> DataFrame:
         raise TopologyException(
             f"{where}: both sides of the join have a column {min(both)!r}; rename or drop one of them before it"
         )
+    _have_streams_run(rows)
     names = [quoted((name,)) for name in (*rows.columns, *given_names(frame, on))]
     return checked(where, lambda: rows.join(F.broadcast(frame), list(on), how).select(*names))
+
+
+def _have_streams_run(rows: DataFrame) -> None:
+    """Keep Spark from leaving out the stream's side of a join once it sees, as it runs, that the other one is empty.
+
+    Whatever a leg lets through, its last step has to report.
+    """
+    conf = rows.sparkSession.conf
+    rules = [rule.strip() for rule in (conf.get(_EXCLUDED_RULES, "") or "").split(",") if rule.strip()]
+    if _EMPTY_SIDES not in rules:
+        conf.set(_EXCLUDED_RULES, ",".join([*rules, _EMPTY_SIDES]))
 
 
 def given_names(frame: DataFrame, on: Sequence[str]) -> list[str]:

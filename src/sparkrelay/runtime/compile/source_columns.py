@@ -42,7 +42,7 @@ def source_fields(source: Source, ended: StructType | None) -> list[StructField]
         times = [field for field in fields if field.name == source.timestamp]
         if not times:
             raise TopologyException(
-                f"{where}: stream(timestamp={source.timestamp!r}) is not one of its columns: "
+                f"{where}: timestamp={source.timestamp!r} is none of the columns that are read: "
                 f"{', '.join(field.name for field in fields)}"
             )
         check_event_time(times[0], where)
