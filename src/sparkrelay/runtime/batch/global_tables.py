@@ -17,6 +17,7 @@ from sparkrelay.client.transaction_calls import ProducerIdentity
 from sparkrelay.errors import IncompatibleTopologyException, MissingSourceTopicException, StateStoreException
 from sparkrelay.runtime.batch.batch_runner import BatchOutcome, BatchRunner
 from sparkrelay.runtime.contract.commands import RestoreCommand
+from sparkrelay.runtime.tasks.ranges import behind
 from sparkrelay.runtime.tasks.restore_work import slice_of
 from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.topics.partition_counts import missing
@@ -116,8 +117,12 @@ class GlobalTables:
     @property
     def complete(self) -> bool:
         """True once the copies have all that there was when they were opened."""
-        positions = self.positions
-        return not self._unproven and all(positions.get(p, 0) >= end for p, end in self._goal.items())
+        return not self._unproven and not self.left
+
+    @property
+    def left(self) -> int:
+        """How many offsets they lack until then."""
+        return behind(self.positions, self._goal)
 
     def open(self) -> None:
         """Open every copy where it stands, and make anew those that cannot be used.

@@ -13,7 +13,13 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.client.backoff import Backoff
-from sparkrelay.errors import KafkaException, SparkRelayError, StreamsException, WakeupException
+from sparkrelay.errors import (
+    KafkaException,
+    SparkRelayError,
+    StreamsException,
+    UnknownTopicException,
+    WakeupException,
+)
 from sparkrelay.runtime.spark.executor_target import ExecutorLost
 from sparkrelay.runtime.spark.jobs import JobFailed
 
@@ -33,6 +39,8 @@ _SHORTEST_BACKOFF: Final = 0.1
 _LONGEST_BACKOFF: Final = 5.0
 #: A micro-batch of a few changes costs as much as one of thousands, and takes a Spark slot that tasks may want.
 _SPACING_SECONDS: Final = 0.2
+#: How often it says how far it is, before tasks are taken.
+_REPORT_SECONDS: Final = 10.0
 #: Partitions that a topic gets are noticed within this.
 _TOPICS_SECONDS: Final = 30.0
 
@@ -70,8 +78,10 @@ class GlobalStreamThread:
         self._backoff = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
         #: Spark jobs outside of micro-batches that have failed in a row; those have a count of their own.
         self._job_failures = 0
+        #: Since when brokers do not know a topic (monotonic seconds); None while they do.
+        self._unknown_since: float | None = None
         self._opened = False
-        self._topics_due = 0.0
+        self._topics_due = self._report_due = 0.0
         self._ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -148,7 +158,8 @@ class GlobalStreamThread:
         try:
             pause = self._advance()
         except KafkaException as error:
-            if not error.retriable:
+            # A broker that has just come back may not know its topics for a moment.
+            if not error.retriable and not (isinstance(error, UnknownTopicException) and self._may_come_back()):
                 raise
             pause = self._backoff.next()
             log.warning("%s: %s; trying again in %.1f s", self.name, error, pause)
@@ -159,8 +170,14 @@ class GlobalStreamThread:
             pause = self._backoff.next()
             log.warning("%s: %s; trying again in %.1f s", self.name, error, pause)
         else:
-            self._job_failures = 0
+            self._job_failures, self._unknown_since = 0, None
         return pause
+
+    def _may_come_back(self) -> bool:
+        """Return whether a topic has been unknown for no longer than any call may take; one that never was is not."""
+        now = time.monotonic()
+        self._unknown_since = self._unknown_since or now
+        return self._settled.is_set() and now - self._unknown_since < self._config.default_api_timeout_ms / 1000
 
     def _advance(self) -> float:
         if not self._opened:
@@ -176,6 +193,9 @@ class GlobalStreamThread:
         if self._tables.complete and not self._settled.is_set():
             log.info("%s: the global tables are complete", self.name)
             self._settled.set()
+        elif not self._settled.is_set() and now >= self._report_due:
+            self._report_due = now + _REPORT_SECONDS
+            log.info("%s: reading the global tables, %d offsets to go", self.name, self._tables.left)
         if outcome is not None:
             return _SPACING_SECONDS if self._settled.is_set() else 0.0
         self._topics.await_records(

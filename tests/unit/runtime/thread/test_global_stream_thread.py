@@ -5,14 +5,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from sparkrelay.errors import SerializationException, StreamsException, TimeoutException, WakeupException
+from sparkrelay.errors import (
+    SerializationException,
+    StreamsException,
+    TimeoutException,
+    UnknownTopicException,
+    WakeupException,
+)
 from sparkrelay.runtime.batch.batch_runner import BatchOutcome
 from sparkrelay.runtime.spark.jobs import JobFailed
 from sparkrelay.runtime.thread.global_stream_thread import GlobalStreamThread
 from sparkrelay.types import TaskId
 
 ID = TaskId(1, 0)
-CONFIG = SimpleNamespace(max_batch_retries=2, poll_ms=10)
+CONFIG = SimpleNamespace(max_batch_retries=2, poll_ms=10, default_api_timeout_ms=60_000)
 
 
 class Tables:
@@ -20,12 +26,16 @@ class Tables:
 
     def __init__(self, *script, opening=()):
         self.positions = {}
-        self.script, self.opening = list(script), list(opening)
+        self.script, self.opening, self.filled = list(script), list(opening), False
         self.calls = []
 
     @property
     def complete(self):
-        return not self.script
+        return not self.script or self.filled
+
+    @property
+    def left(self):
+        return len(self.script)
 
     def open(self):
         self.calls.append("open")
@@ -116,6 +126,22 @@ def test_whoever_waits_is_given_what_ended_it(start, error, kind):
 def test_jobs_that_go_on_failing_end_it(start):
     thread = start(Tables(opening=[JobFailed("no Python")] * 9))
     with pytest.raises(JobFailed, match="no Python"):
+        until_complete(thread)
+
+
+@pytest.mark.parametrize(("milliseconds", "lives"), [(60_000, True), (0, False)])
+def test_a_topic_that_was_there_may_be_unknown_for_a_while(start, monkeypatch, wait_until, milliseconds, lives):
+    monkeypatch.setattr(CONFIG, "default_api_timeout_ms", milliseconds)
+    tables = Tables(BatchOutcome(committed=[ID]), UnknownTopicException("gone"), BatchOutcome(committed=[ID]))
+    tables.filled = True
+    thread = start(tables)
+    wait_until(lambda: thread.failed or not tables.script, "it neither goes on nor ends")
+    assert thread.failed != lives
+
+
+def test_a_topic_that_was_never_there_is_not_waited_for(start):
+    thread = start(Tables(opening=[UnknownTopicException("no such topic")]))
+    with pytest.raises(UnknownTopicException):
         until_complete(thread)
 
 
