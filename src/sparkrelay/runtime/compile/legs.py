@@ -135,8 +135,8 @@ class LegCompiler:
         self._computed: dict[str, Mapping[str, str]] = {}
         #: leg -> the columns of its source that anything reads
         self._read: dict[str, frozenset[str]] = {}
-        #: lookup -> the columns behind it that anything reads
-        self._read_behind: dict[Lookup, frozenset[str]] = {}
+        #: lookup, or join with a collected DataFrame -> the columns behind it that anything reads
+        self._read_behind: dict[Step | Lookup, frozenset[str]] = {}
         #: store -> the same of its grouping columns
         self._computed_keys: dict[str, Mapping[str, str]] = {}
         #: union's step -> the columns of the first stream that was built
@@ -274,7 +274,7 @@ class LegCompiler:
     def _written(self, leg: Leg, rows: DataFrame) -> tuple[PublishSpec, DataFrame, StructType]:
         """Return the last step of a leg without state, the columns of ``rows`` that it reads, and all visible ones."""
         columns = visible(rows)
-        output = self._shipment(leg, columns) if _repartitions(leg) else columns
+        output = self._shipment(leg, columns) if leg.sink is not None and leg.sink.internal else columns
         spec = self._publish_spec(leg, columns, output)
         headers = ("headers",) if spec.headers else ()
         carried = (name for name in carried_columns(leg) if name != hidden_columns.PARTITION_TIME)
@@ -391,9 +391,34 @@ class LegCompiler:
             elif cut is not None:
                 words = joined(cut, rows)
                 behind = computed_from(words, base, visible(words).names, behind)
+                everything = StructType([*visible(words), *hidden_fields((*carried, *self._way.hidden))])
+                if steps is leg.before:
+                    rows = self._only_read(leg, cut, rows, everything, cut.args[1])
                 spec, output = self._joins.prepare(cut, rows, carried, tombstones_pass=passing)
-                rows = base = self._way.between(leg.id, rows, functools.partial(collected_leg, spec), output)
+                rows = self._way.between(leg.id, rows, functools.partial(collected_leg, spec), output)
+                rows = base = with_unread(rows, everything)
         return rows, base, behind
+
+    def _only_read(
+        self, leg: Leg, cut: Step | Lookup, rows: DataFrame, behind: StructType, keys: Iterable[str]
+    ) -> DataFrame:
+        """Return rows without what nobody reads from a lookup on, or from a join that Catalyst does not see through.
+
+        Not for its bytes alone: columns that are read nowhere are nulls by then, and those of lists, as the headers in
+        ``kafka``, take Spark time that is quadratic in the rows of a batch.
+
+        Args:
+            leg: the leg.
+            cut: one of its steps before the stateful one.
+            rows: in front of it.
+            behind: every column behind it.
+            keys: what it reads itself.
+        """
+        if cut not in self._read_behind:
+            steps = leg.before[leg.before.index(cut) + 1 :]
+            self._read_behind[cut] = self._wanted_of(leg, steps, _no_rows(self._way.placed(), behind))
+        read = {name.lower() for name in (*keys, *self._read_behind[cut], *carried_columns(leg), *self._way.hidden)}
+        return rows.select(*(quoted((name,)) for name in rows.columns if name.lower() in read))
 
     def _late(self, leg: Leg, rows: DataFrame, store: str) -> DataFrame:
         """Return those of the rows that are late for a store's windows."""
@@ -422,14 +447,9 @@ class LegCompiler:
     def _looked_up(self, leg: Leg, lookup: Lookup, rows: DataFrame) -> DataFrame:
         """Return the rows with what the table holds for them; what nobody reads behind it goes neither in nor out."""
         columns, given = behind_lookup(lookup, rows, self._table(lookup.store))
-        hidden = (*carried_columns(leg), *self._way.hidden)
-        everything = StructType([*columns, *hidden_fields(hidden)])
-        if lookup not in self._read_behind:
-            steps = leg.before[leg.before.index(lookup) + 1 :]
-            self._read_behind[lookup] = self._wanted_of(leg, steps, _no_rows(self._way.placed(), everything))
+        everything = StructType([*columns, *hidden_fields((*carried_columns(leg), *self._way.hidden))])
+        rows = self._only_read(leg, lookup, rows, everything, lookup.columns)
         kept = StructType([field for field in columns if field.name in self._read_behind[lookup]])
-        read = [name for name in kept.names if name not in given.names]
-        rows = rows.select(*(quoted((name,)) for name in dict.fromkeys((*read, *lookup.columns, *hidden))))
         output = StructType([*kept, *hidden_fields(carried_columns(leg))])
         spec = LookupSpec(
             **self._step(leg),
@@ -578,7 +598,3 @@ class LegCompiler:
 def _no_rows(before: DataFrame, schema: StructType) -> DataFrame:
     """Return a frame of that schema that runs ``before`` and has no rows, which Spark does not know."""
     return in_arrow(before, no_rows, schema)
-
-
-def _repartitions(leg: Leg) -> bool:
-    return leg.sink is not None and leg.sink.internal
