@@ -276,7 +276,7 @@ def hold(target, folder):
 def drop_executors(spark, settings):
     """Take all executors away for good, as a master that has dropped the application; say what an instance does."""
     name = settings["config"]["application.id"] + "-dropped"
-    config = {"application.id": name, "auto.offset.reset": "latest", "executor.wait.timeout.ms": 20_000}
+    config = {"application.id": name, "auto.offset.reset": "latest", "executor.wait.timeout.ms": 60_000}
     context, seen = spark.sparkContext._jsc.sc(), []
 
     def look():
