@@ -19,9 +19,7 @@ from sparkrelay.errors import (
 )
 from sparkrelay.state import Marker, MergeResult, TaskStore, environment
 from sparkrelay.state.changelog import MARKER_KEY
-from sparkrelay.state.header import JournalEntry, TaskHeader
 from sparkrelay.state.removal import wipe
-from sparkrelay.state.watermarks import NO_TIME
 from sparkrelay.types import TopicPartition
 
 INPUT = TopicPartition("input", 0)
@@ -514,102 +512,6 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StateStoreException, match=r"0_1 cannot be opened .* state.dir must be a directory"):
         TaskStore.open(tmp_path / "file" / "0_1")
-
-
-# -- the header's bytes -----------------------------------------------------------------------------------------------
-
-
-def test_the_header_keeps_everything():
-    ranges = {INPUT: (70, 80), TopicPartition("ü", 2): (-1, 0)}
-    entry = JournalEntry(
-        3, "leg", 8, 2, "s", "counts", ranges, 5, 1, -6, 7, 1 << 62, -4, -8, {"a": 3, "b": -7}, frozenset("bc")
-    )
-    header = TaskHeader(
-        1 << 60,
-        7,
-        {INPUT: 70},
-        {CHANGELOG: 9},
-        "boot",
-        True,
-        (entry,),
-        4,
-        "app",
-        {"s": "count(*)"},
-        {"c": "Qx"},
-        {"s": -5},
-        {"s": -9},
-        {"s": {"a": 2}, "t": {}},
-    )
-    assert TaskHeader.decode(header.encode(), "it") == header
-    assert (header.watermark("s"), header.expired_by("s"), header.expired_by("t")) == (-5, -8, NO_TIME)
-    assert (header.sources_of("s"), header.sources_of("s", 7), header.sources_of("u")) == (entry.sources, {"a": 2}, {})
-
-
-@pytest.mark.parametrize("sources", [{"t" * 250: 1}, {"": 1}, {f"t{number}": 1 for number in range(1001)}])
-def test_a_header_that_names_what_are_no_topics_is_damaged(sources):
-    for header in (TaskHeader(sources={"s": sources}), TaskHeader(journals=(entry_of(sources=sources),))):
-        with pytest.raises(StoreCorruptedException, match=r"^it names \d+ topics, of which 1000 at most can be"):
-            TaskHeader.decode(header.encode(), "it")
-
-
-def entry_of(**more):
-    return JournalEntry(3, "leg", 8, 1, "s", "c", {}, 0, **more)
-
-
-def test_a_header_of_the_release_before_has_windows_expire_once_they_are_over():
-    data = bytes.fromhex(
-        "05 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 62 01 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"
-        "00 00 01 00 00 00 01 00 73 08 00 00 00 00 00 00 00 01 00 00 00 01 00 00 00 07 00 00 00 01 00 6c 03 00 00 00 00"
-        "00 00 00 01 00 00 00 01 00 73 01 00 63 04 00 00 00 01 00 00 00 09 00 00 00 00 00 00 00 02 00 00 00 1e 00 00 00"
-        "00 00 00 00 14 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"
-    )
-    assert TaskHeader.decode(data, "it") == TaskHeader(
-        1,
-        2,
-        boot_id="b",
-        clean=True,
-        journals=(JournalEntry(7, "l", 3, 1, "s", "c", {}, 4, 1, 9, 2, 30, 20, 9),),
-        next_journal=1,
-        watermarks={"s": 8},
-        expired={"s": 8},
-    )
-
-
-@pytest.mark.parametrize("where", ["header", "journal"])
-def test_a_header_by_which_live_windows_would_be_removed_is_damaged(where):
-    entry = entry_of(watermark=7, expired=7 + (where == "journal"))
-    header = TaskHeader(journals=(entry,), watermarks={"s": 6}, expired={"s": 6 + (where == "header")})
-    with pytest.raises(StoreCorruptedException, match=r"^it holds (7 where 6|8 where 7) is the most: it is damaged"):
-        TaskHeader.decode(header.encode(), "it")
-
-
-def test_the_header_has_the_documented_bytes():
-    positions = {TopicPartition("t", 3): 4}
-    words = {
-        "contents": {"s": "c"},
-        "topics": {"t": "i"},
-        "watermarks": {"s": 8},
-        "expired": {"s": 3},
-        "sources": {"s": {"t": 2}},
-    }
-    header = TaskHeader(1, 2, positions, boot_id="b", clean=True, application="a", **words)
-    assert header.encode().hex(" ") == (
-        "06 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 62 01 "
-        "01 00 00 00 01 00 74 03 00 00 00 04 00 00 00 00 00 00 00 00 00 00 00 "
-        "01 00 61 01 00 00 00 01 00 73 01 00 63 01 00 00 00 01 00 74 01 00 69 "
-        "01 00 00 00 01 00 73 08 00 00 00 00 00 00 00 03 00 00 00 00 00 00 00 "
-        "01 00 00 00 01 00 73 01 00 00 00 01 00 74 02 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"
-    )
-
-
-@settings(max_examples=50)
-@given(cut=st.integers(0, 60), version=st.sampled_from([1, 2, 3, 4, 5, 6, 7]))
-def test_a_damaged_header_is_named(cut, version):
-    data = TaskHeader(1, 2, {INPUT: 4}, {CHANGELOG: 5}, "boot").encode()
-    cut = min(cut, len(data) - 1)
-    damaged = bytes([version]) + data[1:cut] if cut else b""
-    with pytest.raises(StoreCorruptedException, match=r"^it "):
-        TaskHeader.decode(damaged, "it")
 
 
 def test_a_long_key_is_spelt_and_a_reserved_one_is_nothing_special(driver, read_all):
