@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType, VariantType, 
 
 from sparkrelay.errors import SerializationException, StreamsException, TopologyException
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.compile.catalyst import items, jvm, kind, nodes
+from sparkrelay.runtime.compile.catalyst import jvm, kind, nodes
 from sparkrelay.runtime.compile.row_steps import given_names, joined, visible
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
 from sparkrelay.runtime.contract.specs import CollectedSpec
@@ -107,7 +107,7 @@ class CollectedJoins:
         """
         changed = set()
         for step in dict.fromkeys(step for leg in legs for step in leg.collected):
-            rows = self._frames.of(step).refreshed(lambda frame, text: collect(_with_files(frame, text), text))
+            rows = self._frames.of(step).refreshed(collect)
             if rows is not self._rows[step]:
                 self._rows[step] = rows
                 changed.add(step)
@@ -119,7 +119,6 @@ class CollectedJoins:
         cancel = functools.partial(self._target.cancel, group)
         try:
             with cancelled_when(lambda: time.monotonic() >= deadline, cancel):
-                frame = _with_files(frame, description)
                 return collect_frame(self._target, frame, pool=BATCH_POOL, group=group, description=description)
         except JobFailed as error:
             if time.monotonic() < deadline:
@@ -128,23 +127,6 @@ class CollectedJoins:
                 f"{description} took longer than {self._seconds:g} s (max.poll.interval.ms) and was cancelled: see "
                 f"that its source answers, and that Spark has a core for it. {error}"
             ) from error
-
-
-def _with_files(frame: DataFrame, description: str) -> DataFrame:
-    """Return a DataFrame whose files are there: Spark reads a folder that is gone, or is just being written, as empty.
-
-    Raises:
-        JobFailed: there are none.
-    """
-    plan = frame._jdf.queryExecution().analyzed()
-    plan.refresh()
-    for node in nodes(plan):
-        if kind(node) == "LogicalRelation" and kind(node.relation()) == "HadoopFsRelation":
-            location = node.relation().location()
-            if not len(location.inputFiles()):
-                paths = ", ".join(str(path) for path in items(location.rootPaths()))
-                raise JobFailed(f"{description} failed: there are no files in {paths}")
-    return frame
 
 
 def refresh_seconds(step: Step) -> float:

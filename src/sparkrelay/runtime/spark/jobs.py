@@ -66,11 +66,12 @@ _PROPERTIES = (
     *("spark.scheduler.pool", _TAGS_PROPERTY, "spark.jobGroup.id", "spark.job.description"),
     "spark.job.interruptOnCancel",
 )
-#: What Java says where Spark's executor starts Python.
-#: Of an idle worker, in ``PythonWorkerFactory.create``, which takes only a cancelled selection key for a dead one.
+#: What Java says of an idle worker, in ``PythonWorkerFactory.create``, which takes only a cancelled selection key for a
+#: dead one.
 _CLOSED_WORKER = "java.nio.channels.ClosedChannelException"
 #: So often a job that is no micro-batch is begun again for it.
 _CLOSED_WORKERS = 3
+#: And where Spark's executor starts Python.
 _NO_PYTHON = re.compile(r'java\.io\.IOException: Cannot run program "([^"]+)"')
 
 
@@ -328,7 +329,7 @@ def collect_frame(target: ExecutorTarget, frame: DataFrame, *, pool: str, group:
 
     Raises:
         ExecutorLost: the target's executor is gone.
-        JobFailed: its source cannot be read, or user code in it raised.
+        JobFailed: its source cannot be read or has no files, or user code in it raised.
         StreamsException: the session is gone.
     """
     target.require()
@@ -342,7 +343,9 @@ def collect_frame(target: ExecutorTarget, frame: DataFrame, *, pool: str, group:
             context.setLocalProperty("spark.scheduler.pool", pool)
             context.setLocalProperty(_TAGS_PROPERTY, "sparkrelay")
             context.setJobGroup(group, description, interruptOnCancel=True)
-            frame._jdf.queryExecution().analyzed().refresh()
+            plan = frame._jdf.queryExecution().analyzed()
+            plan.refresh()
+            _require_files(plan, description)
             return frame.select("*").toArrow()
     except (PySparkException, Py4JJavaError) as error:
         target.require_alive()
@@ -355,6 +358,23 @@ def collect_frame(target: ExecutorTarget, frame: DataFrame, *, pool: str, group:
         raise JobFailed(f"{description} failed: {error}") from error
     log.debug("%s: %s", description, printable_lines(found.text))
     raise _error(found, target.failure_key, description, "")
+
+
+def _require_files(plan: Any, description: str) -> None:
+    """Make sure that a plan's files are there: Spark reads a folder that is gone, or being written, as an empty one.
+
+    Raises:
+        JobFailed: a file source has none.
+    """
+    leaves = plan.collectLeaves()
+    for leaf in (leaves.apply(index) for index in range(leaves.size())):
+        if leaf.nodeName() != "LogicalRelation" or leaf.relation().getClass().getSimpleName() != "HadoopFsRelation":
+            continue
+        location = leaf.relation().location()
+        if not len(location.inputFiles()):
+            roots = location.rootPaths()
+            paths = ", ".join(str(roots.apply(index)) for index in range(roots.size()))
+            raise JobFailed(f"{description} failed: there are no files in {paths}")
 
 
 @contextlib.contextmanager
