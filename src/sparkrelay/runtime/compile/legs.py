@@ -51,7 +51,7 @@ from sparkrelay.runtime.compile.schemas import (
     unlike,
     without_kafka,
 )
-from sparkrelay.runtime.compile.source_columns import source_fields, with_unread
+from sparkrelay.runtime.compile.source_columns import only, source_fields, with_unread
 from sparkrelay.runtime.compile.state_spec import state_spec
 from sparkrelay.runtime.compile.watermarks import with_window
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, in_arrow
@@ -393,32 +393,28 @@ class LegCompiler:
                 behind = computed_from(words, base, visible(words).names, behind)
                 everything = StructType([*visible(words), *hidden_fields((*carried, *self._way.hidden))])
                 if steps is leg.before:
-                    rows = self._only_read(leg, cut, rows, everything, cut.args[1])
+                    read = self._read_from(leg, cut, everything)
+                    rows = only(rows, (*cut.args[1], *read, *carried, *self._way.hidden))
                 spec, output = self._joins.prepare(cut, rows, carried, tombstones_pass=passing)
                 rows = self._way.between(leg.id, rows, functools.partial(collected_leg, spec), output)
                 rows = base = with_unread(rows, everything)
         return rows, base, behind
 
-    def _only_read(
-        self, leg: Leg, cut: Step | Lookup, rows: DataFrame, behind: StructType, keys: Iterable[str]
-    ) -> DataFrame:
-        """Return rows without what nobody reads from a lookup on, or from a join that Catalyst does not see through.
+    def _read_from(self, leg: Leg, cut: Step | Lookup, behind: StructType) -> frozenset[str]:
+        """Return which columns anything reads behind a lookup, or behind a join that Catalyst does not see through.
 
-        Not for its bytes alone: columns that are read nowhere are nulls by then, and those of lists, as the headers in
-        ``kafka``, take Spark time that is quadratic in the rows of a batch.
+        Others go neither in nor out, and not for their bytes alone: what is read nowhere is null by then, and null
+        lists, as the headers in ``kafka`` are, take Spark time that is quadratic in the rows of a batch.
 
         Args:
             leg: the leg.
             cut: one of its steps before the stateful one.
-            rows: in front of it.
             behind: every column behind it.
-            keys: what it reads itself.
         """
         if cut not in self._read_behind:
             steps = leg.before[leg.before.index(cut) + 1 :]
             self._read_behind[cut] = self._wanted_of(leg, steps, _no_rows(self._way.placed(), behind))
-        read = {name.lower() for name in (*keys, *self._read_behind[cut], *carried_columns(leg), *self._way.hidden)}
-        return rows.select(*(quoted((name,)) for name in rows.columns if name.lower() in read))
+        return self._read_behind[cut]
 
     def _late(self, leg: Leg, rows: DataFrame, store: str) -> DataFrame:
         """Return those of the rows that are late for a store's windows."""
@@ -448,8 +444,9 @@ class LegCompiler:
         """Return the rows with what the table holds for them; what nobody reads behind it goes neither in nor out."""
         columns, given = behind_lookup(lookup, rows, self._table(lookup.store))
         everything = StructType([*columns, *hidden_fields((*carried_columns(leg), *self._way.hidden))])
-        rows = self._only_read(leg, lookup, rows, everything, lookup.columns)
-        kept = StructType([field for field in columns if field.name in self._read_behind[lookup]])
+        read = self._read_from(leg, lookup, everything)
+        rows = only(rows, (*lookup.columns, *read, *carried_columns(leg), *self._way.hidden))
+        kept = StructType([field for field in columns if field.name in read])
         output = StructType([*kept, *hidden_fields(carried_columns(leg))])
         spec = LookupSpec(
             **self._step(leg),

@@ -13,12 +13,14 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import DataFrame
 
     from sparkrelay.records.formats import Format
     from sparkrelay.topology import Source
 
-__all__ = ["source_fields", "with_unread"]
+__all__ = ["only", "source_fields", "with_unread"]
 
 
 def source_fields(source: Source, ended: StructType | None) -> list[StructField]:
@@ -73,6 +75,12 @@ def _decoded_fields(key: Format | None, value: Format | None, where: str) -> lis
         if name.startswith(hidden_columns.PREFIX):
             raise TopologyException(f"{where}: the column name {name!r} is reserved")
     return list(fields.values())
+
+
+def only(rows: DataFrame, names: Iterable[str]) -> DataFrame:
+    """Return the columns of those names, in whatever case; :func:`with_unread` adds the others again."""
+    read = {name.lower() for name in names}
+    return rows.select(*(quoted((name,)) for name in rows.columns if name.lower() in read))
 
 
 def with_unread(source: DataFrame, full: StructType) -> DataFrame:
