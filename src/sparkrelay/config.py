@@ -171,6 +171,12 @@ class StreamsConfig:
         "watermark back after its last row, ms; 0: not at all",
         most=INT64_MAX,
     )
+    join_idle_ms: int = setting(
+        60_000,
+        "how long a join of streams waits for one that is read to its end and silent, before its watermark goes on "
+        "without it, ms (SparkRelay's own)",
+        most=INT64_MAX,
+    )
     watermark_idle_ms: int = setting(
         0,
         "after how long without input a task's watermarks go on by the clock, so that its last windows end, ms; 0: "

@@ -102,14 +102,14 @@ class Applied:
     """What a batch did to a store.
 
     Attributes:
-        emitted: rows to send on.
+        emitted: rows to send on, if what changed the store has put them here.
         keys: changed keys.
         values: their values now; null where deleted.
         entry: the journal's.
         over: ``key, value`` of the windows that are over with the batch, in the order of keys, if they are asked for.
     """
 
-    emitted: pa.RecordBatch
+    emitted: pa.RecordBatch | None
     keys: pa.Array
     values: pa.Array
     entry: JournalEntry

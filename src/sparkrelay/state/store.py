@@ -31,6 +31,7 @@ from sparkrelay.state.file_lock import FileLock
 from sparkrelay.state.header import JournalEntry, TaskHeader
 from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.space import FULL_DISK, full_disk
+from sparkrelay.state.view import Changes, StoreView
 from sparkrelay.state.watermarks import NO_TIME, end_of, expired_with, over
 
 if TYPE_CHECKING:
@@ -169,6 +170,33 @@ class TaskStore:
         """
         keys = rows.as_binary(keys)
         ordered = SortedKeys.of(keys)
+
+        def merged(view: StoreView) -> Changes:
+            old = ordered.as_given(view.get(ordered.keys))
+            result = merge(old)
+            new = rows.as_binary(result.new)
+            if len(new) != len(keys):
+                raise StateStoreException(f"merging {len(keys)} keys of store {store!r} gave {len(new)} values")
+            return Changes(keys, old, new, watermark, result.emitted, result.beside, ordered)
+
+        return self.change_batch(leg, store, batch=batch, operate=merged)
+
+    def change_batch(
+        self, leg: str, store: str, *, batch: BatchStamp, operate: Callable[[StoreView], Changes]
+    ) -> Applied:
+        """Have an operator change a store by a leg's share of a batch, as :meth:`apply_batch` does for one that merges.
+
+        Args:
+            leg: the leg's id.
+            store: the store's name; other legs of the batch may change it too.
+            batch: what the driver sent along.
+            operate: reads the store and says what changes. Called again if the map had to grow.
+
+        Raises:
+            StoreOutOfStepException: the store is not where the batch expects it; nothing changed.
+            StoreFullException: the disk or the map is full; nothing changed.
+            IncompatibleTopologyException: the store holds something else than the pipeline wants.
+        """
         table = self._table(store)
         if batch.tries > 1:
             self._open_tables_of_journals()
@@ -178,21 +206,18 @@ class TaskStore:
             checks.require_contents(header, store, batch.contents)
             checks.require_positions(self.path, header, leg, batch)
             before, expired = header.watermarks.get(store, NO_TIME), header.expired.get(store, NO_TIME)
-            self._drop_expired(transaction, table, expired, len(keys))
-            old = ordered.as_given(rows.get(transaction, table, ordered.keys))
-            result = merge(old)
-            new = rows.as_binary(result.new)
-            if len(new) != len(keys):
-                raise StateStoreException(f"merging {len(keys)} keys of store {store!r} gave {len(new)} values")
-            self._put(transaction, table, ordered.keys, ordered.as_stored(new))
-            number, changes = header.next_journal, pa.record_batch([keys, old], ["key", "old"])
-            pieces = journal.write(transaction, self._journal, number, changes, result.beside)
+            view = StoreView(transaction, table, header, store)
+            changes = operate(view)
+            self._drop_expired(transaction, table, expired, len(changes.keys))
+            self._put(transaction, table, changes.ordered.keys, changes.ordered.as_stored(changes.new))
+            number, undo = header.next_journal, pa.record_batch([changes.keys, changes.old], ["key", "old"])
+            pieces = journal.write(transaction, self._journal, number, undo, changes.beside)
             ranges = dict(batch.ranges)
             entry = JournalEntry(
-                number, leg, batch.number, batch.tries, store, batch.contents, ranges, len(keys), pieces
+                number, leg, batch.number, batch.tries, store, batch.contents, ranges, len(changes.keys), pieces
             )
             windows = None
-            if watermark is not None:
+            if (watermark := changes.watermark) is not None:
                 now, last = max(watermark.ms, before), rows.last_key(transaction, table)
                 following = rows.first_key(transaction, table, over(now))
                 entry = replace(
@@ -207,7 +232,7 @@ class TaskStore:
                 )
                 windows = rows.between(transaction, table, over(before), over(now)) if watermark.final else None
             header = replace(header, journals=(*header.journals, entry), next_journal=(entry.number + 1) & 0xFFFFFFFF)
-            return header, Applied(result.emitted, keys, new, entry, windows)
+            return header, Applied(changes.emitted, changes.keys, changes.new, entry, windows)
 
         return self._change(change)
 

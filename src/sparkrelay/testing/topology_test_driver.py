@@ -190,6 +190,8 @@ class TopologyTestDriver:
         """
         spec = self._plans.state(name) or self._global_plans.state(name)
         legs = (*self._topology.legs, *self._topology.global_tables)
+        if any(leg.join is not None and leg.store == name for leg in legs):
+            raise ValueError(f"store {name!r} holds the rows of a join, of both streams; look at what the join gives")
         if spec is None:
             stores = {leg.aggregation.store for leg in legs if leg.aggregation is not None}
             raise ValueError(f"the pipeline has no store {name!r}, but {_list(stores)}")

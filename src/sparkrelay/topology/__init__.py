@@ -15,6 +15,7 @@ from sparkrelay.topology.structure import (
     Sink,
     Source,
     Step,
+    StreamJoin,
     Subtopology,
 )
 from sparkrelay.topology.topology import Topology
@@ -34,6 +35,7 @@ __all__ = [
     "Sink",
     "Source",
     "Step",
+    "StreamJoin",
     "StreamsBuilder",
     "Subtopology",
     "Topology",

@@ -11,6 +11,7 @@ from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import (
     AggregationNode,
     GroupingNode,
+    JoinNode,
     LookupNode,
     RepartitionNode,
     StepNode,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.nodes import Node, Record
 
-__all__ = ["data_frame_join", "is_data_frame", "keep_newest", "look_up"]
+__all__ = ["data_frame_join", "is_data_frame", "keep_newest", "look_up", "shared_columns"]
 
 _HOW: Final = {"inner": "inner", "left": "left", "leftouter": "left", "left_outer": "left"}
 
@@ -98,7 +99,7 @@ def look_up(  # noqa: PLR0917 - as they are written
             'builder.table("topic", ...)'
         )
     key = _key(table)
-    columns = _on(on, call_site)
+    columns = shared_columns(on, call_site)
     if sorted(columns) != sorted(key):
         raise TopologyException(
             f"{call_site}: join() with the table of {table.call_site} goes by its key, {_listed(key)}, not by "
@@ -133,10 +134,10 @@ def _look_up_globally(  # noqa: PLR0917 - as they are written
             f"{call_site}: name={name!r} of join() names a repartition topic, and none is needed for a global table; "
             "leave it out"
         )
-    if any(isinstance(at, AggregationNode) for way in ways_back(node) for at in way):
+    if any(isinstance(at, AggregationNode | JoinNode) for way in ways_back(node) for at in way):
         raise TopologyException(
-            f"{call_site}: join() with a global table behind an aggregation is not there yet; write the changes to a "
-            f'topic first, repartition("{key[0]}")'
+            f"{call_site}: join() with a global table behind an aggregation or a join of streams is not there yet; "
+            f'write its rows to a topic first, repartition("{key[0]}")'
         )
     text = f"join({', '.join(key)}, {how})"
     return record.add(LookupNode(node, table, key, how, text, call_site)), lineage
@@ -160,8 +161,26 @@ def data_frame_join(
             f'{call_site}: refresh= of join() takes an interval such as "10 minutes", not {refresh!r}; without it the '
             "DataFrame is evaluated anew for each micro-batch"
         )
-    arguments = frame, _on(on, call_site), _how(how, "a DataFrame", call_site)
+    arguments = frame, shared_columns(on, call_site), _how(how, "a DataFrame", call_site)
     return arguments, {} if refresh is None else {"refresh": refresh}
+
+
+def shared_columns(on: Any, call_site: CallSite) -> tuple[str, ...]:
+    """Return the names that ``on=`` of a join gives.
+
+    Raises:
+        TopologyException: it is something else.
+    """
+    columns = flat((on,))
+    if columns and all(isinstance(column, str) and column.strip() for column in columns):
+        return columns
+    hint = ""
+    if any(map(is_column, columns)) or callable(on):
+        hint = "; conditions are not there yet, give both sides' columns the same name first"
+    raise TopologyException(
+        f'{call_site}: join() takes on= as the name of a column that both sides have, such as on="user", or a list of '
+        f"names, not {on!r}{hint}"
+    )
 
 
 def _how(how: Any, other: str, call_site: CallSite) -> str:
@@ -176,19 +195,6 @@ def _how(how: Any, other: str, call_site: CallSite) -> str:
 def _key(table: AggregationNode) -> tuple[str, ...]:
     paths = [column_path(column) for column in table.parent.keys]
     return tuple(path[0] for path in paths if path is not None)
-
-
-def _on(on: Any, call_site: CallSite) -> tuple[str, ...]:
-    columns = flat((on,))
-    if columns and all(isinstance(column, str) and column.strip() for column in columns):
-        return columns
-    hint = ""
-    if any(map(is_column, columns)) or callable(on):
-        hint = "; conditions are not there yet, give both sides' columns the same name first"
-    raise TopologyException(
-        f'{call_site}: join() takes on= as the name of a column that both sides have, such as on="user", or a list of '
-        f"names, not {on!r}{hint}"
-    )
 
 
 def _last_step(node: Node) -> str:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkrelay.topology.naming import NameRegister, speaking_name
-from sparkrelay.topology.nodes import ActionNode, AggregationNode, RepartitionNode, SinkNode, SourceNode, line_up
+from sparkrelay.topology.nodes import (
+    ActionNode,
+    AggregationNode,
+    JoinNode,
+    RepartitionNode,
+    SinkNode,
+    SourceNode,
+    line_up,
+)
 
 if TYPE_CHECKING:
     from sparkrelay.topology.nodes import AnyNode, Record
@@ -40,7 +48,7 @@ class NodeNames:
         match node:
             case SourceNode(name=str(name)):
                 self._of[id(node)] = self._streams.choose(name, node.call_site)
-            case AggregationNode(name=str(name)):
+            case AggregationNode(name=str(name)) | JoinNode(name=str(name)):
                 self._of[id(node)] = self._stores.choose(name, node.call_site)
             case SinkNode(name=str(name)) | ActionNode(name=str(name)):
                 self._of[id(node)] = self._sinks.choose(name, node.call_site)
@@ -72,6 +80,9 @@ class NodeNames:
                 how = () if node.newest else ("by",)
                 name = speaking_name((self._base(node.parent), *how, *node.parent.words))
                 self._of[id(node)] = self._stores.find(name, node.call_site)
+            case JoinNode():
+                name = speaking_name((self._base(node.parent), "join", self._base(node.other)))
+                self._of[id(node)] = self._stores.find(name, node.call_site)
             case SinkNode():
                 name = speaking_name((self._base(node.parent), "to", node.topic))
                 self._of[id(node)] = self._sinks.find(name, node.call_site)
@@ -84,6 +95,8 @@ class NodeNames:
     def _base(self, node: AnyNode) -> str:
         """Return the nearest name before ``node``; a grouping's own repartition topic is passed over."""
         for at in line_up(node):
-            if isinstance(at, SourceNode | AggregationNode) or (isinstance(at, RepartitionNode) and at.explicit):
+            if isinstance(at, SourceNode | AggregationNode | JoinNode) or (
+                isinstance(at, RepartitionNode) and at.explicit
+            ):
                 return self._of[id(at)]
         raise AssertionError("every line of nodes begins with a source")

@@ -21,6 +21,7 @@ __all__ = [
     "AggregationNode",
     "AnyNode",
     "GroupingNode",
+    "JoinNode",
     "LookupNode",
     "Node",
     "Record",
@@ -86,6 +87,31 @@ class LookupNode:
     table: AggregationNode
     columns: tuple[str, ...]
     how: str
+    text: str
+    call_site: CallSite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JoinNode:
+    """``join(stream, on, how, within=...)`` of two streams.
+
+    Attributes:
+        parent: where the left stream's rows come from.
+        other: where the right one's do; another node in any case.
+        columns: names of the columns that are equal in rows that go together.
+        how: as :class:`~sparkrelay.topology.structure.StreamJoin` has it.
+        within: how far apart the event times of such rows may be.
+        watermarks: the arguments of ``withWatermark`` of the left stream and of the right one.
+        name: of the store, or None.
+    """
+
+    parent: Node
+    other: Node
+    columns: tuple[str, ...]
+    how: str
+    within: str
+    watermarks: tuple[tuple[str, str], tuple[str, str]]
+    name: str | None
     text: str
     call_site: CallSite
 
@@ -180,7 +206,17 @@ class ActionNode:
 
 
 #: A place in the tree that rows flow out of.
-Node = SourceNode | StepNode | UnionNode | LookupNode | RepartitionNode | GroupingNode | AggregationNode | LateNode
+Node = (
+    SourceNode
+    | StepNode
+    | UnionNode
+    | LookupNode
+    | JoinNode
+    | RepartitionNode
+    | GroupingNode
+    | AggregationNode
+    | LateNode
+)
 AnyNode = Node | SinkNode | ActionNode
 NodeT = TypeVar("NodeT", bound=AnyNode)
 
@@ -199,17 +235,17 @@ class Record:
     def leaves(self) -> Iterator[AnyNode]:
         """Yield the nodes that nothing follows."""
         followed = {id(node.parent) for node in self.nodes}
-        followed |= {id(node.other) for node in self.nodes if isinstance(node, UnionNode)}
+        followed |= {id(node.other) for node in self.nodes if isinstance(node, UnionNode | JoinNode)}
         followed |= {id(node.table) for node in self.nodes if isinstance(node, LookupNode)}
         return (node for node in self.nodes if id(node) not in followed)
 
 
 def ways_back(node: AnyNode) -> Iterator[tuple[AnyNode, ...]]:
-    """Yield each way from ``node`` back to a source or repartition topic: several behind a union."""
+    """Yield each way from ``node`` back to a source or repartition topic: several behind a union or a join."""
     if node.parent is None or isinstance(node, RepartitionNode):
         yield (node,)
         return
-    for parent in (node.parent, node.other) if isinstance(node, UnionNode) else (node.parent,):
+    for parent in (node.parent, node.other) if isinstance(node, UnionNode | JoinNode) else (node.parent,):
         for way in ways_back(parent):
             yield (node, *way)
 
@@ -217,8 +253,8 @@ def ways_back(node: AnyNode) -> Iterator[tuple[AnyNode, ...]]:
 def watermark_before(node: AnyNode) -> tuple[str, str] | None:
     """Return the arguments of the last ``withWatermark`` before ``node``, also before a repartition topic; or None."""
     for at in line_up(node):
-        if isinstance(at, AggregationNode | UnionNode):
-            # What comes out of another grouping has times of its own, and so has each stream of a union.
+        if isinstance(at, AggregationNode | UnionNode | JoinNode):
+            # What comes out of another grouping has times of its own, and so has each stream of a union or a join.
             return None
         if isinstance(at, StepNode) and at.step is not None and at.step.kind == "withWatermark":
             column, delay = at.step.args
@@ -227,7 +263,7 @@ def watermark_before(node: AnyNode) -> tuple[str, str] | None:
 
 
 def line_up(node: AnyNode) -> Iterator[AnyNode]:
-    """Yield ``node`` and what is before it, up to the source; behind a union, up to that of its first stream."""
+    """Yield ``node`` and what is before it, up to the source: that of the first stream of a union or a join."""
     at: AnyNode | None = node
     while at is not None:
         yield at

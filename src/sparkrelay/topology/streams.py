@@ -24,6 +24,7 @@ from sparkrelay.topology.nodes import (
     watermark_before,
 )
 from sparkrelay.topology.row_steps import RowSteps, check_seed, flat, make_step
+from sparkrelay.topology.stream_joins import join_streams
 from sparkrelay.topology.structure import Foreach, NamedAggregate, Step
 
 if TYPE_CHECKING:
@@ -188,47 +189,68 @@ class KStream(RowSteps):
         return KTable(self._record, node, Lineage())
 
     def join(
-        self, other: Any, on: Any = None, how: str = "inner", *, name: str | None = None, refresh: str | None = None
+        self,
+        other: Any,
+        on: Any = None,
+        how: str = "inner",
+        *,
+        within: str | None = None,
+        name: str | None = None,
+        refresh: str | None = None,
     ) -> KStream:
-        """Give each row what a table holds for its key just then, as ``KStream.join(KTable)`` of Kafka Streams.
+        """Join with another stream, with a table, or with a DataFrame.
 
-        Or what a DataFrame has for it, as PySpark's join of a stream with a static DataFrame: it is evaluated anew for
-        each micro-batch, and sent to wherever rows are (a broadcast join), so it should be small. With ``refresh`` it
-        is collected instead, 64 MiB at most, and micro-batches join with what was collected until that is so old.
+        **A stream.** Rows go together whose columns ``on`` are equal and whose event times are at most ``within``
+        apart, as in PySpark's join of two streams with such a condition; both have a ``withWatermark`` before it. A row
+        that finds none goes out alone, where ``how`` says so, once the watermark has passed all that it could go with.
+        The result has the columns ``on``, then the left stream's others, then the right one's; its timestamp is the
+        later one of both (``KStream.join`` of Kafka Streams).
 
-        A row meets the table as it is at the row's place in time among the rows of the micro-batch; a global table, as
-        it has been read by then. A change of the table alone makes no row. The result has the stream's columns, then
-        the table's without its key.
+        **A table.** Each row gets what a table holds for its key just then (``KStream.join(KTable)``). It meets the
+        table as it is at the row's place in time among the rows of the micro-batch; a global table, as it has been read
+        by then. A change of the table alone makes no row. The result has the stream's columns, then the table's without
+        its key.
+
+        **A DataFrame.** Each row gets what the DataFrame has for it, as in PySpark's join of a stream with a static
+        DataFrame: it is evaluated anew for each micro-batch, and sent to wherever rows are (a broadcast join), so it
+        should be small. With ``refresh`` it is collected instead, 64 MiB at most, and micro-batches join with what was
+        collected until that is so old.
 
         Args:
-            other: a KTable, as it is stored: without further steps. Or a GlobalKTable, or a DataFrame.
-            on: names of the columns that the table is keyed by, which the stream has as well; of a DataFrame any ones.
-            how: ``"inner"`` leaves rows out whose key the table does not have, ``"left"`` gives them nulls.
-            name: of the repartition topic, if one is needed: the stream's rows must be where the table's are, and both
-                source topics must have equally many partitions then.
+            other: a KStream; or a KTable, as it is stored: without further steps; or a GlobalKTable, or a DataFrame.
+            on: names of columns that both sides have; of a table those that it is keyed by.
+            how: ``"inner"`` or ``"left"``; of two streams also ``"right"``, ``"full"``, ``"left_semi"`` and
+                ``"left_anti"``.
+            within: of two streams, such as ``"10 minutes"``.
+            name: of two streams: the store's name. Of a table: that of the repartition topic, if one is needed: the
+                stream's rows must be where the table's are, and both source topics must have equally many partitions.
             refresh: of a DataFrame: how old its rows may get, such as ``"10 minutes"``; None to evaluate it anew for
                 each micro-batch.
 
         Raises:
-            TopologyException: an argument is of the wrong kind, or the table cannot be looked into.
+            TopologyException: an argument is of the wrong kind, the table cannot be looked into, or two streams have no
+                bound in time.
         """
         call_site = find_call_site()
+        if isinstance(other, KStream) and other._record is self._record:
+            if refresh is not None:
+                raise _of_another_join("refresh", refresh, "a DataFrame", call_site)
+            left, right = (self._node, self._lineage), (other._node, other._lineage)
+            node = join_streams(self._record, left, right, on, how, within, name, call_site)
+            return KStream(self._record, node, Lineage())
+        if within is not None:
+            raise _of_another_join("within", within, "two streams", call_site)
         if is_data_frame(other):
             arguments, more = data_frame_join(other, on, how, refresh, call_site)
             return self._step("join", arguments, call_site, more)
         if not isinstance(other, KTable | GlobalKTable) or other._record is not self._record:
-            what = "two streams" if isinstance(other, KStream) else f"a stream and {other!r}"
             raise TopologyException(
-                f"{call_site}: join() of {what} is not there yet; a stream looks into a KTable of the same builder, "
-                "such as builder.table(...)"
+                f"{call_site}: join() takes a stream or a table of the same builder, or a DataFrame, not {other!r}"
             )
         if refresh is not None:
-            raise TopologyException(
-                f"{call_site}: refresh={refresh!r} of join() is for a DataFrame; a row finds what a table holds at its "
-                "time, so leave it out"
-            )
-        node, lineage = look_up(self._record, self._node, self._lineage, other._node, on, how, name, call_site)
-        return KStream(self._record, node, lineage)
+            raise _of_another_join("refresh", refresh, "a DataFrame", call_site)
+        looking, lineage = look_up(self._record, self._node, self._lineage, other._node, on, how, name, call_site)
+        return KStream(self._record, looking, lineage)
 
     def repartition(self, *cols: str, name: str | None = None, partitions: int | None = None) -> KStream:
         """Write the rows to an internal topic by another key and read them again.
@@ -530,6 +552,10 @@ def _grouping(method: str, cols: tuple[Any, ...], call_site: CallSite) -> tuple[
             raise TopologyException(f"{call_site}: {method}() takes names and Columns, not {col!r}{hint}")
         check_seed(method, col, call_site)
     return cols
+
+
+def _of_another_join(name: str, value: object, others: str, call_site: CallSite) -> TopologyException:
+    return TopologyException(f"{call_site}: {name}={value!r} of join() is for {others}; leave it out")
 
 
 def _is_window(key: Any) -> bool:

@@ -25,6 +25,7 @@ __all__ = [
     "Sink",
     "Source",
     "Step",
+    "StreamJoin",
     "Subtopology",
 ]
 
@@ -160,6 +161,38 @@ class Aggregation:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class StreamJoin:
+    """The stateful step of a leg whose rows are joined with those of another stream, which other legs read.
+
+    Attributes:
+        store: the store of both streams' rows; the runtime composes the changelog's name from it.
+        columns: names of the columns that both streams have, and that are equal in rows that go together.
+        how: ``inner``, ``left``, ``right``, ``full``, ``left_semi`` or ``left_anti``.
+        within: how far apart the event times of rows may be that go together, such as ``"10 minutes"``.
+        is_left: True for a leg of the left stream.
+        watermark: column of this stream's event times, and how late its rows may come.
+        logged: False for a store without changelog.
+        call_site: the line that wrote it.
+        text: the step as people read it.
+    """
+
+    store: str
+    columns: tuple[str, ...]
+    how: str
+    within: str
+    is_left: bool
+    watermark: tuple[str, str]
+    logged: bool
+    call_site: CallSite
+    text: str
+
+    @property
+    def side(self) -> str:
+        """Which of the two streams this is."""
+        return "left" if self.is_left else "right"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Sink:
     """Where a leg's rows go.
 
@@ -224,7 +257,7 @@ class Leg:
         subtopology: number of the subtopology.
         source: where rows come from.
         before: row-wise steps and lookups before the stateful one, or all of them if there is none.
-        aggregation: the stateful step, or None.
+        aggregation: the stateful step, if it is one.
         after: row-wise steps behind the stateful one.
         table_steps: how many of ``after`` are steps of the table, before ``to_stream()``: of them only filters may drop
             rows, which deletes them behind the table.
@@ -233,6 +266,7 @@ class Leg:
             None for a leg that reads its source.
         action: what is done with its rows where they go to no topic, or None.
         late_for: the grouping whose late rows it passes on, which another leg of the same source keeps, or None.
+        join: the stateful step, if it is a join of streams. Its store is kept by all the legs of both streams.
     """
 
     id: str
@@ -246,6 +280,22 @@ class Leg:
     changes_of: str | None = None
     action: Show | Foreach | None = None
     late_for: Aggregation | None = None
+    join: StreamJoin | None = None
+
+    @property
+    def stateful_step(self) -> Aggregation | StreamJoin | None:
+        """The step that keeps a store, or None."""
+        return self.aggregation if self.join is None else self.join
+
+    @property
+    def store(self) -> str | None:
+        """The store that it keeps, alone or with others."""
+        return None if self.stateful_step is None else self.stateful_step.store
+
+    @property
+    def keeps_watermark(self) -> bool:
+        """True if the rows of its store end."""
+        return self.join is not None or (self.aggregation is not None and self.aggregation.watermark is not None)
 
     @property
     def filters_table(self) -> bool:
@@ -279,7 +329,7 @@ class Leg:
     def passes_kafka_columns(self) -> bool:
         """True if its rows begin with Kafka's own columns, as a stream without formats has them."""
         return (
-            self.aggregation is None
+            self.stateful_step is None
             and self.changes_of is None
             and not self.source.internal
             and self.source.value is None
@@ -317,12 +367,13 @@ class Subtopology:
     @property
     def stores(self) -> tuple[str, ...]:
         """Names of the stores, sorted."""
-        return tuple(sorted(leg.aggregation.store for leg in self.legs if leg.aggregation is not None))
+        return tuple(sorted({leg.store for leg in self.legs if leg.store is not None}))
 
     @property
     def logged_stores(self) -> tuple[str, ...]:
         """Names of the stores that have a changelog, sorted: all of them or none."""
-        return self.stores if all(leg.aggregation.logged for leg in self.legs if leg.aggregation is not None) else ()
+        steps = (leg.stateful_step for leg in self.legs)
+        return self.stores if all(step.logged for step in steps if step is not None) else ()
 
     @property
     def stateful(self) -> bool:

@@ -17,6 +17,7 @@ from sparkrelay.topology.nodes import (
     ActionNode,
     AggregationNode,
     GroupingNode,
+    JoinNode,
     LateNode,
     LookupNode,
     RepartitionNode,
@@ -27,7 +28,7 @@ from sparkrelay.topology.nodes import (
     watermark_before,
     ways_back,
 )
-from sparkrelay.topology.structure import Aggregation, Leg, Lookup, Sink, Source, Step, Subtopology
+from sparkrelay.topology.structure import Aggregation, Leg, Lookup, Sink, Source, Step, StreamJoin, Subtopology
 from sparkrelay.topology.topology import Topology
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class _Way:
     final: StepNode | None
     number: int
     late: LateNode | None = None
+    join: JoinNode | None = None
+    is_left: bool = False
 
     @property
     def lookups(self) -> tuple[LookupNode, ...]:
@@ -78,6 +81,7 @@ def build_subtopologies(record: Record) -> Topology:
     _warn_of_deletions(keepers.values())
     _check_doubled(ways)
     _check_lookups(ways, keepers)
+    _check_joins(ways)
     names = NodeNames(record)
     sources = {
         id(node): _source(node, names) for node in record.nodes if isinstance(node, SourceNode | RepartitionNode)
@@ -117,8 +121,8 @@ def _check_leads_somewhere(record: Record) -> None:
                 )
             case GroupingNode():
                 raise TopologyException(f"{node.call_site}: {node.text} is not followed by agg(...) or count()")
-            case UnionNode() | LookupNode():
-                text = node.text if isinstance(node, LookupNode) else node.step.text
+            case UnionNode() | LookupNode() | JoinNode():
+                text = node.step.text if isinstance(node, UnionNode) else node.text
                 raise TopologyException(f"{node.call_site}: {text} leads nowhere; end it with to(topic)")
             case StepNode() | RepartitionNode():
                 what = "to_stream()" if isinstance(node, StepNode) and node.step is None else "repartition()"
@@ -137,7 +141,7 @@ def _is_end(node: AnyNode, record: Record) -> bool:
 
 
 def _walk(end: AnyNode) -> list[_Way]:
-    """Return the ways that lead to an end: one for each stream of a union."""
+    """Return the ways that lead to an end: one for each stream of a union or a join."""
     assert isinstance(end, SinkNode | ActionNode | RepartitionNode | AggregationNode)
     # Of a repartition topic, the ways are those to it, not the one that begins there.
     return [_way(end, (end, *nodes), number) for number, nodes in enumerate(ways_back(end.parent), 1)]
@@ -150,11 +154,16 @@ def _way(end: _End, nodes: tuple[AnyNode, ...], number: int) -> _Way:
     streamed = 0
     final: StepNode | None = None
     late: LateNode | None = None
-    for node in nodes:
+    join: JoinNode | None = None
+    is_left = False
+    for index, node in enumerate(nodes):
         match node:
             case AggregationNode():
                 # What was collected so far stands behind it.
                 aggregation, before, after = node, [], before
+            case JoinNode():
+                join, before, after = node, [], before
+                is_left = nodes[index + 1] is node.parent
             case UnionNode():
                 before.append(node.step)
             case LateNode():
@@ -174,12 +183,14 @@ def _way(end: _End, nodes: tuple[AnyNode, ...], number: int) -> _Way:
                     aggregation,
                     tuple(step for step in reversed(after) if isinstance(step, Step)),
                     # Final rows never change: what is done to them is done to a stream.
-                    0 if final is not None else len(after) - streamed,
+                    0 if final is not None or join is not None else len(after) - streamed,
                     end,
                     None if aggregation is None else watermark_before(aggregation.parent),
                     final,
                     number,
                     late,
+                    join,
+                    is_left,
                 )
             case _:
                 pass
@@ -298,6 +309,21 @@ def _check_lookups(ways: Iterable[_Way], keepers: Mapping[int, _Way]) -> None:
                 )
 
 
+def _check_joins(ways: Iterable[_Way]) -> None:
+    """Refuse several ways out of a join: its rows are kept nowhere for another one."""
+    first: dict[int, _Way] = {}
+    for way in ways:
+        if way.join is None:
+            continue
+        other = first.setdefault(id(way.join), way)
+        if other.end is not way.end:
+            raise TopologyException(
+                f"{way.end.call_site}: the rows of the join at {way.join.call_site} are used here and at "
+                f"{other.end.call_site}, and there is one way out of a join of streams. Put repartition("
+                f"{', '.join(map(repr, way.join.columns))}) behind the join, and begin both ways there"
+            )
+
+
 # -- from ways to the plan ----------------------------------------------------------------------------------------
 
 
@@ -325,6 +351,9 @@ def _numbers(ways: Iterable[_Way], sources: Mapping[int, Source]) -> dict[int, i
             # Whoever looks into a table is in the task that keeps it.
             kept = next(other for other in ways if other.aggregation is node.table)
             both = {way.start, kept.start}
+            _join_groups(groups, [], {(sources[id(s)].internal, t) for s in both for t in sources[id(s)].topics})
+        if way.join is not None:
+            both = {other.start for other in ways if other.join is way.join}
             _join_groups(groups, [], {(sources[id(s)].internal, t) for s in both for t in sources[id(s)].topics})
     order = list(sources)
     groups.sort(key=lambda group: min(order.index(member) for member in group[0]))
@@ -369,14 +398,16 @@ def _aggregation(way: _Way, names: NodeNames) -> Aggregation:
 def _leg(way: _Way, source: Source, number: int, names: NodeNames, keepers: Mapping[int, _Way]) -> Leg:
     keeps = keepers.get(id(way.aggregation)) is way
     aggregation = _aggregation(way, names) if keeps else None
-    id_ = names[way.end] if aggregation is None else aggregation.store
-    if isinstance(way.end, RepartitionNode) and aggregation is None:
+    join = None if way.join is None else _join(way.join, names, is_left=way.is_left)
+    stateful = aggregation if join is None else join
+    id_ = names[way.end] if stateful is None else stateful.store
+    if isinstance(way.end, RepartitionNode) and stateful is None:
         id_ = f"{id_}-repartition"
     if way.number > 1:
         # No name has this sign: an automatic one that was taken ends with "-2" itself.
         id_ = f"{id_}#{way.number}"
     # Stores, sinks and repartition topics are named apart; a prefix keeps a sink called like a store from its journal.
-    prefix = "store" if aggregation is not None else "topic" if isinstance(way.end, RepartitionNode) else "sink"
+    prefix = "store" if stateful is not None else "topic" if isinstance(way.end, RepartitionNode) else "sink"
     sink = _sink(way.end, names)
     action = way.end.action if isinstance(way.end, ActionNode) else None
     if way.aggregation is not None and not keeps:
@@ -394,6 +425,21 @@ def _leg(way: _Way, source: Source, number: int, names: NodeNames, keepers: Mapp
         sink,
         action=action,
         late_for=None if way.late is None else _aggregation(keepers[id(way.late.table)], names),
+        join=join,
+    )
+
+
+def _join(node: JoinNode, names: NodeNames, *, is_left: bool) -> StreamJoin:
+    return StreamJoin(
+        names[node],
+        node.columns,
+        node.how,
+        node.within,
+        is_left,
+        node.watermarks[0 if is_left else 1],
+        True,
+        node.call_site,
+        node.text,
     )
 
 
@@ -414,9 +460,9 @@ def _sink(end: _End, names: NodeNames) -> Sink | None:
 
 def _check_changelogs(legs: Iterable[Leg]) -> None:
     """Refuse stores with and without changelog in one task: after a restore they would not have seen the same input."""
-    first: dict[int, Aggregation] = {}
+    first: dict[int, Aggregation | StreamJoin] = {}
     for leg in legs:
-        if (one := leg.aggregation) is None:
+        if (one := leg.stateful_step) is None:
             continue
         other = first.setdefault(leg.subtopology, one)
         if other.logged != one.logged:

@@ -43,7 +43,10 @@ class Topology:
 
     @property
     def upstream_first(self) -> tuple[Leg, ...]:
-        """The same legs; those that write a repartition topic or keep a table come before those that read it."""
+        """The same legs; those that write a repartition topic or keep a table come before those that read it.
+
+        The legs of one join stay in their order, behind what any of them reads.
+        """
         ordered: list[Leg] = []
         left = list(self.legs)
         while left:
@@ -52,8 +55,12 @@ class Topology:
             ready = next(
                 leg
                 for leg in left
-                if not (leg.source.internal and not written.isdisjoint(leg.source.topics))
-                and kept.isdisjoint(leg.reads_stores)
+                if not any(
+                    (other.source.internal and not written.isdisjoint(other.source.topics))
+                    or not kept.isdisjoint(other.reads_stores)
+                    for other in left
+                    if other is leg or (other.join is not None and other.store == leg.store)
+                )
             )
             ordered.append(ready)
             left.remove(ready)
@@ -98,13 +105,14 @@ class Topology:
 
 
 def _leg_parts(leg: Leg) -> dict[str, Any]:
-    source, aggregation = leg.source, leg.aggregation
+    source, aggregation, join = leg.source, leg.aggregation, leg.join
     return {
         # Only where there are some: instances of the release before must find theirs unchanged.
         **({"lookups": [lookup.store for lookup in leg.lookups]} if leg.lookups else {}),
         **({"changes of": leg.changes_of} if leg.changes_of is not None else {}),
         **({"late for": leg.late_for.store} if leg.late_for is not None else {}),
         **({"action": leg.action.text} if leg.action is not None else {}),
+        **({"join": [join.text, join.store, join.side, *join.watermark]} if join is not None else {}),
         "id": leg.id,
         "subtopology": leg.subtopology,
         "topics": source.topics,

@@ -43,7 +43,7 @@ def fails(message):
         (lambda s, F: list(s), "a KStream is a description and holds no rows"),
         (lambda s, F: s.count(), 'has no count(): group first: groupBy("a").count()'),
         (lambda s, F: s.foreachBatch(print), "foreachBatch() is not there yet"),
-        (lambda s, F: s.join(s, "a"), "join() of two streams is not there yet"),
+        (lambda s, F: s.join(s, "a"), "join() of two streams takes within="),
         (lambda s, F: s.groupBy(), "groupBy() names no columns"),
         (lambda s, F: s.groupBy([]), "groupBy() names no columns"),
         (lambda s, F: s.groupBy(3), "groupBy() takes names and Columns, not 3"),

@@ -26,8 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["acted"]
 
 
-def acted(
-    leg: Leg, action: Show | Foreach, rows: DataFrame, hidden: Sequence[str], step: Mapping[str, Any]
+def acted(  # noqa: PLR0917 - what is known of one step
+    leg: Leg,
+    action: Show | Foreach,
+    rows: DataFrame,
+    hidden: Sequence[str],
+    step: Mapping[str, Any],
+    changelog: str | None = None,
 ) -> tuple[DataFrame, functools.partial[Iterator[pa.RecordBatch]]]:
     """Return the rows that a leg's action wants, and its last step.
 
@@ -37,24 +42,24 @@ def acted(
         rows: in front of it.
         hidden: the hidden columns that they carry.
         step: what every step of the leg needs to know, by field of ``StepSpec``.
+        changelog: that the leg writes to before, and other legs behind it.
     """
     columns = without_kafka(visible(rows))
     names = [quoted((name,)) for name in columns.names]
-    behind = leg.aggregation is not None
+    more: dict[str, Any] = {**step, "behind_state": leg.store is not None, "changelog": changelog}
     if isinstance(action, Show):
         # Bytes are read as text, as those of Kafka's keys and values mostly are.
         texts = [F.make_valid_utf8(F.col(name).cast("string")) for name in names]
         shown = [text.alias(field.name) for text, field in zip(texts, columns, strict=True)]
         rows = checked(str(action.call_site), lambda: rows.select(*shown, *hidden))
         text = StructType([StructField(field.name, StringType()) for field in columns])
-        spec = ActionSpec(**step, columns=arrow_schema(text), rows=action.rows, width=action.width, behind_state=behind)
+        spec = ActionSpec(**more, columns=arrow_schema(text), rows=action.rows, width=action.width)
     else:
         rows = rows.select(*names, *hidden)
         spec = ActionSpec(
-            **step,
+            **more,
             columns=arrow_schema(columns),
             function=action.function,
             schema=columns.json(),
-            behind_state=behind,
         )
     return rows, functools.partial(act_leg, spec)

@@ -9,20 +9,21 @@ from sparkrelay.runtime.contract import hidden_columns
 if TYPE_CHECKING:
     from sparkrelay.topology import Aggregation, Leg
 
-__all__ = ["CHANGES", "SETTLED", "carried_columns", "emitted_columns", "keeps_newest"]
+__all__ = ["CHANGES", "EMITTED", "SETTLED", "carried_columns", "emitted_columns", "keeps_newest"]
 
-_EMITTED: Final = (hidden_columns.PARTITION, hidden_columns.TIMESTAMP, hidden_columns.KEY)
+#: Of rows behind a stateful step.
+EMITTED: Final = (hidden_columns.PARTITION, hidden_columns.TIMESTAMP, hidden_columns.KEY)
 #: Of rows behind a table's filters: some of them delete.
-SETTLED: Final = (*_EMITTED, hidden_columns.TOMBSTONE)
+SETTLED: Final = (*EMITTED, hidden_columns.TOMBSTONE)
 #: Of the rows of a table as they were and as they are.
-CHANGES: Final = (*_EMITTED, hidden_columns.CHANGE)
+CHANGES: Final = (*EMITTED, hidden_columns.CHANGE)
 
 
 def emitted_columns(leg: Leg, aggregation: Aggregation) -> tuple[str, ...]:
     """Return the hidden columns of the rows that a stateful step emits."""
     if leg.filters_table:
         return CHANGES
-    return SETTLED if aggregation.newest else _EMITTED
+    return SETTLED if aggregation.newest else EMITTED
 
 
 def keeps_newest(leg: Leg) -> bool:
@@ -34,12 +35,12 @@ def carried_columns(leg: Leg) -> tuple[str, ...]:
     """Return the hidden columns that a leg's source rows carry."""
     newest = keeps_newest(leg)
     names = [hidden_columns.PARTITION, hidden_columns.TIMESTAMP]
-    if leg.aggregation is None:
+    if leg.stateful_step is None:
         names += [hidden_columns.KEY, hidden_columns.TOMBSTONE]
     elif newest:
         names.append(hidden_columns.TOMBSTONE)
     if newest or leg.lookups:
         names.append(hidden_columns.PARTITION_TIME)
-    if leg.aggregation is not None and leg.aggregation.watermark is not None and len(leg.source.topics) > 1:
+    if leg.keeps_watermark and len(leg.source.topics) > 1:
         names.append(hidden_columns.SOURCE)
     return tuple(names)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import WatermarkSpec
     from sparkrelay.topology import Aggregation, Leg
 
-__all__ = ["contents", "held_states", "projected", "spread"]
+__all__ = ["brief", "contents", "held_states", "key_text", "projected", "spread"]
 
 #: Characters of the words for what a store holds.
 _LONGEST_CONTENTS = 2000
@@ -107,10 +107,10 @@ def contents(
     """
     over = "" if watermark is None else f", over with {watermark.window}"
     without = "" if logged else ", without changelog"
-    return _brief(f"{', '.join(held)} by {', '.join(_key_text(key, computed) for key in keys)}{over}{without}{by}")
+    return brief(f"{', '.join(held)} by {', '.join(key_text(key, computed) for key in keys)}{over}{without}{by}")
 
 
-def _key_text(field: StructField, computed: Mapping[str, str]) -> str:
+def key_text(field: StructField, computed: Mapping[str, str]) -> str:
     """Describe a grouping column: its name and type, and what it is computed from unless it is a column of the source.
 
     Structs that may be null say so: their nulls once had the key of a struct of nulls.
@@ -120,7 +120,7 @@ def _key_text(field: StructField, computed: Mapping[str, str]) -> str:
     return f"{field.name} {field.dataType.simpleString()}{null}{made}"
 
 
-def _brief(text: str) -> str:
+def brief(text: str) -> str:
     """Return a text that fits into the state's small records: a very long one ends with a digest of it all."""
     if len(text) <= _LONGEST_CONTENTS:
         return text
@@ -148,7 +148,7 @@ def _grouped(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -
     arguments = [call.argument.alias(_argument(index)) for index, call in enumerate(calls) if call.argument is not None]
     times = []
     if aggregation.watermark is not None:
-        times.append(event_time(aggregation, rows).alias(hidden_columns.EVENT_TIME))
+        times.append(F.unix_millis(event_time(aggregation, rows)).alias(hidden_columns.EVENT_TIME))
     taken = checked(where, lambda: rows.select(*keys, *arguments, *hidden, *times))
     if "*" in aggregation.text:
         refuse_hidden(where, aggregation.text, taken)

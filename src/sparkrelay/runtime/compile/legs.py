@@ -22,6 +22,7 @@ from sparkrelay.records.formats import Json
 from sparkrelay.runtime.compile.actions import acted
 from sparkrelay.runtime.compile.carried_columns import (
     CHANGES,
+    EMITTED,
     SETTLED,
     carried_columns,
     emitted_columns,
@@ -37,13 +38,11 @@ from sparkrelay.runtime.compile.column_origins import computed_from
 from sparkrelay.runtime.compile.grouping import projected
 from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
+from sparkrelay.runtime.compile.publish_spec import publish_spec
 from sparkrelay.runtime.compile.resident_plan import why_not_resident
 from sparkrelay.runtime.compile.row_steps import apply_steps, joined, visible
 from sparkrelay.runtime.compile.schemas import (
-    SinkPlan,
     arrow_schema,
-    check_packable,
-    check_repartition_key,
     format_fields,
     hidden_fields,
     layout_number,
@@ -53,8 +52,9 @@ from sparkrelay.runtime.compile.schemas import (
 )
 from sparkrelay.runtime.compile.source_columns import only, source_fields, with_unread
 from sparkrelay.runtime.compile.state_spec import state_spec
+from sparkrelay.runtime.compile.stream_joins import JoinSide, join_input, join_output, join_spec, nullable
 from sparkrelay.runtime.compile.watermarks import with_window
-from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, in_arrow
+from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, no_rows_of
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.client_settings import compression, flush_seconds
 from sparkrelay.runtime.contract.specs import (
@@ -68,11 +68,11 @@ from sparkrelay.runtime.contract.specs import (
 )
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
 from sparkrelay.runtime.worker.collected_joins import collected_leg
-from sparkrelay.runtime.worker.context import no_rows
 from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.late_rows import late_leg
 from sparkrelay.runtime.worker.lookups import lookup_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
+from sparkrelay.runtime.worker.stream_joins import join_leg
 from sparkrelay.runtime.worker.table_changes import changes_leg, settle_leg
 from sparkrelay.topology import Lookup
 from sparkrelay.topology.columns import quoted
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.spark.collected_frames import Collect, CollectedFrames
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.topics.topic_names import TopicNames
-    from sparkrelay.topology import Aggregation, Leg, Step
+    from sparkrelay.topology import Aggregation, Leg, Step, StreamJoin
 
 __all__ = ["LegCompiler"]
 
@@ -145,6 +145,10 @@ class LegCompiler:
         self._made: dict[str, Mapping[str, str]] = {}
         #: store -> what it holds, in words, likewise
         self._contents: dict[str, str] = {}
+        #: store of a join -> its two streams, as they come to it
+        self._joined_sides: dict[str, dict[str, JoinSide]] = {}
+        #: the same -> the columns behind it that anything reads
+        self._read_joined: dict[str, frozenset[str]] = {}
         #: leg -> what its stateful step does
         self._states: dict[str, StateSpec] = {}
 
@@ -217,7 +221,9 @@ class LegCompiler:
         source = with_unread(self._source(leg, StructType([full[name] for name in names])), everything)
         before = self._computed.get(leg.source.topics[0], {}) if leg.source.internal else {}
         rows, base, behind = self._before_state(leg, source, before)
-        if leg.aggregation is None and leg.action is not None:
+        if leg.join is not None:
+            reports, output = self._joined(leg, leg.join, rows)
+        elif leg.aggregation is None and leg.action is not None:
             output = visible(rows)
             rows, act = acted(leg, leg.action, rows, (*carried_columns(leg), *self._way.hidden), self._step(leg))
             reports = self._way.last(leg.id, rows, act)
@@ -233,21 +239,30 @@ class LegCompiler:
             computed = self._computed_keys[store]
             reports, output = self._stateful(leg, leg.aggregation, rows, computed)
         rebuild, idle = must_rebuild(reports), lets_nothing_through(reports)
-        if idle and leg.aggregation is not None:
+        if idle and leg.stateful_step is not None:
             # A store that is passed over would stand still while the group's offsets move on, and the next owner goes
             # back to where the store stands.
-            reports, _ = self._stateful(leg, leg.aggregation, rows, computed, folded=True)
+            if leg.join is not None:
+                reports, _ = self._joined(leg, leg.join, rows, folded=True)
+            else:
+                assert leg.aggregation is not None
+                reports, _ = self._stateful(leg, leg.aggregation, rows, computed, folded=True)
             idle = False
         return PreparedLeg(leg, reports, rebuild, idle, output, self._states.get(leg.id))
 
     def _wanted(self, leg: Leg, schema: StructType) -> frozenset[str]:
         """Return which columns of the leg's source anything reads."""
+        if leg.join is not None and not self._sides_known(leg.join):
+            # The other stream is yet to be built, and what is read behind the join may be its.
+            return frozenset(schema.names)
         return self._wanted_of(leg, leg.before, self._source(leg, schema))
 
     def _wanted_of(self, leg: Leg, steps: Sequence[Step | Lookup], start: DataFrame) -> frozenset[str]:
         """Return which columns of rows anything reads, from those steps of a leg on or behind a repartition topic."""
         rows = self._in_words(leg, steps, start)
-        if leg.aggregation is not None:
+        if leg.join is not None:
+            rows = self._join_input(leg, leg.join, rows)
+        elif leg.aggregation is not None:
             rows = self._projection(leg, leg.aggregation, rows)
         elif leg.late_for is not None:
             rows = with_window(leg.late_for, rows, carried_columns(leg))
@@ -318,6 +333,10 @@ class LegCompiler:
             "failure_key": self._target.failure_key,
         }
 
+    def _writing(self, leg: Leg) -> dict[str, Any]:
+        """Return that, and how a step of it writes to topics."""
+        return {**self._step(leg), "compression": self._compression, "flush_seconds": self._flush_seconds}
+
     def _source(self, leg: Leg, schema: StructType) -> DataFrame:
         source = leg.source
         value_schema = None
@@ -338,6 +357,7 @@ class LegCompiler:
             event_time=source.timestamp,
             skip_tombstones=bool(leg.lookups)
             or leg.late_for is not None
+            or leg.join is not None
             or (leg.aggregation is not None and not keeps_newest(leg)),
             skip_bad_records=self._config.deserialization_exception_handler == "log-and-continue",
             is_global=leg.keeps_global_table,
@@ -358,7 +378,9 @@ class LegCompiler:
         hidden = (*carried_columns(leg), *self._way.hidden)
         start = source, source, behind
         rows, base, behind = self._applied(leg, leg.before, start, carried_columns(leg), passing=keeps_newest(leg))
-        if leg.aggregation is not None:
+        if leg.join is not None:
+            rows = self._join_input(leg, leg.join, rows)
+        elif leg.aggregation is not None:
             rows = self._projection(leg, leg.aggregation, rows)
         elif leg.late_for is not None:
             rows = base = self._late(leg, with_window(leg.late_for, rows, hidden), leg.late_for.store)
@@ -413,7 +435,7 @@ class LegCompiler:
         """
         if cut not in self._read_behind:
             steps = leg.before[leg.before.index(cut) + 1 :]
-            self._read_behind[cut] = self._wanted_of(leg, steps, _no_rows(self._way.placed(), behind))
+            self._read_behind[cut] = self._wanted_of(leg, steps, no_rows_of(self._way.placed(), behind))
         return self._read_behind[cut]
 
     def _late(self, leg: Leg, rows: DataFrame, store: str) -> DataFrame:
@@ -493,11 +515,11 @@ class LegCompiler:
             legs=self._legs,
             names=self._names,
             config=self._config,
-            step={**self._step(leg), "compression": self._compression, "flush_seconds": self._flush_seconds},
+            step=self._writing(leg),
         )
         self._states[leg.id] = spec
         if folded and lets_nothing_through(taken):
-            taken = _no_rows(self._way.placed(), taken.schema)
+            taken = no_rows_of(self._way.placed(), taken.schema)
         self._made[aggregation.store] = made
         self._contents[aggregation.store] = spec.contents
         if not leg.after and leg.action is None:
@@ -508,6 +530,71 @@ class LegCompiler:
         emitted = StructType([*results, *hidden_fields(emitted_columns(leg, aggregation))])
         updates = self._way.between(leg.id, taken, functools.partial(state_leg, spec), emitted)
         return self._behind_table(leg, updates, emitted_columns(leg, aggregation), made, folded=folded)
+
+    # -- joins of streams -----------------------------------------------------------------------------------------
+
+    def _sides_known(self, join: StreamJoin) -> bool:
+        """Return whether the columns of both streams of a join are known: of a repartition topic, once it is built."""
+        own = [leg for leg in self._legs if leg.join is not None and leg.store == join.store]
+        return all(leg.source.topics[0] in self._ended for leg in own if leg.source.internal)
+
+    def _sides(self, join: StreamJoin) -> dict[str, JoinSide]:
+        """Return both streams of a join as they come to it."""
+        if join.store not in self._joined_sides:
+            own = [leg for leg in self._legs if leg.join is not None and leg.store == join.store]
+            sides = {side: next(leg for leg in own if leg.join and leg.join.side == side) for side in ("left", "right")}
+            self._joined_sides[join.store] = {side: self._side(leg) for side, leg in sides.items()}
+        return self._joined_sides[join.store]
+
+    def _side(self, leg: Leg) -> JoinSide:
+        assert leg.join is not None
+        source = self._source(leg, self._source_schema(leg))
+        rows = self._in_words(leg, leg.before, source)
+        columns = without_kafka(visible(rows))
+        behind = self._computed.get(leg.source.topics[0], {}) if leg.source.internal else {}
+        names = [name for name in (*leg.join.columns, leg.join.watermark[0]) if name in columns.names]
+        return JoinSide(columns, computed_from(rows, source, names, behind), leg.join)
+
+    def _join_input(self, leg: Leg, join: StreamJoin, rows: DataFrame) -> DataFrame:
+        """Return the rows that a join takes in."""
+        hidden = (*(n for n in carried_columns(leg) if n != hidden_columns.PARTITION_TIME), *self._way.hidden)
+        return join_input(join, rows, self._sides(join)[join.side], self._read_behind_join(leg, join), hidden)
+
+    def _read_behind_join(self, leg: Leg, join: StreamJoin) -> frozenset[str]:
+        """Return which of the columns behind a join anything reads: the others are not kept."""
+        if join.store not in self._read_joined:
+            hidden = (*EMITTED, *self._way.hidden)
+            columns = join_output(self._sides(join))
+            start = no_rows_of(self._way.placed(), StructType([*columns, *hidden_fields(hidden)]))
+            rows = apply_steps(leg.after, start, hidden)
+            ends = visible(rows)
+            if leg.action is not None:
+                names = without_kafka(ends).names
+            else:
+                internal = leg.sink is not None and leg.sink.internal
+                spec = self._publish_spec(leg, ends, self._shipment(leg, ends) if internal else ends)
+                names = [*spec.columns, *spec.key_columns, *(("headers",) if spec.headers else ())]
+            rows = rows.select(*(quoted((name,)) for name in dict.fromkeys(names)))
+            nothing = lets_nothing_through(rows)
+            self._read_joined[join.store] = frozenset(columns.names) if nothing else wanted_columns(rows, start)
+        return self._read_joined[join.store]
+
+    def _joined(
+        self, leg: Leg, join: StreamJoin, taken: DataFrame, *, folded: bool = False
+    ) -> tuple[DataFrame, StructType]:
+        """Return the leg's reports and its output; ``folded`` has the step run although Spark sees no row."""
+        sides, read = self._sides(join), self._read_behind_join(leg, join)
+        config, step = self._config, self._writing(leg)
+        spec = join_spec(leg, join, sides, read, taken, legs=self._legs, names=self._names, config=config, step=step)
+        if folded and lets_nothing_through(taken):
+            taken = no_rows_of(self._way.placed(), taken.schema)
+        hidden = hidden_fields((*EMITTED, *self._way.hidden))
+        output = [field for field in join_output(sides) if field.name in spec.output.names]
+        made = self._way.between(
+            leg.id, taken, functools.partial(join_leg, spec), nullable([*output, *hidden_fields(EMITTED)])
+        )
+        everything = nullable([*join_output(sides), *hidden])
+        return self._behind_table(leg, with_unread(made, everything), EMITTED, {}, folded=folded)
 
     def _built_from_changes(self, leg: Leg, store: str) -> PreparedLeg:
         """Build a leg that goes on from the changes of a store, which another leg keeps and has left in its journal."""
@@ -548,11 +635,12 @@ class LegCompiler:
         columns = visible(rows)
         output = self._output(leg, columns, lambda names: computed_from(rows, base, names, made))
         if leg.action is not None:
-            rows, last = acted(leg, leg.action, rows, hidden, self._step(leg))
+            changelog = None if leg.join is None else self._names.changelog(leg.join.store)
+            rows, last = acted(leg, leg.action, rows, hidden, self._step(leg), changelog)
         else:
             last = functools.partial(publish_leg, self._publish_spec(leg, columns, output))
         if folded and lets_nothing_through(rows):
-            rows = _no_rows(updates, rows.schema)
+            rows = no_rows_of(updates, rows.schema)
         return self._way.last(leg.id, rows, last), output
 
     def _settled(self, leg: Leg, rows: DataFrame) -> DataFrame:
@@ -568,30 +656,4 @@ class LegCompiler:
 
     def _publish_spec(self, leg: Leg, columns: StructType, output: StructType) -> PublishSpec:
         """Return the last step; of ``columns``, ``output`` are those that go on. The key may be of the others."""
-        sink = leg.sink
-        topic: str | None = None
-        plan = SinkPlan(Json(), StructType(), (), headers=False)
-        if sink is not None:
-            topic = self._names(sink.topic, sink.internal)
-            plan = plan_sink(leg, sink, columns)
-            if sink.internal:
-                key = [columns[name] for name in plan.key if name in columns.names]
-                check_packable(output, str(sink.call_site))
-                check_repartition_key(StructType(key), str(sink.call_site))
-        return PublishSpec(
-            **self._step(leg),
-            topic=topic,
-            columns=tuple(output.names if sink is not None and sink.internal else plan.columns.names),
-            key_columns=plan.key,
-            value=None if sink is not None and sink.internal else plan.format,
-            layout=layout_number(output) if sink is not None and sink.internal else 0,
-            headers=plan.headers,
-            compression=self._compression,
-            flush_seconds=self._flush_seconds,
-            behind_state=leg.aggregation is not None,
-        )
-
-
-def _no_rows(before: DataFrame, schema: StructType) -> DataFrame:
-    """Return a frame of that schema that runs ``before`` and has no rows, which Spark does not know."""
-    return in_arrow(before, no_rows, schema)
+        return publish_spec(leg, columns, output, names=self._names, step=self._writing(leg))

@@ -39,7 +39,9 @@ class PreparedLeg:
     @property
     def steps(self) -> int:
         """How many Python steps of ours it has."""
-        behind_state = self.leg.aggregation is not None and (bool(self.leg.after) or self.leg.action is not None)
+        behind_state = self.leg.join is not None or (
+            self.leg.aggregation is not None and (bool(self.leg.after) or self.leg.action is not None)
+        )
         settled = self.leg.filters_table or self.leg.changes_of is not None
         late = self.leg.late_for is not None
         return 2 + len(self.leg.lookups) + len(self.leg.collected) + behind_state + settled + late

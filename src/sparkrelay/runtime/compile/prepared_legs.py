@@ -212,13 +212,13 @@ def _union(plans: Iterable[PreparedLeg]) -> DataFrame:
 
 
 def assign_waves(legs: Iterable[Leg]) -> list[list[Leg]]:
-    """Put each leg into the first wave behind those whose stores it reads in which no leg of its task has its topic."""
+    """Put each leg into the first wave behind those of its stores in which no leg of its task has its topic."""
     waves: list[list[Leg]] = []
     for leg in legs:
         target = None if leg.sink is None else (leg.subtopology, leg.sink.topic, leg.sink.internal)
         first = 0
         for number, wave in enumerate(waves):
-            if any(o.aggregation is not None and o.aggregation.store in leg.reads_stores for o in wave):
+            if any(o.store is not None and (o.store in leg.reads_stores or o.store == leg.store) for o in wave):
                 first = number + 1
         for wave in waves[first:]:
             taken = {(o.subtopology, o.sink.topic, o.sink.internal) for o in wave if o.sink is not None}

@@ -82,13 +82,20 @@ _HIDDEN_TYPES: Final = {
     hidden_columns.KEY: BinaryType(),
     hidden_columns.TOMBSTONE: BooleanType(),
     hidden_columns.EVENT_TIME: LongType(),
+    hidden_columns.EVENT_MICROS: LongType(),
     hidden_columns.PARTITION_TIME: LongType(),
     hidden_columns.SOURCE: IntegerType(),
     hidden_columns.CHANGE: IntegerType(),
     hidden_columns.MARKER: BinaryType(),
 }
 _NULLABLE: Final = frozenset(
-    {hidden_columns.KEY, hidden_columns.TOMBSTONE, hidden_columns.EVENT_TIME, hidden_columns.MARKER}
+    {
+        hidden_columns.KEY,
+        hidden_columns.TOMBSTONE,
+        hidden_columns.EVENT_TIME,
+        hidden_columns.EVENT_MICROS,
+        hidden_columns.MARKER,
+    }
 )
 
 

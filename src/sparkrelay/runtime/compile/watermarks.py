@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
 
-    from sparkrelay.topology import Aggregation
+    from sparkrelay.topology import Aggregation, StreamJoin
 
-__all__ = ["event_time", "watermark_spec", "with_window"]
+__all__ = ["event_time", "interval_ms", "watermark_spec", "with_window"]
 
 log = logging.getLogger(__name__)
 
@@ -79,10 +79,10 @@ def watermark_spec(
         )
         return None
     column, delay = aggregation.watermark
-    delay_ms = _interval_ms(projected, delay, f"{where}: withWatermark({column!r}, {delay!r})")
+    delay_ms = interval_ms(projected, delay, f"{where}: withWatermark({column!r}, {delay!r})")
     retention_ms = 0
     if aggregation.retention is not None:
-        retention_ms = _interval_ms(
+        retention_ms = interval_ms(
             projected, aggregation.retention, f"{where}: agg(..., retention={aggregation.retention!r}), read as a delay"
         )
     if sources > MOST_SOURCES:
@@ -118,19 +118,19 @@ def with_window(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]
     return checked(where, lambda: rows.select(*columns, found[0].alias(hidden_columns.WINDOW)))
 
 
-def event_time(aggregation: Aggregation, rows: DataFrame) -> Column:
-    """Return the event time of rows in milliseconds since 1970.
+def event_time(step: Aggregation | StreamJoin, rows: DataFrame) -> Column:
+    """Return the event time of rows, a timestamp.
 
     Raises:
         TopologyException: the column of the watermark is not there any more, or is no time.
     """
-    assert aggregation.watermark is not None
-    name, _ = aggregation.watermark
-    where = f"{aggregation.call_site}: withWatermark({name!r}, ...)"
+    assert step.watermark is not None
+    name, _ = step.watermark
+    where = f"{step.call_site}: withWatermark({name!r}, ...)"
     field = checked(where, lambda: rows.select(name)).schema[0]
     if isinstance(field.dataType, StructType) and {"start", "end"} == {*field.dataType.names}:
         # Of a window that came from a grouping before this one; F.window() of it goes by the same time.
-        return F.unix_millis(F.window_time(name))
+        return F.window_time(name)
     if not isinstance(field.dataType, TimestampType | DateType):
         number = isinstance(field.dataType, LongType | IntegerType)
         how = f'F.timestamp_millis("{name}")' if number else f'F.col("{name}").cast("timestamp")'
@@ -138,7 +138,7 @@ def event_time(aggregation: Aggregation, rows: DataFrame) -> Column:
             f"{where} takes a timestamp or a date, and {name!r} is {field.dataType.simpleString()}; make one of it "
             f'first: withColumn("{name}", {how})'
         )
-    return F.unix_millis(F.col(name).cast("timestamp"))
+    return F.col(name).cast("timestamp")
 
 
 def _require_same_time(aggregation: Aggregation, where: str) -> None:
@@ -164,7 +164,7 @@ def _require_same_time(aggregation: Aggregation, where: str) -> None:
             )
 
 
-def _interval_ms(rows: DataFrame, interval: str, where: str) -> int:
+def interval_ms(rows: DataFrame, interval: str, where: str) -> int:
     """Return an interval in milliseconds, as Spark reads the delay of a watermark: a month has 31 days.
 
     Raises:

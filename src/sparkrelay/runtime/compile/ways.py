@@ -16,7 +16,7 @@ from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.resident import Role, StepName
 from sparkrelay.runtime.spark.jobs import REPORT_SCHEMA
-from sparkrelay.runtime.worker.context import under_names
+from sparkrelay.runtime.worker.context import no_rows, under_names
 from sparkrelay.runtime.worker.resident import resident_between, resident_last, resident_source
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-__all__ = ["BulkWay", "ResidentWay", "Way", "in_arrow"]
+__all__ = ["BulkWay", "ResidentWay", "Way", "in_arrow", "no_rows_of"]
 
 
 class BulkWay:
@@ -115,3 +115,8 @@ def in_arrow(rows: DataFrame, step: Step, schema: StructType) -> DataFrame:
         step = functools.partial(under_names, step, tuple(rows.columns))
         rows = rows.toDF(*(f"column_{index}" for index in range(len(rows.columns))))
     return rows.mapInArrow(step, schema)
+
+
+def no_rows_of(before: DataFrame, schema: StructType) -> DataFrame:
+    """Return a frame of that schema that runs ``before`` and has no rows, which Spark does not know."""
+    return in_arrow(before, no_rows, schema)

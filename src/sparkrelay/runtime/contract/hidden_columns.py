@@ -10,6 +10,7 @@ from typing import Final
 
 __all__ = [
     "CHANGE",
+    "EVENT_MICROS",
     "EVENT_TIME",
     "KEY",
     "MARKER",
@@ -34,6 +35,8 @@ KEY: Final = PREFIX + "key"
 TOMBSTONE: Final = PREFIX + "tombstone"
 #: bigint: the row's event time where there is a watermark, ms since the epoch; null: it has none.
 EVENT_TIME: Final = PREFIX + "event_time"
+#: bigint: the row's event time in front of a join of streams, microseconds since the epoch; null: it has none.
+EVENT_MICROS: Final = PREFIX + "event_micros"
 #: bigint: the newest timestamp so far of its input partition's rows in the micro-batch: a row's place in time among
 #: those of other partitions, as Kafka Streams takes records of several ones.
 PARTITION_TIME: Final = PREFIX + "partition_time"

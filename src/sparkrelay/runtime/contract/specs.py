@@ -21,12 +21,15 @@ __all__ = [
     "ChangesSpec",
     "CollectedSpec",
     "FetchSpec",
+    "JoinSource",
+    "JoinSpec",
     "LateSpec",
     "LookupSpec",
     "PublishSpec",
     "SettleSpec",
     "StateSpec",
     "StepSpec",
+    "StoreSpec",
     "WatermarkSpec",
 ]
 
@@ -105,7 +108,24 @@ class WatermarkSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateSpec(StepSpec):
+class StoreSpec(StepSpec):
+    """The store that a leg's stateful step keeps.
+
+    Attributes:
+        changelog: Kafka's name of the store's changelog; None if it has none.
+        contents: what the store holds, in words: a store that holds something else is refused.
+        flush_seconds: how long the broker may take to acknowledge what is written.
+    """
+
+    store: str
+    changelog: str | None
+    contents: str
+    compression: str
+    flush_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSpec(StoreSpec):
     """How a leg's stateful step aggregates.
 
     Attributes:
@@ -113,9 +133,6 @@ class StateSpec(StepSpec):
         aggregates: the states kept, in the order of the argument columns; the last is the timestamp.
         input: Arrow schema of the rows that come in: keys, arguments, hidden columns.
         output: Arrow schema of the emitted rows: keys, results, hidden columns.
-        changelog: Kafka's name of the store's changelog; None if it has none.
-        contents: what the store holds, in words: a store that holds something else is refused.
-        flush_seconds: how long the broker may take to acknowledge what is written.
         watermark: when windows are over; None: never.
         newest: of a table of newest rows: Arrow schema of a row without its key. None for aggregates.
         looked_up_by: Kafka's names of the source topics of legs that look into it: where a micro-batch has input of
@@ -123,15 +140,10 @@ class StateSpec(StepSpec):
         kept: where other legs go on from its changes: Arrow schema of what it leaves for them; else None.
     """
 
-    store: str
-    changelog: str | None
     keys: tuple[str, ...]
     aggregates: tuple[AggregateSpec, ...]
     input: pa.Schema
     output: pa.Schema
-    contents: str
-    compression: str
-    flush_seconds: float
     watermark: WatermarkSpec | None = None
     newest: pa.Schema | None = None
     looked_up_by: frozenset[str] = frozenset()
@@ -141,6 +153,57 @@ class StateSpec(StepSpec):
     def changes(self) -> bool:
         """True where a changed row goes on as it was, too (``hidden_columns.CHANGE``)."""
         return hidden_columns.CHANGE in self.output.names
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSource:
+    """One source topic of a join of streams, which has a watermark of its own.
+
+    Attributes:
+        name: under which the store keeps it.
+        topic: Kafka's name of it.
+    """
+
+    name: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinSpec(StoreSpec):
+    """How the rows of one stream are joined with those of another.
+
+    Attributes:
+        side: ``left`` or ``right``: which of the two streams the leg reads.
+        how: ``inner``, ``left``, ``right``, ``full``, ``left_semi`` or ``left_anti``.
+        keys: Arrow schema of the columns that are equal in rows that go together.
+        rows: side -> Arrow schema of the columns that are kept of its rows, without the keys.
+        output: Arrow schema of the rows that leave the step.
+        reach_us: how far apart the event times of such rows may be, in microseconds.
+        delay_ms: how much later than the newest event time a row of this side may come.
+        ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
+        sources: the source topics of both sides.
+        own_sources: the names of those of the leg, in the order of its topics.
+        later: topics of the legs of this join that run behind this one.
+        number: of the leg among those of this join, by which its rows are told apart from theirs.
+    """
+
+    side: str
+    how: str
+    keys: pa.Schema
+    rows: Mapping[str, pa.Schema]
+    output: pa.Schema
+    reach_us: int
+    delay_ms: int
+    ahead_ms: int
+    sources: tuple[JoinSource, ...]
+    own_sources: tuple[str, ...]
+    later: frozenset[str]
+    number: int
+
+    @property
+    def other(self) -> str:
+        """The other side."""
+        return "right" if self.side == "left" else "left"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +293,7 @@ class ActionSpec(StepSpec):
         width: of ``show``: characters of a cell at most.
         function: of ``foreach``: takes each row.
         schema: of ``foreach``: the rows' schema as Spark's JSON.
+        changelog: as :class:`PublishSpec` has it.
     """
 
     columns: pa.Schema
@@ -238,6 +302,7 @@ class ActionSpec(StepSpec):
     function: Callable[[Any], Any] | None = None
     schema: str = ""
     behind_state: bool = False
+    changelog: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,6 +329,7 @@ class PublishSpec(StepSpec):
         key_columns: columns that make the key; empty: the key that travels with the rows.
         value: format of the value; None for a repartition topic, which carries whole rows.
         layout: of a repartition topic: the number of its rows' layout.
+        changelog: Kafka's name of the changelog that the leg has written to before, and others write to behind it.
         headers: True to write the column ``headers`` as the records' headers.
         flush_seconds: how long the broker may take to acknowledge what is written.
     """
@@ -277,3 +343,4 @@ class PublishSpec(StepSpec):
     flush_seconds: float
     layout: int = 0
     behind_state: bool = False
+    changelog: str | None = None

@@ -15,17 +15,17 @@ __all__ = ["IdleTopics"]
 class IdleTopics:
     """Decides for one owner of a task. Pure; it is given monotonic times in seconds.
 
-    What counts are rows that reach the grouping: a topic of which all are filtered away in front of it is silent, or
-    windows would never end. Kafka Streams looks at the topics themselves (``PartitionGroup.readyToProcess``).
+    What counts are rows that reach the stateful step: a topic of which all are filtered away in front of it is silent,
+    or windows would never end. Kafka Streams looks at the topics themselves (``PartitionGroup.readyToProcess``).
 
     Args:
-        idle_seconds: for how long a topic is waited for (``max.task.idle.ms``); 0: none is.
-        topics: store -> the topics that its grouping reads, of groupings with a watermark that read several.
+        idle_seconds: store -> for how long a topic is waited for (``max.task.idle.ms``, ``join.idle.ms``); 0: none is.
+        topics: store -> the topics that its step reads, of steps with a watermark that read several.
     """
 
-    def __init__(self, idle_seconds: float, topics: Mapping[str, frozenset[str]]) -> None:
+    def __init__(self, idle_seconds: Mapping[str, float], topics: Mapping[str, frozenset[str]]) -> None:
         self._idle_seconds = idle_seconds
-        self._topics = dict(topics) if idle_seconds > 0 else {}
+        self._topics = {store: read for store, read in topics.items() if idle_seconds[store] > 0}
         #: Store and topic -> when the topic was last not silent.
         self._since: dict[tuple[str, str], float] = {}
         #: Store -> the topics that held its watermark in the last batch.
@@ -40,7 +40,7 @@ class IdleTopics:
                 if topic in behind or (store, topic) not in self._since:
                     self._since[store, topic] = now
         return {
-            store: frozenset(topic for topic in topics if now - self._since[store, topic] < self._idle_seconds)
+            store: frozenset(topic for topic in topics if now - self._since[store, topic] < self._idle_seconds[store])
             for store, topics in self._topics.items()
         }
 

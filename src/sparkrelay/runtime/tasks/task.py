@@ -105,7 +105,7 @@ class Task:
         timed_topics: input topics whose silence moves the watermarks of their rows.
         watermark_idle_seconds: after how long without input watermarks go on (``watermark.idle.ms``); 0: never.
         merged: store -> the topics that its grouping reads, of groupings with a watermark that read several.
-        task_idle_seconds: for how long a silent one of these holds the watermark back (``max.task.idle.ms``); 0: not.
+        task_idle_seconds: store -> for how long a silent one of these holds its watermark back; 0: not.
 
     Attributes:
         cuts: where those may be cut.
@@ -154,7 +154,7 @@ class Task:
         timed_topics: frozenset[str] = frozenset(),
         watermark_idle_seconds: float = 0.0,
         merged: Mapping[str, frozenset[str]] | None = None,
-        task_idle_seconds: float = 0.0,
+        task_idle_seconds: Mapping[str, float] | None = None,
     ) -> None:
         self.id = id
         self.inputs = inputs
@@ -171,10 +171,10 @@ class Task:
         # taken over, do not say whether one of them was committed.
         self.watermark_idle_seconds = 0.0 if self.unlogged else watermark_idle_seconds
         self.merged = {} if merged is None else merged
-        self.task_idle_seconds = task_idle_seconds
+        self.task_idle_seconds = {} if task_idle_seconds is None else task_idle_seconds
         if self.merged and self.watermark_idle_seconds:
             # As long as a topic is waited for, the clock does not go on without it.
-            self.watermark_idle_seconds = max(self.watermark_idle_seconds, task_idle_seconds)
+            self.watermark_idle_seconds = max(self.watermark_idle_seconds, *self.task_idle_seconds.values())
         self._watch_idleness()
         self.position = Position()
         self.attempt = BatchAttempt()
@@ -199,7 +199,10 @@ class Task:
             timed_topics=shape.timed_topics,
             watermark_idle_seconds=config.watermark_idle_ms / 1000,
             merged=shape.merged,
-            task_idle_seconds=config.max_task_idle_ms / 1000,
+            task_idle_seconds={
+                store: max(config.max_task_idle_ms, config.join_idle_ms if store in shape.joins else 0) / 1000
+                for store in shape.merged
+            },
         )
 
     @property

@@ -68,6 +68,7 @@ class TaskShape:
         cut: stores whose changelogs are cut at what is over.
         timed_topics: input topics of legs with a watermark, but for those that get rows only when windows are over.
         merged: store -> the topics that its grouping reads, of groupings with a watermark that read several.
+        joins: the stores of joins of streams.
     """
 
     inputs: tuple[TopicPartition, ...]
@@ -79,6 +80,7 @@ class TaskShape:
     cut: frozenset[str] = frozenset()
     timed_topics: frozenset[str] = frozenset()
     merged: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    joins: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,30 +127,31 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
         for leg in subtopology.legs:
             _check_together(leg, sources)
         width = max(sources.values())
-        timed = [
-            leg for leg in subtopology.legs if leg.aggregation is not None and leg.aggregation.watermark is not None
-        ]
-        cut = frozenset(leg.aggregation.store for leg in timed if leg.aggregation is not None)
+        timed = [leg for leg in subtopology.legs if leg.keeps_watermark]
+        cut = frozenset(leg.store for leg in timed if leg.store is not None)
         timed_topics = frozenset(names(topic, leg.source.internal) for leg in timed for topic in leg.source.topics)
-        merged = {
-            leg.aggregation.store: frozenset(names(topic, leg.source.internal) for topic in leg.source.topics)
-            for leg in timed
-            if leg.aggregation is not None and len(leg.source.topics) > 1
+        merging = {
+            store: frozenset(
+                names(t, leg.source.internal) for leg in timed if leg.store == store for t in leg.source.topics
+            )
+            for store in cut
         }
+        joins = frozenset(leg.join.store for leg in subtopology.legs if leg.join is not None)
+        merged = {store: topics for store, topics in merging.items() if len(topics) > 1 or store in joins}
         for store in subtopology.logged_stores:
             name = names.changelog(store)
             internal[name] = InternalTopic(name, width, compacted=True, cut=store in cut)
         state_topics = frozenset(
             names(topic, leg.source.internal)
             for leg in subtopology.legs
-            if leg.aggregation is not None
+            if leg.store is not None
             for topic in leg.source.topics
         )
         looked_into = {lookup.store for leg in subtopology.legs for lookup in leg.lookups}
         table_topics = frozenset(
             names(topic, leg.source.internal)
             for leg in subtopology.legs
-            if leg.aggregation is not None and leg.aggregation.store in looked_into
+            if leg.store in looked_into
             for topic in leg.source.topics
         )
         by_name = {names(topic, _is_internal(subtopology, topic)): count for topic, count in sources.items()}
@@ -165,6 +168,7 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
                 cut=cut,
                 timed_topics=timed_topics - behind_final,
                 merged=merged,
+                joins=joins,
             )
     for topic in internal.values():
         found = partitions.get(topic.name)
@@ -210,15 +214,15 @@ def _behind_final_rows(topology: Topology, names: TopicNames) -> frozenset[str]:
 
 
 def _check_together(leg: Leg, counts: Mapping[str, int]) -> None:
-    """Refuse to aggregate topics in which one key has different partition numbers: two tasks would share its group."""
-    topics = leg.source.topics
-    if leg.aggregation is None or len({counts[topic] for topic in topics}) == 1:
+    """Refuse a store of topics in which one key has different partition numbers: two tasks would share its rows."""
+    topics, step = leg.source.topics, leg.stateful_step
+    if step is None or len({counts[topic] for topic in topics}) == 1:
         return
     found = ", ".join(f"{topic!r} has {counts[topic]}" for topic in topics)
     raise StreamsException(
-        f"{leg.aggregation.call_site}: {leg.aggregation.text} groups the stream of {leg.source.call_site}, whose "
-        f"topics differ in their partition counts: {found}. A key would be counted in two tasks. Put repartition(...) "
-        "with the grouping's columns before it, or give the topics equally many partitions"
+        f"{step.call_site}: {step.text} is of the stream of {leg.source.call_site}, whose topics differ in their "
+        f"partition counts: {found}. The rows of a key would be in two tasks. Put repartition(...) with the columns of "
+        "its key before it, or give the topics equally many partitions"
     )
 
 

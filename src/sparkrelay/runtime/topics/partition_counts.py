@@ -1,7 +1,8 @@
 """How many partitions each topic of a topology has, or is to have. Pure.
 
 A repartition topic has as many as the widest of the topics that it is written from; one whose stream looks into a table
-has as many as the table's topic, so that both sides of a key are in one task (co-partitioning).
+has as many as the table's topic, and those of two streams that are joined have equally many, so that both sides of a
+key are in one task (co-partitioning).
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import MissingSourceTopicException, StreamsException
+from sparkrelay.topology import StreamJoin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Leg, Lookup, Topology
@@ -30,7 +32,7 @@ def count_partitions(topology: Topology, names: TopicNames, partitions: Mapping[
 
     Raises:
         MissingSourceTopicException: a source topic does not exist.
-        StreamsException: a stream and a table it looks into have topics with other counts.
+        StreamsException: two streams that are joined, or a stream and a table, have topics with other counts.
     """
     for leg in topology.global_tables:
         for topic in leg.source.topics:
@@ -90,37 +92,43 @@ def _internal(
 
 @dataclass(slots=True)
 class _Tied:
-    """Topics that must have equally many partitions, because streams and tables of theirs meet.
+    """Topics that must have equally many partitions, because streams and tables of theirs are joined.
 
     Attributes:
         topics: Kafka's names.
         ours: those of them that are repartition topics of which the user has not said how wide they are.
-        lookups: what ties them.
+        joins: what ties them.
     """
 
     topics: set[str]
     ours: set[str]
-    lookups: list[Lookup]
+    joins: list[Lookup | StreamJoin]
 
 
 def _tied(topology: Topology, names: TopicNames) -> list[_Tied]:
-    """Return the groups of topics that lookups tie together, directly or through others."""
-    keepers = {leg.aggregation.store: leg for leg in topology.legs if leg.aggregation is not None}
+    """Return the groups of topics that joins tie together, directly or through others."""
     groups: list[_Tied] = []
-    for leg in topology.legs:
-        for lookup in leg.lookups:
-            if lookup.is_global:
-                continue
-            new = _Tied(set(), set(), [lookup])
-            for reader in (leg, keepers[lookup.store]):
-                read = {names(topic, reader.source.internal) for topic in reader.source.topics}
-                new.topics |= read
-                new.ours |= read if _ours_to_say(topology, reader) else set()
-            for group in [group for group in groups if not group.topics.isdisjoint(new.topics)]:
-                groups.remove(group)
-                new = _Tied(group.topics | new.topics, group.ours | new.ours, [*group.lookups, *new.lookups])
-            groups.append(new)
+    for join, readers in _joins(topology):
+        new = _Tied(set(), set(), [join])
+        for reader in readers:
+            read = {names(topic, reader.source.internal) for topic in reader.source.topics}
+            new.topics |= read
+            new.ours |= read if _ours_to_say(topology, reader) else set()
+        for group in [group for group in groups if not group.topics.isdisjoint(new.topics)]:
+            groups.remove(group)
+            new = _Tied(group.topics | new.topics, group.ours | new.ours, [*group.joins, *new.joins])
+        groups.append(new)
     return groups
+
+
+def _joins(topology: Topology) -> Iterator[tuple[Lookup | StreamJoin, list[Leg]]]:
+    """Yield each join whose sides must be in one task, with the legs that read them."""
+    keepers = {leg.aggregation.store: leg for leg in topology.legs if leg.aggregation is not None}
+    for leg in topology.legs:
+        yield from ((lookup, [leg, keepers[lookup.store]]) for lookup in leg.lookups if not lookup.is_global)
+    joins = {leg.join.store: leg.join for leg in topology.legs if leg.join is not None}
+    for store, join in joins.items():
+        yield join, [leg for leg in topology.legs if leg.join is not None and leg.store == store]
 
 
 def _ours_to_say(topology: Topology, reader: Leg) -> bool:
@@ -132,15 +140,15 @@ def _ours_to_say(topology: Topology, reader: Leg) -> bool:
 
 
 def _apart(group: _Tied, given: Mapping[str, int]) -> str:
-    lookup = group.lookups[-1]
+    join = group.joins[-1]
     found = ", ".join(f"{topic!r} has {count}" for topic, count in sorted(given.items()))
-    return (
-        f"{lookup.call_site}: {lookup.text}: a stream and the table that it looks into must have equally many "
-        f"partitions, or a key is in another task than its row: {found}. Put repartition({_columns(lookup)}), without "
-        "partitions=, before the join or before to_table(), which makes a topic that fits, or give the topics equally "
-        "many partitions"
+    sides = (
+        "two streams that are joined" if isinstance(join, StreamJoin) else "a stream and the table that it looks into"
     )
-
-
-def _columns(lookup: Lookup) -> str:
-    return ", ".join(f'"{column}"' for column in lookup.columns)
+    where = "before the join" if isinstance(join, StreamJoin) else "before the join or before to_table()"
+    columns = ", ".join(f'"{column}"' for column in join.columns)
+    return (
+        f"{join.call_site}: {join.text}: {sides} must have equally many partitions, or a key is in another task than "
+        f"its row: {found}. Put repartition({columns}), without partitions=, {where}, which makes a topic that fits, "
+        "or give the topics equally many partitions"
+    )

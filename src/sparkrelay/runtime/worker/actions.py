@@ -16,7 +16,7 @@ from sparkrelay.runtime.contract.commands import LegReport
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import leg_tasks, release_unused_memory, report_row
 from sparkrelay.runtime.worker.shares import share_out
-from sparkrelay.runtime.worker.state import state_before
+from sparkrelay.runtime.worker.state import next_in_changelog, state_before
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,7 +41,15 @@ def act_leg(spec: ActionSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
             shown = _give(spec, rows) if spec.function is not None else _shown(spec, rows)
             state = state_before(spec, task) if spec.behind_state else None
             reports.append(
-                LegReport(spec.leg, task.task, task.batch, rows_in=share.rows_in(task), state=state, shown=shown)
+                LegReport(
+                    spec.leg,
+                    task.task,
+                    task.batch,
+                    rows_in=share.rows_in(task),
+                    state=state,
+                    next_sequences=next_in_changelog(task, spec.changelog, state),
+                    shown=shown,
+                )
             )
     yield report_row(reports)
 

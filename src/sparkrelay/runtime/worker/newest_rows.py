@@ -11,16 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import whole
+from sparkrelay.runtime.worker.stored_rows import StoredColumns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["NewestRows"]
 
-_TIME: Final = pa.field(hidden_columns.TIMESTAMP, pa.int64())
 #: Bytes of the timestamp and of what is in front of it: the tuple's version, the column's tag, 64 bits.
 _BEGINNING: Final = 10
 _INDEX: Final = f"{hidden_columns.PREFIX}index"
@@ -32,6 +31,7 @@ class NewestRows:
     def __init__(self, row: pa.Schema) -> None:
         """Take the columns of a row without its key."""
         self._row = row
+        self._columns = StoredColumns(row)
 
     def partial(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         """Return the last row of each key: its key columns, its own, its timestamp, and whether it deletes."""
@@ -61,13 +61,12 @@ class NewestRows:
 
     def values(self, rows: pa.Table) -> pa.Array:
         """Return rows as a store holds them; null where a row deletes."""
-        columns = [whole(rows.column(field.name)).cast(field.type) for field in self._row]
-        packed = key_bytes([whole(rows.column(hidden_columns.TIMESTAMP)), *columns], normal=False)
+        packed = self._columns.values(rows)
         return pc.if_else(_deletes(rows), pa.scalar(None, packed.type), packed)
 
     def results(self, values: pa.Array) -> list[pa.Array]:
         """Return the columns of stored rows, null where there is none, and last their timestamps."""
-        times, *columns = key_columns(values, pa.schema([_TIME, *self._row]))
+        times, *columns = self._columns.read(values).values()
         return [*columns, times]
 
 

@@ -24,7 +24,7 @@ from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import current_command, leg_tasks, release_unused_memory, report_row
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
 from sparkrelay.runtime.worker.shares import Share, partitions_of, share_out
-from sparkrelay.runtime.worker.state import TaskOutcome, apply_leg, state_before, state_report
+from sparkrelay.runtime.worker.state import TaskOutcome, apply_leg, next_in_changelog, state_before, state_report
 from sparkrelay.state.changelog import Marker, encode_changelog, encode_marker
 from sparkrelay.types import TopicPartition
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.file_log import FileProducer
     from sparkrelay.client.produce import Producer
-    from sparkrelay.runtime.contract.specs import PublishSpec, StateSpec
+    from sparkrelay.runtime.contract.specs import PublishSpec, StateSpec, StoreSpec
     from sparkrelay.state import Applied
 
-__all__ = ["publish_leg", "state_and_publish_leg", "state_leg"]
+__all__ = ["publish_leg", "state_and_publish_leg", "state_leg", "write_changelogs"]
 
 
 #: Where a batch is full; one that is compressed is smaller, and topics take 1 MiB by default.
@@ -101,6 +101,7 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
         for some, first, number in rows:
             some.send(transaction, task, first, number)
         count = sum(number for *_, number in rows)
+        state = state_before(spec, task) if spec.behind_state else None
         return LegReport(
             spec.leg,
             task.task,
@@ -108,8 +109,8 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
             rows_in=count,
             rows_out=0 if spec.topic is None else count,
             oldest_out=transaction.oldest,
-            state=state_before(spec, task) if spec.behind_state else None,
-            next_sequences=transaction.next_sequences,
+            state=state,
+            next_sequences=transaction.next_sequences | next_in_changelog(task, spec.changelog, state),
         )
 
     yield _publish(
@@ -168,11 +169,21 @@ def state_leg(state: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     for outcome in outcomes:
         if outcome.error is not None:
             raise WorkerFailure(outcome.error, state.failure_key, outcome.command.task) from None
+    write_changelogs(state, [(outcome.command, outcome.result()) for outcome in outcomes])
+    for merged in shares:
+        yield merged.emitted
+
+
+def write_changelogs(state: StoreSpec, changed: Iterable[tuple[TaskCommand, Applied]]) -> None:
+    """Write the changed state of tasks, and wait for all answers.
+
+    Raises:
+        WorkerFailure: it could not be written.
+    """
     try:
         producer = connections.producer(state.client)
-        for outcome in outcomes:
-            transaction = _Transaction(producer, outcome.command, state.compression)
-            _send_changelog(transaction, state, outcome.command, outcome.result())
+        for command, applied in changed:
+            _send_changelog(_Transaction(producer, command, state.compression), state, command, applied)
             producer.send_gathered()
         fault_points.reach("changelog-before-flush")
         failed = producer.flush_each(state.flush_seconds).failed
@@ -182,8 +193,6 @@ def state_leg(state: StateSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     except SparkRelayError as error:
         connections.forget_producer(state.client)
         raise WorkerFailure(error, state.failure_key) from None
-    for merged in shares:
-        yield merged.emitted
 
 
 def _publish(
@@ -223,7 +232,7 @@ def _publish(
     return report_row([dataclasses.replace(r, seconds={**r.seconds, "publish": seconds}) for r in reports])
 
 
-def _send_changelog(transaction: _Transaction, state: StateSpec, command: TaskCommand, applied: Applied) -> None:
+def _send_changelog(transaction: _Transaction, state: StoreSpec, command: TaskCommand, applied: Applied) -> None:
     """Send the changed state, closed by a marker that says which input it has seen."""
     if state.changelog is None:
         return

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkrelay.errors import SparkRelayError
+from sparkrelay.records.encode import next_sequence
 from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.commands import StateReport
@@ -26,17 +27,28 @@ from sparkrelay.state import BatchStamp, MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.rows import ascending
 from sparkrelay.state.watermarks import NO_TIME
+from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from sparkrelay.runtime.contract.commands import TaskCommand
-    from sparkrelay.runtime.contract.specs import StateSpec, StepSpec, WatermarkSpec
+    from sparkrelay.runtime.contract.specs import StateSpec, StepSpec, StoreSpec, WatermarkSpec
     from sparkrelay.runtime.worker.shares import Share
     from sparkrelay.state import Applied, JournalEntry, Watermark
     from sparkrelay.state.aggregate import AggregateSpec
 
-__all__ = ["Merged", "TaskOutcome", "apply_leg", "codec_of", "state_before", "state_report"]
+__all__ = [
+    "Merged",
+    "TaskOutcome",
+    "apply_leg",
+    "batch_stamp",
+    "codec_of",
+    "next_in_changelog",
+    "state_before",
+    "state_report",
+    "warn_of_late",
+]
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +82,12 @@ class TaskOutcome:
             raise self.error
         assert self.applied is not None
         return self.applied
+
+    def emitted(self) -> pa.RecordBatch:
+        """Return the changed rows, or raise the error."""
+        emitted = self.result().emitted
+        assert emitted is not None, "a merge says what goes on"
+        return emitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +123,15 @@ def state_before(spec: StepSpec, task: TaskCommand) -> StateReport | None:
         spec.leg, number=task.batch, tries=task.tries
     )
     return None if entry is None else state_report(entry)
+
+
+def next_in_changelog(task: TaskCommand, changelog: str | None, state: StateReport | None) -> dict[TopicPartition, int]:
+    """Return the sequence that a task's changelog goes on with behind a leg that others follow in it."""
+    if changelog is None or state is None:
+        return {}
+    partition = TopicPartition(changelog, task.task.partition)
+    # Behind a record for each key there is a marker.
+    return {partition: next_sequence(task.sequences.get(partition, 0), state.keys_changed + 1)}
 
 
 def state_report(entry: JournalEntry) -> StateReport:
@@ -146,9 +173,10 @@ def _merge(spec: StateSpec, share: Share) -> Merged:
         return Merged(outcomes, _final_rows(spec, outcomes))
     first = 0
     for outcome in outcomes:
-        outcome.first, outcome.rows_out = first, outcome.result().emitted.num_rows
+        emitted = outcome.emitted()
+        outcome.first, outcome.rows_out = first, emitted.num_rows
         first += outcome.rows_out
-    return Merged(outcomes, pa.concat_batches([outcome.result().emitted for outcome in outcomes]))
+    return Merged(outcomes, pa.concat_batches([outcome.emitted() for outcome in outcomes]))
 
 
 def _on_time(
@@ -164,7 +192,7 @@ def _on_time(
         assert task.directory is not None, "a stateful task has a directory"
         try:
             store = connections.store(task.directory, map_limit=spec.map_limit)
-            stamp = _stamp(spec, task)
+            stamp = batch_stamp(spec, task)
             before[task.task.partition] = store.watermark_before(spec.store, batch=stamp)
             if watermark.by_source:
                 known = store.sources_before(spec.store, batch=stamp)
@@ -182,20 +210,21 @@ def _on_time(
         silent = all(start == stop for p, (start, stop) in task.ranges.items() if p.topic in spec.topics)
         if task.silence_ms and silent and ms != NO_TIME:
             after[task.task.partition] = replace(after[task.task.partition], ms=ms + task.silence_ms)
-    _warn_of_late(spec, sum(ms.rows_late for ms in after.values()))
+    warn_of_late(spec.store, sum(ms.rows_late for ms in after.values()), "after their window was over")
     return rows, after
 
 
-def _warn_of_late(spec: StateSpec, count: int) -> None:
+def warn_of_late(store: str, count: int, how: str) -> None:
     """Say, now and then, that rows were left out: nothing else shows it where results go."""
     now = time.monotonic()
-    if count and now >= _warned.get(spec.store, 0.0) + _WARN_SECONDS:
-        _warned[spec.store] = now
+    if count and now >= _warned.get(store, 0.0) + _WARN_SECONDS:
+        _warned[store] = now
         log.warning(
-            "store %r: %d rows of a micro-batch came after their window was over, and were left out; a longer delay in "
-            "withWatermark() lets them in",
-            spec.store,
+            "store %r: %d rows of a micro-batch came %s, and were left out; a longer delay in withWatermark() lets "
+            "them in",
+            store,
             count,
+            how,
         )
 
 
@@ -307,7 +336,7 @@ def _apply(spec: StateSpec, outcome: TaskOutcome, groups: _Groups, watermark: Wa
     try:
         store = connections.store(task.directory, map_limit=spec.map_limit)
         outcome.applied = store.apply_batch(
-            spec.leg, spec.store, own.stored, batch=_stamp(spec, task), merge=merge, watermark=watermark
+            spec.leg, spec.store, own.stored, batch=batch_stamp(spec, task), merge=merge, watermark=watermark
         )
     except SparkRelayError as error:
         connections.forget_store(task.directory)
@@ -316,7 +345,8 @@ def _apply(spec: StateSpec, outcome: TaskOutcome, groups: _Groups, watermark: Wa
     outcome.seconds += time.perf_counter() - started
 
 
-def _stamp(spec: StateSpec, task: TaskCommand) -> BatchStamp:
+def batch_stamp(spec: StoreSpec, task: TaskCommand) -> BatchStamp:
+    """Return what a store compares a leg's share of a task's batch with."""
     topics = set(spec.topics)
     return BatchStamp(
         task_epoch=task.task_epoch,

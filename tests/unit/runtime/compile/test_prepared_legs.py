@@ -14,6 +14,8 @@ def made_leg(name, topic, sink=None, subtopology=0):
     sink = None if sink is None else SimpleNamespace(topic=sink, internal=False)
     none = {
         "aggregation": None,
+        "join": None,
+        "store": None,
         "lookups": (),
         "filters_table": False,
         "changes_of": None,
@@ -124,11 +126,18 @@ def test_it_says_which_way_small_micro_batches_take(compiler):
 
 def test_a_leg_runs_behind_those_whose_stores_it_reads(compiler):
     keeper, reader = made_leg("keeper", "users"), made_leg("reader", "clicks")
-    keeper.aggregation, reader.reads_stores = SimpleNamespace(store="table"), frozenset({"table"})
+    keeper.store, reader.reads_stores = "table", frozenset({"table"})
     other = made_leg("other", "clicks")
     plans = plans_of(compiler, keeper, reader, other)
     assert [list(wave.legs) for wave in plans.waves({0}, {"users", "clicks"})] == [["keeper", "other"], ["reader"]]
     assert [list(wave.legs) for wave in plans.waves({0}, {"clicks"})] == [["other"], ["reader"]]
+
+
+def test_the_legs_of_one_join_run_one_behind_the_other(compiler):
+    left, right = made_leg("left", "clicks", "out"), made_leg("right", "views", "other")
+    left.store = right.store = "join"
+    plans = plans_of(compiler, left, right)
+    assert [list(wave.legs) for wave in plans.waves({0}, {"clicks", "views"})] == [["left"], ["right"]]
 
 
 def test_legs_whose_dataframes_have_other_rows_are_built_again(compiler):

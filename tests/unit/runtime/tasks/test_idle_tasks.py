@@ -97,7 +97,7 @@ def merging_task(**more):
         timed_topics=frozenset({"clicks", "web"}),
         cut=frozenset({"counts"}),
         merged={"counts": frozenset({"clicks", "web"})},
-        task_idle_seconds=10.0,
+        task_idle_seconds={"counts": 10.0},
         **more,
     )
     initialize(task, {CHANGELOG: 9})

@@ -14,7 +14,7 @@ def report(*read, held=False):
 
 
 def test_a_topic_is_waited_for_until_it_was_silent_for_long_enough():
-    idle = IdleTopics(5.0, {"counts": BOTH})
+    idle = IdleTopics({"counts": 5.0}, {"counts": BOTH})
     assert idle.look({"app"}, 0.0) == {"counts": BOTH}
     idle.committed([report("web", "app", held=True)], {"counts": BOTH}, 0.0)
     assert idle.look({"app"}, 4.0) == {"counts": BOTH}
@@ -39,7 +39,7 @@ def test_a_topic_is_waited_for_until_it_was_silent_for_long_enough():
 
 
 def test_rows_that_reach_no_grouping_are_silence_of_that_one():
-    idle = IdleTopics(5.0, {"counts": BOTH, "sums": BOTH})
+    idle = IdleTopics({"counts": 5.0, "sums": 5.0}, {"counts": BOTH, "sums": BOTH})
     awaited = idle.look((), 0.0)
     for now in (3.0, 6.0):
         awaited = idle.look((), now)
@@ -49,7 +49,7 @@ def test_rows_that_reach_no_grouping_are_silence_of_that_one():
 
 
 def test_a_batch_is_due_only_if_a_window_ends_by_it_and_once_for_a_new_owner():
-    idle = IdleTopics(5.0, {"counts": BOTH})
+    idle = IdleTopics({"counts": 5.0}, {"counts": BOTH})
     idle.look((), 50.0)
     awaited = idle.look((), 55.0)
     assert idle.due(awaited) == BOTH
@@ -59,7 +59,7 @@ def test_a_batch_is_due_only_if_a_window_ends_by_it_and_once_for_a_new_owner():
 
 
 def test_the_silence_of_a_broker_is_none_of_the_topics():
-    idle = IdleTopics(5.0, {"counts": BOTH})
+    idle = IdleTopics({"counts": 5.0}, {"counts": BOTH})
     idle.look((), 0.0)
     idle.inputs_unknown(60.0)
     assert idle.look((), 64.9) == {"counts": BOTH}
@@ -67,7 +67,7 @@ def test_the_silence_of_a_broker_is_none_of_the_topics():
 
 
 def test_without_the_setting_nothing_is_waited_for():
-    idle = IdleTopics(0.0, {"counts": BOTH})
+    idle = IdleTopics({"counts": 0.0}, {"counts": BOTH})
     assert idle.look({"web"}, 0.0) == {}
     assert idle.due({}) == frozenset()
     idle.committed([report("web", held=True)], {}, 0.0)
@@ -75,7 +75,7 @@ def test_without_the_setting_nothing_is_waited_for():
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.frozensets(st.sampled_from(sorted(BOTH))), st.booleans()), max_size=20))
 def test_what_had_rows_within_the_time_is_waited_for_and_nothing_else(turns):
-    idle, now, since = IdleTopics(5.0, {"counts": BOTH}), 0.0, dict.fromkeys(BOTH, 0.0)
+    idle, now, since = IdleTopics({"counts": 5.0}, {"counts": BOTH}), 0.0, dict.fromkeys(BOTH, 0.0)
     idle.look((), now)
     for seconds, topics, behind in turns:
         now += seconds

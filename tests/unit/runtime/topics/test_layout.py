@@ -94,7 +94,7 @@ def two_topics(*, repartitioned):
 def test_topics_of_different_widths_are_not_grouped_as_one_stream():
     known = {"flights": 4, "charter": 8, "carriers": 1, "copies": 1}
     words = (
-        r'test_layout\.py:\d+: groupBy\("carrier"\)\.count\(\) groups the stream of .*test_layout\.py:\d+.*'
+        r'test_layout\.py:\d+: groupBy\("carrier"\)\.count\(\) is of the stream of .*test_layout\.py:\d+.*'
         r"'flights' has 4, 'charter' has 8\. .*repartition\(\.\.\.\).* equally many"
     )
     with pytest.raises(StreamsException, match=words):

@@ -1,0 +1,63 @@
+"""What the last step of a leg needs to know to write its rows to a topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from sparkrelay.records.formats import Json
+from sparkrelay.runtime.compile.schemas import (
+    SinkPlan,
+    check_packable,
+    check_repartition_key,
+    layout_number,
+    plan_sink,
+)
+from sparkrelay.runtime.contract.specs import PublishSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.runtime.topics.topic_names import TopicNames
+    from sparkrelay.topology import Leg
+
+__all__ = ["publish_spec"]
+
+
+def publish_spec(
+    leg: Leg, columns: StructType, output: StructType, *, names: TopicNames, step: Mapping[str, Any]
+) -> PublishSpec:
+    """Return the last step of a leg.
+
+    Args:
+        leg: the leg.
+        columns: at its end, the visible ones.
+        output: those of them that go on; the key may be of the others.
+        names: Kafka's names of the topology's topics.
+        step: what every step knows, and how this one writes.
+
+    Raises:
+        TopologyException: a column cannot go where the leg's rows do.
+    """
+    sink = leg.sink
+    topic: str | None = None
+    plan = SinkPlan(Json(), StructType(), (), headers=False)
+    if sink is not None:
+        topic = names(sink.topic, sink.internal)
+        plan = plan_sink(leg, sink, columns)
+        if sink.internal:
+            key = [columns[name] for name in plan.key if name in columns.names]
+            check_packable(output, str(sink.call_site))
+            check_repartition_key(StructType(key), str(sink.call_site))
+    return PublishSpec(
+        **step,
+        topic=topic,
+        columns=tuple(output.names if sink is not None and sink.internal else plan.columns.names),
+        key_columns=plan.key,
+        value=None if sink is not None and sink.internal else plan.format,
+        layout=layout_number(output) if sink is not None and sink.internal else 0,
+        headers=plan.headers,
+        behind_state=leg.store is not None,
+        changelog=None if leg.join is None else names.changelog(leg.join.store),
+    )

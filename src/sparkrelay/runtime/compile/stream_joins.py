@@ -1,0 +1,195 @@
+"""Joins of two streams on DataFrames: what a leg gives to the step that joins, and what comes out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.runtime.compile.carried_columns import EMITTED
+from sparkrelay.runtime.compile.grouping import brief, key_text, spread
+from sparkrelay.runtime.compile.row_steps import checked
+from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, check_packable, hidden_fields
+from sparkrelay.runtime.compile.watermarks import event_time, interval_ms
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.specs import JoinSource, JoinSpec
+from sparkrelay.topology.columns import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.topics.topic_names import TopicNames
+    from sparkrelay.topology import Leg, StreamJoin
+
+__all__ = ["JoinSide", "join_input", "join_output", "join_spec", "nullable"]
+
+#: Legs of one join; by their numbers a micro-batch's rows are told apart.
+_MOST_LEGS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSide:
+    """One stream of a join, as it comes to it.
+
+    Attributes:
+        columns: that users see, without Kafka's own.
+        computed: what its keys and its time are computed from, unless they are columns of its source.
+        join: what the topology says of it.
+    """
+
+    columns: StructType
+    computed: Mapping[str, str]
+    join: StreamJoin
+
+
+def join_output(sides: Mapping[str, JoinSide]) -> StructType:
+    """Return the columns behind a join: its own, then the left stream's others, then the right one's.
+
+    Raises:
+        TopologyException: a column is missing, of another type on the other side, no key, or stands on both sides.
+    """
+    left, right = sides["left"], sides["right"]
+    join = left.join
+    where = f"{join.call_site}: {join.text}"
+    for name in join.columns:
+        for word, side in sides.items():
+            if name not in side.columns.names:
+                raise TopologyException(
+                    f"{where}: the {word} stream has no column {name!r}; it has {', '.join(side.columns.names)}"
+                )
+        kinds = [side.columns[name].dataType for side in (left, right)]
+        if kinds[0] != kinds[1]:
+            raise TopologyException(
+                f"{where}: {name!r} is {kinds[0].simpleString()} in the left stream and {kinds[1].simpleString()} in "
+                "the right one, so equal values have other bytes; cast one of them"
+            )
+    keys = [StructField(name, left.columns[name].dataType) for name in join.columns]
+    check_groupable(StructType(keys), where)
+    if join.how in {"left_semi", "left_anti"}:
+        return StructType([*keys, *_others(left)])
+    names = {field.name.lower() for field in _others(left)} | {name.lower() for name in join.columns}
+    both = [field.name for field in _others(right) if field.name.lower() in names]
+    if both:
+        raise TopologyException(
+            f"{where}: both streams have a column {both[0]!r}; rename or drop one of them before the join"
+        )
+    return StructType([*keys, *_others(left), *_others(right)])
+
+
+def join_input(
+    join: StreamJoin, rows: DataFrame, side: JoinSide, read: frozenset[str], hidden: Iterable[str]
+) -> DataFrame:
+    """Return the rows that the step takes in: keys, columns that are read behind it, times, and hidden columns."""
+    kept = [field.name for field in _others(side) if field.name in read]
+    time = F.unix_micros(event_time(join, rows)).alias(hidden_columns.EVENT_MICROS)
+    names = (quoted((name,)) for name in (*join.columns, *kept, *hidden))
+    return checked(str(join.call_site), lambda: rows.select(*names, time))
+
+
+def join_spec(
+    leg: Leg,
+    join: StreamJoin,
+    sides: Mapping[str, JoinSide],
+    read: frozenset[str],
+    rows: DataFrame,
+    *,
+    legs: Sequence[Leg],
+    names: TopicNames,
+    config: StreamsConfig,
+    step: Mapping[str, Any],
+) -> JoinSpec:
+    """Return the step that joins a leg's rows.
+
+    Args:
+        leg: the leg.
+        join: its stateful step.
+        sides: both streams.
+        read: the columns that anything reads behind it.
+        rows: what it takes in.
+        legs: of the topology.
+        names: Kafka's names of its topics.
+        config: the instance's settings.
+        step: what every step knows, and how this one writes its changelog.
+
+    Raises:
+        TopologyException: an interval is none, or a column cannot be kept.
+    """
+    where = f"{join.call_site}: {join.text}"
+    output = join_output(sides)
+    keys = StructType(output.fields[: len(join.columns)])
+    kept = {
+        word: nullable(f for f in _others(side) if f.name in read and f.name in output.names)
+        for word, side in sides.items()
+    }
+    for row in kept.values():
+        check_packable(row, where)
+    own = [other for other in legs if other.join is not None and other.join.store == join.store]
+    if len(own) > _MOST_LEGS:
+        raise TopologyException(f"{where}: it is of {len(own)} streams, by union(); {_MOST_LEGS} are the most")
+    number = next(index for index, other in enumerate(own) if other.id == leg.id)
+    reach_ms = interval_ms(rows, join.within, f"{join.call_site}: within={join.within!r} of join(), read as a delay")
+    delay_ms = interval_ms(
+        rows, join.watermark[1], f"{join.call_site}: withWatermark({join.watermark[0]!r}, {join.watermark[1]!r})"
+    )
+    fields = [field for field in output if field.name in read or field.name in join.columns]
+    return JoinSpec(
+        **step,
+        store=join.store,
+        changelog=names.changelog(join.store) if join.logged else None,
+        contents=_contents(sides, keys, kept, reach_ms, spread(own[0], legs)),
+        side=join.side,
+        how=join.how,
+        keys=arrow_schema(nullable(keys)),
+        rows={word: arrow_schema(row) for word, row in kept.items()},
+        output=arrow_schema(nullable([*fields, *hidden_fields(EMITTED)])),
+        reach_us=reach_ms * 1000,
+        delay_ms=delay_ms,
+        ahead_ms=config.event_time_after_max_ms,
+        sources=tuple(
+            dict.fromkeys(
+                JoinSource(_source_name(topic, other.join), topic)
+                for other in own
+                if other.join is not None
+                for topic in (names(topic, other.source.internal) for topic in other.source.topics)
+            )
+        ),
+        own_sources=tuple(_source_name(names(topic, leg.source.internal), join) for topic in leg.source.topics),
+        later=frozenset(
+            names(topic, other.source.internal) for other in own[number + 1 :] for topic in other.source.topics
+        ),
+        number=number,
+    )
+
+
+def _others(side: JoinSide) -> list[StructField]:
+    return [field for field in side.columns if field.name not in side.join.columns]
+
+
+def _source_name(topic: str, join: StreamJoin) -> str:
+    """Name a source of a join: both sides of a stream that is joined with itself by one time are one."""
+    time, delay = join.watermark
+    return f"{topic} {time} {delay}"
+
+
+def nullable(fields: Iterable[StructField]) -> StructType:
+    """Return columns any of which may be null: a row that goes out alone has none of the other stream's."""
+    hidden = hidden_columns.PREFIX
+    return StructType([f if f.name.startswith(hidden) else StructField(f.name, f.dataType) for f in fields])
+
+
+def _contents(
+    sides: Mapping[str, JoinSide], keys: StructType, kept: Mapping[str, StructType], reach_ms: int, by: str
+) -> str:
+    """Say what the store holds: a pipeline that says something else of it is refused."""
+    held = []
+    for word, side in sides.items():
+        time = side.join.watermark[0]
+        own = ", ".join(key_text(field, side.computed) for field in keys)
+        held.append(f"the {word} stream's {kept[word].simpleString()} by {own} at {side.computed.get(time, time)}")
+    return brief(f"{sides['left'].join.how} join within {reach_ms} ms of {' and '.join(held)}{by}")

@@ -1,0 +1,31 @@
+"""Rows as a store keeps them: their timestamps and columns, written one behind the other."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from sparkrelay.records.keys import key_bytes, key_columns
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.worker.context import whole
+
+__all__ = ["StoredColumns"]
+
+_TIME: Final = pa.field(hidden_columns.TIMESTAMP, pa.int64())
+
+
+class StoredColumns:
+    """Writes and reads the rows of one schema."""
+
+    def __init__(self, row: pa.Schema) -> None:
+        self._schema = pa.schema([_TIME, *row])
+
+    def values(self, rows: pa.Table) -> pa.Array:
+        """Return rows as a store holds them."""
+        columns = [whole(rows.column(field.name)).cast(field.type) for field in self._schema]
+        return key_bytes(columns, normal=False)
+
+    def read(self, values: pa.Array) -> dict[str, pa.Array]:
+        """Return the columns of stored rows by name, their timestamps among them; null where there is none."""
+        return dict(zip(self._schema.names, key_columns(values, self._schema), strict=True))

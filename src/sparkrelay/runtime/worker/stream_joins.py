@@ -1,0 +1,387 @@
+"""The step that joins two streams: rows of one side meet those of the other that are stored, and are stored themselves.
+
+Each side is a leg. Those of one join run one behind the other, so that every pair is found exactly once, whatever the
+cut into micro-batches: by the row that comes second, where the rows of a micro-batch that the right stream has come
+behind those of the left one.
+
+The watermark of a join is the least of its source topics' own, as in :mod:`~sparkrelay.runtime.worker.watermarks`.
+The last leg that has input in a micro-batch moves it on, and sends those rows out alone for which nothing will come
+any more (KIP-633's rule: none too early). Rows that were too old before the micro-batch are late: what they could have
+gone with may be gone.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.errors import SparkRelayError
+from sparkrelay.records.keys import key_bytes
+from sparkrelay.runtime.contract import fault_points, hidden_columns
+from sparkrelay.runtime.contract.failure_marks import WorkerFailure
+from sparkrelay.runtime.worker import connections
+from sparkrelay.runtime.worker.context import laid_out, leg_tasks, release_unused_memory, whole
+from sparkrelay.runtime.worker.publish import write_changelogs
+from sparkrelay.runtime.worker.shares import share_out
+from sparkrelay.runtime.worker.state import batch_stamp, warn_of_late
+from sparkrelay.runtime.worker.stored_rows import StoredColumns
+from sparkrelay.state import Watermark
+from sparkrelay.state.join_rows import Buckets, StoredRows, bounds, key_parts, pending_keys, pending_of, row_keys
+from sparkrelay.state.view import Changes
+from sparkrelay.state.watermarks import NO_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from sparkrelay.runtime.contract.commands import TaskCommand
+    from sparkrelay.runtime.contract.specs import JoinSpec
+    from sparkrelay.state import Applied
+    from sparkrelay.state.view import StoreView
+
+    Numbers = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+__all__ = ["join_leg"]
+
+#: Pairs in one batch of rows that go on: one key may have millions.
+_MOST_PAIRS: Final = 64_000
+#: Rows of a leg in one micro-batch and task; behind them come those of the join's next leg.
+_MOST_ROWS: Final = 1 << 26
+#: Before any event time: those of a Spark timestamp begin with the year 1.
+_EARLIEST_MS: Final = -(1 << 52)
+#: Which sides' rows go out alone if nothing is found for them.
+_ALONE: Final = {"left": {"left"}, "right": {"right"}, "full": {"left", "right"}, "left_anti": {"left"}}
+#: Ways of joining that give no pairs.
+_LEFT_ONLY: Final = frozenset({"left_semi", "left_anti"})
+
+
+def join_leg(spec: JoinSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join the rows of each task, write the changelog, and yield the joined rows."""
+    shares = share_out(leg_tasks(spec), batches)
+    release_unused_memory()
+    connections.close_unused()
+    joined: list[tuple[_TaskJoin, Applied]] = []
+    for share in shares:
+        for task in share.tasks:
+            own = _TaskJoin(spec, task, share.rows_of(task))
+            fault_points.reach("state-before-apply")
+            try:
+                joined.append((own, own.apply()))
+            except SparkRelayError as error:
+                assert task.directory is not None, "a stateful task has a directory"
+                connections.forget_store(task.directory)
+                raise WorkerFailure(error, spec.failure_key, task.task) from None
+            fault_points.reach("state-after-apply")
+    warn_of_late(
+        spec.store, sum(applied.entry.rows_late for _, applied in joined), "when they were too old to be joined"
+    )
+    write_changelogs(spec, ((own.task, applied) for own, applied in joined))
+    for own, applied in joined:
+        yield from own.emitted(applied)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of a task, on their way into the join.
+
+    Attributes:
+        table: their columns.
+        keys: as bytes; null where a column of the key is.
+        times_us: event times.
+        whole: which of them have a key and an event time: the others are equal to nothing.
+    """
+
+    table: pa.Table
+    keys: pa.Array
+    times_us: Numbers
+    whole: Flags
+
+    def filter(self, kept: Flags) -> _Rows:
+        if kept.all():
+            return self
+        some = pa.array(kept)
+        return _Rows(
+            self.table.filter(some).combine_chunks(), self.keys.filter(some), self.times_us[kept], self.whole[kept]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a task's rows have found.
+
+    Attributes:
+        rows: those with a key and a time.
+        alone: those without: they go out alone at once, where rows of their side do.
+        stored: the rows of the other side that lie where they could be found.
+        same_key: index of a row that has the key of each of those.
+        first: index of the first of them that each row goes with.
+        counts: how many behind one another it goes with.
+        matched: which of them any row goes with.
+    """
+
+    rows: _Rows
+    alone: _Rows
+    stored: StoredRows
+    same_key: Numbers
+    first: Numbers
+    counts: Numbers
+    matched: Numbers
+
+
+class _TaskJoin:
+    """One task's share of a leg: from its rows to the changes of its store, and to the rows that go on."""
+
+    def __init__(self, spec: JoinSpec, task: TaskCommand, batches: list[pa.RecordBatch]) -> None:
+        self.task = task
+        self._spec = spec
+        self._batches = batches
+        self._buckets = Buckets(spec.reach_us)
+        self._columns = {side: StoredColumns(row) for side, row in spec.rows.items()}
+        self._whole = {side: StoredColumns(pa.schema([*spec.keys, *row])) for side, row in spec.rows.items()}
+        self._found: _Found | None = None
+
+    def apply(self) -> Applied:
+        """Change the store."""
+        spec, task = self._spec, self.task
+        assert task.directory is not None, "a stateful task has a directory"
+        store = connections.store(task.directory, map_limit=spec.map_limit)
+        return store.change_batch(spec.leg, spec.store, batch=batch_stamp(spec, task), operate=self._operate)
+
+    def emitted(self, applied: Applied) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that go on: pairs, and what goes out alone."""
+        spec, found = self._spec, self._found
+        assert found is not None, "the store has been changed"
+        if spec.how == "left_semi":
+            if spec.side == "left":
+                yield self._alone(found.rows.filter(found.counts > 0))
+            else:
+                # The right row that has found a left one has the same key.
+                yield from self._stored_left(found)
+        elif spec.how not in _LEFT_ONLY:
+            yield from self._pairs(found)
+        if spec.side in _ALONE.get(spec.how, ()):
+            yield self._alone(found.alone)
+        if applied.over is not None:
+            for side in sorted(_ALONE.get(spec.how, ())):
+                yield self._over(side, pending_of(side, applied.over))
+
+    # -- within the store's transaction ---------------------------------------------------------------------------
+
+    def _operate(self, view: StoreView) -> Changes:
+        rows = self._read()
+        late = rows.whole & (rows.times_us < max(view.watermark, _EARLIEST_MS) * 1000)
+        watermark = self._watermark(view, rows, int(late.sum()))
+        rows = rows.filter(~late)
+        found = self._found = self._probe(view, rows.filter(rows.whole), rows.filter(~rows.whole))
+        keys, values = self._changes(found)
+        return Changes.of(view, keys, values, watermark)
+
+    def _read(self) -> _Rows:
+        spec = self._spec
+        times = [(name, pa.int64()) for name in (hidden_columns.TIMESTAMP, hidden_columns.EVENT_MICROS)]
+        table = pa.schema([*spec.keys, *spec.rows[spec.side], *times]).empty_table()
+        if self._batches:
+            table = pa.Table.from_batches(self._batches).combine_chunks()
+        columns = [whole(table.column(name)) for name in spec.keys.names]
+        micros = whole(table.column(hidden_columns.EVENT_MICROS))
+        there = np.logical_and.reduce([c.is_valid().to_numpy(zero_copy_only=False) for c in (*columns, micros)])
+        times_us = pc.fill_null(micros, 0).to_numpy(zero_copy_only=False)
+        return _Rows(table, key_bytes(columns).cast(pa.binary()), times_us, there)
+
+    def _watermark(self, view: StoreView, rows: _Rows, late: int) -> Watermark:
+        """Return the watermark with the batch: moved on only by the last leg that has input, when all is read."""
+        spec, task = self._spec, self.task
+        newest = self._newest(rows)
+        known = {source.name: view.sources[source.name] for source in spec.sources if source.name in view.sources}
+        for topic, ms in newest.items():
+            if ms != NO_TIME:
+                name = spec.own_sources[spec.topics.index(topic)]
+                known[name] = max(known.get(name, NO_TIME), ms - spec.delay_ms)
+        read = view.sources_read | newest.keys()
+        ms = view.watermark
+        last = spec.later.isdisjoint(partition.topic for partition in task.ranges)
+        if last:
+            holding = task.behind | task.awaited.get(spec.store, frozenset()) | read
+            held = [known.get(source.name, NO_TIME) for source in spec.sources if source.topic in holding]
+            ms = max(ms, min(held) if held else max(known.values(), default=NO_TIME))
+            topics = {source.topic for source in spec.sources}
+            silent = all(start == stop for p, (start, stop) in task.ranges.items() if p.topic in topics)
+            if task.silence_ms and silent and ms != NO_TIME:
+                ms += task.silence_ms
+        alone = last and spec.how in _ALONE
+        return Watermark(ms, late, final=alone, sources=known, sources_read=read)
+
+    def _newest(self, rows: _Rows) -> dict[str, int]:
+        """Return the newest event time, in milliseconds since 1970, of each source topic that has rows."""
+        spec = self._spec
+        if not rows.table.num_rows:
+            return {}
+        timed = whole(rows.table.column(hidden_columns.EVENT_MICROS)).is_valid().to_numpy(zero_copy_only=False)
+        moving = timed & (rows.times_us <= (int(time.time() * 1000) + spec.ahead_ms) * 1000)
+        times = np.where(moving, rows.times_us // 1000, NO_TIME)
+        if hidden_columns.SOURCE not in rows.table.column_names:
+            return {spec.topics[0]: int(times.max())}
+        sources = rows.table.column(hidden_columns.SOURCE).to_numpy()
+        return {spec.topics[source]: int(times[sources == source].max()) for source in np.unique(sources).tolist()}
+
+    def _probe(self, view: StoreView, rows: _Rows, alone: _Rows) -> _Found:
+        """Find what is stored of the other side and goes with each row."""
+        encoded = pc.dictionary_encode(rows.keys)
+        numbers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        parts = key_parts(encoded.dictionary)
+        # Of each key and bucket that a row could find something in, the times that are asked for.
+        low, high = rows.times_us - self._spec.reach_us, rows.times_us + self._spec.reach_us
+        first, last = self._buckets.numbers(low), self._buckets.numbers(high)
+        asked: list[tuple[Numbers, ...]] = []
+        for step in range(int((last - first).max()) + 1 if len(first) else 0):
+            there = first + step <= last
+            asked.append((first[there] + step, numbers[there], low[there], high[there]))
+        if not asked:
+            nothing = np.zeros(len(rows.times_us), dtype=np.int64)
+            return _Found(rows, alone, StoredRows.of(rows.keys[:0], rows.keys[:0]), *(nothing,) * 4)
+        buckets, keys, lows, highs = (np.concatenate(column) for column in zip(*asked, strict=True))
+        order = np.lexsort((keys, buckets))
+        buckets, keys, lows, highs = buckets[order], keys[order], lows[order], highs[order]
+        starts = np.flatnonzero(np.r_[True, (np.diff(buckets) != 0) | (np.diff(keys) != 0)])
+        buckets, keys = buckets[starts], keys[starts]
+        lows, highs = np.minimum.reduceat(lows, starts), np.maximum.reduceat(highs, starts)
+        asked_parts = parts.take(pa.array(keys))
+        fronts = self._buckets.fronts(buckets)
+        ranges = bounds(self._spec.other, fronts, asked_parts, lows, highs)
+        # In the order of bytes, which that of the keys' numbers is not.
+        by_bytes = pc.array_sort_indices(ranges[0])
+        which, found_keys, values = view.ranges(*(some.take(by_bytes).to_pylist() for some in ranges))
+        stored = StoredRows.of(found_keys, values)
+        stored_numbers = keys[by_bytes.to_numpy(zero_copy_only=False)][which]
+        order = np.lexsort((stored.times_us, stored_numbers))
+        stored, stored_numbers = stored.take(order), stored_numbers[order]
+        begin = np.searchsorted(stored_numbers, numbers, "left")
+        end = np.searchsorted(stored_numbers, numbers, "right")
+        lowest = _bisect(stored.times_us, begin, end, low, after=False)
+        beyond = _bisect(stored.times_us, begin, end, high, after=True)
+        matched = _covered(lowest, beyond, len(stored.times_us))
+        with_key = np.unique(numbers, return_index=True)[1]
+        return _Found(rows, alone, stored, with_key[stored_numbers], lowest, beyond - lowest, matched)
+
+    def _changes(self, found: _Found) -> tuple[pa.Array, pa.Array]:
+        """Return what the store is to hold anew, and what no more."""
+        spec = self._spec
+        rows, matched = found.rows, found.counts > 0
+        if spec.side == "left" and spec.how in _LEFT_ONLY:
+            # A left row that has found one has had its turn.
+            rows, matched = rows.filter(~matched), matched[~matched]
+        keys = self._keys(rows)
+        values = self._columns[spec.side].values(rows.table)
+        changed, new = [keys], [values]
+        if spec.side in _ALONE.get(spec.how, ()) and not matched.all():
+            some = pa.array(~matched)
+            waiting = rows.filter(~matched)
+            changed.append(pending_keys(spec.side, self._buckets.ends_ms(waiting.times_us), keys.filter(some)))
+            new.append(self._whole[spec.side].values(waiting.table))
+        gone = found.stored.take(found.matched)
+        if len(gone.keys) and spec.other in _ALONE.get(spec.how, ()):
+            changed.append(pending_keys(spec.other, self._buckets.ends_ms(gone.times_us), gone.keys))
+        if len(gone.keys) and spec.side == "right" and spec.how in _LEFT_ONLY:
+            changed.append(gone.keys)
+        removed = sum(map(len, changed)) - sum(map(len, new))
+        return pa.concat_arrays(changed), pa.concat_arrays([*new, pa.nulls(removed, pa.binary())])
+
+    def _keys(self, rows: _Rows) -> pa.Array:
+        assert len(rows.times_us) < _MOST_ROWS, "a micro-batch is not that large"
+        fronts = self._buckets.fronts(self._buckets.numbers(rows.times_us))
+        encoded = pc.dictionary_encode(rows.keys)
+        parts = key_parts(encoded.dictionary).take(encoded.indices)
+        first = self._spec.number * _MOST_ROWS
+        return row_keys(self._spec.side, fronts, parts, rows.times_us, self.task.batch, first)
+
+    # -- rows that go on ------------------------------------------------------------------------------------------
+
+    def _pairs(self, found: _Found) -> Iterator[pa.RecordBatch]:
+        spec = self._spec
+        counts = found.counts
+        if not counts.any():
+            return
+        others = self._columns[spec.other].read(found.stored.values)
+        own = {name: whole(found.rows.table.column(name)) for name in (*spec.keys.names, *spec.rows[spec.side].names)}
+        times = whole(found.rows.table.column(hidden_columns.TIMESTAMP)).to_numpy(zero_copy_only=False)
+        stored_times = others[hidden_columns.TIMESTAMP].to_numpy(zero_copy_only=False)
+        behind = np.cumsum(counts)
+        for begin in range(0, int(behind[-1]), _MOST_PAIRS):
+            pairs = np.arange(begin, min(begin + _MOST_PAIRS, int(behind[-1])))
+            row = np.searchsorted(behind, pairs, "right")
+            other = found.first[row] + pairs - (behind[row] - counts[row])
+            newest = np.maximum(times[row], stored_times[other])
+            taken, taken_other = pa.array(row), pa.array(other)
+            columns = {name: column.take(taken) for name, column in own.items()}
+            columns |= {name: others[name].take(taken_other) for name in spec.rows[spec.other].names}
+            yield self._laid_out(columns, found.rows.keys.take(taken), pa.array(newest))
+
+    def _alone(self, rows: _Rows) -> pa.RecordBatch:
+        """Return rows of this side without any of the other one."""
+        names = (*self._spec.keys.names, *self._spec.rows[self._spec.side].names)
+        columns = {name: whole(rows.table.column(name)) for name in names}
+        return self._laid_out(columns, rows.keys, whole(rows.table.column(hidden_columns.TIMESTAMP)))
+
+    def _stored_left(self, found: _Found) -> Iterator[pa.RecordBatch]:
+        """Yield the stored rows of the left side that were found: a row whose key is the same gives them theirs."""
+        spec = self._spec
+        if not len(found.matched):
+            return
+        others = self._columns["left"].read(found.stored.values.take(pa.array(found.matched)))
+        taken = pa.array(found.same_key[found.matched])
+        columns = {name: whole(found.rows.table.column(name)).take(taken) for name in spec.keys.names}
+        columns |= {name: others[name] for name in spec.rows["left"].names}
+        yield self._laid_out(columns, found.rows.keys.take(taken), others[hidden_columns.TIMESTAMP])
+
+    def _over(self, side: str, over: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a side for which nothing will come any more."""
+        columns = self._whole[side].read(over.column("value"))
+        keys = key_bytes([columns[name] for name in self._spec.keys.names])
+        return self._laid_out(columns, keys, columns[hidden_columns.TIMESTAMP])
+
+    def _laid_out(self, columns: Mapping[str, pa.Array], keys: pa.Array, timestamps: pa.Array) -> pa.RecordBatch:
+        count = len(timestamps)
+        hidden: dict[str, Any] = {
+            hidden_columns.PARTITION: pa.array(np.full(count, self.task.task.partition, dtype=np.int32)),
+            hidden_columns.TIMESTAMP: timestamps,
+            hidden_columns.KEY: keys,
+        }
+        there = {**columns, **hidden}
+        return laid_out((there.get(f.name, pa.nulls(count, f.type)) for f in self._spec.output), self._spec.output)
+
+
+def _bisect(times: Numbers, first: Numbers, end: Numbers, wanted: Numbers, *, after: bool) -> Numbers:
+    """Return where each wanted time stands among those in its span ``[first, end)``, which ascend.
+
+    Args:
+        times: of all spans.
+        first: where each span begins.
+        end: where it ends.
+        wanted: the times.
+        after: True to stand behind equal times, False in front of them.
+    """
+    first, end = first.copy(), end.copy()
+    open_ = np.flatnonzero(first < end)
+    while len(open_):
+        middle = (first[open_] + end[open_]) // 2
+        here = times[middle]
+        before = here <= wanted[open_] if after else here < wanted[open_]
+        first[open_[before]] = middle[before] + 1
+        end[open_[~before]] = middle[~before]
+        open_ = open_[first[open_] < end[open_]]
+    return first
+
+
+def _covered(first: Numbers, end: Numbers, count: int) -> Numbers:
+    """Return which of ``count`` places lie in one of the spans."""
+    edges = np.zeros(count + 1, dtype=np.int64)
+    np.add.at(edges, first, 1)
+    np.add.at(edges, end, -1)
+    return np.flatnonzero(np.cumsum(edges[:-1]) > 0)

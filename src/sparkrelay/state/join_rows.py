@@ -1,0 +1,163 @@
+"""The keys of a store that holds the rows of a join of two streams.
+
+A row stands under the end of its *bucket*, its side, the join's key, its event time and its number::
+
+    end of bucket, 8 bytes | side, 1 | length, 2 | key | event time, 8 | batch, 8 | index, 4
+
+So what is over comes first, as in every store whose rows end (``state.watermarks``), and the rows of one side, key and
+bucket lie together in the order of their times: a probe is one range a bucket. A bucket spans twice the join's reach,
+so that there are two or three to be asked. What has to go out alone unless something is found for it stands there once
+more, under the end of its own time, side, and whole row: once that is over it goes out, and if a row is found for it
+before, it is removed.
+
+A key that is too long for LMDB is written as its digest (BLAKE2b, 32 bytes).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.state.byte_arrays import buffers, drop_first
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64]
+
+__all__ = ["Buckets", "StoredRows", "bounds", "key_parts", "pending_keys", "pending_of", "row_keys"]
+
+#: Behind the end of a bucket: whose rows these are.
+_ROWS: Final = {"left": b"\x01", "right": b"\x02"}
+_PENDING: Final = {"left": b"\x11", "right": b"\x12"}
+_END: Final = 8
+#: Event time, batch, index.
+_BEHIND_KEY: Final = 8 + 8 + 4
+_LONGEST: Final = 400
+_DIGEST: Final = 32
+_DIGESTED: Final = b"\xff\xff"
+_SHORTEST_BUCKET_MS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """How the rows of a join are put into buckets.
+
+    Attributes:
+        reach_us: how far apart the event times of two rows may be that go together, in microseconds.
+    """
+
+    reach_us: int
+
+    def ends_ms(self, times_us: Numbers) -> Numbers:
+        """Return when rows are over: the first watermark at which nothing can go with them, ms since 1970."""
+        return (times_us + self.reach_us) // 1000 + 1
+
+    def numbers(self, times_us: Numbers) -> Numbers:
+        """Return which bucket each row is in; a bucket is over with its last row."""
+        return -(-self.ends_ms(times_us) // self._width_ms)
+
+    def fronts(self, numbers: Numbers) -> pa.Array:
+        """Return what the keys of buckets begin with."""
+        return _big_endian(numbers * self._width_ms)
+
+    @property
+    def _width_ms(self) -> int:
+        return max(2 * self.reach_us // 1000, _SHORTEST_BUCKET_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Rows that were read from a store.
+
+    Attributes:
+        keys: where they stand.
+        times_us: their event times, microseconds since 1970.
+        values: the rows.
+    """
+
+    keys: pa.Array
+    times_us: Numbers
+    values: pa.Array
+
+    @classmethod
+    def of(cls, keys: pa.Array, values: pa.Array) -> StoredRows:
+        """Read the keys."""
+        offsets, data = buffers(keys)
+        at = offsets[1:, None] - _BEHIND_KEY + np.arange(8)
+        times = np.ascontiguousarray(data[at]).view(">u8").reshape(-1) ^ np.uint64(1 << 63)
+        return cls(keys, times.astype(np.uint64).view(np.int64), values)
+
+    def take(self, indices: Numbers) -> StoredRows:
+        """Return some of them."""
+        some = pa.array(indices)
+        return StoredRows(self.keys.take(some), self.times_us[indices], self.values.take(some))
+
+
+def key_parts(keys: pa.Array) -> pa.Array:
+    """Return distinct keys as they stand in the middle of a store's keys: their lengths first."""
+    lengths = pc.binary_length(keys).to_numpy(zero_copy_only=False)
+    if len(keys) and int(lengths.max()) > _LONGEST:
+        return pa.array([_part(key) for key in keys.to_pylist()], pa.binary())
+    return _joined(_fixed(lengths.astype(">u2"), 2), keys)
+
+
+def row_keys(  # noqa: PLR0917 - what a key is made of
+    side: str, fronts: pa.Array, parts: pa.Array, times_us: Numbers, batch: int, first: int
+) -> pa.Array:
+    """Return where rows are to stand.
+
+    Args:
+        side: ``left`` or ``right``.
+        fronts: of their buckets.
+        parts: of their keys.
+        times_us: their event times.
+        batch: number of the micro-batch that brings them.
+        first: how many rows of that side it has brought before; the others follow one by one.
+    """
+    numbers = np.zeros(len(times_us), dtype=[("batch", ">u8"), ("index", ">u4")])
+    numbers["batch"], numbers["index"] = batch, first + np.arange(len(times_us))
+    side_bytes = pa.scalar(_ROWS[side], pa.binary())
+    return _joined(fronts, side_bytes, parts, _big_endian(times_us), _fixed(numbers, 12))
+
+
+def bounds(side: str, fronts: pa.Array, parts: pa.Array, first_us: Numbers, last_us: Numbers) -> tuple[pa.Array, ...]:
+    """Return the ranges in which rows of a side stand, of a key and a bucket, with times from ``first`` to ``last``."""
+    side_bytes = pa.scalar(_ROWS[side], pa.binary())
+    return tuple(_joined(fronts, side_bytes, parts, _big_endian(times)) for times in (first_us, last_us + 1))
+
+
+def pending_keys(side: str, ends_ms: Numbers, keys: pa.Array) -> pa.Array:
+    """Return where rows stand that go out alone once they are over, by where they stand themselves."""
+    return _joined(_big_endian(ends_ms), pa.scalar(_PENDING[side], pa.binary()), drop_first(keys, _END + 1))
+
+
+def pending_of(side: str, over: pa.RecordBatch) -> pa.RecordBatch:
+    """Return those of what is over that go out alone."""
+    sides = pc.binary_slice(over.column("key"), _END, _END + 1)
+    return over.filter(pc.equal(sides, pa.scalar(_PENDING[side], pa.binary())))
+
+
+def _part(key: bytes) -> bytes:
+    if len(key) <= _LONGEST:
+        return len(key).to_bytes(2, "big") + key
+    return _DIGESTED + hashlib.blake2b(key, digest_size=_DIGEST).digest()
+
+
+def _big_endian(numbers: Numbers) -> pa.Array:
+    """Return numbers as eight bytes each that sort as they do."""
+    return _fixed((numbers.astype(np.int64).view(np.uint64) ^ np.uint64(1 << 63)).astype(">u8"), 8)
+
+
+def _fixed(values: NDArray[np.generic], width: int) -> pa.Array:
+    data = pa.py_buffer(np.ascontiguousarray(values).tobytes())
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(values), [None, data]).cast(pa.binary())
+
+
+def _joined(*parts: pa.Array | pa.Scalar) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))

@@ -1,0 +1,80 @@
+"""What an operator sees of a store within a batch's transaction, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sparkrelay.state import rows
+from sparkrelay.state.rows import SortedKeys
+from sparkrelay.state.watermarks import NO_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from sparkrelay.state.batch import Watermark
+    from sparkrelay.state.header import TaskHeader
+
+__all__ = ["Changes", "StoreView"]
+
+
+class StoreView:
+    """A store as it is when a leg's turn in a batch has come; not to be used when the transaction is over."""
+
+    def __init__(self, transaction: Any, table: Any, header: TaskHeader, store: str) -> None:
+        self._transaction = transaction
+        self._table = table
+        # What is journalled by now is of this batch and this try.
+        beside = [entry for entry in header.journals if entry.store == store]
+        #: The store's watermark before the batch, in milliseconds since 1970.
+        self.watermark = header.watermarks.get(store, NO_TIME)
+        #: Source -> its watermark, with what earlier legs of the batch have read.
+        self.sources: Mapping[str, int] = beside[-1].sources if beside else header.sources.get(store, {})
+        #: The source topics of which earlier legs of the batch had rows.
+        self.sources_read = frozenset[str]().union(*(entry.sources_read for entry in beside))
+
+    def get(self, keys: pa.Array) -> pa.Array:
+        """Return the value of each key, null where there is none."""
+        return rows.get(self._transaction, self._table, keys)
+
+    def ranges(self, starts: Iterable[bytes], stops: Iterable[bytes]) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
+        """Return what lies in ranges of keys ``[start, stop)``: the number of each key's range, the keys, the values.
+
+        Fastest where ranges come in the order of bytes. None of the keys, nor of the bounds, may be empty or a long one
+        (``long_keys``).
+        """
+        return rows.ranges(self._transaction, self._table, starts, stops)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What an operator makes of a store.
+
+    Attributes:
+        keys: distinct keys.
+        old: the value that each of them has, null where it has none.
+        new: the one that it is to have; null deletes.
+        watermark: of a store whose rows end: what it is with the batch.
+        emitted: rows to send on, if they are to be found in :class:`~sparkrelay.state.batch.Applied`.
+        beside: by name, rows for other legs of the batch, which find them in the journal.
+        ordered: the keys in LMDB's order.
+    """
+
+    keys: pa.Array
+    old: pa.Array
+    new: pa.Array
+    watermark: Watermark | None
+    emitted: pa.RecordBatch | None = None
+    beside: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
+    ordered: SortedKeys = field(default_factory=lambda: SortedKeys(pa.array([], pa.binary())))
+
+    @classmethod
+    def of(cls, view: StoreView, keys: pa.Array, new: pa.Array, watermark: Watermark | None) -> Changes:
+        """Return the changes that put values under keys, whatever there is."""
+        ordered = SortedKeys.of(keys)
+        return cls(keys, ordered.as_given(view.get(ordered.keys)), new, watermark, ordered=ordered)

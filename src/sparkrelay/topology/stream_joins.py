@@ -1,0 +1,120 @@
+"""Joins of two streams: what ``KStream.join(KStream)`` writes down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.topology.columns import quoted
+from sparkrelay.topology.lookups import shared_columns
+from sparkrelay.topology.naming import check_name
+from sparkrelay.topology.nodes import (
+    AggregationNode,
+    JoinNode,
+    RepartitionNode,
+    StepNode,
+    watermark_before,
+    ways_back,
+)
+from sparkrelay.topology.row_steps import make_step
+
+if TYPE_CHECKING:
+    from sparkrelay.topology.call_site import CallSite
+    from sparkrelay.topology.lineage import Lineage
+    from sparkrelay.topology.nodes import Node, Record
+
+__all__ = ["join_streams"]
+
+#: PySpark's words for each way of joining.
+_HOW: Final = {
+    "inner": ("inner",),
+    "left": ("left", "leftouter", "left_outer"),
+    "right": ("right", "rightouter", "right_outer"),
+    "full": ("full", "outer", "fullouter", "full_outer"),
+    "left_semi": ("semi", "leftsemi", "left_semi"),
+    "left_anti": ("anti", "leftanti", "left_anti"),
+}
+
+
+def join_streams(  # noqa: PLR0917 - as they are written
+    record: Record,
+    left: tuple[Node, Lineage],
+    right: tuple[Node, Lineage],
+    on: Any,
+    how: Any,
+    within: Any,
+    name: Any,
+    call_site: CallSite,
+) -> JoinNode:
+    """Write down a join of two streams; a stream whose rows are not spread by the join's columns is repartitioned.
+
+    Args:
+        record: of the builder.
+        left: where the left stream's rows come from, and what is known of their partitions.
+        right: the same of the right one.
+        on: names of the columns that are equal in rows that go together.
+        how: one of PySpark's words.
+        within: how far apart their event times may be.
+        name: of the store, or None.
+        call_site: the line that wrote it.
+
+    Raises:
+        TopologyException: an argument is of the wrong kind, or nothing says when rows are too old to go together.
+    """
+    way = _how(how, call_site)
+    columns = shared_columns(on, call_site)
+    if len({column.lower() for column in columns}) < len(columns):
+        raise TopologyException(f"{call_site}: on={list(columns)} of join() names a column twice")
+    if not isinstance(within, str) or not within.strip():
+        given = "" if within is None else f", not {within!r}"
+        raise TopologyException(
+            f'{call_site}: join() of two streams takes within=, such as within="10 minutes": how far apart the event '
+            f"times of two rows may be that go together{given}; without it every row would be kept for ever. To look "
+            "up what a topic holds of each key just now, join with builder.table(topic) instead"
+        )
+    watermarks = (_watermark(left[0], "left", call_site), _watermark(right[0], "right", call_site))
+    text = f"join({', '.join(columns)}, {way}, within={within!r})"
+    sides = [_spread(record, *side, columns, unmatched=way != "inner", call_site=call_site) for side in (left, right)]
+    if sides[0] is sides[1]:
+        sides[1] = record.add(StepNode(sides[1], None, call_site))
+    return record.add(
+        JoinNode(sides[0], sides[1], columns, way, within, watermarks, check_name(name, call_site), text, call_site)
+    )
+
+
+def _how(how: Any, call_site: CallSite) -> str:
+    for way, words in _HOW.items():
+        if isinstance(how, str) and how.lower() in words:
+            return way
+    raise TopologyException(f"{call_site}: join() of two streams takes how= of {', '.join(_HOW)}, not {how!r}")
+
+
+def _watermark(node: Node, side: str, call_site: CallSite) -> tuple[str, str]:
+    found = watermark_before(node)
+    if found is None:
+        raise TopologyException(
+            f"{call_site}: join() of two streams needs to know when no row will come any more that goes with a stored "
+            f'one: put withWatermark("time", "10 minutes") before it, on the {side} stream too, with the column of its '
+            "event times and how late rows may come"
+        )
+    return found
+
+
+def _spread(
+    record: Record,
+    node: Node,
+    lineage: Lineage,
+    columns: tuple[str, ...],
+    *,
+    unmatched: bool,
+    call_site: CallSite,
+) -> Node:
+    """Return where a stream's rows come from once they are spread by the join's columns."""
+    if len(columns) == 1 and not unmatched:
+        # A null is equal to nothing, and need not travel.
+        node = record.add(StepNode(node, make_step("where", (f"{quoted(columns)} is not null",), call_site), call_site))
+    stateful = any(isinstance(at, AggregationNode | JoinNode) for way in ways_back(node) for at in way)
+    located = None if stateful else lineage.locate(columns)
+    if located is not None and located.columns == columns:
+        return node
+    return record.add(RepartitionNode(node, columns, None, columns, None, explicit=False, call_site=call_site))

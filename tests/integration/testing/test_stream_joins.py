@@ -1,0 +1,161 @@
+"""Joins of two streams on the test driver: what Kafka Streams' tests say, and beside Spark batch over the same rows."""
+
+import datetime as dt
+import random
+
+import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay import Json, Long, StreamsBuilder, String
+from sparkrelay.errors import TopologyException
+from sparkrelay.testing import TopologyTestDriver
+
+pytestmark = pytest.mark.integration
+
+CLICK = Json("page string, n long, at timestamp")
+VIEW = Json("ad string, seen timestamp")
+WAYS = ["inner", "left", "right", "full", "left_semi", "left_anti"]
+ZERO = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def at(seconds):
+    return (ZERO + dt.timedelta(seconds=seconds)).isoformat()
+
+
+def two(builder, delay="0 seconds", views_key=None):
+    clicks = builder.stream("clicks", key=String("user"), value=CLICK).withWatermark("at", delay)
+    views = builder.stream("views", key=views_key or String("user"), value=VIEW).withWatermark("seen", delay)
+    return clicks, views
+
+
+def click(driver, user, seconds, n=0, page="p"):
+    driver.create_input_topic("clicks").pipe_input(user, {"page": page, "n": n, "at": at(seconds)}, seconds * 1000)
+
+
+def view(driver, user, seconds, ad="a"):
+    driver.create_input_topic("views").pipe_input(user, {"ad": ad, "seen": at(seconds)}, seconds * 1000)
+
+
+def joined(topic):
+    return [
+        (record.key, record.value.get("n"), record.value.get("ad"), record.timestamp // 1000)
+        for record in topic.read_records()
+    ]
+
+
+def out_of(driver):
+    return driver.create_output_topic("out", key=String())
+
+
+def test_rows_go_together_whose_times_are_near(spark):
+    builder = StreamsBuilder()
+    clicks, views = two(builder)
+    clicks.join(views, "user", within="10 seconds").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        out = out_of(driver)
+        click(driver, "ada", 0, 1)
+        view(driver, "ada", 5, "x")
+        view(driver, "bob", 6, "y")
+        view(driver, "ada", 11, "z")
+        click(driver, "ada", 12, 2)
+        assert joined(out) == [("ada", 1, "x", 5), ("ada", 2, "x", 12), ("ada", 2, "z", 12)]
+        driver.restart(from_changelog=True)
+        click(driver, "bob", 16, 3)
+        assert joined(out) == [("bob", 3, "y", 16)]
+        with pytest.raises(ValueError, match="rows of a join"):
+            driver.store("clicks-join-views")
+
+
+def test_rows_that_find_nothing_go_out_alone_when_their_time_is_over(spark):
+    builder = StreamsBuilder()
+    clicks, views = two(builder)
+    clicks.join(views, "user", "full", within="10 seconds").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        out = out_of(driver)
+        click(driver, "ada", 0, 1)
+        view(driver, "bob", 1, "y")
+        click(driver, None, 2, 7)
+        assert joined(out) == [(None, 7, None, 2)]
+        driver.restart(from_changelog=True)
+        click(driver, "cid", 20, 2)
+        view(driver, "cid", 20, "x")
+        assert sorted(joined(out)) == [("ada", 1, None, 0), ("bob", None, "y", 1), ("cid", 2, "x", 20)]
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_as_spark_batch_joins_them(spark, how):
+    builder = StreamsBuilder()
+    clicks, views = two(builder, delay="1 hour", views_key=Long("number"))
+    right = views.select(F.element_at(F.split("ad", "-"), 1).alias("user"), "ad", "seen")
+    clicks.where("n >= 0").join(right, "user", how, within="7 seconds").to("out", value=Json())
+    rng = random.Random(how)
+    left = [(rng.choice("abc"), rng.randint(-1, 50), rng.randint(0, 60)) for _ in range(60)]
+    seen = [(f"{rng.choice('abcd')}-{number}", rng.randint(0, 60)) for number in range(60)]
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        out = out_of(driver)
+        driver.batch = "all"
+        for number in range(60):
+            click(driver, left[number][0], left[number][2], left[number][1])
+            view(driver, number, seen[number][1], seen[number][0])
+            if number in {20, 41}:
+                driver.restart(from_changelog=number == 41)
+        click(driver, "z", 100_000)
+        view(driver, 0, 100_000, "y-0")
+        click(driver, "z", 200_000)
+        view(driver, 0, 200_000, "y-0")
+        ours = [row for row in joined(out) if row[0] not in {"y", "z"}]
+    frames = (
+        spark.createDataFrame([row for row in left if row[1] >= 0], "user string, n long, at long"),
+        spark.createDataFrame([(ad[0], ad, time) for ad, time in seen], "user string, ad string, seen long"),
+    )
+    condition = [frames[0].user == frames[1].user, F.abs(F.col("at") - F.col("seen")) <= 7]
+    rows = frames[0].join(frames[1], condition, how)
+    user = frames[0].user if how in {"left_semi", "left_anti"} else F.coalesce(frames[0].user, frames[1].user)
+    wanted = rows.select(user, "n", "ad" if "ad" in rows.columns else F.lit(None)).collect()
+    assert sorted((row[:3] for row in ours), key=repr) == sorted(map(tuple, wanted), key=repr)
+
+
+def test_a_stream_may_be_joined_with_itself_and_with_a_third(spark):
+    builder = StreamsBuilder()
+    clicks, views = two(builder)
+    pages = clicks.select("user", F.col("page").alias("other"), F.col("at").alias("later")).withWatermark(
+        "later", "0 seconds"
+    )
+    both = clicks.select("user", "n", "page", "at").join(pages, "user", within="1 second")
+    third = both.where("page < other").withWatermark("at", "0 seconds").join(views, "user", within="5 seconds")
+    third.groupBy("user").agg(F.count("*").alias("n"), F.max("ad").alias("ad")).to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        out = out_of(driver)
+        click(driver, "ada", 0, page="a")
+        click(driver, "ada", 1, page="b")
+        click(driver, "ada", 1, page="c")
+        view(driver, "ada", 3, "x")
+        view(driver, "ada", 7, "y")
+        assert joined(out)[-1][:3] == ("ada", 3, "x")
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda c, v: c.join(v, "page", within="1 second"), "name `page` cannot be resolved"),
+        (
+            lambda c, v: c.join(v.withColumn("user", F.lit(1)), "user", within="1 second"),
+            "'user' is string in the left stream and int in the right one",
+        ),
+        (
+            lambda c, v: c.join(v.withColumn("n", F.lit(1)), "user", within="1 second"),
+            "both streams have a column 'n'; rename or drop",
+        ),
+        (lambda c, v: c.join(v, "user", within="soon"), "within='soon' of join"),
+        (lambda c, v: c.withWatermark("n", "1 hour").join(v, "user", within="1 second"), "takes a timestamp or a date"),
+        (lambda c, v: c.drop("at").join(v, "user", within="1 second"), "at.* cannot be resolved"),
+    ],
+)
+def test_what_cannot_be_joined_is_refused(spark, build, message):
+    builder = StreamsBuilder()
+    build(*two(builder)).to("out", value=Json())
+    with (
+        pytest.raises(TopologyException, match=rf"(?s)test_stream_joins.py:\d+: .*{message}"),
+        TopologyTestDriver(builder.build(), spark=spark),
+    ):
+        pass
