@@ -29,9 +29,8 @@ from sparkrelay.state.batch import Applied, BatchStamp, LookedUp, MergeResult, W
 from sparkrelay.state.environment import DATA_FILE, Environment
 from sparkrelay.state.file_lock import FileLock
 from sparkrelay.state.header import JournalEntry, TaskHeader
-from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.space import FULL_DISK, full_disk
-from sparkrelay.state.view import Changes, StoreView
+from sparkrelay.state.view import Changes, StoreView, merging
 from sparkrelay.state.watermarks import NO_TIME, end_of, expired_with, over
 
 if TYPE_CHECKING:
@@ -168,18 +167,7 @@ class TaskStore:
             StoreFullException: the disk or the map is full; nothing changed.
             IncompatibleTopologyException: the store holds something else than the pipeline wants.
         """
-        keys = rows.as_binary(keys)
-        ordered = SortedKeys.of(keys)
-
-        def merged(view: StoreView) -> Changes:
-            old = ordered.as_given(view.get(ordered.keys))
-            result = merge(old)
-            new = rows.as_binary(result.new)
-            if len(new) != len(keys):
-                raise StateStoreException(f"merging {len(keys)} keys of store {store!r} gave {len(new)} values")
-            return Changes(keys, old, new, watermark, result.emitted, result.beside, ordered)
-
-        return self.change_batch(leg, store, batch=batch, operate=merged)
+        return self.change_batch(leg, store, batch=batch, operate=merging(store, keys, merge, watermark))
 
     def change_batch(
         self, leg: str, store: str, *, batch: BatchStamp, operate: Callable[[StoreView], Changes]

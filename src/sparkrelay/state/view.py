@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from sparkrelay.errors import StateStoreException
 from sparkrelay.state import rows
 from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from sparkrelay.state.batch import Watermark
+    from sparkrelay.state.batch import MergeResult, Watermark
     from sparkrelay.state.header import TaskHeader
 
-__all__ = ["Changes", "StoreView"]
+__all__ = ["Changes", "StoreView", "merging"]
 
 
 class StoreView:
@@ -78,3 +79,31 @@ class Changes:
         """Return the changes that put values under keys, whatever there is."""
         ordered = SortedKeys.of(keys)
         return cls(keys, ordered.as_given(view.get(ordered.keys)), new, watermark, ordered=ordered)
+
+
+def merging(
+    store: str, keys: pa.Array, merge: Callable[[pa.Array], MergeResult], watermark: Watermark | None
+) -> Callable[[StoreView], Changes]:
+    """Return the operator that merges something into the values of distinct keys.
+
+    Args:
+        store: the store's name, for errors.
+        keys: which.
+        merge: old values, null where missing, in the order of ``keys`` -> new ones, and rows to send on.
+        watermark: of the store with the batch.
+
+    Raises:
+        StateStoreException: a key is null, or comes twice.
+    """
+    keys = rows.as_binary(keys)
+    ordered = SortedKeys.of(keys)
+
+    def merged(view: StoreView) -> Changes:
+        old = ordered.as_given(view.get(ordered.keys))
+        result = merge(old)
+        new = rows.as_binary(result.new)
+        if len(new) != len(keys):
+            raise StateStoreException(f"merging {len(keys)} keys of store {store!r} gave {len(new)} values")
+        return Changes(keys, old, new, watermark, result.emitted, result.beside, ordered)
+
+    return merged

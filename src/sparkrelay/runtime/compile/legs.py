@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructField, StructType
 
-from sparkrelay.errors import TopologyException
-from sparkrelay.records.formats import Json
 from sparkrelay.runtime.compile.actions import acted
 from sparkrelay.runtime.compile.carried_columns import (
     CHANGES,
@@ -36,32 +34,28 @@ from sparkrelay.runtime.compile.catalyst import (
 from sparkrelay.runtime.compile.collected_joins import CollectedJoins
 from sparkrelay.runtime.compile.column_origins import computed_from
 from sparkrelay.runtime.compile.grouping import projected
-from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words
+from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words, lookup_spec
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
 from sparkrelay.runtime.compile.publish_spec import publish_spec
 from sparkrelay.runtime.compile.resident_plan import why_not_resident
 from sparkrelay.runtime.compile.row_steps import apply_steps, joined, visible
 from sparkrelay.runtime.compile.schemas import (
     arrow_schema,
-    format_fields,
     hidden_fields,
-    layout_number,
     plan_sink,
-    unlike,
     without_kafka,
 )
-from sparkrelay.runtime.compile.source_columns import only, source_fields, with_unread
+from sparkrelay.runtime.compile.source_columns import fetch_spec, only, source_fields, with_unread
 from sparkrelay.runtime.compile.state_spec import state_spec
-from sparkrelay.runtime.compile.stream_joins import JoinSide, join_input, join_output, join_spec, nullable
+from sparkrelay.runtime.compile.stream_joins import JoinSide, JoinSides, join_input, join_output, join_spec, nullable
+from sparkrelay.runtime.compile.unions import Unions
 from sparkrelay.runtime.compile.watermarks import with_window
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, no_rows_of
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.client_settings import compression, flush_seconds
 from sparkrelay.runtime.contract.specs import (
     ChangesSpec,
-    FetchSpec,
     LateSpec,
-    LookupSpec,
     PublishSpec,
     SettleSpec,
     StateSpec,
@@ -139,15 +133,14 @@ class LegCompiler:
         self._read_behind: dict[Step | Lookup, frozenset[str]] = {}
         #: store -> the same of its grouping columns
         self._computed_keys: dict[str, Mapping[str, str]] = {}
-        #: union's step -> the columns of the first stream that was built
-        self._united: dict[int, StructType] = {}
+        self._unions = Unions()
         #: store -> what columns of its rows are computed from, once the leg that keeps it is built
         self._made: dict[str, Mapping[str, str]] = {}
         #: store -> what it holds, in words, likewise
         self._contents: dict[str, str] = {}
-        #: store of a join -> its two streams, as they come to it
-        self._joined_sides: dict[str, dict[str, JoinSide]] = {}
-        #: the same -> the columns behind it that anything reads
+        #: the two streams of each join, as they come to it
+        self._sides = JoinSides(self._legs, self._ended, self._side)
+        #: store of a join -> the columns behind it that anything reads
         self._read_joined: dict[str, frozenset[str]] = {}
         #: leg -> what its stateful step does
         self._states: dict[str, StateSpec] = {}
@@ -165,7 +158,10 @@ class LegCompiler:
         full = self._source_schema(leg)
         if leg.changes_of is not None:
             return self._built(leg, full)
-        self._check_unions(leg, self._source(leg, full))
+        source = self._source(leg, full)
+        for index, step in enumerate(leg.before):
+            if step.is_union:
+                self._unions.check(step, self._in_words(leg, leg.before[:index], source))
         # A first pass with every column shows which ones the plan reads; the second decodes only those.
         self._read[leg.id] = self._wanted(leg, full)
         return self._built(leg, full)
@@ -178,22 +174,6 @@ class LegCompiler:
         """
         changed = self._joins.renew(legs, collect)
         return frozenset(leg.id for leg in self._legs if not changed.isdisjoint(leg.collected))
-
-    def _check_unions(self, leg: Leg, source: DataFrame) -> None:
-        """Refuse to put streams of other columns together.
-
-        Raises:
-            TopologyException: a name or type is another one, or ``union`` means something else than by name.
-        """
-        for index, step in enumerate(leg.before):
-            if step.is_union:
-                self._check_united(step, self._in_words(leg, leg.before[:index], source))
-
-    def _check_united(self, step: Step | Lookup, rows: DataFrame) -> None:
-        columns = visible(rows)
-        first = self._united.setdefault(id(step), columns)
-        if (reason := unlike(first, columns, in_order=step.kind == "union")) is not None:
-            raise TopologyException(f"{step.call_site}: {step.kind}() of streams with other columns: {reason}")
 
     def build_resident(self, plan: PreparedLeg) -> PreparedLeg | str:
         """Build a leg again as a part of a resident job; return why it cannot be one.
@@ -252,7 +232,7 @@ class LegCompiler:
 
     def _wanted(self, leg: Leg, schema: StructType) -> frozenset[str]:
         """Return which columns of the leg's source anything reads."""
-        if leg.join is not None and not self._sides_known(leg.join):
+        if leg.join is not None and not self._sides.known(leg.join):
             # The other stream is yet to be built, and what is read behind the join may be its.
             return frozenset(schema.names)
         return self._wanted_of(leg, leg.before, self._source(leg, schema))
@@ -338,30 +318,9 @@ class LegCompiler:
         return {**self._step(leg), "compression": self._compression, "flush_seconds": self._flush_seconds}
 
     def _source(self, leg: Leg, schema: StructType) -> DataFrame:
-        source = leg.source
-        value_schema = None
-        if source.internal:
-            value_schema = arrow_schema(self._shipped[source.topics[0]])
-        elif isinstance(source.value, Json):
-            declared = StructType(format_fields(source.value, "value", str(source.call_site)))
-            needed = [field for field in declared if field.name in schema.names or field.name == source.timestamp]
-            value_schema = arrow_schema(StructType(needed))
-        spec = FetchSpec(
-            **self._step(leg),
-            key=source.key,
-            value=source.value,
-            internal=source.internal,
-            value_schema=value_schema,
-            layout=layout_number(self._shipped[source.topics[0]]) if source.internal else 0,
-            output=arrow_schema(schema),
-            event_time=source.timestamp,
-            skip_tombstones=bool(leg.lookups)
-            or leg.late_for is not None
-            or leg.join is not None
-            or (leg.aggregation is not None and not keeps_newest(leg)),
-            skip_bad_records=self._config.deserialization_exception_handler == "log-and-continue",
-            is_global=leg.keeps_global_table,
-        )
+        shipped = self._shipped[leg.source.topics[0]] if leg.source.internal else None
+        handler = self._config.deserialization_exception_handler
+        spec = fetch_spec(leg, schema, shipped, skip_bad_records=handler == "log-and-continue", step=self._step(leg))
         return self._way.source(leg.id, functools.partial(fetch_leg, spec), schema)
 
     # -- the user's steps -----------------------------------------------------------------------------------------
@@ -470,16 +429,7 @@ class LegCompiler:
         rows = only(rows, (*lookup.columns, *read, *carried_columns(leg), *self._way.hidden))
         kept = StructType([field for field in columns if field.name in read])
         output = StructType([*kept, *hidden_fields(carried_columns(leg))])
-        spec = LookupSpec(
-            **self._step(leg),
-            store=lookup.store,
-            contents=self._contents[lookup.store],
-            columns=lookup.columns,
-            how=lookup.how,
-            row=arrow_schema(given),
-            output=arrow_schema(output),
-            is_global=lookup.is_global,
-        )
+        spec = lookup_spec(lookup, given, output, contents=self._contents[lookup.store], step=self._step(leg))
         return with_unread(self._way.between(leg.id, rows, functools.partial(lookup_leg, spec), output), everything)
 
     def _projection(self, leg: Leg, aggregation: Aggregation, rows: DataFrame) -> DataFrame:
@@ -533,19 +483,6 @@ class LegCompiler:
 
     # -- joins of streams -----------------------------------------------------------------------------------------
 
-    def _sides_known(self, join: StreamJoin) -> bool:
-        """Return whether the columns of both streams of a join are known: of a repartition topic, once it is built."""
-        own = [leg for leg in self._legs if leg.join is not None and leg.store == join.store]
-        return all(leg.source.topics[0] in self._ended for leg in own if leg.source.internal)
-
-    def _sides(self, join: StreamJoin) -> dict[str, JoinSide]:
-        """Return both streams of a join as they come to it."""
-        if join.store not in self._joined_sides:
-            own = [leg for leg in self._legs if leg.join is not None and leg.store == join.store]
-            sides = {side: next(leg for leg in own if leg.join and leg.join.side == side) for side in ("left", "right")}
-            self._joined_sides[join.store] = {side: self._side(leg) for side, leg in sides.items()}
-        return self._joined_sides[join.store]
-
     def _side(self, leg: Leg) -> JoinSide:
         assert leg.join is not None
         source = self._source(leg, self._source_schema(leg))
@@ -557,14 +494,14 @@ class LegCompiler:
 
     def _join_input(self, leg: Leg, join: StreamJoin, rows: DataFrame) -> DataFrame:
         """Return the rows that a join takes in."""
-        hidden = (*(n for n in carried_columns(leg) if n != hidden_columns.PARTITION_TIME), *self._way.hidden)
-        return join_input(join, rows, self._sides(join)[join.side], self._read_behind_join(leg, join), hidden)
+        side, read = self._sides.of(join)[join.side], self._read_behind_join(leg, join)
+        return join_input(join, rows, side, read, (*carried_columns(leg), *self._way.hidden))
 
     def _read_behind_join(self, leg: Leg, join: StreamJoin) -> frozenset[str]:
         """Return which of the columns behind a join anything reads: the others are not kept."""
         if join.store not in self._read_joined:
             hidden = (*EMITTED, *self._way.hidden)
-            columns = join_output(self._sides(join))
+            columns = join_output(self._sides.of(join))
             start = no_rows_of(self._way.placed(), StructType([*columns, *hidden_fields(hidden)]))
             rows = apply_steps(leg.after, start, hidden)
             ends = visible(rows)
@@ -583,18 +520,17 @@ class LegCompiler:
         self, leg: Leg, join: StreamJoin, taken: DataFrame, *, folded: bool = False
     ) -> tuple[DataFrame, StructType]:
         """Return the leg's reports and its output; ``folded`` has the step run although Spark sees no row."""
-        sides, read = self._sides(join), self._read_behind_join(leg, join)
-        config, step = self._config, self._writing(leg)
-        spec = join_spec(leg, join, sides, read, taken, legs=self._legs, names=self._names, config=config, step=step)
+        sides, read, step = self._sides.of(join), self._read_behind_join(leg, join), self._writing(leg)
+        names, config = self._names, self._config
+        spec = join_spec(leg, join, sides, read, taken, legs=self._legs, names=names, config=config, step=step)
+        everything = join_output(sides)
         if folded and lets_nothing_through(taken):
             taken = no_rows_of(self._way.placed(), taken.schema)
-        hidden = hidden_fields((*EMITTED, *self._way.hidden))
-        output = [field for field in join_output(sides) if field.name in spec.output.names]
-        made = self._way.between(
-            leg.id, taken, functools.partial(join_leg, spec), nullable([*output, *hidden_fields(EMITTED)])
-        )
-        everything = nullable([*join_output(sides), *hidden])
-        return self._behind_table(leg, with_unread(made, everything), EMITTED, {}, folded=folded)
+        kept = [field for field in everything if field.name in spec.output.names]
+        output = nullable([*kept, *hidden_fields(EMITTED)])
+        made = self._way.between(leg.id, taken, functools.partial(join_leg, spec), output)
+        rows = with_unread(made, nullable([*everything, *hidden_fields((*EMITTED, *self._way.hidden))]))
+        return self._behind_table(leg, rows, EMITTED, {}, folded=folded)
 
     def _built_from_changes(self, leg: Leg, store: str) -> PreparedLeg:
         """Build a leg that goes on from the changes of a store, which another leg keeps and has left in its journal."""
@@ -624,7 +560,7 @@ class LegCompiler:
         hidden = (*emitted, *self._way.hidden)
         for index, step in enumerate(leg.after):
             if step.is_union:
-                self._check_united(step, apply_steps(leg.after[:index], updates, hidden))
+                self._unions.check(step, apply_steps(leg.after[:index], updates, hidden))
         rows = apply_steps(leg.after[: leg.table_steps], updates, hidden, table_steps=leg.table_steps)
         base = updates
         if hidden_columns.CHANGE in emitted:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.row_steps import visible
+from sparkrelay.runtime.compile.schemas import arrow_schema
+from sparkrelay.runtime.contract.specs import LookupSpec
 from sparkrelay.topology import Lookup
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
     from sparkrelay.topology import Step
 
-__all__ = ["behind_lookup", "by_lookup", "in_words"]
+__all__ = ["behind_lookup", "by_lookup", "in_words", "lookup_spec"]
 
 
 def behind_lookup(lookup: Lookup, rows: DataFrame, table: StructType) -> tuple[StructType, StructType]:
@@ -52,6 +54,30 @@ def behind_lookup(lookup: Lookup, rows: DataFrame, table: StructType) -> tuple[S
             f"{where}: both sides have a column {both[0]!r}; rename or drop one of them before the join"
         )
     return StructType([*columns, *given]), given
+
+
+def lookup_spec(
+    lookup: Lookup, given: StructType, output: StructType, *, contents: str, step: Mapping[str, Any]
+) -> LookupSpec:
+    """Return the lookup step.
+
+    Args:
+        lookup: what the topology says of it.
+        given: the columns that the table gives.
+        output: the rows that leave the step.
+        contents: what the table's store holds, in words.
+        step: what every step of the leg knows.
+    """
+    return LookupSpec(
+        **step,
+        store=lookup.store,
+        contents=contents,
+        columns=lookup.columns,
+        how=lookup.how,
+        row=arrow_schema(given),
+        output=arrow_schema(output),
+        is_global=lookup.is_global,
+    )
 
 
 def in_words(rows: DataFrame, lookup: Lookup, given: StructType) -> DataFrame:

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.runtime.compile.schemas import KAFKA_FIELDS, check_event_time, format_fields
+from sparkrelay.records.formats import Json
+from sparkrelay.runtime.compile.carried_columns import keeps_newest
+from sparkrelay.runtime.compile.schemas import (
+    KAFKA_FIELDS,
+    arrow_schema,
+    check_event_time,
+    format_fields,
+    layout_number,
+)
 from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.contract.specs import FetchSpec
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import DataFrame
 
     from sparkrelay.records.formats import Format
-    from sparkrelay.topology import Source
+    from sparkrelay.topology import Leg, Source
 
-__all__ = ["only", "source_fields", "with_unread"]
+__all__ = ["fetch_spec", "only", "source_fields", "with_unread"]
 
 
 def source_fields(source: Source, ended: StructType | None) -> list[StructField]:
@@ -49,6 +58,44 @@ def source_fields(source: Source, ended: StructType | None) -> list[StructField]
             )
         check_event_time(times[0], where)
     return fields
+
+
+def fetch_spec(
+    leg: Leg, schema: StructType, shipped: StructType | None, *, skip_bad_records: bool, step: Mapping[str, Any]
+) -> FetchSpec:
+    """Return the first step of a leg.
+
+    Args:
+        leg: the leg.
+        schema: of the rows that leave the step.
+        shipped: of a repartition topic: the columns that travel through it.
+        skip_bad_records: True to leave out what does not decode.
+        step: what every step of the leg knows.
+    """
+    source = leg.source
+    value_schema = None
+    if shipped is not None:
+        value_schema = arrow_schema(shipped)
+    elif isinstance(source.value, Json):
+        declared = StructType(format_fields(source.value, "value", str(source.call_site)))
+        needed = [field for field in declared if field.name in schema.names or field.name == source.timestamp]
+        value_schema = arrow_schema(StructType(needed))
+    return FetchSpec(
+        **step,
+        key=source.key,
+        value=source.value,
+        internal=source.internal,
+        value_schema=value_schema,
+        layout=0 if shipped is None else layout_number(shipped),
+        output=arrow_schema(schema),
+        event_time=source.timestamp,
+        skip_tombstones=bool(leg.lookups)
+        or leg.late_for is not None
+        or leg.join is not None
+        or (leg.aggregation is not None and not keeps_newest(leg)),
+        skip_bad_records=skip_bad_records,
+        is_global=leg.keeps_global_table,
+    )
 
 
 def _decoded_fields(key: Format | None, value: Format | None, where: str) -> list[StructField]:

@@ -19,7 +19,7 @@ from sparkrelay.runtime.contract.specs import JoinSource, JoinSpec
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Leg, StreamJoin
 
-__all__ = ["JoinSide", "join_input", "join_output", "join_spec", "nullable"]
+__all__ = ["JoinSide", "JoinSides", "join_input", "join_output", "join_spec", "nullable"]
 
 #: Legs of one join; by their numbers a micro-batch's rows are told apart.
 _MOST_LEGS = 64
@@ -46,6 +46,36 @@ class JoinSide:
     columns: StructType
     computed: Mapping[str, str]
     join: StreamJoin
+
+
+class JoinSides:
+    """The streams of every join of a topology, as far as their columns are known."""
+
+    def __init__(self, legs: Sequence[Leg], ended: Container[str], build: Callable[[Leg], JoinSide]) -> None:
+        """Begin with none.
+
+        Args:
+            legs: of the topology.
+            ended: the repartition topics whose columns are known by now.
+            build: returns one stream as it comes to its join.
+        """
+        self._legs = [leg for leg in legs if leg.join is not None]
+        self._ended = ended
+        self._build = build
+        self._built: dict[str, dict[str, JoinSide]] = {}
+
+    def known(self, join: StreamJoin) -> bool:
+        """Return whether both can be built: what comes through a repartition topic, once its writer is."""
+        own = [leg for leg in self._legs if leg.store == join.store]
+        return all(leg.source.topics[0] in self._ended for leg in own if leg.source.internal)
+
+    def of(self, join: StreamJoin) -> dict[str, JoinSide]:
+        """Return both, by side."""
+        if join.store not in self._built:
+            # Of a union the first stream: the others have the same columns.
+            first = {leg.join.side: leg for leg in reversed(self._legs) if leg.join and leg.store == join.store}
+            self._built[join.store] = {side: self._build(first[side]) for side in ("left", "right")}
+        return self._built[join.store]
 
 
 def join_output(sides: Mapping[str, JoinSide]) -> StructType:
@@ -86,6 +116,7 @@ def join_input(
     join: StreamJoin, rows: DataFrame, side: JoinSide, read: frozenset[str], hidden: Iterable[str]
 ) -> DataFrame:
     """Return the rows that the step takes in: keys, columns that are read behind it, times, and hidden columns."""
+    hidden = [name for name in hidden if name != hidden_columns.PARTITION_TIME]
     kept = [field.name for field in _others(side) if field.name in read]
     time = F.unix_micros(event_time(join, rows)).alias(hidden_columns.EVENT_MICROS)
     names = (quoted((name,)) for name in (*join.columns, *kept, *hidden))

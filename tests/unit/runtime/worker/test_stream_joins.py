@@ -1,5 +1,6 @@
 """The step that joins two streams on a real store, without Spark, beside a join of all rows at once."""
 
+import itertools
 import shutil
 import tempfile
 from pathlib import Path
@@ -127,16 +128,18 @@ def expected(rows, how, reach_us, *, until_ms=None):
     def over(row):
         return None in {row[1], row[2]} or until_ms is None or (row[2] + reach_us) // 1000 + 1 <= until_ms
 
-    pairs = [(l[1], l[3], r[3]) for l in sides["left"] for r in sides["right"] if together(l, r)]
-    lefts = [l for l in sides["left"] if not any(together(l, r) for r in sides["right"])]
-    rights = [r for r in sides["right"] if not any(together(l, r) for l in sides["left"])]
+    pairs = [
+        (left[1], left[3], right[3]) for left in sides["left"] for right in sides["right"] if together(left, right)
+    ]
+    lefts = [left for left in sides["left"] if not any(together(left, right) for right in sides["right"])]
+    rights = [right for right in sides["right"] if not any(together(left, right) for left in sides["left"])]
     if how == "left_semi":
-        return sorted(((l[1], l[3], None) for l in sides["left"] if l not in lefts), key=repr)
+        return sorted(((left[1], left[3], None) for left in sides["left"] if left not in lefts), key=repr)
     found = [] if how == "left_anti" else pairs
     if how in {"left", "full", "left_anti"}:
-        found = found + [(l[1], l[3], None) for l in lefts if over(l)]
+        found = found + [(left[1], left[3], None) for left in lefts if over(left)]
     if how in {"right", "full"}:
-        found = found + [(r[1], None, r[3]) for r in rights if over(r)]
+        found = found + [(right[1], None, right[3]) for right in rights if over(right)]
     return sorted(found, key=repr)
 
 
@@ -176,7 +179,7 @@ def test_every_cut_into_micro_batches_gives_what_one_join_of_all_rows_does(how, 
     try:
         found = []
         bounds = sorted({0, *(min(cut, len(rows)) for cut in cuts), len(rows)})
-        for begin, end in zip(bounds, bounds[1:], strict=False):
+        for begin, end in itertools.pairwise(bounds):
             if tried:
                 # An attempt that failed leaves nothing behind, whatever it had taken in.
                 driven.run(rows[begin : end - 1], commit=False)
