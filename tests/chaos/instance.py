@@ -33,7 +33,8 @@ def pipeline(topics):
     """Three stateful legs, one of them behind a repartition topic, and two stateless ones that share a topic.
 
     One of the stateful legs has windows, of which only the final rows go on, and late rows elsewhere. And a table,
-    which orders look into, and which is written as it is and filtered; and a global one.
+    which orders look into, and which is written as it is and filtered; and a global one. And a join of two streams, of
+    which some rows find nothing.
     """
     builder = StreamsBuilder()
     value = Json("id long, shop string, amount long, at timestamp")
@@ -51,6 +52,12 @@ def pipeline(topics):
     orders.join(people, "user", "left").select("id", "version").to(topics["known"], value=Json())
     places = builder.global_table(topics["places"], key=String("shop"), value=Json("city string"), name="places")
     orders.join(places, "shop", "left").select("id", "city").to(topics["placed"], value=Json())
+    # Late orders are for another output; those of the join have their payments at their own time.
+    ordered = orders.where("at >= timestamp'2026-01-01 00:00:00Z'").withWatermark("at", "1 second")
+    paid = Json("order long, paid timestamp")
+    payments = builder.stream(topics["payments"], key=String("user"), value=paid).withWatermark("paid", "1 second")
+    joined = ordered.join(payments, "user", "left", within="0 seconds", name="paid")
+    joined.select("id", "order").to(topics["paid"], value=Json())
     orders.where("amount % 7 = 0").select("id", F.lit("seven").alias("why")).to(topics["marks"], value=Json())
     orders.where("amount % 11 = 0").select("id", F.lit("eleven").alias("why")).to(topics["marks"], value=Json())
     return builder.build()

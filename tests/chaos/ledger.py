@@ -9,13 +9,15 @@ from collections import Counter, defaultdict
 from tests.topics import read_to_end
 
 PARTITIONS = 2
-OUTPUTS = ("users", "shops", "marks", "windows", "late", "known", "copies", "evens", "placed")
+OUTPUTS = ("users", "shops", "marks", "windows", "late", "known", "copies", "evens", "placed", "paid")
 #: One order in so many comes with a new version of its user.
 ORDERS_A_VERSION = 20
 #: An order's event time is that of the one before it and so much more; a window is over once its end is a second ago.
 STEP = dt.timedelta(milliseconds=40)
 WINDOW, DELAY = dt.timedelta(seconds=5), dt.timedelta(seconds=1)
 BEGIN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+#: One order in so many is never paid.
+ORDERS_A_DEBT = 3
 #: Once windows are over, one order in so many is of before all of them.
 ORDERS_A_LATE_ONE = 50
 LONG_AGO = BEGIN - dt.timedelta(hours=1)
@@ -45,6 +47,8 @@ class Ledger:
             "evens": make_topic("evens", 2),
             "places": make_topic("places", 3),
             "placed": make_topic("placed", 2),
+            "payments": make_topic("payments", PARTITIONS),
+            "paid": make_topic("paid", 2),
         }
         self._random = random.Random(seed)
         self._id = 0
@@ -65,6 +69,11 @@ class Ledger:
         #: Order -> the city of its shop, which a global table has; orders that no output has said yet.
         self._cities = {}
         self._unplaced = set()
+        #: Order that is not late -> whether it is paid, its partition and its time; those that no output has said yet;
+        #: and the newest event time of each partition's payments.
+        self._payments = {}
+        self._unpaid = set()
+        self._paid_clocks = [BEGIN] * PARTITIONS
         #: Of the table's copy, and of what a filter lets through of it: user -> version, or None where it is deleted.
         self._seen_versions = {"copies": {}, "evens": {}}
         self._seen = {"users": {}, "shops": {}}
@@ -139,8 +148,19 @@ class Ledger:
                 self._windows[window] += 1
                 self._unseen.add(window)
                 self._clocks[partition] = at
+                self._pay(user, partition, at)
             self._producer.produce(self.topics["orders"], value, user, partition=partition)
         assert self._producer.flush(30) == 0
+
+    def _pay(self, user, partition, at):
+        """Note an order, and write its payment if it gets one, which has the order's own time."""
+        paid = self._id % ORDERS_A_DEBT != 0
+        self._payments[self._id] = paid, partition, at
+        self._unpaid.add(self._id)
+        if paid:
+            self._paid_clocks[partition] = at
+            value = json.dumps({"order": self._id, "paid": at.isoformat()})
+            self._producer.produce(self.topics["payments"], value, user, partition=partition)
 
     @property
     def backlog(self):
@@ -204,7 +224,13 @@ class Ledger:
         ]
         found += [f"order {order} with its user's version" for order in self._unknown.copy()]
         found += [f"order {order} with its shop's city" for order in self._unplaced.copy()]
+        found += [f"payment of order {order}" for order in self._unpaid.copy() if self._is_joined(order)]
         return found
+
+    def _is_joined(self, order):
+        """Return whether the join must have said an order by now: one without payment once both streams are beyond."""
+        paid, partition, at = self._payments[order]
+        return paid or at + DELAY < min(self._clocks[partition], self._paid_clocks[partition])
 
     def _is_over(self, window):
         start, _, partition = window
@@ -218,6 +244,7 @@ class Ledger:
         self._unseen = set(self._windows)
         self._unknown = set(self._orders)
         self._unplaced = set(self._cities)
+        self._unpaid = set(self._payments)
         self._unsaid = set(self._late)
         for seen in self._seen_versions.values():
             seen.clear()
@@ -264,6 +291,12 @@ class Ledger:
             assert row["id"] in self._unplaced, f"order {row['id']} came twice: {row}"
             assert row.get("city") == self._cities[row["id"]], f"{row}: it is {self._cities[row['id']]}"
             self._unplaced.discard(row["id"])
+            return
+        if table == "paid":
+            assert row["id"] in self._unpaid, f"order {row['id']} came twice: {row}"
+            expected = row["id"] if self._payments[row["id"]][0] else None
+            assert row.get("order") == expected, f"{row}: its payment is {expected}"
+            self._unpaid.discard(row["id"])
             return
         group = row[table[:-1]]
         n, before, totals = row["n"], self._seen[table].get(group, 0), self._totals[table][group]

@@ -60,6 +60,21 @@ def test_the_page_s_first_look_shows_rows(spark, capsys):
     assert "|   a|  2| ada|" in capsys.readouterr().out
 
 
+def test_the_page_s_streams_are_joined(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json}
+    with TopologyTestDriver(run("Join two streams", **imports)["views_with_clicks"](), spark=spark) as driver:
+        views, clicks = driver.create_input_topic("views"), driver.create_input_topic("clicks")
+        out = driver.create_output_topic("views-with-clicks")
+        views.pipe_input("ada", {"ad": "a", "seen": "2026-01-01T00:00:00Z"})
+        clicks.pipe_input("ada", {"page": "p", "time": "2026-01-01T00:09:00Z"})
+        views.pipe_input("bob", {"ad": "b", "seen": "2026-01-01T00:01:00Z"})
+        assert [(row["user"], row["ad"], row["page"]) for row in out.read_rows()] == [("ada", "a", "p")]
+        for user, time in (("cid", "2026-01-01T00:12:00Z"), ("dan", "2026-01-01T00:13:00Z")):
+            clicks.pipe_input(user, {"page": "p", "time": time})
+            views.pipe_input(user, {"ad": "c", "seen": time})
+        assert [(row["user"], row["ad"]) for row in out.read_rows()] == [("cid", "c"), ("dan", "c"), ("bob", "b")]
+
+
 def test_the_page_s_lookup_finds_what_is_there(spark):
     imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
     with TopologyTestDriver(run("Look things up in a table", **imports)["clicks_by_country"](), spark=spark) as driver:
