@@ -5,8 +5,8 @@ A row stands under the end of its *bucket*, its side, the join's key, its event 
     end of bucket, 8 bytes | side, 1 | length, 2 | key | event time, 8 | batch, 8 | index, 4
 
 So what is over comes first, as in every store whose rows end (``state.watermarks``), and the rows of one side, key and
-bucket lie together in the order of their times: a probe is one range a bucket. A bucket spans twice the join's reach,
-so that there are two or three to be asked. What has to go out alone unless something is found for it stands there once
+bucket lie together in the order of their times: a probe is one range a bucket. A bucket spans the join's reach, so that
+there are two or three to be asked. What has to go out alone unless something is found for it stands there once
 more, under the end of its own time, side, and whole row: once that is over it goes out, and if a row is found for it
 before, it is removed.
 
@@ -46,17 +46,19 @@ _SHORTEST_BUCKET_MS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """How the rows of a join are put into buckets.
+    """How the rows of one side of a join are put into buckets.
 
     Attributes:
-        reach_us: how far apart the event times of two rows may be that go together, in microseconds.
+        kept_us: how much later than a row its youngest partner may be, in microseconds.
+        reach_us: how far apart the oldest and the youngest partner of a row may be, in microseconds.
     """
 
+    kept_us: int
     reach_us: int
 
     def ends_ms(self, times_us: Numbers) -> Numbers:
         """Return when rows are over: the first watermark at which nothing can go with them, ms since 1970."""
-        return (times_us + self.reach_us) // 1000 + 1
+        return (times_us + self.kept_us) // 1000 + 1
 
     def numbers(self, times_us: Numbers) -> Numbers:
         """Return which bucket each row is in; a bucket is over with its last row."""
@@ -68,7 +70,7 @@ class Buckets:
 
     @property
     def _width_ms(self) -> int:
-        return max(2 * self.reach_us // 1000, _SHORTEST_BUCKET_MS)
+        return max(self.reach_us // 1000, _SHORTEST_BUCKET_MS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class JoinNode:
         other: where the right one's do; another node in any case.
         columns: names of the columns that are equal in rows that go together.
         how: as :class:`~sparkrelay.topology.structure.StreamJoin` has it.
-        within: how far apart the event times of such rows may be.
+        within: how much earlier and how much later than the left row the right one may be.
         watermarks: the arguments of ``withWatermark`` of the left stream and of the right one.
         name: of the store, or None.
     """
@@ -109,7 +109,7 @@ class JoinNode:
     other: Node
     columns: tuple[str, ...]
     how: str
-    within: str
+    within: tuple[str, str]
     watermarks: tuple[tuple[str, str], tuple[str, str]]
     name: str | None
     text: str

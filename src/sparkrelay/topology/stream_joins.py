@@ -54,7 +54,8 @@ def join_streams(  # noqa: PLR0917 - as they are written
         right: the same of the right one.
         on: names of the columns that are equal in rows that go together.
         how: one of PySpark's words.
-        within: how far apart their event times may be.
+        within: how far apart their event times may be; or how much earlier and how much later than the left one the
+            right one may be.
         name: of the store, or None.
         call_site: the line that wrote it.
 
@@ -65,20 +66,14 @@ def join_streams(  # noqa: PLR0917 - as they are written
     columns = shared_columns(on, call_site)
     if len({column.lower() for column in columns}) < len(columns):
         raise TopologyException(f"{call_site}: on={list(columns)} of join() names a column twice")
-    if not isinstance(within, str) or not within.strip():
-        given = "" if within is None else f", not {within!r}"
-        raise TopologyException(
-            f'{call_site}: join() of two streams takes within=, such as within="10 minutes": how far apart the event '
-            f"times of two rows may be that go together{given}; without it every row would be kept for ever. To look "
-            "up what a topic holds of each key just now, join with builder.table(topic) instead"
-        )
+    span = _span(within, call_site)
     watermarks = (_watermark(left[0], "left", call_site), _watermark(right[0], "right", call_site))
-    text = f"join({', '.join(columns)}, {way}, within={within!r})"
+    text = f"join({', '.join(columns)}, {way}, within={(span if span[0] != span[1] else span[0])!r})"
     sides = [_spread(record, *side, columns, unmatched=way != "inner", call_site=call_site) for side in (left, right)]
     if sides[0] is sides[1]:
         sides[1] = record.add(StepNode(sides[1], None, call_site))
     return record.add(
-        JoinNode(sides[0], sides[1], columns, way, within, watermarks, check_name(name, call_site), text, call_site)
+        JoinNode(sides[0], sides[1], columns, way, span, watermarks, check_name(name, call_site), text, call_site)
     )
 
 
@@ -87,6 +82,24 @@ def _how(how: Any, call_site: CallSite) -> str:
         if isinstance(how, str) and how.lower() in words:
             return way
     raise TopologyException(f"{call_site}: join() of two streams takes how= of {', '.join(_HOW)}, not {how!r}")
+
+
+def _span(within: Any, call_site: CallSite) -> tuple[str, str]:
+    """Return how much earlier and how much later than the left row the right one may be.
+
+    Raises:
+        TopologyException: it is said in no such way, or not at all.
+    """
+    both = (within, within) if isinstance(within, str) else within
+    if isinstance(both, tuple) and len(both) == 2 and all(isinstance(part, str) and part.strip() for part in both):
+        return both[0], both[1]
+    given = "" if within is None else f", not {within!r}"
+    raise TopologyException(
+        f'{call_site}: join() of two streams takes within=, such as within="10 minutes", how far apart the event times '
+        'of two rows may be that go together, or within=("0 seconds", "1 hour"), how much earlier and how much later '
+        f"the right one may be{given}; without it every row would be kept for ever. To look up what a topic holds of "
+        "each key just now, join with builder.table(topic) instead"
+    )
 
 
 def _watermark(node: Node, side: str, call_site: CallSite) -> tuple[str, str]:

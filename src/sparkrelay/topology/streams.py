@@ -194,7 +194,7 @@ class KStream(RowSteps):
         on: Any = None,
         how: str = "inner",
         *,
-        within: str | None = None,
+        within: str | tuple[str, str] | None = None,
         name: str | None = None,
         refresh: str | None = None,
     ) -> KStream:
@@ -221,7 +221,8 @@ class KStream(RowSteps):
             on: names of columns that both sides have; of a table those that it is keyed by.
             how: ``"inner"`` or ``"left"``; of two streams also ``"right"``, ``"full"``, ``"left_semi"`` and
                 ``"left_anti"``.
-            within: of two streams, such as ``"10 minutes"``.
+            within: of two streams, such as ``"10 minutes"``; or how much earlier and how much later than the left row
+                the right one may be: with ``("0 seconds", "1 hour")`` it comes at the same time or up to an hour later.
             name: of two streams: the store's name. Of a table: that of the repartition topic, if one is needed: the
                 stream's rows must be where the table's are, and both source topics must have equally many partitions.
             refresh: of a DataFrame: how old its rows may get, such as ``"10 minutes"``; None to evaluate it anew for

@@ -168,7 +168,7 @@ class StreamJoin:
         store: the store of both streams' rows; the runtime composes the changelog's name from it.
         columns: names of the columns that both streams have, and that are equal in rows that go together.
         how: ``inner``, ``left``, ``right``, ``full``, ``left_semi`` or ``left_anti``.
-        within: how far apart the event times of rows may be that go together, such as ``"10 minutes"``.
+        within: how much earlier and how much later than the left row the right one may be, ``("0 seconds", "1 hour")``.
         is_left: True for a leg of the left stream.
         watermark: column of this stream's event times, and how late its rows may come.
         logged: False for a store without changelog.
@@ -179,7 +179,7 @@ class StreamJoin:
     store: str
     columns: tuple[str, ...]
     how: str
-    within: str
+    within: tuple[str, str]
     is_left: bool
     watermark: tuple[str, str]
     logged: bool

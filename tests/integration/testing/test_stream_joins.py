@@ -115,6 +115,22 @@ def test_as_spark_batch_joins_them(spark, how):
     assert sorted((row[:3] for row in ours), key=repr) == sorted(map(tuple, wanted), key=repr)
 
 
+def test_one_stream_may_have_to_come_first(spark):
+    builder = StreamsBuilder()
+    clicks, views = two(builder)
+    clicks.join(views, "user", "left", within=("0 seconds", "10 seconds")).to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        out = out_of(driver)
+        view(driver, "ada", 0, "x")
+        click(driver, "ada", 1, 1)
+        view(driver, "ada", 11, "y")
+        assert joined(out) == [("ada", 1, "y", 11)]
+        click(driver, "ada", 20, 2)
+        click(driver, "bob", 31, 3)
+        view(driver, "bob", 31, "z")
+        assert sorted(joined(out)) == [("ada", 2, None, 20), ("bob", 3, "z", 31)]
+
+
 def test_a_stream_may_be_joined_with_itself_and_with_a_third(spark):
     builder = StreamsBuilder()
     clicks, views = two(builder)

@@ -28,7 +28,7 @@ def test_streams_of_one_key_meet_in_one_task(builder, clicks, views):
     assert [leg.id for leg in subtopology.legs] == ["store:clicks-join-views", "store:clicks-join-views#2"]
     assert [leg.source.topics for leg in subtopology.legs] == [("clicks",), ("views",)]
     assert [leg.join.side for leg in subtopology.legs] == ["left", "right"]
-    assert (one.join.how, one.join.within, one.join.columns) == ("left", "10 minutes", ("user",))
+    assert (one.join.how, one.join.within, one.join.columns) == ("left", ("10 minutes", "10 minutes"), ("user",))
     assert (one.join.watermark, other.join.watermark) == (("at", "1 minute"), ("seen", "5 minutes"))
     assert subtopology.stores == subtopology.logged_stores == ("clicks-join-views",)
 
@@ -86,6 +86,10 @@ def test_the_fingerprint_knows_joins(builder, clicks, views):
         (lambda c, v: timed(c, v)[0].join(v, "user", within="1 minute"), "on the right stream too"),
         (lambda c, v: c.join(v, "user"), r'takes within=, such as within="10 minutes".*builder.table'),
         (lambda c, v: c.join(v, "user", within=5), "takes within=.*, not 5"),
+        (
+            lambda c, v: c.join(v, "user", within=("1 day",)),
+            r"how much earlier and how much later .*, not \('1 day',\)",
+        ),
         (lambda c, v: c.join(v, ["user", "User"], within="1 minute"), "names a column twice"),
         (lambda c, v: c.join(v, "user", "cross", within="1 minute"), "takes how= of inner, left, .*, not 'cross'"),
         (lambda c, v: c.join(v, lambda: 1, within="1 minute"), "conditions are not there yet"),

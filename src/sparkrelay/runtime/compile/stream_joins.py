@@ -164,7 +164,9 @@ def join_spec(
     if len(own) > _MOST_LEGS:
         raise TopologyException(f"{where}: it is of {len(own)} streams, by union(); {_MOST_LEGS} are the most")
     number = next(index for index, other in enumerate(own) if other.id == leg.id)
-    reach_ms = interval_ms(rows, join.within, f"{join.call_site}: within={join.within!r} of join(), read as a delay")
+    earlier_ms, later_ms = (
+        interval_ms(rows, span, f"{join.call_site}: within={span!r} of join(), read as a delay") for span in join.within
+    )
     delay_ms = interval_ms(
         rows, join.watermark[1], f"{join.call_site}: withWatermark({join.watermark[0]!r}, {join.watermark[1]!r})"
     )
@@ -173,13 +175,14 @@ def join_spec(
         **step,
         store=join.store,
         changelog=names.changelog(join.store) if join.logged else None,
-        contents=_contents(sides, keys, kept, reach_ms, spread(own[0], legs)),
+        contents=_contents(sides, keys, kept, (earlier_ms, later_ms), spread(own[0], legs)),
         side=join.side,
         how=join.how,
         keys=arrow_schema(nullable(keys)),
         rows={word: arrow_schema(row) for word, row in kept.items()},
         output=arrow_schema(nullable([*fields, *hidden_fields(EMITTED)])),
-        reach_us=reach_ms * 1000,
+        earlier_us=earlier_ms * 1000,
+        later_us=later_ms * 1000,
         delay_ms=delay_ms,
         ahead_ms=config.event_time_after_max_ms,
         sources=tuple(
@@ -215,7 +218,7 @@ def nullable(fields: Iterable[StructField]) -> StructType:
 
 
 def _contents(
-    sides: Mapping[str, JoinSide], keys: StructType, kept: Mapping[str, StructType], reach_ms: int, by: str
+    sides: Mapping[str, JoinSide], keys: StructType, kept: Mapping[str, StructType], span: tuple[int, int], by: str
 ) -> str:
     """Say what the store holds: a pipeline that says something else of it is refused."""
     held = []
@@ -223,4 +226,4 @@ def _contents(
         time = side.join.watermark[0]
         own = ", ".join(key_text(field, side.computed) for field in keys)
         held.append(f"the {word} stream's {kept[word].simpleString()} by {own} at {side.computed.get(time, time)}")
-    return brief(f"{sides['left'].join.how} join within {reach_ms} ms of {' and '.join(held)}{by}")
+    return brief(f"{sides['left'].join.how} join from {-span[0]} to {span[1]} ms of {' and '.join(held)}{by}")

@@ -178,7 +178,8 @@ class JoinSpec(StoreSpec):
         keys: Arrow schema of the columns that are equal in rows that go together.
         rows: side -> Arrow schema of the columns that are kept of its rows, without the keys.
         output: Arrow schema of the rows that leave the step.
-        reach_us: how far apart the event times of such rows may be, in microseconds.
+        earlier_us: how much earlier than the left row the right one may be, in microseconds.
+        later_us: how much later it may be.
         delay_ms: how much later than the newest event time a row of this side may come.
         ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
         sources: the source topics of both sides.
@@ -192,7 +193,8 @@ class JoinSpec(StoreSpec):
     keys: pa.Schema
     rows: Mapping[str, pa.Schema]
     output: pa.Schema
-    reach_us: int
+    earlier_us: int
+    later_us: int
     delay_ms: int
     ahead_ms: int
     sources: tuple[JoinSource, ...]
@@ -204,6 +206,12 @@ class JoinSpec(StoreSpec):
     def other(self) -> str:
         """The other side."""
         return "right" if self.side == "left" else "left"
+
+    @property
+    def partners_us(self) -> tuple[int, int]:
+        """How much earlier and how much later than a row of this side its partners may be, in microseconds."""
+        both = self.earlier_us, self.later_us
+        return both if self.side == "left" else both[::-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,7 +142,9 @@ class _TaskJoin:
         self.task = task
         self._spec = spec
         self._batches = batches
-        self._buckets = Buckets(spec.reach_us)
+        reach_us = spec.earlier_us + spec.later_us
+        kept_us = {"left": spec.later_us, "right": spec.earlier_us}
+        self._buckets = {side: Buckets(kept, reach_us) for side, kept in kept_us.items()}
         self._columns = {side: StoredColumns(row) for side, row in spec.rows.items()}
         self._whole = {side: StoredColumns(pa.schema([*spec.keys, *row])) for side, row in spec.rows.items()}
         self._found: _Found | None = None
@@ -237,8 +239,10 @@ class _TaskJoin:
         numbers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         parts = key_parts(encoded.dictionary)
         # Of each key and bucket that a row could find something in, the times that are asked for.
-        low, high = rows.times_us - self._spec.reach_us, rows.times_us + self._spec.reach_us
-        first, last = self._buckets.numbers(low), self._buckets.numbers(high)
+        earlier, later = self._spec.partners_us
+        low, high = rows.times_us - earlier, rows.times_us + later
+        others = self._buckets[self._spec.other]
+        first, last = others.numbers(low), others.numbers(high)
         asked: list[tuple[Numbers, ...]] = []
         for step in range(int((last - first).max()) + 1 if len(first) else 0):
             there = first + step <= last
@@ -253,7 +257,7 @@ class _TaskJoin:
         buckets, keys = buckets[starts], keys[starts]
         lows, highs = np.minimum.reduceat(lows, starts), np.maximum.reduceat(highs, starts)
         asked_parts = parts.take(pa.array(keys))
-        fronts = self._buckets.fronts(buckets)
+        fronts = others.fronts(buckets)
         ranges = bounds(self._spec.other, fronts, asked_parts, lows, highs)
         # In the order of bytes, which that of the keys' numbers is not.
         by_bytes = pc.array_sort_indices(ranges[0])
@@ -283,11 +287,13 @@ class _TaskJoin:
         if spec.side in _ALONE.get(spec.how, ()) and not matched.all():
             some = pa.array(~matched)
             waiting = rows.filter(~matched)
-            changed.append(pending_keys(spec.side, self._buckets.ends_ms(waiting.times_us), keys.filter(some)))
+            changed.append(
+                pending_keys(spec.side, self._buckets[spec.side].ends_ms(waiting.times_us), keys.filter(some))
+            )
             new.append(self._whole[spec.side].values(waiting.table))
         gone = found.stored.take(found.matched)
         if len(gone.keys) and spec.other in _ALONE.get(spec.how, ()):
-            changed.append(pending_keys(spec.other, self._buckets.ends_ms(gone.times_us), gone.keys))
+            changed.append(pending_keys(spec.other, self._buckets[spec.other].ends_ms(gone.times_us), gone.keys))
         if len(gone.keys) and spec.side == "right" and spec.how in _LEFT_ONLY:
             changed.append(gone.keys)
         removed = sum(map(len, changed)) - sum(map(len, new))
@@ -295,7 +301,8 @@ class _TaskJoin:
 
     def _keys(self, rows: _Rows) -> pa.Array:
         assert len(rows.times_us) < _MOST_ROWS, "a micro-batch is not that large"
-        fronts = self._buckets.fronts(self._buckets.numbers(rows.times_us))
+        own = self._buckets[self._spec.side]
+        fronts = own.fronts(own.numbers(rows.times_us))
         encoded = pc.dictionary_encode(rows.keys)
         parts = key_parts(encoded.dictionary).take(encoded.indices)
         first = self._spec.number * _MOST_ROWS

@@ -33,7 +33,7 @@ WAYS = ("inner", "left", "right", "full", "left_semi", "left_anti")
 TOPICS = {"left": "clicks", "right": "views"}
 
 
-def spec_of(side, how, reach_us, delay_ms=0, topics=TOPICS):
+def spec_of(side, how, span_us, delay_ms=0, topics=TOPICS):
     return JoinSpec(
         leg=f"store:j{'' if side == 'left' else '#2'}",
         subtopology=0,
@@ -52,7 +52,8 @@ def spec_of(side, how, reach_us, delay_ms=0, topics=TOPICS):
         keys=KEYS,
         rows=ROWS,
         output=OUTPUT,
-        reach_us=reach_us,
+        earlier_us=span_us[0],
+        later_us=span_us[1],
         delay_ms=delay_ms,
         ahead_ms=3_600_000,
         sources=tuple(JoinSource(f"{word} {topic}", topic) for word, topic in topics.items()),
@@ -65,9 +66,9 @@ def spec_of(side, how, reach_us, delay_ms=0, topics=TOPICS):
 class Join:
     """Drives one task's store through micro-batches of rows ``(side, key, time in us or None, number)``."""
 
-    def __init__(self, path, how, reach_us, delay_ms=0, topics=TOPICS):
+    def __init__(self, path, how, span_us, delay_ms=0, topics=TOPICS):
         self.path, self.topics = path, topics
-        self.specs = {side: spec_of(side, how, reach_us, delay_ms, topics) for side in ("left", "right")}
+        self.specs = {side: spec_of(side, how, span_us, delay_ms, topics) for side in ("left", "right")}
         self.positions = {TopicPartition(topic, 0): 0 for topic in topics.values()}
         self.batch = self.tries = 0
 
@@ -118,15 +119,16 @@ class Join:
         )
 
 
-def expected(rows, how, reach_us, *, until_ms=None):
-    """Join all rows at once; rows go out alone only if they are over by ``until_ms``."""
+def expected(rows, how, span_us):
+    """Join all rows at once."""
     sides = {side: [row for row in rows if row[0] == side] for side in ("left", "right")}
 
     def together(left, right):
-        return None not in {left[1], left[2], right[2]} and left[1] == right[1] and abs(left[2] - right[2]) <= reach_us
-
-    def over(row):
-        return None in {row[1], row[2]} or until_ms is None or (row[2] + reach_us) // 1000 + 1 <= until_ms
+        return (
+            None not in {left[1], left[2], right[2]}
+            and left[1] == right[1]
+            and -span_us[0] <= right[2] - left[2] <= span_us[1]
+        )
 
     pairs = [
         (left[1], left[3], right[3]) for left in sides["left"] for right in sides["right"] if together(left, right)
@@ -137,9 +139,9 @@ def expected(rows, how, reach_us, *, until_ms=None):
         return sorted(((left[1], left[3], None) for left in sides["left"] if left not in lefts), key=repr)
     found = [] if how == "left_anti" else pairs
     if how in {"left", "full", "left_anti"}:
-        found = found + [(left[1], left[3], None) for left in lefts if over(left)]
+        found = found + [(left[1], left[3], None) for left in lefts]
     if how in {"right", "full"}:
-        found = found + [(right[1], None, right[3]) for right in rights if over(right)]
+        found = found + [(right[1], None, right[3]) for right in rights]
     return sorted(found, key=repr)
 
 
@@ -147,8 +149,8 @@ def expected(rows, how, reach_us, *, until_ms=None):
 def join(tmp_path):
     made = []
 
-    def make(how="inner", reach_us=10_000, **options):
-        made.append(Join(tmp_path / str(len(made)) / "0_0", how, reach_us, **options))
+    def make(how="inner", span_us=(10_000, 10_000), **options):
+        made.append(Join(tmp_path / str(len(made)) / "0_0", how, span_us, **options))
         return made[-1]
 
     yield make
@@ -168,14 +170,14 @@ ROW = st.tuples(
     how=st.sampled_from(WAYS),
     rows=st.lists(ROW, max_size=25),
     cuts=st.lists(st.integers(0, 25), max_size=6),
-    reach_us=st.sampled_from([0, 500, 10_000, 1_700_000]),
+    span_us=st.tuples(*[st.sampled_from([0, 500, 10_000, 1_700_000])] * 2),
     tried=st.booleans(),
 )
-def test_every_cut_into_micro_batches_gives_what_one_join_of_all_rows_does(how, rows, cuts, reach_us, tried):
+def test_every_cut_into_micro_batches_gives_what_one_join_of_all_rows_does(how, rows, cuts, span_us, tried):
     # A delay that makes nothing late; a row at the end of all times of each stream has everything go out.
     rows = [(*row, number) for number, row in enumerate(rows)]
     folder = Path(tempfile.mkdtemp())
-    driven = Join(folder / "0_0", how, reach_us, delay_ms=100_000)
+    driven = Join(folder / "0_0", how, span_us, delay_ms=100_000)
     try:
         found = []
         bounds = sorted({0, *(min(cut, len(rows)) for cut in cuts), len(rows)})
@@ -189,14 +191,14 @@ def test_every_cut_into_micro_batches_gives_what_one_join_of_all_rows_does(how, 
         if how == "left_semi":
             found = [row for row in found if row[0] != "end"]
         ends = [("end", 1000, 1000)] if how not in {"left_semi", "left_anti"} else []
-        assert sorted(found, key=repr) == sorted([*expected(rows, how, reach_us), *ends], key=repr)
+        assert sorted(found, key=repr) == sorted([*expected(rows, how, span_us), *ends], key=repr)
     finally:
         stream_joins.connections.forget_store(str(driven.path))
         shutil.rmtree(folder)
 
 
 def test_rows_go_out_alone_once_nothing_can_come_for_them(join):
-    driven = join("left", reach_us=10_000, delay_ms=5)
+    driven = join("left", span_us=(10_000, 10_000), delay_ms=5)
     assert driven.run([("left", "x", 0, 1), ("right", "y", 0, 2)]) == []
     assert driven.run([("left", "x", 15_000, 3), ("right", "x", 15_000, 4)]) == [("x", 3, 4)]
     # The watermark is 10 ms: a row of the right stream at 10 ms would still go with the one at 0.
@@ -204,7 +206,7 @@ def test_rows_go_out_alone_once_nothing_can_come_for_them(join):
 
 
 def test_late_rows_are_left_out_and_counted(join):
-    driven = join("full", reach_us=1_000)
+    driven = join("full", span_us=(1_000, 1_000))
     driven.run([("left", "x", 100_000, 1), ("right", "y", 100_000, 2)])
     assert driven.run([("left", "x", 99_999, 3), ("right", "x", 100_000, 4)]) == [("x", 1, 4)]
     store = stream_joins.connections.store(str(driven.path), map_limit=1 << 30)
@@ -212,14 +214,14 @@ def test_late_rows_are_left_out_and_counted(join):
 
 
 def test_each_stream_holds_the_watermark(join):
-    driven = join("left", reach_us=1_000)
+    driven = join("left", span_us=(1_000, 1_000))
     driven.run([("left", "x", 1_000_000, 1)])
     assert driven.run([("right", "x", 1_000, 2)]) == []
     assert driven.run([("right", "x", 1_000_000, 3)]) == [("x", 1, 3)]
 
 
 def test_a_stream_that_is_silent_for_long_holds_it_no_more(join):
-    driven = join("left", reach_us=1_000)
+    driven = join("left", span_us=(1_000, 1_000))
     driven.run([("left", "x", 0, 1)])
     assert driven.run([("left", "x", 1_000_000, 2)]) == []
     assert driven.run([("left", "x", 1_000_001, 3)], awaited=()) == [("x", 1, None)]
@@ -228,7 +230,7 @@ def test_a_stream_that_is_silent_for_long_holds_it_no_more(join):
 
 
 def test_what_is_over_is_removed(join):
-    driven = join("full", reach_us=1_000)
+    driven = join("full", span_us=(1_000, 1_000))
     for second in range(20):
         driven.run([("left", "x", second * 1_000_000, 1), ("right", "y", second * 1_000_000, 2)])
     store = stream_joins.connections.store(str(driven.path), map_limit=1 << 30)
@@ -237,6 +239,6 @@ def test_what_is_over_is_removed(join):
 
 def test_many_pairs_go_on_in_pieces(join, monkeypatch):
     monkeypatch.setattr(stream_joins, "_MOST_PAIRS", 7)
-    driven = join("inner", reach_us=10_000)
+    driven = join("inner", span_us=(10_000, 10_000))
     rows = [(side, "x", number, number) for side in ("left", "right") for number in range(10)]
-    assert sorted(driven.run(rows), key=repr) == expected(rows, "inner", 10_000)
+    assert sorted(driven.run(rows), key=repr) == expected(rows, "inner", (10_000, 10_000))
