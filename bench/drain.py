@@ -73,13 +73,13 @@ def drain(
         BenchError: an instance failed, or its output is not exact.
     """
     # What comes behind the last pass is no batch of its own.
-    one_batch = workload.records + workload.closing
+    one_batch = workload.a_pass + workload.closing
     peer = Variant(STRUCTURED, one_batch)
     every = (
         Variant(RELAY, one_batch),
-        Variant(RELAY, workload.records // 5 + workload.closing),
+        Variant(RELAY, workload.a_pass // 5 + workload.closing),
         peer,
-        Variant(STRUCTURED, workload.records // 10 + workload.closing),
+        Variant(STRUCTURED, workload.a_pass // 10 + workload.closing),
         STREAMS_EXACTLY_ONCE,
         STREAMS_AT_LEAST_ONCE,
     )
@@ -156,7 +156,7 @@ def _run(bootstrap_servers: str, source: str, case: Case, expected: Totals) -> d
     # Batches without records read a table.
     batches = list(dropwhile(lambda batch: not batch["rows"], batches))
     return {
-        **rates(batches, workload.records),
+        **rates(batches, workload.a_pass),
         "to_first_batch_s": round(batches[0]["began"] - instance.started, 2),
         "rows_written": written,
         "exact": True,

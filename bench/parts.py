@@ -9,6 +9,7 @@ from bench.drain import drain
 from bench.driver import driver
 from bench.expiry import expiry
 from bench.flat import flat
+from bench.joins import JoinWorkload
 from bench.latency import latency
 from bench.lookups import LookupWorkload
 from bench.start import start
@@ -82,6 +83,10 @@ def _lookup(servers: str, run: Run) -> Lines:
     return run.drained(servers, "lookup", LookupWorkload(records=run.records, keys=run.table))
 
 
+def _join(servers: str, run: Run) -> Lines:
+    return run.drained(servers, "join", JoinWorkload(records=run.records // 2, keys=run.table))
+
+
 def _windows(servers: str, run: Run) -> Lines:
     return run.drained(servers, "windows", WindowWorkload(records=run.records))
 
@@ -145,6 +150,7 @@ PARTS: dict[str, Callable[[str, Run], Lines]] = {
     "steady": _steady,
     "state": _state,
     "lookup": _lookup,
+    "join": _join,
     "windows": _windows,
     "expiry": _expiry,
     "flat": _flat,

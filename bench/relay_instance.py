@@ -39,7 +39,8 @@ def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
     if phases:
         report("phase", name="started", at=time.time())
     tasks = RelayTasks(streams, report) if orders.get("tasks") else None
-    source = f"Kafka[{orders['source']}]"
+    topics = [orders[name] for name in ("source", "answers") if name in orders]
+    sources = {f"Kafka[{topic}]" for topic in topics}
     seen = -1
     counted = 0
     live = False
@@ -58,13 +59,14 @@ def run(orders: dict[str, Any], report: Reporter, stopping: Stopping) -> None:
         now = time.time()
         recent = streams.recentProgress
         # Tasks whose part was not committed, as of a batch that outlasted its transaction, take it again.
-        committed = streams.snapshot().totals.records.get(orders["source"], 0)
+        totals = streams.snapshot().totals.records
+        committed = sum(totals.get(topic, 0) for topic in topics)
         for batch in recent:
             if batch["batchId"] > seen:
                 seen = batch["batchId"]
                 began = now - batch["durationMs"]["triggerExecution"] / 1000
                 # Rows of a table do not count.
-                read = sum(topic["numInputRows"] for topic in batch["sources"] if topic["description"] == source)
+                read = sum(topic["numInputRows"] for topic in batch["sources"] if topic["description"] in sources)
                 rows = min(read, committed - counted)
                 counted += rows
                 report("batch", id=seen, rows=rows, began=began, ended=now, millis=batch["durationMs"])

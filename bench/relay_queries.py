@@ -46,6 +46,18 @@ def _lookup(builder: StreamsBuilder, orders: dict[str, Any]) -> None:
     joined.select("user", "amount", "n", "country", "points").to(orders["sink"], value=Json())
 
 
+def _join(builder: StreamsBuilder, orders: dict[str, Any]) -> None:
+    """Join each record with what was answered to its user at about the same time."""
+    schema = SCHEMA.removeprefix(_KEY) + ", time timestamp"
+    delay, within = f"{orders['delay_s']} seconds", f"{orders['within_s']} seconds"
+    records, answers = (
+        builder.stream(orders[topic], key=String("user"), value=Json(schema)) for topic in ("source", "answers")
+    )
+    answers = answers.select("user", F.col("n").alias("answer"), F.col("time").alias("answered"))
+    joined = records.withWatermark("time", delay).join(answers.withWatermark("answered", delay), "user", within=within)
+    joined.select("user", "amount", "n", "answer").to(orders["sink"], value=Json())
+
+
 def _windows(builder: StreamsBuilder, orders: dict[str, Any]) -> None:
     """Filter, count and sum by user and window, write updates or the final rows."""
     schema = SCHEMA.removeprefix(_KEY) + ", time timestamp"
@@ -60,4 +72,4 @@ def _windows(builder: StreamsBuilder, orders: dict[str, Any]) -> None:
     rows.select("user", start, "orders", "total").to(orders["sink"], value=Json())
 
 
-_QUERIES = {"totals": _totals, "lookup": _lookup, "windows": _windows}
+_QUERIES = {"totals": _totals, "lookup": _lookup, "join": _join, "windows": _windows}

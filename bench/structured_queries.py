@@ -22,15 +22,23 @@ _CHECKPOINT_SECONDS = 5
 def start_query(spark: SparkSession, orders: dict[str, Any]) -> StreamingQuery:
     """Start the query that the orders want."""
     kafka = {"kafka.bootstrap.servers": orders["bootstrap_servers"]}
-    source = spark.readStream.format("kafka").options(**kafka, subscribe=orders["source"], startingOffsets="earliest")
-    if orders.get("max_batch_records"):
-        source = source.option("maxOffsetsPerTrigger", orders["max_batch_records"])
-    rows, mode = _QUERIES[orders.get("query", "totals")](source.load(), spark, orders)
+    source = _read(spark, orders, orders["source"])
+    rows, mode = _QUERIES[orders.get("query", "totals")](source, spark, orders)
     values = rows.select(F.col("user").alias("key"), F.to_json(F.struct("*")).alias("value"))
     sink = values.writeStream.format("kafka").options(**kafka, topic=orders["sink"]).outputMode(mode)
     if orders.get("real_time"):
         sink = sink.trigger(realTime=f"{_CHECKPOINT_SECONDS} seconds")
     return sink.option("checkpointLocation", orders["folder"]).start()
+
+
+def _read(spark: SparkSession, orders: dict[str, Any], topic: str) -> DataFrame:
+    source = spark.readStream.format("kafka").options(
+        **{"kafka.bootstrap.servers": orders["bootstrap_servers"]}, subscribe=topic, startingOffsets="earliest"
+    )
+    if orders.get("max_batch_records"):
+        topics = 2 if "answers" in orders else 1
+        source = source.option("maxOffsetsPerTrigger", orders["max_batch_records"] // topics)
+    return source.load()
 
 
 def _totals(source: DataFrame, spark: SparkSession, orders: dict[str, Any]) -> tuple[DataFrame, str]:
@@ -55,6 +63,21 @@ def _lookup(source: DataFrame, spark: SparkSession, orders: dict[str, Any]) -> t
     return joined.select("user", "amount", "n", "country", "points"), "append"
 
 
+def _join(source: DataFrame, spark: SparkSession, orders: dict[str, Any]) -> tuple[DataFrame, str]:
+    """Join each record with what was answered to its user at about the same time."""
+    schema, delay = f"{SCHEMA}, time timestamp", f"{orders['delay_s']} seconds"
+    answers = _parsed(_read(spark, orders, orders["answers"]), schema)
+    answers = answers.select(F.col("user").alias("to"), F.col("n").alias("answer"), F.col("time").alias("answered"))
+    records, answers = (
+        _parsed(source, schema).withWatermark("time", delay),
+        answers.withWatermark("answered", delay),
+    )
+    within = F.expr(f"INTERVAL {orders['within_s']} SECONDS")
+    near = F.col("answered").between(F.col("time") - within, F.col("time") + within)
+    joined = records.join(answers, (F.col("user") == F.col("to")) & near)
+    return joined.select("user", "amount", "n", "answer"), "append"
+
+
 def _windows(source: DataFrame, spark: SparkSession, orders: dict[str, Any]) -> tuple[DataFrame, str]:
     """Filter, count and sum by user and window, write updates or the final rows."""
     del spark
@@ -72,4 +95,4 @@ def _parsed(source: DataFrame, schema: str) -> DataFrame:
     return source.select(F.from_json(F.col("value").cast("string"), schema).alias("record")).select("record.*")
 
 
-_QUERIES = {"totals": _totals, "lookup": _lookup, "windows": _windows}
+_QUERIES = {"totals": _totals, "lookup": _lookup, "join": _join, "windows": _windows}

@@ -186,6 +186,7 @@ def _driver(lines: Sequence[Mapping[str, Any]]) -> list[Table]:
 _PARTS: dict[str, Callable[[Sequence[Mapping[str, Any]]], list[Table]]] = {
     "drain": _drain,
     "lookup": _drain,
+    "join": _drain,
     "windows": _drain,
     "expiry": _expiry,
     "flat": _flat,

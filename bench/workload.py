@@ -84,9 +84,14 @@ class Workload:
         return 0
 
     @property
+    def a_pass(self) -> int:
+        """How many records an instance takes in one pass."""
+        return self.records
+
+    @property
     def taken(self) -> int:
-        """How many records of the source an instance takes in all."""
-        return self.records * self.passes + self.closing
+        """How many records an instance takes in all, but for those of a table."""
+        return self.a_pass * self.passes + self.closing
 
     def orders(self, source: str) -> dict[str, Any]:
         """Return what an instance's orders say of the query."""

@@ -14,12 +14,14 @@ import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.Suppressed.BufferConfig;
 import org.apache.kafka.streams.kstream.TimeWindows;
@@ -32,7 +34,7 @@ final class Queries {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final Serde<String> TEXT = Serdes.String();
 
-    /** A record of the workload; {@code time}, in seconds since 1970, is there with windows only. */
+    /** A record of the workload; {@code time}, in seconds since 1970, is there with windows and joins only. */
     record Order(String user, double amount, String action, long n, String note, long time) {}
 
     /** What is kept of a user and written to the sink. */
@@ -44,6 +46,9 @@ final class Queries {
 
     /** A record with what the table holds of its user. */
     record OrderAndProfile(String user, double amount, long n, String country, long points) {}
+
+    /** A record with an answer to its user. */
+    record OrderAndAnswer(String user, double amount, long n, long answer) {}
 
     /** What is written of a window. */
     record WindowTotals(String user, long start, long orders, double total) {}
@@ -64,6 +69,7 @@ final class Queries {
         switch (query) {
             case "totals" -> queries.totals();
             case "lookup" -> queries.lookup();
+            case "join" -> queries.join();
             case "windows" -> queries.windows();
             default -> throw new IllegalArgumentException("unknown query " + query);
         }
@@ -98,14 +104,32 @@ final class Queries {
             .to(sink(), Produced.with(TEXT, json(OrderAndProfile.class)));
     }
 
+    /** Join each record with what was answered to its user at about the same time. */
+    private void join() {
+        Duration within = Duration.ofSeconds(orders.get("within_s").asLong());
+        Duration grace = Duration.ofSeconds(orders.get("delay_s").asLong());
+        KStream<String, Order> answers = builder.stream(orders.get("answers").asText(), timed())
+            .peek((user, answer) -> count.run());
+        records(timed())
+            .join(
+                answers,
+                (order, answer) -> new OrderAndAnswer(order.user(), order.amount(), order.n(), answer.n()),
+                JoinWindows.ofTimeDifferenceAndGrace(within, grace),
+                StreamJoined.with(TEXT, json(Order.class), json(Order.class)))
+            .to(sink(), Produced.with(TEXT, json(OrderAndAnswer.class)));
+    }
+
+    private static Consumed<String, Order> timed() {
+        return Consumed.with(TEXT, json(Order.class))
+            .withTimestampExtractor((record, before) -> ((Order) record.value()).time() * 1000);
+    }
+
     /** Filter, count and sum by user and window, write updates or the final rows. */
     private void windows() {
         Duration size = Duration.ofSeconds(orders.get("window_s").asLong());
         Duration grace = Duration.ofSeconds(orders.get("delay_s").asLong());
         Materialized<String, Totals, WindowStore<Bytes, byte[]>> store = Materialized.as("windows");
-        Consumed<String, Order> consumed = Consumed.with(TEXT, json(Order.class))
-            .withTimestampExtractor((record, before) -> ((Order) record.value()).time() * 1000);
-        KTable<Windowed<String>, Totals> totals = kept(records(consumed))
+        KTable<Windowed<String>, Totals> totals = kept(records(timed()))
             .windowedBy(TimeWindows.ofSizeAndGrace(size, grace))
             .aggregate(
                 Queries::nothing,
