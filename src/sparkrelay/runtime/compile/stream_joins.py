@@ -13,7 +13,7 @@ from sparkrelay.runtime.compile.carried_columns import EMITTED
 from sparkrelay.runtime.compile.grouping import brief, key_text, spread
 from sparkrelay.runtime.compile.row_steps import checked
 from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, check_packable, hidden_fields
-from sparkrelay.runtime.compile.watermarks import event_time, interval_ms
+from sparkrelay.runtime.compile.watermarks import event_time, interval_ms, interval_us
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import JoinSource, JoinSpec
 from sparkrelay.topology.columns import quoted
@@ -164,7 +164,7 @@ def join_spec(
     if len(own) > _MOST_LEGS:
         raise TopologyException(f"{where}: it is of {len(own)} streams, by union(); {_MOST_LEGS} are the most")
     number = next(index for index, other in enumerate(own) if other.id == leg.id)
-    reach_ms = interval_ms(rows, join.within, f"{join.call_site}: within={join.within!r} of join(), read as a delay")
+    reach_us = interval_us(rows, join.within, f"{join.call_site}: within={join.within!r} of join(), read as a delay")
     delay_ms = interval_ms(
         rows, join.watermark[1], f"{join.call_site}: withWatermark({join.watermark[0]!r}, {join.watermark[1]!r})"
     )
@@ -173,13 +173,13 @@ def join_spec(
         **step,
         store=join.store,
         changelog=names.changelog(join.store) if join.logged else None,
-        contents=_contents(sides, keys, kept, reach_ms, spread(own[0], legs)),
+        contents=_contents(sides, keys, kept, reach_us, spread(own[0], legs)),
         side=join.side,
         how=join.how,
         keys=arrow_schema(nullable(keys)),
         rows={word: arrow_schema(row) for word, row in kept.items()},
         output=arrow_schema(nullable([*fields, *hidden_fields(EMITTED)])),
-        reach_us=reach_ms * 1000,
+        reach_us=reach_us,
         delay_ms=delay_ms,
         ahead_ms=config.event_time_after_max_ms,
         sources=tuple(
@@ -215,7 +215,7 @@ def nullable(fields: Iterable[StructField]) -> StructType:
 
 
 def _contents(
-    sides: Mapping[str, JoinSide], keys: StructType, kept: Mapping[str, StructType], reach_ms: int, by: str
+    sides: Mapping[str, JoinSide], keys: StructType, kept: Mapping[str, StructType], reach_us: int, by: str
 ) -> str:
     """Say what the store holds: a pipeline that says something else of it is refused."""
     held = []
@@ -223,4 +223,4 @@ def _contents(
         time = side.join.watermark[0]
         own = ", ".join(key_text(field, side.computed) for field in keys)
         held.append(f"the {word} stream's {kept[word].simpleString()} by {own} at {side.computed.get(time, time)}")
-    return brief(f"{sides['left'].join.how} join within {reach_ms} ms of {' and '.join(held)}{by}")
+    return brief(f"{sides['left'].join.how} join within {reach_us} us of {' and '.join(held)}{by}")
