@@ -79,6 +79,18 @@ def test_a_time_range_may_be_shorter_than_a_millisecond(spark):
         assert [row[2] for row in joined(out)] == ["near", "near too"]
 
 
+def test_a_join_of_more_topics_than_a_store_can_have_is_refused(spark):
+    builder = StreamsBuilder()
+    many = builder.stream([f"clicks-{number}" for number in range(1000)], key=String("user"), value=CLICK)
+    views = builder.stream("views", key=String("user"), value=VIEW).withWatermark("seen", "1 hour")
+    many.withWatermark("at", "1 hour").join(views, "user", within="1 second").to("out", value=Json())
+    with (
+        pytest.raises(TopologyException, match="its streams read 1001 topics; 1000 are the most"),
+        TopologyTestDriver(builder.build(), spark=spark),
+    ):
+        pass
+
+
 def test_rows_that_find_nothing_go_out_alone_when_their_time_is_over(spark):
     builder = StreamsBuilder()
     clicks, views = two(builder)

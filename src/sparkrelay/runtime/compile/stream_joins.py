@@ -16,6 +16,7 @@ from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, ch
 from sparkrelay.runtime.compile.watermarks import event_time, interval_ms, interval_us
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import JoinSource, JoinSpec
+from sparkrelay.state.watermarks import MOST_SOURCES
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
@@ -168,6 +169,17 @@ def join_spec(
     delay_ms = interval_ms(
         rows, join.watermark[1], f"{join.call_site}: withWatermark({join.watermark[0]!r}, {join.watermark[1]!r})"
     )
+    sources = tuple(
+        dict.fromkeys(
+            JoinSource(_source_name(topic, other.join), topic)
+            for other in own
+            if other.join is not None
+            for topic in (names(topic, other.source.internal) for topic in other.source.topics)
+        )
+    )
+    if len(sources) > MOST_SOURCES:
+        # More of them could be written to a store's header, and not read again.
+        raise TopologyException(f"{where}: its streams read {len(sources)} topics; {MOST_SOURCES} are the most")
     fields = [field for field in output if field.name in read or field.name in join.columns]
     return JoinSpec(
         **step,
@@ -182,14 +194,7 @@ def join_spec(
         reach_us=reach_us,
         delay_ms=delay_ms,
         ahead_ms=config.event_time_after_max_ms,
-        sources=tuple(
-            dict.fromkeys(
-                JoinSource(_source_name(topic, other.join), topic)
-                for other in own
-                if other.join is not None
-                for topic in (names(topic, other.source.internal) for topic in other.source.topics)
-            )
-        ),
+        sources=sources,
         own_sources=tuple(_source_name(names(topic, leg.source.internal), join) for topic in leg.source.topics),
         later=frozenset(
             names(topic, other.source.internal) for other in own[number + 1 :] for topic in other.source.topics
