@@ -108,7 +108,7 @@ def _watermark(node: Node, side: str, call_site: CallSite) -> tuple[str, str]:
         raise TopologyException(
             f"{call_site}: join() of two streams needs to know when no row will come any more that goes with a stored "
             f'one: put withWatermark("time", "10 minutes") before it, on the {side} stream too, with the column of its '
-            "event times and how late rows may come"
+            "event times and how late rows may come; behind a union, an aggregation or another join it is said anew"
         )
     return found
 

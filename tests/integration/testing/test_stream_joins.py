@@ -29,11 +29,11 @@ def two(builder, delay="0 seconds", views_key=None):
 
 
 def click(driver, user, seconds, n=0, page="p"):
-    driver.create_input_topic("clicks").pipe_input(user, {"page": page, "n": n, "at": at(seconds)}, seconds * 1000)
+    driver.create_input_topic("clicks").pipe_input(user, {"page": page, "n": n, "at": at(seconds)}, int(seconds * 1000))
 
 
 def view(driver, user, seconds, ad="a"):
-    driver.create_input_topic("views").pipe_input(user, {"ad": ad, "seen": at(seconds)}, seconds * 1000)
+    driver.create_input_topic("views").pipe_input(user, {"ad": ad, "seen": at(seconds)}, int(seconds * 1000))
 
 
 def joined(topic):
@@ -64,6 +64,31 @@ def test_rows_go_together_whose_times_are_near(spark):
         assert joined(out) == [("bob", 3, "y", 16)]
         with pytest.raises(ValueError, match="rows of a join"):
             driver.store("clicks-join-views")
+
+
+def test_a_time_range_may_be_shorter_than_a_millisecond(spark):
+    builder = StreamsBuilder()
+    clicks, views = two(builder, delay="1 hour")
+    clicks.join(views, "user", within="500 microseconds").to("out", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        out = out_of(driver)
+        click(driver, "ada", 0.0015, 1)
+        view(driver, "ada", 0.002, "near")
+        view(driver, "ada", 0.002001, "far")
+        view(driver, "ada", 0.001, "near too")
+        assert [row[2] for row in joined(out)] == ["near", "near too"]
+
+
+def test_a_join_of_more_topics_than_a_store_can_have_is_refused(spark):
+    builder = StreamsBuilder()
+    many = builder.stream([f"clicks-{number}" for number in range(1000)], key=String("user"), value=CLICK)
+    views = builder.stream("views", key=String("user"), value=VIEW).withWatermark("seen", "1 hour")
+    many.withWatermark("at", "1 hour").join(views, "user", within="1 second").to("out", value=Json())
+    with (
+        pytest.raises(TopologyException, match="its streams read 1001 topics; 1000 are the most"),
+        TopologyTestDriver(builder.build(), spark=spark),
+    ):
+        pass
 
 
 def test_rows_that_find_nothing_go_out_alone_when_their_time_is_over(spark):

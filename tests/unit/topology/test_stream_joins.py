@@ -121,3 +121,9 @@ def test_a_join_that_leads_nowhere_is_refused(builder, clicks, views):
     left.join(right, "user", within="10 minutes")
     with pytest.raises(TopologyException, match=r"join\(user, inner, within='10 minutes'\) leads nowhere"):
         builder.build()
+
+
+def test_behind_a_union_the_watermark_is_said_anew(clicks, views):
+    left, right = timed(clicks, views)
+    with pytest.raises(TopologyException, match=r"on the left stream too, .*; behind a union, .* it is said anew"):
+        left.union(left.where("page > 'a'")).join(right, "user", within="10 minutes")

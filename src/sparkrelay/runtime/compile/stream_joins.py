@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
@@ -13,9 +13,10 @@ from sparkrelay.runtime.compile.carried_columns import EMITTED
 from sparkrelay.runtime.compile.grouping import brief, key_text, spread
 from sparkrelay.runtime.compile.row_steps import checked
 from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, check_packable, hidden_fields
-from sparkrelay.runtime.compile.watermarks import event_time, interval_ms
+from sparkrelay.runtime.compile.watermarks import event_time, interval_ms, interval_us
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import JoinSource, JoinSpec
+from sparkrelay.runtime.contract.specs import LEFT_ONLY, JoinSource, JoinSpec
+from sparkrelay.state.watermarks import MOST_SOURCES
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["JoinSide", "JoinSides", "join_input", "join_output", "join_spec", "nullable"]
 
+#: A longer range of time, in microseconds, would be beyond what a row's can be, and what its number holds.
+_LONGEST_US: Final = 10_000 * 366 * 24 * 3_600 * 1_000_000
 #: Legs of one join; by their numbers a micro-batch's rows are told apart.
 _MOST_LEGS = 64
 
@@ -101,7 +104,7 @@ def join_output(sides: Mapping[str, JoinSide]) -> StructType:
             )
     keys = [StructField(name, left.columns[name].dataType) for name in join.columns]
     check_groupable(StructType(keys), where)
-    if join.how in {"left_semi", "left_anti"}:
+    if join.how in LEFT_ONLY:
         return StructType([*keys, *_others(left)])
     names = {field.name.lower() for field in _others(left)} | {name.lower() for name in join.columns}
     both = [field.name for field in _others(right) if field.name.lower() in names]
@@ -117,7 +120,7 @@ def join_input(
 ) -> DataFrame:
     """Return the rows that the step takes in: keys, columns that are read behind it, times, and hidden columns."""
     hidden = [name for name in hidden if name != hidden_columns.PARTITION_TIME]
-    kept = [field.name for field in _others(side) if field.name in read]
+    kept = [field.name for field in _kept(side, read)]
     time = F.unix_micros(event_time(join, rows)).alias(hidden_columns.EVENT_MICROS)
     names = (quoted((name,)) for name in (*join.columns, *kept, *hidden))
     return checked(str(join.call_site), lambda: rows.select(*names, time))
@@ -154,45 +157,48 @@ def join_spec(
     where = f"{join.call_site}: {join.text}"
     output = join_output(sides)
     keys = StructType(output.fields[: len(join.columns)])
-    kept = {
-        word: nullable(f for f in _others(side) if f.name in read and f.name in output.names)
-        for word, side in sides.items()
-    }
+    kept = {word: nullable(_kept(side, read)) for word, side in sides.items()}
     for row in kept.values():
         check_packable(row, where)
     own = [other for other in legs if other.join is not None and other.join.store == join.store]
     if len(own) > _MOST_LEGS:
         raise TopologyException(f"{where}: it is of {len(own)} streams, by union(); {_MOST_LEGS} are the most")
     number = next(index for index, other in enumerate(own) if other.id == leg.id)
-    earlier_ms, later_ms = (
-        interval_ms(rows, span, f"{join.call_site}: within={span!r} of join(), read as a delay") for span in join.within
+    earlier_us, later_us = (
+        interval_us(rows, span, f"{join.call_site}: within={span!r} of join(), read as a delay") for span in join.within
     )
+    if earlier_us + later_us > _LONGEST_US:
+        raise TopologyException(f"{where}: it spans more than 10,000 years; give a shorter one")
     delay_ms = interval_ms(
         rows, join.watermark[1], f"{join.call_site}: withWatermark({join.watermark[0]!r}, {join.watermark[1]!r})"
     )
+    sources = tuple(
+        dict.fromkeys(
+            JoinSource(_source_name(topic, other.join), topic)
+            for other in own
+            if other.join is not None
+            for topic in (names(topic, other.source.internal) for topic in other.source.topics)
+        )
+    )
+    if len(sources) > MOST_SOURCES:
+        # More of them could be written to a store's header, and not read again.
+        raise TopologyException(f"{where}: its streams read {len(sources)} topics; {MOST_SOURCES} are the most")
     fields = [field for field in output if field.name in read or field.name in join.columns]
     return JoinSpec(
         **step,
         store=join.store,
         changelog=names.changelog(join.store) if join.logged else None,
-        contents=_contents(sides, keys, kept, (earlier_ms, later_ms), spread(own[0], legs)),
+        contents=_contents(sides, keys, kept, (earlier_us, later_us), spread(own[0], legs)),
         side=join.side,
         how=join.how,
         keys=arrow_schema(nullable(keys)),
         rows={word: arrow_schema(row) for word, row in kept.items()},
         output=arrow_schema(nullable([*fields, *hidden_fields(EMITTED)])),
-        earlier_us=earlier_ms * 1000,
-        later_us=later_ms * 1000,
+        earlier_us=earlier_us,
+        later_us=later_us,
         delay_ms=delay_ms,
         ahead_ms=config.event_time_after_max_ms,
-        sources=tuple(
-            dict.fromkeys(
-                JoinSource(_source_name(topic, other.join), topic)
-                for other in own
-                if other.join is not None
-                for topic in (names(topic, other.source.internal) for topic in other.source.topics)
-            )
-        ),
+        sources=sources,
         own_sources=tuple(_source_name(names(topic, leg.source.internal), join) for topic in leg.source.topics),
         later=frozenset(
             names(topic, other.source.internal) for other in own[number + 1 :] for topic in other.source.topics
@@ -211,6 +217,12 @@ def _source_name(topic: str, join: StreamJoin) -> str:
     return f"{topic} {time} {delay}"
 
 
+def _kept(side: JoinSide, read: frozenset[str]) -> list[StructField]:
+    """Return the columns of a stream that are kept beside the keys."""
+    none = side.join.how in LEFT_ONLY and not side.join.is_left
+    return [] if none else [field for field in _others(side) if field.name in read]
+
+
 def nullable(fields: Iterable[StructField]) -> StructType:
     """Return columns any of which may be null: a row that goes out alone has none of the other stream's."""
     hidden = hidden_columns.PREFIX
@@ -226,4 +238,4 @@ def _contents(
         time = side.join.watermark[0]
         own = ", ".join(key_text(field, side.computed) for field in keys)
         held.append(f"the {word} stream's {kept[word].simpleString()} by {own} at {side.computed.get(time, time)}")
-    return brief(f"{sides['left'].join.how} join from {-span[0]} to {span[1]} ms of {' and '.join(held)}{by}")
+    return brief(f"{sides['left'].join.how} join from {-span[0]} to {span[1]} us of {' and '.join(held)}{by}")

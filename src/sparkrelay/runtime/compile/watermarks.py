@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Aggregation, StreamJoin
 
-__all__ = ["event_time", "interval_ms", "watermark_spec", "with_window"]
+__all__ = ["event_time", "interval_ms", "interval_us", "watermark_spec", "with_window"]
 
 log = logging.getLogger(__name__)
 
@@ -170,6 +170,16 @@ def interval_ms(rows: DataFrame, interval: str, where: str) -> int:
     Raises:
         TopologyException: it is none, or negative.
     """
+    return interval_us(rows, interval, where) // 1000
+
+
+def interval_us(rows: DataFrame, interval: str, where: str) -> int:
+    """Return an interval in microseconds, read the same way.
+
+    Raises:
+        TopologyException: it is none, or negative.
+    """
     some = rows.select(F.lit(None).cast("timestamp").alias("time"))
     node: Any = checked(where, lambda: some.withWatermark("time", interval))._jdf.queryExecution().logical()
-    return int(jvm().org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.getDelayMs(node.delay()))
+    unit = jvm().java.util.concurrent.TimeUnit.MICROSECONDS
+    return int(jvm().org.apache.spark.sql.catalyst.util.IntervalUtils.getDuration(node.delay(), unit, 31))

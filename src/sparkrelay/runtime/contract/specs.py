@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.runtime.contract import hidden_columns
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sparkrelay.state.aggregate import AggregateSpec
 
 __all__ = [
+    "LEFT_ONLY",
     "ActionSpec",
     "ChangesSpec",
     "CollectedSpec",
@@ -32,6 +33,10 @@ __all__ = [
     "StoreSpec",
     "WatermarkSpec",
 ]
+
+
+#: Ways of joining two streams that give rows of the left one alone.
+LEFT_ONLY: Final = frozenset({"left_semi", "left_anti"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

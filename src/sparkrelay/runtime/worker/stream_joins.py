@@ -24,6 +24,7 @@ from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.contract import fault_points, hidden_columns
 from sparkrelay.runtime.contract.failure_marks import WorkerFailure
+from sparkrelay.runtime.contract.specs import LEFT_ONLY
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.context import laid_out, leg_tasks, release_unused_memory, whole
 from sparkrelay.runtime.worker.publish import write_changelogs
@@ -58,8 +59,6 @@ _MOST_ROWS: Final = 1 << 26
 _EARLIEST_MS: Final = -(1 << 52)
 #: Which sides' rows go out alone if nothing is found for them.
 _ALONE: Final = {"left": {"left"}, "right": {"right"}, "full": {"left", "right"}, "left_anti": {"left"}}
-#: Ways of joining that give no pairs.
-_LEFT_ONLY: Final = frozenset({"left_semi", "left_anti"})
 
 
 def join_leg(spec: JoinSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -166,7 +165,7 @@ class _TaskJoin:
             else:
                 # The right row that has found a left one has the same key.
                 yield from self._stored_left(found)
-        elif spec.how not in _LEFT_ONLY:
+        elif spec.how not in LEFT_ONLY:
             yield from self._pairs(found)
         if spec.side in _ALONE.get(spec.how, ()):
             yield self._alone(found.alone)
@@ -278,7 +277,7 @@ class _TaskJoin:
         """Return what the store is to hold anew, and what no more."""
         spec = self._spec
         rows, matched = found.rows, found.counts > 0
-        if spec.side == "left" and spec.how in _LEFT_ONLY:
+        if spec.side == "left" and spec.how in LEFT_ONLY:
             # A left row that has found one has had its turn.
             rows, matched = rows.filter(~matched), matched[~matched]
         keys = self._keys(rows)
@@ -294,7 +293,7 @@ class _TaskJoin:
         gone = found.stored.take(found.matched)
         if len(gone.keys) and spec.other in _ALONE.get(spec.how, ()):
             changed.append(pending_keys(spec.other, self._buckets[spec.other].ends_ms(gone.times_us), gone.keys))
-        if len(gone.keys) and spec.side == "right" and spec.how in _LEFT_ONLY:
+        if len(gone.keys) and spec.side == "right" and spec.how in LEFT_ONLY:
             changed.append(gone.keys)
         removed = sum(map(len, changed)) - sum(map(len, new))
         return pa.concat_arrays(changed), pa.concat_arrays([*new, pa.nulls(removed, pa.binary())])
