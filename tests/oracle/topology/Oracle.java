@@ -29,6 +29,7 @@ import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.kstream.GlobalKTable;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KStream;
@@ -36,8 +37,11 @@ import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.KeyValueMapper;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
+import org.apache.kafka.streams.processor.api.FixedKeyRecord;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.WindowStore;
@@ -82,6 +86,7 @@ public final class Oracle {
         settings.put("statestore.cache.max.bytes", "0");
         // Else final results wait for the wall clock.
         settings.put("__emit.interval.ms.kstreams.windowed.aggregation__", 0L);
+        settings.put("__emit.interval.ms.kstreams.outer.join.spurious.results.fix__", 0L);
         settings.put("state.dir", Files.createTempDirectory("oracle").toString());
         ObjectNode answer = MAPPER.createObjectNode();
         try (TopologyTestDriver driver = new TopologyTestDriver(builder.build(), settings, Instant.EPOCH)) {
@@ -188,6 +193,19 @@ public final class Oracle {
                     ? of.leftJoin(table, Oracle::joined, Joined.with(TEXT, JSON, JSON))
                     : of.join(table, Oracle::joined, Joined.with(TEXT, JSON, JSON));
             }
+            case "stream_join" -> {
+                KStream<String, JsonNode> left = timed(of, "");
+                KStream<String, JsonNode> right = timed(streams.get(node.get("with").asInt()), "r");
+                JoinWindows windows = JoinWindows.ofTimeDifferenceAndGrace(
+                    Duration.ofMillis(node.get("within").asLong()), Duration.ofMillis(node.get("grace").asLong()));
+                StreamJoined<String, JsonNode, JsonNode> serdes = StreamJoined.with(TEXT, JSON, JSON);
+                yield switch (node.get("how").asText()) {
+                    case "inner" -> left.join(right, Oracle::both, windows, serdes);
+                    case "left" -> left.leftJoin(right, Oracle::both, windows, serdes);
+                    case "outer" -> left.outerJoin(right, Oracle::both, windows, serdes);
+                    default -> throw new IllegalArgumentException("unknown join " + node);
+                };
+            }
             case "having" -> {
                 KTable<String, JsonNode> kept = tables.get(node.get("of").asInt())
                     .filter((key, value) -> passes(node, value));
@@ -233,6 +251,34 @@ public final class Oracle {
         ObjectNode row = MAPPER.createObjectNode();
         row.set("p", value.get("a"));
         row.set("q", value.get("s"));
+        return row;
+    }
+
+    /** Puts the record's time among the fields, as "at", and something in front of their names. */
+    private static KStream<String, JsonNode> timed(KStream<String, JsonNode> stream, String prefix) {
+        return stream.processValues(() -> new ContextualFixedKeyProcessor<String, JsonNode, JsonNode>() {
+            @Override
+            public void process(FixedKeyRecord<String, JsonNode> record) {
+                ObjectNode row = null;
+                if (record.value() != null) {
+                    row = MAPPER.createObjectNode().put(prefix + "at", record.timestamp());
+                    for (Map.Entry<String, JsonNode> field : record.value().properties()) {
+                        row.set(prefix + field.getKey(), field.getValue());
+                    }
+                }
+                context().forward(record.withValue(row));
+            }
+        });
+    }
+
+    private static JsonNode both(JsonNode left, JsonNode right) {
+        ObjectNode row = MAPPER.createObjectNode();
+        if (left != null) {
+            row.setAll((ObjectNode) left);
+        }
+        if (right != null) {
+            row.setAll((ObjectNode) right);
+        }
         return row;
     }
 

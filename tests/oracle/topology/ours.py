@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
-from tests.oracle.topology.specs import FUNCTIONS, ROW, TABLES, VALUE
+from tests.oracle.topology.specs import FUNCTIONS, RIGHT, ROW, TABLES, VALUE
 
 from sparkrelay import GlobalKTable, Json, KTable, StreamsBuilder, String
 from sparkrelay.errors import SparkRelayError
@@ -24,6 +24,8 @@ __all__ = ["FUNCTIONS", "differences"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FIELDS = ("a", "b", "c", "s")
+_RIGHT_AT = f"{RIGHT}at"
+_RIGHT = (*(f"{RIGHT}{name}" for name in _FIELDS), _RIGHT_AT)
 
 Case = dict[str, Any]
 Row = tuple[Any, Any, int]
@@ -33,6 +35,10 @@ def differences(case: Case, spark: SparkSession) -> list[str]:
     """Return what is wrong with our answers to a case; nothing if it passes.
 
     It is answered with one record a micro-batch, with all records in one, and cut at random with restarts between.
+
+    Of a join of two streams the pairs must come with the same record, in the same order. Rows that find nothing go out
+    there when the newest record of both topics is far enough, and here when each topic is; so these are compared over
+    the whole run, as often as they come and with their times. What :func:`_settled` says is left out of theirs.
     """
     try:
         return [
@@ -48,16 +54,28 @@ def _as_they_come(case: Case, spark: SparkSession) -> Iterator[str]:
     """Compare after each record what it has brought out."""
     with TopologyTestDriver(_built(case), spark=spark) as driver:
         reads = _Reads(case, driver)
+        joined: dict[str, tuple[list[Row], list[Row]]] = {topic: ([], []) for topic in reads.joined}
         for index, (record, expected) in enumerate(zip(case["input"], case["expected"]["outputs"], strict=True)):
             reads.pipe(record)
             for topic, rows in reads.taken().items():
                 found, wanted = rows, [_comparable(row, reads.windowed[topic]) for row in expected.get(topic, ())]
+                if topic in reads.joined_tables:
+                    # A record that finds several makes as many updates there, and one here.
+                    wanted, found = (list({row[0]: row for row in rows}.values()) for rows in (wanted, found))
                 if topic in reads.newest:
                     wanted, found = reads.changes("theirs", topic, wanted), reads.changes("ours", topic, found)
-                # Which of several windows that end at once comes first is nobody's business.
-                said = _sorted if reads.windowed[topic] else list
+                if topic in joined:
+                    joined[topic][0].extend(wanted)
+                    joined[topic][1].extend(found)
+                    wanted, found = _pairs(wanted), _pairs(found)
+                # Which of several windows that end at once comes first is nobody's business, nor is which of several
+                # groups that one record's pairs go into.
+                said = _sorted if reads.windowed[topic] or topic in reads.joined_tables else list
                 if said(found) != said(wanted):
                     yield f"record {index}, {topic}: Kafka Streams {wanted}, ours {found}"
+        for topic, (wanted, found) in joined.items():
+            if _sorted(found) != _sorted(_settled(wanted)):
+                yield f"over all records, {topic}: Kafka Streams {_sorted(_settled(wanted))}, ours {_sorted(found)}"
         yield from _stores(case, driver, "one record a micro-batch")
 
 
@@ -83,7 +101,9 @@ def _in_the_end(case: Case, spark: SparkSession, how: str, chosen: random.Random
                 for row in written.get(topic, ())
             ]
             # Rows of two topics that are taken together have no order among each other.
-            free = reads.windowed[topic] or any(node["op"] == "merge" for node in case["spec"])
+            free = reads.windowed[topic] or topic in reads.joined or any(node["op"] == "merge" for node in case["spec"])
+            if topic in reads.joined:
+                wanted = _settled(wanted)
             if topic in reads.ending and _disordered(case):
                 # What is late is so by the clock before the micro-batch: the cut decides.
                 continue
@@ -101,7 +121,9 @@ def _in_the_end(case: Case, spark: SparkSession, how: str, chosen: random.Random
 
 def _stores(case: Case, driver: TopologyTestDriver, how: str) -> Iterator[str]:
     ended = {node["store"]: "grace" in node for node in case["spec"] if "store" in node}
-    looked_up = {node["store"] for node in case["spec"] if node["op"] == "aggregate" and _looks_up(case, node)}
+    looked_up = {
+        node["store"] for node in case["spec"] if node["op"] == "aggregate" and _stands_before(case, node, "lookup")
+    }
     for name, wanted in case["expected"]["stores"].items():
         if name in looked_up and how != "one record a micro-batch" and _ambiguous(case):
             continue
@@ -129,9 +151,12 @@ class _Reads:
             for topic, node in ends.items()
         }
         self.newest = {topic for topic, node in ends.items() if node["op"] in {*TABLES, "having"}}
-        self.looked_up = {topic for topic, node in ends.items() if _looks_up(case, node)}
+        self.looked_up = {topic for topic, node in ends.items() if _stands_before(case, node, "lookup")}
+        behind_joins = {topic for topic, node in ends.items() if _stands_before(case, node, "stream_join")}
+        self.joined_tables = {topic for topic in behind_joins if self.tables[topic]}
+        self.joined = behind_joins - self.joined_tables
         self._rows: dict[tuple[str, str, Any], Any] = {}
-        self.ending = {topic for topic, node in ends.items() if "grace" in node}
+        self.ending = {topic for topic, node in ends.items() if node["op"] == "aggregate" and "grace" in node}
         self.windowed = {topic: "window" in node for topic, node in ends.items()}
         self._topics = {
             topic: driver.create_output_topic(topic, key=None if windowed else String())
@@ -164,11 +189,11 @@ class _Reads:
         }
 
 
-def _looks_up(case: Case, node: Case) -> bool:
-    """Return whether a lookup stands before what a node gives."""
+def _stands_before(case: Case, node: Case, op: str) -> bool:
+    """Return whether such a step stands before what a node gives, or is it."""
     nodes = {other["id"]: other for other in case["spec"]}
     before = [nodes[node[name]] for name in ("of", "with") if name in node]
-    return node["op"] == "lookup" or any(_looks_up(case, other) for other in before)
+    return node["op"] == op or any(_stands_before(case, other, op) for other in before)
 
 
 def _ambiguous(case: Case) -> bool:
@@ -201,6 +226,30 @@ def _plain(row: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted(fields.items()))
 
 
+def _pairs(rows: list[Row]) -> list[Row]:
+    """Return the rows of a join that have both sides."""
+    return [row for row in rows if row[1] is not None and {"at", _RIGHT_AT} <= dict(row[1]).keys()]
+
+
+def _settled(rows: list[Row]) -> list[Row]:
+    """Leave out what Kafka Streams sends out alone although it is found later (kafka#22410).
+
+    A row that comes when the newest of all is further ahead than the join reaches goes out alone at once if it finds
+    nothing then, however long the grace; what it goes with may come all the same, and gives its pair. A row of either
+    side is known by its key, its fields and its time: equal ones find the same.
+    """
+    found = {(row[0], side) for row in _pairs(rows) for side in _sides(row)}
+    return [row for row in rows if len(_sides(row)) == 2 or (row[0], *_sides(row)) not in found]
+
+
+def _sides(row: Row) -> list[tuple[tuple[str, Any], ...]]:
+    """Return the fields of each side that a row of a join has."""
+    own = (dict(row[1]) if row[1] is not None else {}).items()
+    left = tuple((name, value) for name, value in own if name in {*_FIELDS, "at"})
+    right = tuple((name, value) for name, value in own if name in _RIGHT)
+    return [side for side, time in ((left, "at"), (right, _RIGHT_AT)) if time in dict(side)]
+
+
 def _sorted(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=repr)
 
@@ -219,16 +268,36 @@ def _built(case: Case) -> Topology:
     builder = StreamsBuilder()
     made: dict[int, Any] = {}
     grouped = {node["id"] for node in case["spec"] if node["op"] in {"aggregate", "having", *TABLES}}
-    looked_up = {node["id"] for node in case["spec"] if _looks_up(case, node)}
+    more = {
+        node["id"]: (*columns,)
+        for op, columns in (("lookup", ("p", "q")), ("stream_join", ("at", *_RIGHT)))
+        for node in case["spec"]
+        if _stands_before(case, node, op)
+    }
     for node in case["spec"]:
         if node["op"] == "merge":
             made[node["id"]] = made[node["of"]].unionByName(made[node["with"]])
+        elif node["op"] == "stream_join":
+            made[node["id"]] = _joined(node, made[node["of"]], made[node["with"]])
         else:
             table = made.get(node.get("table"))
             of = node.get("of")
-            fields = () if of in grouped else (*_FIELDS, *(("p", "q") if of in looked_up else ()))
+            fields = () if of in grouped else (*_FIELDS, *more.get(of, ()))
             made[node["id"]] = _made(node, builder, made.get(of), fields=fields, table=table)
     return builder.build()
+
+
+def _joined(node: Case, left: KStream, right: KStream) -> KStream:
+    """Join two streams by the key, each by the times of its records; with both times in milliseconds."""
+    time = F.col("kafka.timestamp")
+    renamed = (F.col(name).alias(f"{RIGHT}{name}") for name in _FIELDS)
+    grace = f"{node['grace']} milliseconds"
+    sides = (
+        left.select("key", *_FIELDS, time.alias("at")).withWatermark("at", grace),
+        right.select("key", *renamed, time.alias(_RIGHT_AT)).withWatermark(_RIGHT_AT, grace),
+    )
+    both = sides[0].join(sides[1], "key", node["how"], within=f"{node['within']} milliseconds")
+    return both.withColumn("at", F.unix_millis("at")).withColumn(_RIGHT_AT, F.unix_millis(_RIGHT_AT))
 
 
 def _made(

@@ -17,20 +17,29 @@ Nodes have an ``id`` and, but for the first, the node that they go on from (``of
     {"op": "global_table", "topic": T, "store": S, "on": "key" or F}     the same in every process, for lookups by that
     {"op": "lookup", "table": ID, "how": "inner" or "left"} what the table holds for the row's key: p and q; of a global
                                                             table with "on", as there
+    {"op": "stream_join", "with": ID, "how": "inner", "left" or "outer", "within": MS, "grace": MS}
+                                                            by the key; the right stream's fields have RIGHT in front,
+                                                            and each stream's have the time of its records, "at"
     {"op": "having", "field": F, "is": ..., "than": N}      of a table: what passes no more is deleted
     {"op": "to", "topic": T}
 
 Records are ``{"topic", "key", "value", "ts"}``; a null value is a tombstone. ``outputs`` has, for each record of the
 input, topic -> what came out of it: ``[key, value, timestamp]`` each. ``stores`` has the rows of each store at the end.
 Fields that are null are left out, and rows of windows have their ``start``.
+
+No record of a stream join is late: its grace is no less than any record comes behind the newest one of both topics. In
+the end both have two records each of a time far ahead, so that all before them is over for both.
 """
 
 from __future__ import annotations
 
 import random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["FUNCTIONS", "ROW", "TABLES", "VALUE", "random_case"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["FUNCTIONS", "RIGHT", "ROW", "TABLES", "VALUE", "random_case"]
 
 #: The fields of values, as Spark has them.
 VALUE: Final = "a long, b long, c long, s string"
@@ -39,7 +48,11 @@ ROW: Final = "p long, q string"
 #: What makes a table of newest rows.
 TABLES: Final = frozenset({"table", "to_table"})
 FUNCTIONS: Final = ("count", "sum", "min", "max", "avg")
+#: In front of the names of a stream join's right fields.
+RIGHT: Final = "r"
 _NUMBERS: Final = ("a", "b", "c")
+#: Ahead of every record's time by more than any range or grace.
+_FAR_AHEAD_MS: Final = 1_000_000
 
 Json = dict[str, Any]
 
@@ -55,8 +68,9 @@ def random_case(seed: int) -> Json:
         spec.append({"id": len(spec), **node})
         return len(spec) - 1
 
+    joins = len(topics) == 2 and chosen.random() < 0.4
     table = None
-    if chosen.random() < 0.4:
+    if not joins and chosen.random() < 0.4:
         if len(topics) == 1 or chosen.random() < 0.6:
             topics.append("rows")
             table = add({"op": "table", "topic": "rows", "store": "rows"})
@@ -67,13 +81,16 @@ def random_case(seed: int) -> Json:
         family = chosen.choice(list(of_topic.values()))
         family.append(add(_step(chosen, chosen.choice(family))))
         streams.append(family[-1])
-    if len(of_topic) > 1:
+    ends: list[int] = []
+    if joins:
+        ends += [_stream_join(chosen, spec, of_topic, add) for _ in range(chosen.randint(1, 2))]
+    elif len(of_topic) > 1:
         # Of two topics: one record that comes by two ways is two for SQL, and one for Kafka Streams' merge.
         one, other = map(chosen.choice, of_topic.values())
         streams.append(add({"op": "merge", "of": one, "with": other}))
         streams.append(add(_step(chosen, streams[-1])))
     everywhere = None
-    if table is None and chosen.random() < 0.3:
+    if not joins and table is None and chosen.random() < 0.3:
         on = chosen.choice(("key", "s"))
         everywhere = add({"op": "global_table", "topic": "everywhere", "store": "everywhere", "on": on})
         for _ in range(chosen.randint(1, 2)):
@@ -91,14 +108,19 @@ def random_case(seed: int) -> Json:
                 of = add({"op": "having", "of": of, "field": "p", "is": is_, "than": chosen.randrange(-3, 4)})
             add({"op": "to", "of": of, "topic": "table-out"})
     for number in range(chosen.randint(1, 3)):
-        of = chosen.choice(streams)
-        if chosen.random() < 0.7:
-            of = add(_aggregate(chosen, of, f"store-{number}", ends=len(topics) == 1))
+        of = ends[number] if number < len(ends) else chosen.choice(streams)
+        joined = {spec[at]["how"] for at in _before(spec, of) if spec[at]["op"] == "stream_join"}
+        # In an aggregate nobody could see the rows that Kafka Streams sends out alone although they are in a pair.
+        if chosen.random() < 0.7 and joined <= {"inner"}:
+            of = add(_aggregate(chosen, of, f"store-{number}", ends=len(topics) == 1, windows=not joined))
             if "window" not in spec[of] and chosen.random() < 0.3:
                 is_ = chosen.choice("<>")
                 of = add({"op": "having", "of": of, "field": "n0", "is": is_, "than": chosen.randrange(-2, 5)})
         add({"op": "to", "of": of, "topic": f"out-{number}"})
     records = _records(chosen, topics)
+    if joins:
+        records += _records(chosen, topics)
+        _close(chosen, spec, records)
     if everywhere is not None:
         # First of all: it follows its topic by itself, whatever the times say.
         records[:0] = [record | {"topic": "everywhere", "ts": 0} for record in _records(chosen, ["rows"])]
@@ -126,21 +148,81 @@ def _used(spec: list[Json]) -> list[Json]:
     return [node for node in spec if node["id"] in used]
 
 
-def _step(chosen: random.Random, of: int) -> Json:
+def _step(chosen: random.Random, of: int, numbers: tuple[str, ...] = _NUMBERS) -> Json:
     if chosen.random() < 0.5:
         is_ = chosen.choice(("<", ">", "=", "<>"))
-        return {"op": "filter", "of": of, "field": chosen.choice(_NUMBERS), "is": is_, "than": chosen.randrange(-3, 4)}
-    field, left, right = (chosen.choice(_NUMBERS) for _ in range(3))
+        return {"op": "filter", "of": of, "field": chosen.choice(numbers), "is": is_, "than": chosen.randrange(-3, 4)}
+    field, left, right = (chosen.choice(numbers) for _ in range(3))
     return {"op": "map", "of": of, "field": field, "left": left, "by": chosen.choice("+*"), "right": right}
 
 
-def _aggregate(chosen: random.Random, of: int, store: str, *, ends: bool) -> Json:
+def _stream_join(
+    chosen: random.Random, spec: list[Json], of_topic: dict[int, list[int]], add: Callable[[Json], int]
+) -> int:
+    """Add a join of a stream of each topic, which one of the closing records can reach; return the end of it."""
+    sides = [chosen.choice([node for node in of if _reaching(chosen, spec, node)]) for of in of_topic.values()]
+    chosen.shuffle(sides)
+    within, how = chosen.choice((0, 1, 7, 500, 2000)), chosen.choice(("inner", "left", "outer"))
+    end = add({"op": "stream_join", "of": sides[0], "with": sides[1], "how": how, "within": within, "grace": 0})
+    if chosen.random() < 0.4:
+        # Of one side's fields: a row that has gone out alone is the same in its pairs, which ours.py looks for.
+        side = chosen.choice(("", RIGHT))
+        end = add(_step(chosen, end, tuple(side + name for name in _NUMBERS)))
+    return end
+
+
+def _close(chosen: random.Random, spec: list[Json], records: list[Json]) -> None:
+    """Have no record be late, and all be over in the end: see the module's docstring."""
+    newest = late = 0
+    for record in records:
+        newest = max(newest, record["ts"])
+        late = max(late, newest - record["ts"])
+    sides = []
+    for node in spec:
+        if node["op"] == "stream_join":
+            # Kafka Streams keeps rows for within, twice, and grace: at the edge, of rows of one time, no longer enough.
+            node["grace"] = max(chosen.choice((0, 3, 400)), late + (node["within"] == 0))
+            sides += [node["of"], node["with"]]
+    for ahead in (1, 2):
+        for side in dict.fromkeys(sides):
+            topic = next(spec[at]["topic"] for at in _before(spec, side) if spec[at]["op"] == "stream")
+            # Keys of their own: they find nothing.
+            key, value = {"in": "closing", "also": "ending"}[topic], _reaching(chosen, spec, side)
+            records.append({"topic": topic, "key": key, "value": value, "ts": ahead * _FAR_AHEAD_MS})
+
+
+def _reaching(chosen: random.Random, spec: list[Json], node: int) -> Json | None:
+    """Return a value that gets through all filters to a node; None if none is found."""
+    for _ in range(200):
+        value = {name: chosen.randrange(-9, 10) for name in _NUMBERS}
+        if _through(spec, node, value):
+            return value
+    return None
+
+
+def _through(spec: list[Json], at: int, value: Json) -> Json | None:
+    """Return what filters and maps make of a value that has no nulls; None if it does not get through."""
+    node = spec[at]
+    found = _through(spec, node["of"], value) if "of" in node else dict(value)
+    if found is None:
+        return None
+    if node["op"] == "map":
+        left, right = found[node["left"]], found[node["right"]]
+        found[node["field"]] = left + right if node["by"] == "+" else left * right
+    elif node["op"] == "filter":
+        field, than = found[node["field"]], node["than"]
+        passes = {"<": field < than, ">": field > than, "=": field == than, "<>": field != than}
+        return found if passes[node["is"]] else None
+    return found
+
+
+def _aggregate(chosen: random.Random, of: int, store: str, *, ends: bool, windows: bool = True) -> Json:
     functions = [
         [name] if name == "count" and chosen.random() < 0.5 else [name, chosen.choice(_NUMBERS)]
         for name in chosen.choices(FUNCTIONS, k=chosen.randint(1, 3))
     ]
     node = {"op": "aggregate", "of": of, "by": chosen.choice(("key", "s")), "aggs": functions, "store": store}
-    if chosen.random() < 0.5:
+    if not windows or chosen.random() < 0.5:
         return node
     node["window"] = chosen.choice((10, 1000))
     # Which of two topics comes first decides what is late.
