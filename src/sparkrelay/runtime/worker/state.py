@@ -22,7 +22,7 @@ from sparkrelay.runtime.worker.changed_rows import TaskGroups, changed_rows
 from sparkrelay.runtime.worker.context import as_type, laid_out, leg_tasks, release_unused_memory, whole
 from sparkrelay.runtime.worker.newest_rows import NewestRows
 from sparkrelay.runtime.worker.shares import share_out
-from sparkrelay.runtime.worker.watermarks import Sources, message_keys, stored_keys, without_late
+from sparkrelay.runtime.worker.watermarks import Sources, message_keys, stored_keys, with_silence, without_late
 from sparkrelay.state import BatchStamp, MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.rows import ascending
@@ -205,11 +205,8 @@ def _on_time(
     now_ms = int(time.time() * 1000)
     rows, after = without_late(watermark, rows, before, now_ms, behind, sources)
     for outcome in outcomes:
-        task = outcome.command
-        ms = after[task.task.partition].ms
-        silent = all(start == stop for p, (start, stop) in task.ranges.items() if p.topic in spec.topics)
-        if task.silence_ms and silent and ms != NO_TIME:
-            after[task.task.partition] = replace(after[task.task.partition], ms=ms + task.silence_ms)
+        mark = after[outcome.command.task.partition]
+        after[outcome.command.task.partition] = replace(mark, ms=with_silence(mark.ms, outcome.command, spec.topics))
     warn_of_late(spec.store, sum(ms.rows_late for ms in after.values()), "after their window was over")
     return rows, after
 

@@ -13,7 +13,7 @@ gone with may be gone.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -31,6 +31,7 @@ from sparkrelay.runtime.worker.publish import write_changelogs
 from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.runtime.worker.state import batch_stamp, warn_of_late
 from sparkrelay.runtime.worker.stored_rows import StoredColumns
+from sparkrelay.runtime.worker.watermarks import Sources, newest_times, with_silence
 from sparkrelay.state import Watermark
 from sparkrelay.state.join_rows import Buckets, StoredRows, bounds, key_parts, pending_keys, pending_of, row_keys
 from sparkrelay.state.view import Changes
@@ -200,37 +201,24 @@ class _TaskJoin:
         """Return the watermark with the batch: moved on only by the last leg that has input, when all is read."""
         spec, task = self._spec, self.task
         newest = self._newest(rows)
-        known = {source.name: view.sources[source.name] for source in spec.sources if source.name in view.sources}
-        for topic, ms in newest.items():
-            if ms != NO_TIME:
-                name = spec.own_sources[spec.topics.index(topic)]
-                known[name] = max(known.get(name, NO_TIME), ms - spec.delay_ms)
-        read = view.sources_read | newest.keys()
-        ms = view.watermark
+        read = view.sources_read | {spec.topics[number] for number in newest}
+        holding = task.behind | task.awaited.get(spec.store, frozenset()) | read
+        names = [source.name for source in spec.sources]
+        held = frozenset(source.name for source in spec.sources if source.topic in holding)
+        own = {names.index(spec.own_sources[number]): ms for number, ms in newest.items()}
+        mark = Sources(names, view.sources, held).after(Watermark(view.watermark, late), own, spec.delay_ms)
         last = spec.later.isdisjoint(partition.topic for partition in task.ranges)
-        if last:
-            holding = task.behind | task.awaited.get(spec.store, frozenset()) | read
-            held = [known.get(source.name, NO_TIME) for source in spec.sources if source.topic in holding]
-            ms = max(ms, min(held) if held else max(known.values(), default=NO_TIME))
-            topics = {source.topic for source in spec.sources}
-            silent = all(start == stop for p, (start, stop) in task.ranges.items() if p.topic in topics)
-            if task.silence_ms and silent and ms != NO_TIME:
-                ms += task.silence_ms
-        alone = last and spec.how in _ALONE
-        return Watermark(ms, late, final=alone, sources=known, sources_read=read)
+        ms = with_silence(mark.ms, task, {source.topic for source in spec.sources}) if last else view.watermark
+        return replace(mark, ms=ms, final=last and spec.how in _ALONE, sources_read=read)
 
-    def _newest(self, rows: _Rows) -> dict[str, int]:
-        """Return the newest event time, in milliseconds since 1970, of each source topic that has rows."""
-        spec = self._spec
-        if not rows.table.num_rows:
-            return {}
+    def _newest(self, rows: _Rows) -> dict[int, int]:
+        """Return the newest event time, in milliseconds since 1970, by number of each source topic that has rows."""
         timed = whole(rows.table.column(hidden_columns.EVENT_MICROS)).is_valid().to_numpy(zero_copy_only=False)
-        moving = timed & (rows.times_us <= (int(time.time() * 1000) + spec.ahead_ms) * 1000)
-        times = np.where(moving, rows.times_us // 1000, NO_TIME)
-        if hidden_columns.SOURCE not in rows.table.column_names:
-            return {spec.topics[0]: int(times.max())}
-        sources = rows.table.column(hidden_columns.SOURCE).to_numpy()
-        return {spec.topics[source]: int(times[sources == source].max()) for source in np.unique(sources).tolist()}
+        moving = timed & (rows.times_us <= (int(time.time() * 1000) + self._spec.ahead_ms) * 1000)
+        sources = None
+        if hidden_columns.SOURCE in rows.table.column_names:
+            sources = whole(rows.table.column(hidden_columns.SOURCE)).to_numpy()
+        return newest_times(np.where(moving, rows.times_us // 1000, NO_TIME), sources)
 
     def _probe(self, view: StoreView, rows: _Rows, alone: _Rows) -> _Found:
         """Find what is stored of the other side and goes with each row."""

@@ -35,13 +35,14 @@ from sparkrelay.state.byte_arrays import drop_first
 from sparkrelay.state.watermarks import END_BYTES, NO_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import WatermarkSpec
 
-__all__ = ["Sources", "message_keys", "stored_keys", "window_ends", "without_late"]
+__all__ = ["Sources", "message_keys", "newest_times", "stored_keys", "window_ends", "with_silence", "without_late"]
 
 
 _NONE: Final[Mapping[int, Any]] = MappingProxyType({})
@@ -115,7 +116,7 @@ def without_late(  # noqa: PLR0917 - as they come
     for partition, ms in before.items():
         own = partitions == partition
         late[own] = ends[own] <= ms
-        newest = _newest(moving[own], None if sources is None else sources[own])
+        newest = newest_times(moving[own], None if sources is None else sources[own])
         mark = replace(after[partition], rows_late=int(late[own].sum()))
         if partition in by_source:
             mark = by_source[partition].after(mark, newest, spec.delay_ms)
@@ -126,7 +127,19 @@ def without_late(  # noqa: PLR0917 - as they come
     return (rows.filter(pa.array(~late)) if late.any() else rows), after
 
 
-def _newest(times: NDArray[np.int64], sources: NDArray[np.int32] | None) -> dict[int, int]:
+def with_silence(ms: int, task: TaskCommand, topics: Collection[str]) -> int:
+    """Return a watermark that goes on by the clock where nothing has come; one that never was stays so.
+
+    Args:
+        ms: the watermark with the batch, in milliseconds since 1970.
+        task: its share of the batch.
+        topics: those that the watermark is of.
+    """
+    silent = all(start == stop for p, (start, stop) in task.ranges.items() if p.topic in topics)
+    return ms + task.silence_ms if silent and ms != NO_TIME else ms
+
+
+def newest_times(times: NDArray[np.int64], sources: NDArray[np.int32] | None) -> dict[int, int]:
     """Return the newest time of the rows of each source topic; all are of the first if nothing else is said."""
     if sources is None or not len(times):
         return {0: int(times.max())} if len(times) else {}
