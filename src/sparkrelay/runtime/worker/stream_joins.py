@@ -118,6 +118,7 @@ class _Found:
 
     Attributes:
         rows: those with a key and a time.
+        parts: their keys, as they stand in the store's.
         alone: those without: they go out alone at once, where rows of their side do.
         stored: the rows of the other side that lie where they could be found.
         same_key: index of a row that has the key of each of those.
@@ -127,6 +128,7 @@ class _Found:
     """
 
     rows: _Rows
+    parts: pa.Array
     alone: _Rows
     stored: StoredRows
     same_key: Numbers
@@ -224,7 +226,8 @@ class _TaskJoin:
         """Find what is stored of the other side and goes with each row."""
         encoded = pc.dictionary_encode(rows.keys)
         numbers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        parts = key_parts(encoded.dictionary)
+        distinct = key_parts(encoded.dictionary)
+        parts = distinct.take(encoded.indices)
         # Of each key and bucket that a row could find something in, the times that are asked for.
         earlier, later = self._spec.partners_us
         low, high = rows.times_us - earlier, rows.times_us + later
@@ -236,14 +239,14 @@ class _TaskJoin:
             asked.append((first[there] + step, numbers[there], low[there], high[there]))
         if not asked:
             nothing = np.zeros(len(rows.times_us), dtype=np.int64)
-            return _Found(rows, alone, StoredRows.of(rows.keys[:0], rows.keys[:0]), *(nothing,) * 4)
+            return _Found(rows, parts, alone, StoredRows.of(rows.keys[:0], rows.keys[:0]), *(nothing,) * 4)
         buckets, keys, lows, highs = (np.concatenate(column) for column in zip(*asked, strict=True))
         order = np.lexsort((keys, buckets))
         buckets, keys, lows, highs = buckets[order], keys[order], lows[order], highs[order]
         starts = np.flatnonzero(np.r_[True, (np.diff(buckets) != 0) | (np.diff(keys) != 0)])
         buckets, keys = buckets[starts], keys[starts]
         lows, highs = np.minimum.reduceat(lows, starts), np.maximum.reduceat(highs, starts)
-        asked_parts = parts.take(pa.array(keys))
+        asked_parts = distinct.take(pa.array(keys))
         fronts = others.fronts(buckets)
         ranges = bounds(self._spec.other, fronts, asked_parts, lows, highs)
         # In the order of bytes, which that of the keys' numbers is not.
@@ -259,16 +262,16 @@ class _TaskJoin:
         beyond = _bisect(stored.times_us, begin, end, high, after=True)
         matched = _covered(lowest, beyond, len(stored.times_us))
         with_key = np.unique(numbers, return_index=True)[1]
-        return _Found(rows, alone, stored, with_key[stored_numbers], lowest, beyond - lowest, matched)
+        return _Found(rows, parts, alone, stored, with_key[stored_numbers], lowest, beyond - lowest, matched)
 
     def _changes(self, found: _Found) -> tuple[pa.Array, pa.Array]:
         """Return what the store is to hold anew, and what no more."""
         spec = self._spec
-        rows, matched = found.rows, found.counts > 0
+        rows, parts, matched = found.rows, found.parts, found.counts > 0
         if spec.side == "left" and spec.how in LEFT_ONLY:
             # A left row that has found one has had its turn.
-            rows, matched = rows.filter(~matched), matched[~matched]
-        keys = self._keys(rows)
+            rows, parts, matched = rows.filter(~matched), parts.filter(pa.array(~matched)), matched[~matched]
+        keys = self._keys(rows, parts)
         values = self._columns[spec.side].values(rows.table)
         changed, new = [keys], [values]
         if spec.side in _ALONE.get(spec.how, ()) and not matched.all():
@@ -286,12 +289,10 @@ class _TaskJoin:
         removed = sum(map(len, changed)) - sum(map(len, new))
         return pa.concat_arrays(changed), pa.concat_arrays([*new, pa.nulls(removed, pa.binary())])
 
-    def _keys(self, rows: _Rows) -> pa.Array:
+    def _keys(self, rows: _Rows, parts: pa.Array) -> pa.Array:
         assert len(rows.times_us) < _MOST_ROWS, "a micro-batch is not that large"
         own = self._buckets[self._spec.side]
         fronts = own.fronts(own.numbers(rows.times_us))
-        encoded = pc.dictionary_encode(rows.keys)
-        parts = key_parts(encoded.dictionary).take(encoded.indices)
         first = self._spec.number * _MOST_ROWS
         return row_keys(self._spec.side, fronts, parts, rows.times_us, self.task.batch, first)
 
