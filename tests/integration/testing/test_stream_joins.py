@@ -28,6 +28,14 @@ def two(builder, delay="0 seconds", views_key=None):
     return clicks, views
 
 
+def pipeline(*how, within):
+    """Join clicks with views by the user, and write what comes out."""
+    builder = StreamsBuilder()
+    clicks, views = two(builder)
+    clicks.join(views, "user", *how, within=within).to("out", value=Json())
+    return builder.build()
+
+
 def click(driver, user, seconds, n=0, page="p"):
     driver.create_input_topic("clicks").pipe_input(user, {"page": page, "n": n, "at": at(seconds)}, int(seconds * 1000))
 
@@ -48,10 +56,7 @@ def out_of(driver):
 
 
 def test_rows_go_together_whose_times_are_near(spark):
-    builder = StreamsBuilder()
-    clicks, views = two(builder)
-    clicks.join(views, "user", within="10 seconds").to("out", value=Json())
-    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+    with TopologyTestDriver(pipeline(within="10 seconds"), spark=spark) as driver:
         out = out_of(driver)
         click(driver, "ada", 0, 1)
         view(driver, "ada", 5, "x")
@@ -92,10 +97,7 @@ def test_a_join_of_more_topics_than_a_store_can_have_is_refused(spark):
 
 
 def test_rows_that_find_nothing_go_out_alone_when_their_time_is_over(spark):
-    builder = StreamsBuilder()
-    clicks, views = two(builder)
-    clicks.join(views, "user", "full", within="10 seconds").to("out", value=Json())
-    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+    with TopologyTestDriver(pipeline("full", within="10 seconds"), spark=spark) as driver:
         out = out_of(driver)
         click(driver, "ada", 0, 1)
         view(driver, "bob", 1, "y")
@@ -141,10 +143,7 @@ def test_as_spark_batch_joins_them(spark, how):
 
 
 def test_one_stream_may_have_to_come_first(spark):
-    builder = StreamsBuilder()
-    clicks, views = two(builder)
-    clicks.join(views, "user", "left", within=("0 seconds", "10 seconds")).to("out", value=Json())
-    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+    with TopologyTestDriver(pipeline("left", within=("0 seconds", "10 seconds")), spark=spark) as driver:
         out = out_of(driver)
         view(driver, "ada", 0, "x")
         click(driver, "ada", 1, 1)
