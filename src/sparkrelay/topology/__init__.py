@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sparkrelay.topology.builder import StreamsBuilder
 from sparkrelay.topology.call_site import CallSite
-from sparkrelay.topology.streams import GlobalKTable, GroupedStream, KStream, KTable
+from sparkrelay.topology.grouped_stream import GroupedStream
+from sparkrelay.topology.streams import GlobalKTable, KStream, KTable
 from sparkrelay.topology.structure import (
     Aggregation,
     Foreach,
