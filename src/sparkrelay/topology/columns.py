@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -16,9 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Path",
+    "WindowColumns",
     "argument_text",
     "column_path",
+    "comparison",
     "expression_path",
+    "function_over_window",
     "is_column",
     "is_star",
     "made_up_seed",
@@ -54,6 +58,23 @@ _UDF_ARGUMENT: Final = re.compile(
 )
 _HASH: Final = re.compile(r"@[0-9a-f]+\b|\bat 0x[0-9a-f]+|#\d+L?\b")
 _LAMBDA_VARIABLE: Final = re.compile(r"\b([A-Za-z]\w*?)_\d+\b")
+
+
+@dataclass(frozen=True, slots=True)
+class WindowColumns:
+    """A function over a window, as far as it is of plain columns.
+
+    Attributes:
+        function: its name.
+        partition: the columns of ``partitionBy``; None for an expression.
+        order: those of ``orderBy``, whether the largest comes first, and whether nulls do; None for an expression.
+        framed: True with ``rowsBetween`` or ``rangeBetween``.
+    """
+
+    function: str
+    partition: tuple[str | None, ...]
+    order: tuple[tuple[str, bool, bool] | None, ...]
+    framed: bool
 
 
 def is_column(value: object) -> bool:
@@ -127,6 +148,31 @@ def expression_path(text: str) -> tuple[Path | None, str | None]:
     assert path is not None, "the expression for identifiers is narrower than parse_path"
     alias = None if match[2] is None else parse_path(match[2])
     return path, path[-1] if alias is None else alias[0]
+
+
+def function_over_window(value: object) -> WindowColumns | None:
+    """Return the function over a window that a column is, its alias set aside; None for anything else."""
+    return _over_window(_without_alias(_node(value))[0]) if is_column(value) else None
+
+
+def comparison(value: object) -> tuple[str | WindowColumns, str, int] | None:
+    """Take a Column such as ``F.col("n") <= 10`` apart.
+
+    Returns:
+        The name of the column or the function over a window that is compared, how, and with which number; None for any
+        other Column.
+    """
+    if not is_column(value):
+        return None
+    node = _without_alias(_node(value))[0]
+    if _kind(node) != "UnresolvedFunction" or node.functionName() not in {"<=", "<", "=", "=="}:
+        return None
+    left, right = _items(node.arguments())
+    number = right.value() if _kind(right) == "Literal" else None
+    compared = _plain_name(left) or _over_window(left)
+    if compared is None or isinstance(number, bool) or not isinstance(number, int):
+        return None
+    return compared, str(node.functionName()), number
 
 
 def is_star(value: object) -> bool:
@@ -220,6 +266,29 @@ def _without_alias(node: Any) -> tuple[Any, str | None]:
         alias = alias or str(names[0])
         node = node.child()
     return node, alias
+
+
+def _over_window(node: Any) -> WindowColumns | None:
+    if _kind(node) != "Window":
+        return None
+    spec, function = node.windowSpec(), node.windowFunction()
+    order: list[tuple[str, bool, bool] | None] = []
+    for one in _items(spec.sortColumns()):
+        name = _plain_name(one.child())
+        # Of these two objects only the names of their classes say anything: Descending, NullsLast.
+        descending, nulls_first = "Descending" in str(one.sortDirection()), "NullsFirst" in str(one.nullOrdering())
+        order.append(None if name is None else (name, descending, nulls_first))
+    return WindowColumns(
+        str(function.functionName()).lower() if _kind(function) == "UnresolvedFunction" else _kind(function),
+        tuple(_plain_name(one) for one in _items(spec.partitionColumns())),
+        tuple(order),
+        bool(spec.frame().isDefined()),
+    )
+
+
+def _plain_name(node: Any) -> str | None:
+    parts = _items(node.nameParts()) if _kind(node) == "UnresolvedAttribute" else ()
+    return str(parts[0]) if len(parts) == 1 else None
 
 
 def _node(column: Any) -> Any:

@@ -92,7 +92,7 @@ def look_up(  # noqa: PLR0917 - as they are written
             f"{call_site}: join() looks into the table as it is stored, in front of {_last_step(table)} at "
             f"{table.call_site}; put that step before the table, or behind the join"
         )
-    if not table.newest:
+    if not table.newest or table.ranking is not None:
         raise TopologyException(
             f"{call_site}: the table of {table.call_site} has one version for a whole micro-batch, so what a row finds "
             'would depend on how the stream happens to be cut; write it with to("topic"), and look into '

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.records.formats import Format
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.structure import Foreach, Show, Step
+    from sparkrelay.topology.structure import Foreach, Ranking, Show, Step
 
 __all__ = [
     "ActionNode",
@@ -154,7 +154,8 @@ class AggregationNode:
     Attributes:
         aggregates: none where ``newest``.
         logged: False for a store without changelog.
-        newest: True for a table that holds the newest row of each key.
+        newest: True for a table that holds rows as they came: the newest of each key.
+        ranking: where it is not the newest but the first ones in an order: which; else None.
         is_global: True for a table that every process has whole.
         retention: for how long windows that are over stay in the store, as the user wrote it; or None.
     """
@@ -168,6 +169,7 @@ class AggregationNode:
     newest: bool = False
     is_global: bool = False
     retention: str | None = None
+    ranking: Ranking | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

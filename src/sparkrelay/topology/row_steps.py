@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MOST_SHOWN: Final = 1_000
 _SHOWN_WIDTH: Final = 20
 
-__all__ = ["RowSteps", "check_seed", "flat", "make_step"]
+__all__ = ["RowSteps", "check_column_name", "check_seed", "flat", "make_step"]
 
 
 class RowSteps:
@@ -56,7 +56,7 @@ class RowSteps:
     def withColumn(self, colName: str, col: Any) -> Self:
         """Add or replace a column, as ``DataFrame.withColumn``."""
         call_site = find_call_site()
-        args = (_name("withColumn", colName, call_site), _column("withColumn", col, call_site))
+        args = (check_column_name("withColumn", colName, call_site), _column("withColumn", col, call_site))
         return self._step("withColumn", args, call_site)
 
     def withColumns(self, colsMap: dict[str, Any]) -> Self:
@@ -65,7 +65,7 @@ class RowSteps:
         if not isinstance(colsMap, dict) or not colsMap:
             raise TopologyException(f"{call_site}: withColumns() takes a dict of name to column, not {colsMap!r}")
         columns = {
-            _name("withColumns", name, call_site): _column("withColumns", column, call_site)
+            check_column_name("withColumns", name, call_site): _column("withColumns", column, call_site)
             for name, column in colsMap.items()
         }
         return self._step("withColumns", (columns,), call_site)
@@ -73,7 +73,10 @@ class RowSteps:
     def withColumnRenamed(self, existing: str, new: str) -> Self:
         """Rename a column, as ``DataFrame.withColumnRenamed``."""
         call_site = find_call_site()
-        args = (_name("withColumnRenamed", existing, call_site), _name("withColumnRenamed", new, call_site))
+        args = (
+            check_column_name("withColumnRenamed", existing, call_site),
+            check_column_name("withColumnRenamed", new, call_site),
+        )
         return self._step("withColumnRenamed", args, call_site)
 
     def drop(self, *cols: Any) -> Self:
@@ -262,7 +265,12 @@ def _column(method: str, column: Any, call_site: CallSite) -> Any:
     raise TopologyException(f"{call_site}: {method}() takes a Column such as {hint}, not {column!r}")
 
 
-def _name(method: str, name: Any, call_site: CallSite) -> str:
+def check_column_name(method: str, name: Any, call_site: CallSite) -> str:
+    """Return the name of a column.
+
+    Raises:
+        TopologyException: it is none.
+    """
     if isinstance(name, str) and name:
         return name
     raise TopologyException(f"{call_site}: {method}() takes a column's name, not {name!r}")

@@ -22,9 +22,10 @@ from sparkrelay.topology.nodes import (
     UnionNode,
     watermark_before,
 )
-from sparkrelay.topology.row_steps import RowSteps, check_seed, flat, make_step
+from sparkrelay.topology.rankings import BestRows, RankedStream, best_rows, is_ranking
+from sparkrelay.topology.row_steps import RowSteps, check_column_name, check_seed, flat, make_step
 from sparkrelay.topology.stream_joins import join_streams
-from sparkrelay.topology.structure import Foreach, Step
+from sparkrelay.topology.structure import Foreach, Ranking, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,6 +89,51 @@ class KStream(RowSteps):
                     f"{name}={value!r}"
                 )
         return self._step("withWatermark", (eventTime, delayThreshold), call_site)
+
+    # What these three return depends on whether a column is over a window, which no type says.
+
+    def withColumn(self, colName: str, col: Any) -> Any:
+        """Add or replace a column, as ``DataFrame.withColumn``.
+
+        With ``F.row_number().over(Window.partitionBy("key").orderBy(F.desc("x")))`` it is the row's place among those
+        of its key, and what must follow is how many rows of each key are kept, ``where("n <= 10")``: then it is a
+        KTable of them, keyed by the window's key and the place. Of rows that are equal in the order the one that came
+        first stands first. Rows whose key is null are left out, as in ``groupBy``.
+        """
+        call_site = find_call_site()
+        if not is_ranking(col):
+            return super().withColumn(colName, col)
+        return RankedStream(check_column_name("withColumn", colName, call_site), col, self._keep_best, call_site)
+
+    def where(self, condition: Any) -> Any:
+        """Keep the rows for which ``condition`` (SQL text or a Column) holds, as ``DataFrame.where``.
+
+        ``F.row_number().over(...) <= 10`` keeps the first rows of each key, as in :meth:`withColumn`: a KTable, in
+        which the place is called ``row_number``.
+        """
+        best = best_rows(condition, call_site := find_call_site())
+        return super().where(condition) if best is None else self._keep_best(best, call_site)
+
+    def filter(self, condition: Any) -> Any:
+        """Keep the rows for which ``condition`` holds; the same as :meth:`where`."""
+        best = best_rows(condition, call_site := find_call_site())
+        return super().filter(condition) if best is None else self._keep_best(best, call_site)
+
+    def _keep_best(self, best: BestRows, call_site: CallSite) -> KTable:
+        located = self._lineage.locate(best.partition)
+        node, words = self._node, best.partition
+        if located is None:
+            node, _ = self._repartition_for(words, words, None, call_site)
+        else:
+            for path in located.not_null:
+                node = _not_null(self._record, node, path, call_site)
+        keys = tuple(quoted((name,)) for name in (*best.partition, best.number))
+        grouping = GroupingNode(node, keys, ("top", str(best.count), "by", *words), best.text, call_site)
+        ranking = Ranking(best.number, best.order, best.count)
+        kept = AggregationNode(
+            self._record.add(grouping), (), None, True, best.text, call_site, newest=True, ranking=ranking
+        )
+        return KTable(self._record, self._record.add(kept), Lineage())
 
     def foreach(self, f: Callable[[Any], Any], *, name: str | None = None) -> None:
         """Give each row to a function, as ``DataFrame.foreach``, in a Python worker; it takes a ``Row``.

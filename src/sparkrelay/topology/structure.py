@@ -21,6 +21,8 @@ __all__ = [
     "Leg",
     "Lookup",
     "NamedAggregate",
+    "Order",
+    "Ranking",
     "Show",
     "Sink",
     "Source",
@@ -104,6 +106,40 @@ class NamedAggregate:
         return self.function if self.column is None else f"{self.function}({self.column})"
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One of the columns that rows are ordered by.
+
+    Attributes:
+        column: its name.
+        descending: True where the largest value comes first.
+        nulls_first: True where nulls come first.
+    """
+
+    column: str
+    descending: bool
+    nulls_first: bool
+
+    def __str__(self) -> str:
+        """Return it as SQL has it."""
+        return f"{self.column} {'desc' if self.descending else 'asc'} nulls {'first' if self.nulls_first else 'last'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Which rows a table holds of each key: the first ones in an order.
+
+    Attributes:
+        number: the column that gets a row's place, from 1 on; the last of the table's keys.
+        order: by what rows come first; of those that are equal in all of it, the one that came first.
+        count: how many rows of a key are held.
+    """
+
+    number: str
+    order: tuple[Order, ...]
+    count: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """Where a leg's rows come from.
@@ -141,7 +177,8 @@ class Aggregation:
         text: the step as people read it.
         watermark: column of event times, and how late rows may come, as ``withWatermark`` has them; or None.
         final: True where only the rows of windows that are over go on, each once.
-        newest: True for a table that holds the newest row of each key, and has no aggregates.
+        newest: True for a table that holds rows as they came, and has no aggregates: the newest of each key.
+        ranking: where it holds not the newest row of each key but the first ones in an order: which; else None.
         is_global: True for a table that every process has whole, and keeps by itself.
         retention: for how long windows that are over stay in the store, such as ``"7 days"``; or None.
     """
@@ -158,6 +195,7 @@ class Aggregation:
     newest: bool = False
     is_global: bool = False
     retention: str | None = None
+    ranking: Ranking | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -268,11 +268,12 @@ def _warn_of_windows(keepers: Iterable[_Way]) -> None:
 def _warn_of_deletions(keepers: Iterable[_Way]) -> None:
     """Say which tables are not deleted from: a lookup takes no record without a value, as in Kafka Streams."""
     for way in keepers:
-        if way.aggregation is not None and way.aggregation.newest and way.lookups:
+        node = way.aggregation
+        if node is not None and node.newest and node.ranking is None and way.lookups:
             log.warning(
                 "%s: records without a value end at the join of %s, as in Kafka Streams, so they delete nothing from "
                 "this table; where that is wanted, mark deleted rows by a column, and leave them out with where()",
-                way.aggregation.call_site,
+                node.call_site,
                 way.lookups[-1].call_site,
             )
 
@@ -392,6 +393,7 @@ def _aggregation(way: _Way, names: NodeNames) -> Aggregation:
         newest=node.newest,
         is_global=node.is_global,
         retention=node.retention,
+        ranking=node.ranking,
     )
 
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from pyspark.sql import functions as F
+from pyspark.sql import Window, functions as F
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.testing import TopologyTestDriver
@@ -125,3 +125,13 @@ def test_the_page_s_dataframe_is_collected_again(spark, tmp_path):
         assert [(row["page"], row.get("rate")) for row in out.read_rows()] == [
             *(("a", 1), ("b", 1), ("c", 234), ("d", None)),
         ]
+
+
+def test_the_page_s_best_rows_are_kept(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F, "Window": Window}
+    topology = run("Keep the best rows of each key", **imports)["highest_bids"]()
+    with TopologyTestDriver(topology, spark=spark, batch="all") as driver:
+        bids, out = driver.create_input_topic("bids"), driver.create_output_topic("highest-bids")
+        for price in (1.0, 4.0, 2.0, 3.0):
+            bids.pipe_input("ada", {"auction": 1, "price": price})
+        assert [(row["place"], row["price"]) for row in out.read_rows()] == [(1, 4.0), (2, 3.0), (3, 2.0)]

@@ -23,12 +23,16 @@ def emitted_columns(leg: Leg, aggregation: Aggregation) -> tuple[str, ...]:
     """Return the hidden columns of the rows that a stateful step emits."""
     if leg.filters_table:
         return CHANGES
-    return SETTLED if aggregation.newest else EMITTED
+    return SETTLED if _deletes(aggregation) else EMITTED
 
 
 def keeps_newest(leg: Leg) -> bool:
     """Return whether a leg keeps a table of newest rows, from which tombstones delete."""
-    return leg.aggregation is not None and leg.aggregation.newest
+    return leg.aggregation is not None and _deletes(leg.aggregation)
+
+
+def _deletes(aggregation: Aggregation) -> bool:
+    return aggregation.newest and aggregation.ranking is None
 
 
 def carried_columns(leg: Leg) -> tuple[str, ...]:

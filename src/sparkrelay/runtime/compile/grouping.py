@@ -14,6 +14,7 @@ from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.catalyst import as_column, column_text, projected_sql, read_aggregate
+from sparkrelay.runtime.compile.rankings import check_order, held_rows, with_places
 from sparkrelay.runtime.compile.row_steps import checked, refuse_hidden, visible
 from sparkrelay.runtime.compile.schemas import aggregate_spec, check_groupable, check_packable, without_kafka
 from sparkrelay.runtime.compile.watermarks import event_time
@@ -48,7 +49,9 @@ def projected(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) 
     Raises:
         TopologyException: a column does not exist, or cannot be grouped by, aggregated or kept.
     """
-    return _newest(aggregation, rows, hidden) if aggregation.newest else _grouped(aggregation, rows, hidden)
+    if aggregation.newest:
+        return _newest(aggregation, with_places(aggregation, rows), hidden)
+    return _grouped(aggregation, rows, hidden)
 
 
 def held_states(
@@ -79,7 +82,8 @@ def held_states(
             else f"{call.function}({texts[argument.name]}) of {argument.dataType.simpleString()}"
         )
     if aggregation.newest:
-        held = {"newest row": f"newest row of {StructType(others).simpleString()}"}
+        which = "newest row" if aggregation.ranking is None else held_rows(aggregation.ranking)
+        held = {"newest row": f"{which} of {StructType(others).simpleString()}"}
     # The newest timestamp of a group is kept with its state and becomes the timestamp of what it emits.
     states.append(AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()))
     return states, held
@@ -159,7 +163,12 @@ def _newest(table: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> tuple
     where = str(table.call_site)
     keys = checked(where, lambda: rows.select(*table.keys)).columns
     schema = _newest_schema(rows, keys, where)
-    return checked(where, lambda: rows.select(*(quoted((name,)) for name in (*schema.names, *hidden)))), schema
+    check_order(table, schema)
+    times = []
+    if table.watermark is not None:
+        times.append(F.unix_millis(event_time(table, rows)).alias(hidden_columns.EVENT_TIME))
+    names = (quoted((name,)) for name in (*schema.names, *hidden))
+    return checked(where, lambda: rows.select(*names, *times)), schema
 
 
 def _newest_schema(rows: DataFrame, key: Sequence[str], where: str) -> StructType:

@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.compile.carried_columns import CHANGES, emitted_columns
 from sparkrelay.runtime.compile.grouping import contents, held_states, spread
+from sparkrelay.runtime.compile.rankings import ranking_spec
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
 from sparkrelay.runtime.compile.watermarks import watermark_spec
 from sparkrelay.runtime.contract.specs import StateSpec
@@ -78,6 +79,7 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
         ),
         watermark=watermark,
         newest=arrow_schema(StructType(results.fields[width:])) if aggregation.newest else None,
+        ranking=ranking_spec(aggregation),
         looked_up_by=frozenset(
             names(topic, other.source.internal)
             for other in legs

@@ -27,6 +27,7 @@ __all__ = [
     "LateSpec",
     "LookupSpec",
     "PublishSpec",
+    "RankingSpec",
     "SettleSpec",
     "StateSpec",
     "StepSpec",
@@ -129,6 +130,21 @@ class StoreSpec(StepSpec):
     flush_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class RankingSpec:
+    """Which rows of each key a table holds.
+
+    Attributes:
+        number: the grouping column that gets a row's place, from 1 on.
+        order: by what rows come first: names of columns, whether the largest comes first, and whether nulls do.
+        count: how many rows of a key are held.
+    """
+
+    number: str
+    order: tuple[tuple[str, bool, bool], ...]
+    count: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateSpec(StoreSpec):
     """How a leg's stateful step aggregates.
@@ -139,7 +155,8 @@ class StateSpec(StoreSpec):
         input: Arrow schema of the rows that come in: keys, arguments, hidden columns.
         output: Arrow schema of the emitted rows: keys, results, hidden columns.
         watermark: when windows are over; None: never.
-        newest: of a table of newest rows: Arrow schema of a row without its key. None for aggregates.
+        newest: of a table of rows as they came: Arrow schema of a row without its key. None for aggregates.
+        ranking: where they are not the newest but the first ones in an order: which; else None.
         looked_up_by: Kafka's names of the source topics of legs that look into it: where a micro-batch has input of
             them too, it leaves every version of a row for them.
         kept: where other legs go on from its changes: Arrow schema of what it leaves for them; else None.
@@ -151,6 +168,7 @@ class StateSpec(StoreSpec):
     output: pa.Schema
     watermark: WatermarkSpec | None = None
     newest: pa.Schema | None = None
+    ranking: RankingSpec | None = None
     looked_up_by: frozenset[str] = frozenset()
     kept: pa.Schema | None = None
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import laid_out
 from sparkrelay.runtime.worker.table_changes import CHANGES, NEW, OLD, VERSIONS
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.runtime.worker.first_rows import FirstRows
     from sparkrelay.runtime.worker.newest_rows import NewestRows
     from sparkrelay.state.aggregate import AggregateCodec
 
@@ -44,7 +46,11 @@ class TaskGroups:
 
 
 def changed_rows(
-    spec: StateSpec, codec: AggregateCodec | NewestRows, groups: TaskGroups, old: pa.Array, results: list[pa.Array]
+    spec: StateSpec,
+    codec: AggregateCodec | NewestRows | FirstRows,
+    groups: TaskGroups,
+    old: pa.Array,
+    results: list[pa.Array],
 ) -> tuple[pa.RecordBatch, Mapping[str, pa.RecordBatch]]:
     """Return the rows that go on, and what other legs find in the journal.
 
@@ -75,7 +81,8 @@ def changed_rows(
     if spec.changes:
         assert both is not None, "both kinds of rows are laid out"
         return both, beside
-    emitted = _laid_out(spec.output, groups, values, deletes)
+    marked = deletes if hidden_columns.TOMBSTONE in spec.output.names else None
+    emitted = _laid_out(spec.output, groups, values, marked)
     return emitted if changed is None else emitted.filter(changed), beside
 
 

@@ -20,6 +20,7 @@ from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.changed_rows import TaskGroups, changed_rows
 from sparkrelay.runtime.worker.context import as_type, laid_out, leg_tasks, release_unused_memory, whole
+from sparkrelay.runtime.worker.first_rows import FirstRows
 from sparkrelay.runtime.worker.newest_rows import NewestRows
 from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.runtime.worker.watermarks import Sources, message_keys, stored_keys, with_silence, without_late
@@ -299,7 +300,7 @@ def _group(spec: StateSpec, share: Share, rows: pa.Table) -> _Groups:
 def _versions(spec: StateSpec, share: Share, rows: pa.Table) -> Mapping[int, pa.RecordBatch] | None:
     """Return each row as a version of its key's, by partition, if a leg that looks into the store has input."""
     read = {partition.topic for task in share.tasks for partition in task.ranges}
-    if spec.newest is None or read.isdisjoint(spec.looked_up_by):
+    if spec.newest is None or spec.ranking is not None or read.isdisjoint(spec.looked_up_by):
         return None
     keys = key_bytes([whole(rows.column(key)) for key in spec.keys])
     columns = [keys, whole(rows.column(hidden_columns.PARTITION_TIME)), NewestRows(spec.newest).values(rows)]
@@ -308,9 +309,11 @@ def _versions(spec: StateSpec, share: Share, rows: pa.Table) -> Mapping[int, pa.
     return {task.task.partition: versions.filter(pc.equal(partitions, task.task.partition)) for task in share.tasks}
 
 
-def codec_of(spec: StateSpec) -> AggregateCodec | NewestRows:
+def codec_of(spec: StateSpec) -> AggregateCodec | NewestRows | FirstRows:
     """Return what reads and merges the values of a store."""
-    return _aggregates(spec.aggregates) if spec.newest is None else NewestRows(spec.newest)
+    if spec.newest is None:
+        return _aggregates(spec.aggregates)
+    return NewestRows(spec.newest) if spec.ranking is None else FirstRows(spec.newest, spec.ranking)
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,0 +1,151 @@
+"""Tables of the first rows of each key in an order: what a store of one holds, and what a micro-batch does to it.
+
+Each place of a key is a row of its own, keyed by the key and the place, as a table of newest rows holds it. A row that
+comes in between moves those behind it on by one, so that a place's row changes though its record has not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.runtime.worker.context import whole
+from sparkrelay.runtime.worker.stored_rows import StoredColumns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from sparkrelay.runtime.contract.specs import RankingSpec
+
+__all__ = ["FirstRows"]
+
+#: Number of the key of a place, and whether the micro-batch has a row for it.
+_KEY: Final = f"{hidden_columns.PREFIX}ranked_key"
+_THERE: Final = f"{hidden_columns.PREFIX}ranked"
+
+
+class FirstRows:
+    """Computes and keeps the first rows of each key, as ``NewestRows`` does the newest one."""
+
+    def __init__(self, row: pa.Schema, ranking: RankingSpec) -> None:
+        """Take the columns of a row without its key and place, and which rows are held."""
+        self._row = row
+        self._ranking = ranking
+        self._columns = StoredColumns(row)
+
+    def partial(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+        """Return every place of each key, with the rows of the micro-batch that would have it if there were no others.
+
+        Where the micro-batch has no row for a place its columns are null.
+        """
+        count, number = self._ranking.count, self._ranking.number
+        rows = rows.combine_chunks()
+        names = [name for name in keys if name != number]
+        which, firsts = _numbered(rows.select(names))
+        order = self._sorted(rows, which)
+        which = which[order]
+        places = _places(which)
+        kept = places < count
+        order, slots = order[kept], which[kept] * count + places[kept]
+        taken = np.full(len(firsts) * count, -1, dtype=np.int64)
+        taken[slots] = order
+        there = taken >= 0
+        indices = pa.array(taken, mask=~there)
+        of_key = pa.array(np.repeat(firsts, count))
+        columns = {name: whole(rows.column(name)).take(of_key) for name in names}
+        columns[number] = pa.array(np.tile(np.arange(1, count + 1, dtype=np.int32), len(firsts)))
+        for name in (*self._row.names, hidden_columns.TIMESTAMP):
+            columns[name] = whole(rows.column(name)).take(indices)
+        columns[_KEY], columns[_THERE] = pa.array(np.repeat(np.arange(len(firsts)), count)), pa.array(there)
+        return pa.table(columns)
+
+    def merge(self, partial: pa.Table, old: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
+        """Put the rows that were held and those of the micro-batch in order.
+
+        Returns:
+            The new values; and the rows' columns, their timestamps, which of them delete, which none does, and which
+            have changed.
+        """
+        names = [hidden_columns.TIMESTAMP, *self._row.names]
+        held, new = pc.is_valid(old), whole(partial.column(_THERE))
+        stored = pa.table(self._columns.read(old.filter(held))).select(names)
+        schema = stored.schema
+        candidates = pa.concat_tables([stored, partial.select(names).filter(new).cast(schema)]).combine_chunks()
+        keys = whole(partial.column(_KEY)).to_numpy()
+        which = np.concatenate([keys[_flags(held)], keys[_flags(new)]])
+        # Rows that were held come first, and those that came together in their order: so do equal ones then.
+        order = self._sorted(candidates, which)
+        which = which[order]
+        places = _places(which)
+        kept = places < self._ranking.count
+        # The places of a key need not stand one behind the other here.
+        numbers = whole(partial.column(self._ranking.number)).to_numpy() - 1
+        by_slot = np.argsort(keys * self._ranking.count + numbers, kind="stable")
+        first = np.searchsorted(keys[by_slot], which[kept])
+        taken = np.full(partial.num_rows, -1, dtype=np.int64)
+        taken[by_slot[first + places[kept]]] = order[kept]
+        indices = pa.array(taken, mask=taken < 0)
+        rows = candidates.take(indices)
+        values = pc.if_else(pc.is_valid(indices), self._columns.values(rows), pa.scalar(None, pa.binary()))
+        changed = pc.and_(pc.is_valid(indices), pc.fill_null(pc.not_equal(old, values), True))
+        columns = [whole(rows.column(name)) for name in self._row.names]
+        none = pa.repeat(pa.scalar(False), len(old))
+        return values, [*columns, whole(rows.column(hidden_columns.TIMESTAMP)), none, changed]
+
+    def results(self, values: pa.Array) -> list[pa.Array]:
+        """Return the columns of stored rows, null where there is none, and last their timestamps."""
+        times, *columns = self._columns.read(values).values()
+        return [*columns, times]
+
+    def _sorted(self, rows: pa.Table, which: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return rows by key, and of one key in the table's order; equal ones as they stand."""
+        columns: dict[str, Any] = {"key": pa.array(which)}
+        keys = [("key", "ascending")]
+        for index, (name, descending, nulls_first) in enumerate(self._ranking.order):
+            column, way = whole(rows.column(name)), "descending" if descending else "ascending"
+            columns[f"null{index}"] = pc.is_null(column).cast(pa.int8())
+            keys.append((f"null{index}", "descending" if nulls_first else "ascending"))
+            if pa.types.is_floating(column.type):
+                # Spark holds NaN greater than any number; Arrow puts it last either way.
+                nan = pc.fill_null(pc.is_nan(column), False)
+                columns[f"nan{index}"] = nan.cast(pa.int8())
+                keys.append((f"nan{index}", way))
+                column = pc.if_else(nan, pa.scalar(0, column.type), column)
+            columns[f"value{index}"] = column
+            keys.append((f"value{index}", way))
+        columns["at"] = pa.array(np.arange(rows.num_rows))
+        keys.append(("at", "ascending"))
+        order: NDArray[np.int64] = pc.sort_indices(pa.table(columns), keys).to_numpy().astype(np.int64)
+        return order
+
+
+def _numbered(keys: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the number of each row's key, and the first row of each key."""
+    indexed = keys.append_column("row", pa.array(np.arange(keys.num_rows)))
+    grouped = indexed.group_by(keys.column_names, use_threads=False).aggregate([("row", "list")])
+    rows = grouped.column("row_list").combine_chunks()
+    rows = rows if isinstance(rows, pa.Array) else pa.concat_arrays(rows.chunks)
+    which = np.empty(keys.num_rows, dtype=np.int64)
+    members = rows.flatten().to_numpy()
+    counts = np.diff(rows.offsets.to_numpy())
+    which[members] = np.repeat(np.arange(len(counts)), counts)
+    firsts = np.full(len(counts), keys.num_rows, dtype=np.int64)
+    np.minimum.at(firsts, which, np.arange(keys.num_rows))
+    return which, firsts
+
+
+def _places(which: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the place of each row among those of its key, from 0 on; keys stand one behind the other."""
+    starts = np.flatnonzero(np.r_[True, which[1:] != which[:-1]]) if len(which) else np.zeros(0, dtype=np.int64)
+    return np.arange(len(which)) - np.repeat(starts, np.diff(np.r_[starts, len(which)]))
+
+
+def _flags(array: pa.Array) -> NDArray[np.bool_]:
+    flags: NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
+    return flags

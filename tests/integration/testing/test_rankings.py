@@ -1,0 +1,190 @@
+"""The first rows of each key, on the test driver and beside Spark batch."""
+
+import datetime as dt
+import random
+
+import pytest
+from pyspark.sql import Window, functions as F
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.errors import TopologyException
+from sparkrelay.testing import TopologyTestDriver
+
+pytestmark = pytest.mark.integration
+
+BID = Json("auction long, bidder string, price double, at timestamp")
+START = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
+
+
+def bids(builder):
+    return builder.stream("bids", key=String("id"), value=BID)
+
+
+def newest(topic):
+    """Return the newest value of each key of a topic, those that are deleted left out."""
+    rows = {record.key: record.value for record in topic.read_records()}
+    return [row for row in rows.values() if row is not None]
+
+
+def by_price():
+    return F.row_number().over(Window.partitionBy("auction").orderBy(F.desc("price"), "bidder"))
+
+
+def test_a_better_row_moves_the_others_on(spark):
+    builder = StreamsBuilder()
+    best = bids(builder).withColumn("n", by_price()).where("n <= 2")
+    best.select("auction", "n", "bidder", "price").to("best", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic, out = driver.create_input_topic("bids"), driver.create_output_topic("best")
+        store = "bids-top-2-by-auction"
+
+        def bid(auction, bidder, price):
+            topic.pipe_input("x", {"auction": auction, "bidder": bidder, "price": price})
+            return [(row["auction"], row["n"], row["bidder"]) for row in out.read_rows()]
+
+        assert bid(1, "ada", 5.0) == [(1, 1, "ada")]
+        assert bid(1, "bob", 4.0) == [(1, 2, "bob")]
+        assert bid(1, "cid", 4.0) == []
+        assert bid(2, "cid", None) == [(2, 1, "cid")]
+        assert bid(1, "dan", 4.5) == [(1, 2, "dan")]
+        assert bid(1, "eve", 9.0) == [(1, 1, "eve"), (1, 2, "ada")]
+        assert bid(None, "eve", 9.0) == []
+        driver.restart(from_changelog=True)
+        assert bid(2, "fay", float("nan")) == [(2, 1, "fay"), (2, 2, "cid")]
+        held = [(row["auction"], row["n"], row["bidder"]) for row in driver.store(store)]
+        assert held == [(1, 1, "eve"), (1, 2, "ada"), (2, 1, "fay"), (2, 2, "cid")]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_spark_batch_ranks_the_same_rows(spark, seed):
+    draw = random.Random(seed)
+    order = [F.desc("price"), F.asc_nulls_last("at"), F.col("bidder").desc_nulls_first()]
+    place = F.row_number().over(Window.partitionBy("auction", "bidder").orderBy(*order[:2], "id"))
+    rows = [
+        {
+            "id": f"{index:04}",
+            "auction": draw.choice([None, 1, 2, 3]),
+            "bidder": draw.choice(["a", "b", None]),
+            "price": draw.choice([None, -0.0, 0.0, 1.5, 2.5, float("nan")]),
+            "at": draw.choice([None, START, START + dt.timedelta(seconds=draw.randrange(5))]),
+        }
+        for index in range(300)
+    ]
+    top = F.row_number().over(Window.partitionBy("auction").orderBy(*order, "id"))
+    builder = StreamsBuilder()
+    bids(builder).withColumn("n", top).filter(F.col("n") < 6).to("five", value=Json())
+    bids(builder).where(place == 1).to("one", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        topic = driver.create_input_topic("bids")
+        outs = [driver.create_output_topic(name) for name in ("five", "one")]
+        cuts = sorted(draw.sample(range(300), 6))
+        for first, end in zip([0, *cuts], [*cuts, 300], strict=True):
+            for row in rows[first:end]:
+                value = {name: item for name, item in row.items() if name != "id"}
+                topic.pipe_input(row["id"], value, 0)
+            driver.process()
+            if draw.random() < 0.4:
+                driver.restart(from_changelog=draw.random() < 0.5)
+        ours = [
+            sorted((row["id"], row[n]) for row in newest(out)) for out, n in zip(outs, ("n", "row_number"), strict=True)
+        ]
+    frame = spark.createDataFrame(
+        [tuple(row.values()) for row in rows],
+        "id string, auction long, bidder string, price double, at timestamp",
+    )
+    five = frame.where("auction is not null").withColumn("n", top).where("n <= 5")
+    one = frame.withColumn("n", place).where("n = 1")
+    assert ours == [sorted((row.id, row.n) for row in wanted.collect()) for wanted in (five, one)]
+
+
+def test_the_first_rows_of_a_window_go_out_once_it_is_over(spark):
+    builder = StreamsBuilder()
+    place = F.row_number().over(Window.partitionBy("auction", "window").orderBy(F.desc("price")))
+    top = (
+        bids(builder)
+        .withWatermark("at", "0 seconds")
+        .withColumn("window", F.window("at", "10 seconds"))
+        .withColumn("n", place)
+        .where("n <= 2")
+    )
+    top.outputMode("append").select("auction", "n", "price").to("best", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic, out = driver.create_input_topic("bids"), driver.create_output_topic("best")
+        for second, price in ((1, 5.0), (3, 7.0), (4, 6.0)):
+            topic.pipe_input("x", {"auction": 1, "price": price, "at": START + dt.timedelta(seconds=second)})
+            assert out.read_rows() == []
+        driver.restart(from_changelog=True)
+        topic.pipe_input("x", {"auction": 1, "price": 9.0, "at": START + dt.timedelta(seconds=10)})
+        assert out.read_rows() == [{"auction": 1, "n": 1, "price": 7.0}, {"auction": 1, "n": 2, "price": 6.0}]
+
+
+def test_what_passes_a_filter_behind_the_table_no_more_is_deleted(spark):
+    builder = StreamsBuilder()
+    best = bids(builder).withColumn("n", by_price()).where("n <= 2")
+    best.where("price > 3 and n = 2").to("second", value=Json())
+    best.select("auction", "n", "price").to("all", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("bids")
+        second, all_ = driver.create_output_topic("second"), driver.create_output_topic("all")
+        for bidder, price in (("ada", 5.0), ("bob", 4.0), ("cid", 8.0)):
+            topic.pipe_input("x", {"auction": 1, "bidder": bidder, "price": price})
+        assert [row["bidder"] for row in newest(second)] == ["ada"]
+        assert sorted(row["price"] for row in newest(all_)) == [5.0, 8.0]
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda s: s.withColumn("n", by_price()).to("x"), "which says how many are kept"),
+        (lambda s: s.withColumn("n", by_price()).where("n <= 10 and price > 2"), "stand in a where() of their own"),
+        (lambda s: s.withColumn("n", by_price()).where("n = 3"), "the first rows of each key are kept, at least 1"),
+        (lambda s: s.withColumn("n", by_price()).where("n <= 5000"), "at most 1,000"),
+        (lambda s: s.withColumn("n", by_price()).where("m <= 5"), "behind 'n' takes where"),
+        (
+            lambda s: s.withColumn("n", F.rank().over(Window.partitionBy("auction").orderBy("price"))),
+            "of window functions F.row_number() is there",
+        ),
+        (
+            lambda s: s.withColumn("n", F.sum("price").over(Window.partitionBy("auction"))),
+            "of window functions F.row_number() is there",
+        ),
+        (lambda s: s.where(F.row_number().over(Window.orderBy("price")) <= 3), "needs partitionBy"),
+        (
+            lambda s: s.where(F.row_number().over(Window.partitionBy("auction").orderBy(F.col("price") + 1)) <= 3),
+            "take names of columns here",
+        ),
+        (
+            lambda s: s.where(F.row_number().over(Window.partitionBy("auction").orderBy("auction", "AUCTION")) <= 3),
+            "names a column twice",
+        ),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_where_it_is_written(spark, write, message):
+    with pytest.raises(TopologyException, match="test_rankings.py:") as refused:
+        write(bids(StreamsBuilder()))
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda s: s.withColumn("at", by_price()).where("at <= 2"), "have a column 'at' already"),
+        (
+            lambda s: s.where(F.row_number().over(Window.partitionBy("auction").orderBy("nothing")) <= 3),
+            "no column 'nothing'",
+        ),
+        (
+            lambda s: s.withColumn("all", F.array("price")).where(
+                F.row_number().over(Window.partitionBy("auction").orderBy("all")) <= 3
+            ),
+            "rows cannot be ordered by 'all', which is array<double>",
+        ),
+        (lambda s: s.withColumn("n", F.expr("rank() over (partition by auction order by price)")), "not row-wise"),
+    ],
+)
+def test_what_columns_say_against_it_is_refused_when_the_pipeline_is_built(spark, write, message):
+    builder = StreamsBuilder()
+    write(bids(builder)).to("out", value=Json())
+    with pytest.raises(TopologyException, match="test_rankings.py:") as refused:
+        TopologyTestDriver(builder.build(), spark=spark)
+    assert message in str(refused.value)
