@@ -176,10 +176,11 @@ def first_key(transaction: Any, table: Any, first: bytes) -> bytes | None:
         return bytes(cursor.key()) if cursor.set_range(first) else None
 
 
-def last_key(transaction: Any, table: Any) -> bytes | None:
-    """Return the last key as it is stored, which of a long one is its front; None if there is none."""
+def last_key(transaction: Any, table: Any, stop: bytes) -> bytes | None:
+    """Return the last key below ``stop`` as it is stored, which of a long one is its front; None if there is none."""
     with transaction.cursor(db=table) as cursor:
-        return bytes(cursor.key()) if cursor.last() else None
+        found = cursor.prev() if cursor.set_range(stop) else cursor.last()
+        return bytes(cursor.key()) if found else None
 
 
 def put(transaction: Any, table: Any, keys: pa.Array, values: pa.Array) -> None:

@@ -43,6 +43,10 @@ class StoreView:
         """Return the value of each key, null where there is none."""
         return rows.get(self._transaction, self._table, keys)
 
+    def between(self, first: bytes, stop: bytes) -> pa.RecordBatch:
+        """Return ``key, value`` of the keys in ``[first, stop)``, bounds with which keys begin."""
+        return rows.between(self._transaction, self._table, first, stop)
+
     def ranges(self, starts: Iterable[bytes], stops: Iterable[bytes]) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
         """Return what lies in ranges of keys ``[start, stop)``: the number of each key's range, the keys, the values.
 

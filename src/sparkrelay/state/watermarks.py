@@ -5,10 +5,12 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-__all__ = ["END_BYTES", "MOST_SOURCES", "NO_TIME", "end_bytes", "end_of", "expired_with", "over"]
+__all__ = ["END_BYTES", "MOST_SOURCES", "NEVER", "NO_TIME", "end_bytes", "end_of", "expired_with", "over"]
 
 _END: Final = struct.Struct(">Q")
 END_BYTES: Final = _END.size
+#: Front of keys of what does not end: behind that of every window.
+NEVER: Final = b"\xff" * END_BYTES
 #: Before the first row: earlier than any time of a row.
 NO_TIME: Final = -(1 << 62)
 _LATEST: Final = (1 << 63) - 1

@@ -11,7 +11,7 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import laid_out
 from sparkrelay.runtime.worker.state import codec_of
 from sparkrelay.runtime.worker.watermarks import message_keys
-from sparkrelay.state.watermarks import over
+from sparkrelay.state.watermarks import NEVER, over
 
 if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import StateSpec
@@ -27,7 +27,8 @@ def stored_rows(spec: StateSpec, store: TaskStore) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     # Windows that have expired stand there until their turn to be removed comes.
     start = None if spec.watermark is None else over(store.header.expired_by(spec.store))
-    for batch in store.scan(spec.store, start=start):
+    stop = None if spec.watermark is None else NEVER
+    for batch in store.scan(spec.store, start=start, stop=stop):
         encoded = batch.column("key") if spec.watermark is None else message_keys(batch.column("key"))
         keys = key_columns(encoded, pa.schema(fields[: len(spec.keys)]))
         # The last result is the group's newest timestamp, which is no column of the user's.

@@ -477,7 +477,7 @@ def _of_another_join(name: str, value: object, others: str, call_site: CallSite)
 
 def _is_window(key: Any) -> bool:
     """Return whether a grouping column is ``F.window(...)``."""
-    return is_column(key) and argument_text(key).lower().startswith("window(")
+    return is_column(key) and argument_text(key).lower().startswith(("window(", "session_window("))
 
 
 def _word(key: Any) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sparkrelay.topology.columns import argument_text
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -196,6 +198,11 @@ class Aggregation:
     is_global: bool = False
     retention: str | None = None
     ranking: Ranking | None = None
+
+    @property
+    def sessions(self) -> bool:
+        """True where one of the keys is ``F.session_window``: its groups merge where they touch."""
+        return any(argument_text(key).strip('"').lower().startswith("session_window(") for key in self.keys)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

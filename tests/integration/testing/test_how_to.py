@@ -135,3 +135,13 @@ def test_the_page_s_best_rows_are_kept(spark):
         for price in (1.0, 4.0, 2.0, 3.0):
             bids.pipe_input("ada", {"auction": 1, "price": price})
         assert [(row["place"], row["price"]) for row in out.read_rows()] == [(1, 4.0), (2, 3.0), (3, 2.0)]
+
+
+def test_the_page_s_visits_end(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
+    topology = run("Have sessions: windows that end when nothing comes", **imports)["clicks_per_visit"]()
+    with TopologyTestDriver(topology, spark=spark, batch="all") as driver:
+        clicks, out = driver.create_input_topic("clicks"), driver.create_output_topic("visits")
+        for user, time in (("ada", "00:00"), ("ada", "00:04"), ("bob", "00:05"), ("ada", "00:10"), ("bob", "00:30")):
+            clicks.pipe_input(user, {"time": f"2026-01-01T{time}:00Z"})
+        assert [row["clicks"] for row in out.read_rows()] == [2, 1, 1]

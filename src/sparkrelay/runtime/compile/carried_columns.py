@@ -23,7 +23,8 @@ def emitted_columns(leg: Leg, aggregation: Aggregation) -> tuple[str, ...]:
     """Return the hidden columns of the rows that a stateful step emits."""
     if leg.filters_table:
         return CHANGES
-    return SETTLED if _deletes(aggregation) else EMITTED
+    merges = aggregation.sessions and not aggregation.final
+    return SETTLED if _deletes(aggregation) or merges else EMITTED
 
 
 def keeps_newest(leg: Leg) -> bool:

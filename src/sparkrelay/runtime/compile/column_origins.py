@@ -100,6 +100,8 @@ def _sql(expressions: list[Any]) -> str:
     first = expressions[0]
     if kind(first) != "CreateNamedStruct" or (time := _time_of_window(first)) is None:
         return str(first.sql())
+    if (gap := _gap_of_session(first)) is not None:
+        return f"session_window({time.child().sql()}, {gap.sql()})"
     # Two windows that the time is in are one slide apart; a tumbling one is alone.
     windows = [_at_some_time(one, time) for one in expressions[:2]]
     start, end = windows[0].getLong(0), windows[0].getLong(1)
@@ -125,6 +127,15 @@ def _time_of_window(struct: Any) -> Any | None:
     """Return the conversion of a row's time to microseconds that a window is made of; None if it is no window."""
     conversions = (node for node in nodes(struct) if kind(node) == "PreciseTimestampConversion")
     return next((node for node in conversions if node.dataType().typeName() == "long"), None)
+
+
+def _gap_of_session(struct: Any) -> Any | None:
+    """Return what is added to a row's time for the session that it would make alone; None for another window."""
+    added = next((node for node in nodes(struct) if kind(node) == "TimestampAddInterval"), None)
+    if added is None:
+        return None
+    gap = items(added.children())[1]
+    return gap.child() if kind(gap) == "Cast" else gap
 
 
 def _at_some_time(window: Any, time: Any) -> Any:

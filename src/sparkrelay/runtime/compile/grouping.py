@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.runtime.compile.catalyst import as_column, column_text, projected_sql, read_aggregate
+from sparkrelay.runtime.compile.catalyst import as_column, projected_sql, read_aggregate
 from sparkrelay.runtime.compile.rankings import check_order, held_rows, with_places
 from sparkrelay.runtime.compile.row_steps import checked, refuse_hidden, visible
 from sparkrelay.runtime.compile.schemas import aggregate_spec, check_groupable, check_packable, without_kafka
-from sparkrelay.runtime.compile.watermarks import event_time
+from sparkrelay.runtime.compile.watermarks import check_sessions, event_time
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.batch import SPREAD_BY
@@ -135,11 +135,7 @@ def _grouped(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -
     where = str(aggregation.call_site)
     calls = [read_aggregate(column, where) for column in aggregation.aggregates]
     keys: list[Column] = [as_column(key) for key in aggregation.keys]
-    if any("session_window(" in column_text(column).lower() for column in keys):
-        raise TopologyException(
-            f"{where}: session_window() is not supported: sessions would not be merged from one micro-batch to the "
-            "next. F.window is"
-        )
+    check_sessions(aggregation)
     # Spark checks the aggregates' types for us, on a plan that never runs.
     grouped = checked(where, lambda: rows.groupBy(*aggregation.keys).agg(*_columns(aggregation)))
     check_groupable(StructType(grouped.schema.fields[: len(aggregation.keys)]), where)

@@ -15,7 +15,7 @@ from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import WatermarkSpec
 from sparkrelay.state.watermarks import MOST_SOURCES
-from sparkrelay.topology.columns import parse_path, quoted
+from sparkrelay.topology.columns import argument_text, parse_path, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,12 +25,15 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology import Aggregation, StreamJoin
 
-__all__ = ["event_time", "interval_ms", "interval_us", "watermark_spec", "with_window"]
+__all__ = ["check_sessions", "event_time", "interval_ms", "interval_us", "watermark_spec", "with_window"]
 
 log = logging.getLogger(__name__)
 
 #: What Spark notes of a column that ``F.window`` has made.
 _WINDOW = "spark.timeWindow"
+#: The same of ``F.session_window``.
+_SESSION = "spark.sessionWindow"
+_ALONE = "F.session_window() stands by itself among the columns of groupBy(), and with no other window"
 
 
 def watermark_spec(
@@ -53,8 +56,11 @@ def watermark_spec(
         TopologyException: only final rows are wanted, or windows that are over kept, and there is no window; or a
             delay or a retention is no interval, or negative; or there are too many sources.
     """
-    windows = [field.name for field in keys if projected.schema[field.name].metadata.get(_WINDOW)]
+    windows = [field.name for field in keys if _is_window(projected.schema[field.name])]
     where = str(aggregation.call_site)
+    sessions = [name for name in windows if projected.schema[name].metadata.get(_SESSION)]
+    if aggregation.sessions and (len(sessions) != 1 or len(windows) > 1):
+        raise TopologyException(f"{where}: {aggregation.text}: {_ALONE}")
     if aggregation.watermark is not None and windows:
         _require_same_time(aggregation, where)
     if not windows:
@@ -90,7 +96,28 @@ def watermark_spec(
             f"{where}: max.task.idle.ms is for groupings of {MOST_SOURCES} topics at most, and this one reads "
             f"{sources}; leave it at 0"
         )
-    return WatermarkSpec(delay_ms, windows[0], aggregation.final, ahead_ms, retention_ms, sources > 1)
+    final, merging = aggregation.final, aggregation.sessions
+    return WatermarkSpec(delay_ms, windows[0], final, ahead_ms, retention_ms, sources > 1, merging)
+
+
+def check_sessions(aggregation: Aggregation) -> None:
+    """Raise TopologyException for session windows that cannot be kept."""
+    where = f"{aggregation.call_site}: {aggregation.text}"
+    keys = [argument_text(key).strip('"').lower() for key in aggregation.keys]
+    if not any("session_window(" in key for key in keys):
+        return
+    windows = [key for key in keys if "window(" in key]
+    if not aggregation.sessions or len(windows) > 1:
+        raise TopologyException(f"{where}: {_ALONE}")
+    if aggregation.watermark is None:
+        raise TopologyException(
+            f"{where}: sessions merge as rows come, and without a watermark every session there has been would be kept "
+            'for ever; put withWatermark("time", "10 minutes") before groupBy(), how late rows may come'
+        )
+
+
+def _is_window(field: StructField) -> bool:
+    return bool(field.metadata.get(_WINDOW) or field.metadata.get(_SESSION))
 
 
 def with_window(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> DataFrame:
@@ -107,7 +134,7 @@ def with_window(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]
     where = str(aggregation.call_site)
     keys = [as_column(key) for key in aggregation.keys]
     fields = checked(where, lambda: rows.select(*keys)).schema
-    found = [key for key, field in zip(keys, fields, strict=True) if field.metadata.get(_WINDOW)]
+    found = [key for key, field in zip(keys, fields, strict=True) if _is_window(field)]
     if not found:
         raise TopologyException(
             f'{where}: late_to= is for the rows whose window is over, and this grouping has none: group by F.window("'
@@ -151,7 +178,10 @@ def _require_same_time(aggregation: Aggregation, where: str) -> None:
         node: Any = cast("Any", key)._jc.node()
         while kind(node) == "Alias":
             node = node.child()
-        if kind(node) != "UnresolvedFunction" or node.functionName().lower() != "window":
+        if kind(node) != "UnresolvedFunction" or node.functionName().lower() not in {
+            "window",
+            "session_window",
+        }:
             continue
         argument = items(node.arguments())[0]
         if kind(argument) != "UnresolvedAttribute":

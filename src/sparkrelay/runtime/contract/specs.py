@@ -103,6 +103,7 @@ class WatermarkSpec:
         retention_ms: for how long windows that are over stay in the store, from their end on, by the watermark.
         by_source: True where each source topic has a watermark of its own, and holds that of the store back also once
             it is read to its end, until it is silent (``max.task.idle.ms``).
+        sessions: True for session windows, which merge where they touch.
     """
 
     delay_ms: int
@@ -111,6 +112,7 @@ class WatermarkSpec:
     ahead_ms: int
     retention_ms: int = 0
     by_source: bool = False
+    sessions: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +178,11 @@ class StateSpec(StoreSpec):
     def changes(self) -> bool:
         """True where a changed row goes on as it was, too (``hidden_columns.CHANGE``)."""
         return hidden_columns.CHANGE in self.output.names
+
+    @property
+    def merges(self) -> bool:
+        """True for session windows."""
+        return self.watermark is not None and self.watermark.sessions
 
 
 @dataclass(frozen=True, slots=True)

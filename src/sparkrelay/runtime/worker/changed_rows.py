@@ -59,9 +59,9 @@ def changed_rows(
         codec: that has merged.
         groups: what was merged.
         old: the values before, null where there was none.
-        results: of the merge: values and timestamps; of newest rows also which delete and which change anything.
+        results: of the merge: values and timestamps; else also which delete and which change anything.
     """
-    if spec.newest is None:
+    if spec.newest is None and not spec.merges:
         values, deletes, changed = results, None, None
     else:
         *values, deletes, changed = results

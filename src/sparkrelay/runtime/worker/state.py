@@ -22,22 +22,25 @@ from sparkrelay.runtime.worker.changed_rows import TaskGroups, changed_rows
 from sparkrelay.runtime.worker.context import as_type, laid_out, leg_tasks, release_unused_memory, whole
 from sparkrelay.runtime.worker.first_rows import FirstRows
 from sparkrelay.runtime.worker.newest_rows import NewestRows
+from sparkrelay.runtime.worker.sessions import TaskSessions
 from sparkrelay.runtime.worker.shares import share_out
 from sparkrelay.runtime.worker.watermarks import Sources, message_keys, stored_keys, with_silence, without_late
 from sparkrelay.state import BatchStamp, MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.rows import ascending
+from sparkrelay.state.view import merging
 from sparkrelay.state.watermarks import NO_TIME
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import StateSpec, StepSpec, StoreSpec, WatermarkSpec
     from sparkrelay.runtime.worker.shares import Share
     from sparkrelay.state import Applied, JournalEntry, Watermark
     from sparkrelay.state.aggregate import AggregateSpec
+    from sparkrelay.state.view import Changes, StoreView
 
 __all__ = [
     "Merged",
@@ -159,7 +162,7 @@ def _merge(spec: StateSpec, share: Share) -> Merged:
     try:
         if spec.watermark is not None:
             rows, watermarks = _on_time(spec, spec.watermark, outcomes, rows)
-        groups = _group(spec, share, rows)
+        groups = None if spec.merges else _group(spec, share, rows)
     except SparkRelayError as error:
         for outcome in outcomes:
             outcome.error = outcome.error or error
@@ -167,7 +170,11 @@ def _merge(spec: StateSpec, share: Share) -> Merged:
     seconds = time.perf_counter() - started
     for outcome in outcomes:
         outcome.seconds = seconds / len(outcomes)
-        _apply(spec, outcome, groups, watermarks.get(outcome.command.task.partition))
+        watermark = watermarks.get(outcome.command.task.partition)
+        if groups is None:
+            _apply(spec, outcome, _sessions(spec, outcome.command, rows, watermark))
+        else:
+            _apply(spec, outcome, _merging(spec, groups.of(outcome.command.task.partition), watermark))
     if any(outcome.error is not None for outcome in outcomes):
         return Merged(outcomes, _no_rows(spec.output))
     if spec.watermark is not None and spec.watermark.final:
@@ -321,23 +328,36 @@ def _aggregates(aggregates: tuple[AggregateSpec, ...]) -> AggregateCodec:
     return AggregateCodec(aggregates)
 
 
-def _apply(spec: StateSpec, outcome: TaskOutcome, groups: _Groups, watermark: Watermark | None) -> None:
-    """Merge one task's groups with its store."""
-    task = outcome.command
-    assert task.directory is not None, "a stateful task has a directory"
-    started = time.perf_counter()
-    own, codec = groups.of(task.task.partition), codec_of(spec)
+def _merging(spec: StateSpec, own: TaskGroups, watermark: Watermark | None) -> Callable[[StoreView], Changes]:
+    """Return what merges one task's groups with its store."""
+    codec = codec_of(spec)
 
     def merge(old: pa.Array) -> MergeResult:
         new, results = codec.merge(own.partial, old)
         return MergeResult(new, *changed_rows(spec, codec, own, old, results))
 
+    return merging(spec.store, own.stored, merge, watermark)
+
+
+def _sessions(
+    spec: StateSpec, task: TaskCommand, rows: pa.Table, watermark: Watermark | None
+) -> Callable[[StoreView], Changes]:
+    """Return what merges one task's rows with the sessions of its store."""
+    assert watermark is not None, "sessions end by a watermark"
+    partition = task.task.partition
+    own = rows.filter(pc.equal(rows.column(hidden_columns.PARTITION), partition))
+    return TaskSessions(spec, _aggregates(spec.aggregates), partition, own, watermark).operate
+
+
+def _apply(spec: StateSpec, outcome: TaskOutcome, operate: Callable[[StoreView], Changes]) -> None:
+    """Change one task's store."""
+    task = outcome.command
+    assert task.directory is not None, "a stateful task has a directory"
+    started = time.perf_counter()
     fault_points.reach("state-before-apply")
     try:
         store = connections.store(task.directory, map_limit=spec.map_limit)
-        outcome.applied = store.apply_batch(
-            spec.leg, spec.store, own.stored, batch=batch_stamp(spec, task), merge=merge, watermark=watermark
-        )
+        outcome.applied = store.change_batch(spec.leg, spec.store, batch=batch_stamp(spec, task), operate=operate)
     except SparkRelayError as error:
         connections.forget_store(task.directory)
         outcome.error = error
