@@ -45,6 +45,8 @@ def physical_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
         return dtype
     if pa.types.is_temporal(kind) and kind.bit_width in {32, 64}:
         return np.dtype(f"<i{kind.bit_width // 8}")
+    if pa.types.is_decimal128(kind):
+        return np.dtype("V16")  # as Arrow has them: two's complement, little-endian
     return None
 
 
@@ -111,7 +113,7 @@ class StateLayout:
         for index, field in enumerate(fields):
             there[:, index] = field.there
             if field.data is None:
-                packed[f"f{index}"] = np.where(field.there, field.values, 0)
+                packed[f"f{index}"] = np.where(field.there, field.values, np.zeros((), field.values.dtype))
         packed["there"] = np.packbits(there, axis=1, bitorder="little")
         width = self._dtype.itemsize
         if not self._variable:

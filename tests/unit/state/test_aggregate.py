@@ -237,12 +237,6 @@ def test_values_of_any_type_are_counted(kind, value):
     assert groups.add(kind, [("a", value), ("a", None), ("b", None)]) == {"a": (1,), "b": (0,)}
 
 
-@pytest.mark.parametrize("function", ["sum", "avg", "min"])
-def test_decimals_are_refused_with_the_column_and_a_cast(function):
-    with pytest.raises(TopologyException, match=rf"{function}\(price\): decimals .* cast price"):
-        AggregateCodec([AggregateSpec(function, "price", pa.decimal128(10, 2), pa.decimal128(20, 2))])
-
-
 def test_what_does_not_add_up_is_refused():
     with pytest.raises(TopologyException, match=r"sum\(x\): string does not add up"):
         AggregateCodec([AggregateSpec("sum", "x", pa.string(), pa.int64())])

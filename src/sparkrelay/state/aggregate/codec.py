@@ -1,0 +1,171 @@
+"""A fixed list of aggregates: partial results of a batch, merged with the encoded states of a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.errors import SerializationException
+from sparkrelay.state.aggregate.base import OutOfRange
+from sparkrelay.state.aggregate.columns import field_of
+from sparkrelay.state.aggregate.functions import aggregate_of
+from sparkrelay.state.aggregate.grouped_rows import PREFIX, RowGrouping
+from sparkrelay.state.layout import StateLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sparkrelay.state.aggregate.base import Aggregate
+    from sparkrelay.state.aggregate.spec import AggregateSpec
+    from sparkrelay.state.layout import Field
+
+__all__ = ["AggregateCodec"]
+
+
+class AggregateCodec:
+    """Computes and keeps a fixed list of aggregates; cheap enough to be made for each batch.
+
+    Attributes:
+        specs: the aggregates.
+        aggregates: what computes each of them.
+    """
+
+    def __init__(self, specs: Sequence[AggregateSpec]) -> None:
+        """Check the list.
+
+        Raises:
+            TopologyException: an aggregate cannot be kept; the message names it and the remedy.
+        """
+        self.specs = tuple(specs)
+        self.aggregates = tuple(map(aggregate_of, self.specs))
+        self._layout = StateLayout([kind for aggregate in self.aggregates for kind in aggregate.kinds])
+
+    @property
+    def subtracts(self) -> bool:
+        """Whether what was added can be taken out again of each of the aggregates."""
+        return all(aggregate.subtracts for aggregate in self.aggregates)
+
+    def partial(self, rows: pa.Table | pa.RecordBatch, keys: Sequence[str]) -> pa.Table:
+        """Group rows by their key columns; return those, and the state columns of each aggregate.
+
+        Groups stand in the order of their first row. Null keys make a group.
+
+        Raises:
+            SerializationException: a sum leaves the range of its type; the message has the group's key.
+        """
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+        grouping = RowGrouping(table, keys)
+        plans = [aggregate.plan(grouping) for aggregate in self.aggregates]
+        groups = grouping.run()
+        out = {name: groups.table.column(name) for name in keys}
+        for index, (spec, finish) in enumerate(zip(self.specs, plans, strict=True)):
+            try:
+                columns = finish(groups)
+            except OutOfRange as error:
+                raise _overflow(spec, error, groups.table) from None
+            out.update((_name(index, place), column) for place, column in enumerate(columns))
+        return pa.table(out)
+
+    def states(self, partial: pa.Table) -> pa.Array:
+        """Return partial results as states of their own: of groups that hold nothing else."""
+        nothing = pa.nulls(partial.num_rows, pa.binary())
+        return self.merge(partial, nothing)[0]
+
+    @np.errstate(all="ignore")  # Sums to infinity, and of both infinities, are results like others.
+    def merge(self, partial: pa.Table, old: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
+        """Merge partial results with the states of their groups (null where a group is new).
+
+        Returns:
+            The new states, and one result column for each aggregate.
+
+        Raises:
+            SerializationException: a sum leaves the range of its type; the message has the group's key.
+            StoreCorruptedException: a state is not of these aggregates.
+        """
+        merged: list[Field] = []
+        results: list[pa.Array] = []
+        for index, (aggregate, fields) in enumerate(self._each(self._layout.decode(old))):
+            columns = [_whole(partial.column(_name(index, place))) for place in range(len(aggregate.kinds))]
+            added = [field_of(column, kind) for column, kind in zip(columns, aggregate.kinds, strict=True)]
+            try:
+                new = aggregate.combine(fields, added)
+            except OutOfRange as error:
+                raise _overflow(aggregate.spec, error, partial) from None
+            merged += new
+            results.append(aggregate.result(new))
+        return self._layout.encode(merged, len(old)), results
+
+    @np.errstate(all="ignore")
+    def combine(self, earlier: pa.Array, later: pa.Array) -> pa.Array:
+        """Return the states of what two arrays of states are of, one by one; null is no state.
+
+        Raises:
+            SerializationException: a sum leaves the range of its type.
+            StoreCorruptedException: a state is not of these aggregates.
+        """
+        merged: list[Field] = []
+        pairs = zip(self._each(self._layout.decode(earlier)), self._each(self._layout.decode(later)), strict=True)
+        for (aggregate, old), (_, new) in pairs:
+            try:
+                merged += aggregate.combine(old, new)
+            except OutOfRange as error:
+                raise _overflow(aggregate.spec, error) from None
+        return self._where_any(merged, earlier, later)
+
+    @np.errstate(all="ignore")
+    def subtract(self, states: pa.Array, gone: pa.Array) -> pa.Array:
+        """Return the states of what ``states`` are of without what ``gone`` are of, one by one; null is no state.
+
+        Raises:
+            TopologyException: an aggregate cannot do that; see ``subtracts``.
+            SerializationException: a sum leaves the range of its type.
+            StoreCorruptedException: a state is not of these aggregates.
+        """
+        left: list[Field] = []
+        pairs = zip(self._each(self._layout.decode(states)), self._each(self._layout.decode(gone)), strict=True)
+        for (aggregate, old), (_, removed) in pairs:
+            try:
+                left += aggregate.subtract(old, removed)
+            except OutOfRange as error:
+                raise _overflow(aggregate.spec, error) from None
+        return self._where_any(left, states, gone)
+
+    @np.errstate(all="ignore")
+    def results(self, states: pa.Array) -> list[pa.Array]:
+        """Return the result columns of stored states, as for a query."""
+        return [aggregate.result(fields) for aggregate, fields in self._each(self._layout.decode(states))]
+
+    def _each(self, fields: Sequence[Field]) -> Iterator[tuple[Aggregate, Sequence[Field]]]:
+        """Yield each aggregate with its part of the fields."""
+        at = 0
+        for aggregate in self.aggregates:
+            yield aggregate, fields[at : at + len(aggregate.kinds)]
+            at += len(aggregate.kinds)
+
+    def _where_any(self, fields: Sequence[Field], one: pa.Array, other: pa.Array) -> pa.Array:
+        """Return fields as states; null where neither of two was one."""
+        states = self._layout.encode(fields, len(one))
+        return pc.if_else(pc.or_(one.is_valid(), other.is_valid()), states, pa.scalar(None, pa.binary()))
+
+
+def _name(index: int, place: int) -> str:
+    return f"{PREFIX}{index}_{place}"
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _overflow(spec: AggregateSpec, error: OutOfRange, groups: pa.Table | None = None) -> SerializationException:
+    names = [] if groups is None else [name for name in groups.column_names if not name.startswith(PREFIX)]
+    group = {name: groups.column(name)[error.row].as_py() for name in names} if groups is not None else {}
+    within = f" in the group {group}" if group else ""
+    return SerializationException(
+        f"{spec} leaves the range of {error.limits}: {error.what}{within}; cast the argument to double, or take a "
+        "larger unit or finer groups"
+    )

@@ -1,0 +1,68 @@
+"""Bits and products: one number that every value is folded into."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.state.aggregate.base import Aggregate
+from sparkrelay.state.aggregate.columns import array_of
+from sparkrelay.state.layout import Field
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparkrelay.state.aggregate.base import Partial
+    from sparkrelay.state.aggregate.grouped_rows import Groups, RowGrouping
+    from sparkrelay.state.aggregate.spec import AggregateSpec
+
+__all__ = ["FOLDED", "Folded"]
+
+#: Function -> what folds two values into one.
+FOLDED: Final[dict[str, Any]] = {
+    "bit_and": np.bitwise_and,
+    "bit_or": np.bitwise_or,
+    "bit_xor": np.bitwise_xor,
+    "product": np.multiply,
+}
+
+
+class Folded(Aggregate):
+    """``bit_and``, ``bit_or``, ``bit_xor`` of whole numbers and ``product`` of doubles."""
+
+    def __init__(self, spec: AggregateSpec) -> None:
+        self._fold = FOLDED[spec.function]
+        super().__init__(spec, [pa.float64() if spec.function == "product" else spec.input_type])
+
+    def plan(self, rows: RowGrouping) -> Partial:
+        assert self.spec.column is not None
+        (kind,) = self.kinds
+        column = rows.column(self.spec.column, kind)
+        rows.by_row()
+
+        def finish(groups: Groups) -> list[pa.Array]:
+            there = column.is_valid().to_numpy()
+            values, of = pc.fill_null(column, 0).to_numpy()[there], groups.of_rows[there]
+            order = np.argsort(of, kind="stable")
+            found, starts = np.unique(of[order], return_index=True)
+            folded = np.zeros(len(groups), dtype=values.dtype)
+            empty = np.ones(len(groups), dtype=np.bool_)
+            if len(found):
+                with np.errstate(all="ignore"):
+                    folded[found] = self._fold.reduceat(values[order], starts)
+                empty[found] = False
+            return [pa.array(folded, kind, mask=empty)]
+
+        return finish
+
+    def combine(self, old: Sequence[Field], new: Sequence[Field]) -> list[Field]:
+        (was,), (now,) = old, new
+        both = self._fold(was.values, now.values)
+        values = np.where(was.there & now.there, both, np.where(now.there, now.values, was.values))
+        return [Field(values, was.there | now.there)]
+
+    def result(self, state: Sequence[Field]) -> pa.Array:
+        return array_of(state[0], self.kinds[0]).cast(self.spec.result_type)
