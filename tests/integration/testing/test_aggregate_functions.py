@@ -54,7 +54,13 @@ FILTERED = [
     "bit_or(i) FILTER (WHERE on)",
     "bool_and(i > 0) FILTER (WHERE s IS NOT NULL)",
 ]
-GROUPS = {"one": ONE_ARGUMENT, "two": TWO_ARGUMENTS, "picked": PICKED, "filtered": FILTERED}
+DISTINCT = [
+    *(f"count(DISTINCT {column})" for column in ("i", "d", "m", "s", "on", "at", "p", "big")),
+    *("count(DISTINCT i, s)", "count(DISTINCT s, on) FILTER (WHERE i > 0)", "count(*)", "max(DISTINCT i)"),
+    *("sum(DISTINCT i)", "avg(DISTINCT m)", "sum(DISTINCT m) FILTER (WHERE on)", "stddev(DISTINCT i)"),
+    *("count(DISTINCT d % 2)", "min(s)", "count(DISTINCT 1)"),
+]
+GROUPS = {"distinct": DISTINCT, "one": ONE_ARGUMENT, "two": TWO_ARGUMENTS, "picked": PICKED, "filtered": FILTERED}
 
 
 def made_up(seed, count=70):
@@ -143,6 +149,54 @@ def test_the_rows_are_those_of_spark_batch(spark, group):
     with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
         piped(driver, rows, group)
         assert_rows(with_zone({row["user"]: row for row in driver.store("kept")}), expected)
+
+
+WINDOWED = [
+    *("count(DISTINCT s)", "count(DISTINCT i, on)", "sum(DISTINCT i)", "count(*)", "last(s)", "max_by(s, big)"),
+    *("stddev(d)", "avg(m)", "corr(d, i)", "first(p) IGNORE NULLS"),
+]
+
+
+@pytest.mark.parametrize("append", [False, True], ids=["update", "append"])
+@pytest.mark.parametrize("window", [("4 hours",), ("4 hours", "2 hours")], ids=["tumbling", "sliding"])
+def test_the_rows_of_windows_are_those_of_spark_batch(spark, window, append):
+    """The last row of all ends every window but its own, which stays open."""
+    aggregates = [F.expr(text).alias(text) for text in WINDOWED]
+    rows = [(user, {**row, "at": row["at"] or "2026-01-01T02:00:00Z"}) for user, row in made_up(7)]
+    rows.append(("end", {**rows[0][1], "at": "2026-01-09T00:00:00Z"}))
+    keys = (F.window("at", *window), "user")
+    expected = batch_of(spark, rows).groupBy(*keys).agg(*aggregates).collect()
+    expected = {(row["window"]["end"].timestamp(), row["user"]): plain(row.asDict()) for row in expected}
+    if append:
+        expected = {key: row for key, row in expected.items() if key[1] != "end"}
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=String("user"), value=Json(VALUE)).withWatermark("at", "2 days")
+    table = stream.groupBy(*keys).agg(*aggregates, name="kept")
+    (table.outputMode("append") if append else table).to("out")
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        piped(driver, rows[:-1], "windows")
+        kept = {(row["window"]["end"].timestamp(), row["user"]): row for row in driver.store("kept")}
+        before = {key: row for key, row in expected.items() if key[1] != "end"}
+        assert_rows(with_zone(without_window(kept)), with_zone(without_window(before)))
+        topic = driver.create_input_topic("in")
+        topic.pipe_rows(rows[-1:])
+        driver.process()
+        found = {}
+        for row in driver.create_output_topic("out").read_rows():
+            key = (row["window"]["end"], row["user"])
+            assert not append or key not in found
+            found[key] = row
+        assert len(found) == len(expected)
+        counts = sorted((user, row["count(*)"], row["count(DISTINCT s)"]) for (_, user), row in found.items())
+        wanted = sorted((user, row["count(*)"], row["count(DISTINCT s)"]) for (_, user), row in expected.items())
+        assert counts == wanted
+        topic.pipe_rows(rows[-1:])
+        driver.process()
+        assert {row["user"] for row in driver.store("kept")} == {"end"}
+
+
+def without_window(rows):
+    return {key: {name: value for name, value in row.items() if name != "window"} for key, row in rows.items()}
 
 
 def test_what_is_not_kept_is_refused_with_its_line(spark):
