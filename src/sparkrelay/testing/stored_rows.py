@@ -9,8 +9,8 @@ import pyarrow as pa
 from sparkrelay.records.keys import key_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import laid_out
+from sparkrelay.runtime.worker.distinct_values import stored_groups
 from sparkrelay.runtime.worker.state import codec_of
-from sparkrelay.runtime.worker.watermarks import message_keys
 from sparkrelay.state.watermarks import NEVER, over
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ def stored_rows(spec: StateSpec, store: TaskStore) -> list[dict[str, Any]]:
     start = None if spec.watermark is None else over(store.header.expired_by(spec.store))
     stop = None if spec.watermark is None else NEVER
     for batch in store.scan(spec.store, start=start, stop=stop):
-        encoded = batch.column("key") if spec.watermark is None else message_keys(batch.column("key"))
-        keys = key_columns(encoded, pa.schema(fields[: len(spec.keys)]))
+        groups = stored_groups(spec, batch)
+        keys = key_columns(groups.column("key"), pa.schema(fields[: len(spec.keys)]))
         # The last result is the group's newest timestamp, which is no column of the user's.
-        results = codec.results(batch.column("value"))[:-1]
+        results = codec.results(groups.column("value"))[:-1]
         rows += laid_out([*keys, *results], pa.schema(fields)).to_pylist()
     return rows

@@ -190,6 +190,14 @@ def test_spark_batch_makes_the_same_sessions(spark, seed):
         (
             lambda s: (
                 s.withWatermark("time", "0 seconds")
+                .groupBy("user", F.session_window("time", "5 seconds"))
+                .agg(F.count_distinct("page").alias("pages"))
+            ),
+            "pages: distinct values of session windows are not there yet",
+        ),
+        (
+            lambda s: (
+                s.withWatermark("time", "0 seconds")
                 .withColumn("other", F.col("time"))
                 .groupBy("user", F.session_window("other", "5 seconds"))
                 .count()

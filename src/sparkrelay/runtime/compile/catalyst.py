@@ -1,4 +1,4 @@
-"""What we read out of Catalyst through py4j: grouping and aggregate expressions, and which columns a plan wants.
+"""What we read out of Catalyst through py4j: what plans and expressions are made of, and which columns a plan wants.
 
 Column expressions come from PySpark itself, so ``groupBy(F.window("ts", "10 minutes")).agg(F.sum(F.col("a") * 2))``
 means what it means there: grouping keys and aggregate arguments become an ordinary projection before the stateful
@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, functions as F
 
-from sparkrelay.errors import TopologyException
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.topology import NamedAggregate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
-    "AggregateCall",
     "as_column",
     "column_text",
     "items",
@@ -37,86 +33,14 @@ __all__ = [
     "nodes",
     "not_row_wise",
     "projected_sql",
-    "read_aggregate",
     "reads_hidden",
     "wanted_columns",
 ]
-
-#: Spark's name of an aggregate function -> ours.
-_FUNCTIONS = {
-    "count": "count",
-    "count_if": "count",
-    "sum": "sum",
-    "avg": "avg",
-    "mean": "avg",
-    "min": "min",
-    "max": "max",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class AggregateCall:
-    """One aggregate of ``agg(...)``: the function, its argument, and the name of the column it makes."""
-
-    function: str
-    argument: Column | None
-    alias: str | None
 
 
 def as_column(column: Any) -> Column:
     """Return ``column`` as a Column; a string names one."""
     return column if isinstance(column, Column) else F.col(column)
-
-
-def read_aggregate(column: Any, where: str) -> AggregateCall:
-    """Take one argument of ``agg(...)`` apart.
-
-    Args:
-        column: ``F.sum("a").alias("total")`` and the like.
-        where: the user's line, for messages.
-
-    Raises:
-        TopologyException: it is not one of count, count_if, sum, avg, min and max, or it says DISTINCT.
-    """
-    if isinstance(column, NamedAggregate):
-        if column.column is None:
-            return AggregateCall("count_all", None, column.name)
-        return AggregateCall(column.function, F.col(column.column), column.name)
-    if not isinstance(column, Column):
-        raise TopologyException(f'{where}: agg() takes columns such as F.sum("amount").alias("total"), not {column!r}')
-    node = _java(column).node()
-    alias = None
-    while kind(node) == "Alias":
-        names = items(node.name())
-        alias = alias or (names[0] if names else None)
-        node = node.child()
-    if kind(node) != "UnresolvedFunction" or node.functionName().lower() not in _FUNCTIONS:
-        raise TopologyException(
-            f"{where}: {column_text(column)} is not supported in agg(): use count, count_if, sum, avg, min or max "
-            "directly (not inside another expression), and compute with the results in a select() or withColumn() "
-            "after agg()"
-        )
-    if node.isDistinct():
-        raise TopologyException(
-            f"{where}: {column_text(column)}: DISTINCT aggregates would keep every value in state and are not "
-            "supported; group by that column first"
-        )
-    function = _FUNCTIONS[node.functionName().lower()]
-    arguments = items(node.arguments())
-    if len(arguments) != 1:
-        raise TopologyException(
-            f"{where}: {column_text(column)} has {len(arguments)} arguments; exactly one is supported"
-        )
-    if function == "count" and kind(arguments[0]) in {"UnresolvedStar", "Literal"}:
-        if kind(arguments[0]) == "Literal" and arguments[0].value() is None:
-            # Counts nothing. Null by itself has no type that state can be kept of.
-            return AggregateCall(function, F.lit(None).cast("boolean"), alias)
-        return AggregateCall("count_all", None, alias)
-    argument = Column(jvm().org.apache.spark.sql.Column(arguments[0]))
-    if node.functionName().lower() == "count_if":
-        # What is false is counted no more than what is null.
-        argument = F.when(argument, F.lit(True))
-    return AggregateCall(function, argument, alias)
 
 
 def wanted_columns(plan: DataFrame, source: DataFrame) -> frozenset[str]:

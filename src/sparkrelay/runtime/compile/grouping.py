@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.runtime.compile.catalyst import as_column, projected_sql, read_aggregate
+from sparkrelay.runtime.compile.aggregate_calls import AggregateCalls, read_aggregates
+from sparkrelay.runtime.compile.catalyst import as_column, projected_sql
 from sparkrelay.runtime.compile.rankings import check_order, held_rows, with_places
 from sparkrelay.runtime.compile.row_steps import checked, refuse_hidden, visible
 from sparkrelay.runtime.compile.schemas import aggregate_spec, check_groupable, check_packable, without_kafka
@@ -38,8 +39,8 @@ __all__ = ["brief", "contents", "held_states", "key_text", "projected", "spread"
 _LONGEST_CONTENTS = 2000
 
 
-def projected(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> tuple[DataFrame, StructType]:
-    """Return the rows that a stateful step takes in, and the columns of what it keeps, its keys first.
+def projected(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> tuple[DataFrame, AggregateCalls]:
+    """Return the rows that a stateful step takes in, and what it makes of them.
 
     Args:
         aggregation: the step.
@@ -55,32 +56,29 @@ def projected(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) 
 
 
 def held_states(
-    aggregation: Aggregation, rows: DataFrame, results: StructType
+    aggregation: Aggregation, rows: DataFrame, aggregates: AggregateCalls
 ) -> tuple[list[AggregateSpec], dict[str, str]]:
     """Return the states that a store keeps of a group, and what each is of, in words, by result column.
 
     Args:
         aggregation: the step.
         rows: as :func:`projected` returns them.
-        results: the columns of what it keeps.
+        aggregates: what it makes of them.
 
     Raises:
         TopologyException: an aggregate cannot be kept.
     """
     where = str(aggregation.call_site)
-    others = results.fields[len(aggregation.keys) :]
+    others = aggregates.held.fields[len(aggregation.keys) :]
     states = []
     texts = projected_sql(rows)
     held = {}
-    for index, (column, result) in enumerate(zip(aggregation.aggregates, others, strict=not aggregation.newest)):
-        call = read_aggregate(column, where)
-        argument = None if call.argument is None else rows.schema[_argument(index)]
-        states.append(aggregate_spec(call.function, argument, result, where))
-        held[result.name] = (
-            "count(*)"
-            if argument is None
-            else f"{call.function}({texts[argument.name]}) of {argument.dataType.simpleString()}"
-        )
+    for index, (call, result) in enumerate(zip(aggregates.calls, others, strict=not aggregation.newest)):
+        arguments = [rows.schema[name] for name in call.argument_names(index)]
+        states.append(aggregate_spec(call.function, arguments, result, where, distinct=call.distinct))
+        of = ", ".join(argument.dataType.simpleString() for argument in arguments)
+        words = f"{'DISTINCT ' if call.distinct else ''}{', '.join(texts[argument.name] for argument in arguments)}"
+        held[result.name] = f"{call.function}({words}) of {of}" if arguments else "count(*)"
     if aggregation.newest:
         which = "newest row" if aggregation.ranking is None else held_rows(aggregation.ranking)
         held = {"newest row": f"{which} of {StructType(others).simpleString()}"}
@@ -131,9 +129,8 @@ def brief(text: str) -> str:
     return f"{text[:_LONGEST_CONTENTS]}... (sha256 {hashlib.sha256(text.encode()).hexdigest()})"
 
 
-def _grouped(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> tuple[DataFrame, StructType]:
+def _grouped(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> tuple[DataFrame, AggregateCalls]:
     where = str(aggregation.call_site)
-    calls = [read_aggregate(column, where) for column in aggregation.aggregates]
     keys: list[Column] = [as_column(key) for key in aggregation.keys]
     check_sessions(aggregation)
     # Spark checks the aggregates' types for us, on a plan that never runs.
@@ -145,17 +142,22 @@ def _grouped(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -
         key if name == wanted else key.alias(wanted)
         for key, name, wanted in zip(keys, selected, grouped.columns, strict=False)
     ]
-    arguments = [call.argument.alias(_argument(index)) for index, call in enumerate(calls) if call.argument is not None]
+    aggregates = read_aggregates(grouped, len(keys), where)
+    arguments = [
+        argument.alias(name)
+        for index, call in enumerate(aggregates.calls)
+        for argument, name in zip(call.arguments, call.argument_names(index), strict=True)
+    ]
     times = []
     if aggregation.watermark is not None:
         times.append(F.unix_millis(event_time(aggregation, rows)).alias(hidden_columns.EVENT_TIME))
     taken = checked(where, lambda: rows.select(*keys, *arguments, *hidden, *times))
     if "*" in aggregation.text:
         refuse_hidden(where, aggregation.text, taken)
-    return taken, grouped.schema
+    return taken, aggregates
 
 
-def _newest(table: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> tuple[DataFrame, StructType]:
+def _newest(table: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> tuple[DataFrame, AggregateCalls]:
     where = str(table.call_site)
     keys = checked(where, lambda: rows.select(*table.keys)).columns
     schema = _newest_schema(rows, keys, where)
@@ -164,7 +166,8 @@ def _newest(table: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> tuple
     if table.watermark is not None:
         times.append(F.unix_millis(event_time(table, rows)).alias(hidden_columns.EVENT_TIME))
     names = (quoted((name,)) for name in (*schema.names, *hidden))
-    return checked(where, lambda: rows.select(*names, *times)), schema
+    taken = checked(where, lambda: rows.select(*names, *times))
+    return taken, AggregateCalls((), schema, schema)
 
 
 def _newest_schema(rows: DataFrame, key: Sequence[str], where: str) -> StructType:
@@ -183,10 +186,6 @@ def _newest_schema(rows: DataFrame, key: Sequence[str], where: str) -> StructTyp
     check_groupable(StructType([columns[name] for name in key]), where)
     check_packable(schema, where, "be kept in a table")
     return schema
-
-
-def _argument(index: int) -> str:
-    return f"{hidden_columns.PREFIX}argument_{index}"
 
 
 def _columns(aggregation: Aggregation) -> list[Column]:

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.compile.aggregate_calls import AggregateCalls
     from sparkrelay.runtime.compile.ways import Way
     from sparkrelay.runtime.spark.collected_frames import Collect, CollectedFrames
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
@@ -119,8 +120,8 @@ class LegCompiler:
         self._joins = CollectedJoins(frames, target, config.max_poll_interval_ms / 1000)
         self._compression = compression(config)
         self._flush_seconds = flush_seconds(config)
-        #: store -> schema that Spark gives the aggregation, names and types
-        self._grouped: dict[str, StructType] = {}
+        #: store -> what its grouping makes of its rows
+        self._aggregates: dict[str, AggregateCalls] = {}
         #: internal topic (topology name) -> Spark schema of the rows that end there, known once its writer is built
         self._ended: dict[str, StructType] = {}
         #: internal topic (topology name) -> those columns of them that are shipped through it
@@ -214,7 +215,7 @@ class LegCompiler:
         else:
             store = leg.aggregation.store
             if store not in self._computed_keys:
-                keys = self._grouped[store].names[: len(leg.aggregation.keys)]
+                keys = self._aggregates[store].results.names[: len(leg.aggregation.keys)]
                 self._computed_keys[store] = computed_from(rows, base, keys, behind)
             computed = self._computed_keys[store]
             reports, output = self._stateful(leg, leg.aggregation, rows, computed)
@@ -415,11 +416,11 @@ class LegCompiler:
 
     def _table(self, store: str) -> StructType:
         """Return the columns of a table, its key's first."""
-        if store not in self._grouped:
+        if store not in self._aggregates:
             self.build(
                 next(leg for leg in self._legs if leg.aggregation is not None and leg.aggregation.store == store)
             )
-        return self._grouped[store]
+        return self._aggregates[store].results
 
     def _looked_up(self, leg: Leg, lookup: Lookup, rows: DataFrame) -> DataFrame:
         """Return the rows with what the table holds for them; what nobody reads behind it goes neither in nor out."""
@@ -434,7 +435,7 @@ class LegCompiler:
 
     def _projection(self, leg: Leg, aggregation: Aggregation, rows: DataFrame) -> DataFrame:
         """Return the rows that a stateful step takes in."""
-        taken, self._grouped[aggregation.store] = projected(
+        taken, self._aggregates[aggregation.store] = projected(
             aggregation, rows, (*carried_columns(leg), *self._way.hidden)
         )
         return taken
@@ -453,14 +454,15 @@ class LegCompiler:
         ``computed`` says what grouping columns are computed from; ``folded`` has the state step run although Spark sees
         no row.
         """
-        results = self._grouped[aggregation.store]
+        aggregates = self._aggregates[aggregation.store]
+        results = aggregates.held
         rows = StructType([field for field in taken.schema if field.name not in self._way.hidden])
         spec, made = state_spec(
             leg,
             aggregation,
             taken,
             rows,
-            results,
+            aggregates,
             computed,
             legs=self._legs,
             names=self._names,

@@ -41,7 +41,7 @@ from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.topology.describe import format_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from sparkrelay.topology import Leg, Sink
 
@@ -218,29 +218,44 @@ def _is_key(kind: DataType) -> bool:
     return True
 
 
-def aggregate_spec(function: str, argument: StructField | None, result: StructField, where: str) -> AggregateSpec:
+def aggregate_spec(
+    function: str, arguments: Sequence[StructField], result: StructField, where: str, *, distinct: bool = False
+) -> AggregateSpec:
     """Return the state that one aggregate keeps.
 
     Raises:
         TopologyException: the function does not go with the argument's type.
     """
     result_type = arrow_schema(StructType([result])).field(0).type
-    if argument is None:
+    if not arguments:
         return AggregateSpec(function, None, pa.int64(), result_type, result.name)
-    kind = argument.dataType
-    if function == "count":
-        input_type = arrow_schema(StructType([argument])).field(0).type
-        return AggregateSpec(function, argument.name, input_type, result_type, result.name)
-    summed = function in {"sum", "avg"}
-    if isinstance(kind, DecimalType) or (summed and not isinstance(kind, IntegralType | FractionalType)):
+    first, *others = arguments
+    of = first.dataType
+    if function in {"sum", "avg"} and not isinstance(of, DecimalType | IntegralType | FractionalType):
         raise TopologyException(
-            f"{where}: {result.name} is a {function} of {kind.simpleString()}; only whole numbers and doubles can be "
-            'kept in state: cast the argument, such as F.col("x").cast("double")'
+            f"{where}: {result.name} is a {function} of {of.simpleString()}; only whole numbers, decimals and doubles "
+            'add up: cast the argument, such as F.col("x").cast("double")'
         )
+    compared = others if function in {"max_by", "min_by"} else arguments if function in {"min", "max"} else []
+    for field in compared:
+        _check_compared(function, field, result, where)
+    if distinct:
+        for field in arguments:
+            _check_distinct(function, field, result, where)
+    types = arrow_schema(StructType(list(arguments)))
+    if function.startswith(("first", "last")) or function in {"max_by", "min_by"}:
+        check_packable(StructType([StructField(result.name, of)]), where, f"be kept as a {function}")
+    more = tuple((field.name, column.type) for field, column in zip(others, list(types)[1:], strict=True))
+    return AggregateSpec(function, first.name, types.field(0).type, result_type, result.name, more, distinct)
+
+
+def _check_compared(function: str, field: StructField, result: StructField, where: str) -> None:
+    """Refuse a column whose order is not that of what is kept of it."""
+    kind = field.dataType
     if not isinstance(kind, AtomicType):
         raise TopologyException(
-            f"{where}: {result.name} is a {function} of {kind.simpleString()}, which is not supported yet: state keeps "
-            "plain values only. Aggregate the fields one by one, or take the "
+            f"{where}: {result.name} is a {function} of {kind.simpleString()}, which is not supported yet: state "
+            "compares plain values only. Aggregate the fields one by one, or take the "
             f"{function} of F.to_json() of it, which compares texts"
         )
     if _is_collated(kind):
@@ -248,8 +263,17 @@ def aggregate_spec(function: str, argument: StructField | None, result: StructFi
             f"{where}: {result.name} is a {function} of {kind.simpleString()}, and state compares texts by bytes; "
             'take that of F.collate("x", "UTF8_BINARY")'
         )
-    input_type = arrow_schema(StructType([argument])).field(0).type
-    return AggregateSpec(function, argument.name, input_type, result_type, result.name)
+
+
+def _check_distinct(function: str, field: StructField, result: StructField, where: str) -> None:
+    """Refuse a column whose equal values may differ in their bytes, or have none."""
+    kind = field.dataType
+    leaves = [child.dataType for child in kind] if isinstance(kind, StructType) else [kind]
+    if any(map(_is_collated, leaves)) or not leaves or not all(map(_is_key, leaves)):
+        raise TopologyException(
+            f"{where}: {result.name} is a {function} of distinct values of {kind.simpleString()}, whose bytes do "
+            f"not say which are equal; take that of {_as_key(StructField('x', kind))}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sparkrelay.config import StreamsConfig
+    from sparkrelay.runtime.compile.aggregate_calls import AggregateCalls
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Aggregation, Leg
 
@@ -31,7 +32,7 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
     aggregation: Aggregation,
     taken: DataFrame,
     rows: StructType,
-    results: StructType,
+    aggregates: AggregateCalls,
     computed: Mapping[str, str],
     *,
     legs: Sequence[Leg],
@@ -46,7 +47,7 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
         aggregation: its stateful step.
         taken: the rows that it takes in.
         rows: their columns that reach it.
-        results: the columns that it emits, its keys first.
+        aggregates: what it makes of them.
         computed: what its keys are computed from.
         legs: of the topology.
         names: Kafka's names of its topics.
@@ -56,6 +57,7 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
     Raises:
         TopologyException: two columns have one name, or an aggregate or a watermark cannot be.
     """
+    results = aggregates.held
     twice = [name for name in results.names if results.names.count(name) > 1]
     if twice:
         raise TopologyException(
@@ -63,7 +65,13 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
         )
     width = len(aggregation.keys)
     keys = results.fields[:width]
-    states, held = held_states(aggregation, taken, results)
+    states, held = held_states(aggregation, taken, aggregates)
+    counted = next((state for state in states if state.distinct), None)
+    if counted is not None and aggregation.sessions:
+        raise TopologyException(
+            f"{aggregation.call_site}: {counted}: distinct values of session windows are not there yet, since sessions "
+            "merge and their values would have to; count them of F.window, or of groups without a window"
+        )
     sources = len(leg.source.topics) if config.max_task_idle_ms else 0
     watermark = watermark_spec(aggregation, taken, keys, config.event_time_after_max_ms, sources)
     spec = StateSpec(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.runtime.worker.distinct_values import DistinctValues
     from sparkrelay.runtime.worker.first_rows import FirstRows
     from sparkrelay.runtime.worker.newest_rows import NewestRows
     from sparkrelay.state.aggregate import AggregateCodec
@@ -35,6 +36,7 @@ class TaskGroups:
         encoded: their message keys.
         stored: their keys in the store.
         versions: every change of their rows, for legs that look into the store; None if there are none.
+        values: the distinct values of each aggregate that counts those.
     """
 
     partition: int
@@ -43,6 +45,7 @@ class TaskGroups:
     encoded: pa.Array
     stored: pa.Array
     versions: pa.RecordBatch | None
+    values: Sequence[DistinctValues] = ()
 
 
 def changed_rows(

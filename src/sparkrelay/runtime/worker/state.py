@@ -20,11 +20,12 @@ from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.changed_rows import TaskGroups, changed_rows
 from sparkrelay.runtime.worker.context import as_type, laid_out, leg_tasks, release_unused_memory, whole
+from sparkrelay.runtime.worker.distinct_values import counting, has_distinct, marked, stored_groups, value_rows
 from sparkrelay.runtime.worker.first_rows import FirstRows
 from sparkrelay.runtime.worker.newest_rows import NewestRows
 from sparkrelay.runtime.worker.sessions import TaskSessions
 from sparkrelay.runtime.worker.shares import share_out
-from sparkrelay.runtime.worker.watermarks import Sources, message_keys, stored_keys, with_silence, without_late
+from sparkrelay.runtime.worker.watermarks import Sources, end_fronts, stored_keys, with_silence, without_late
 from sparkrelay.state import BatchStamp, MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
 from sparkrelay.state.rows import ascending
@@ -33,10 +34,11 @@ from sparkrelay.state.watermarks import NO_TIME
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import StateSpec, StepSpec, StoreSpec, WatermarkSpec
+    from sparkrelay.runtime.worker.distinct_values import DistinctValues
     from sparkrelay.runtime.worker.shares import Share
     from sparkrelay.state import Applied, JournalEntry, Watermark
     from sparkrelay.state.aggregate import AggregateSpec
@@ -246,6 +248,7 @@ class _Groups:
         encoded: their message keys.
         stored: their keys in the store.
         versions: partition -> every change of its rows, for legs that look into the store; None if there are none.
+        values: the distinct values of each aggregate that counts those.
     """
 
     partial: pa.Table
@@ -254,6 +257,7 @@ class _Groups:
     encoded: pa.Array
     stored: pa.Array
     versions: Mapping[int, pa.RecordBatch] | None = None
+    values: Sequence[DistinctValues] = ()
 
     def of(self, partition: int) -> TaskGroups:
         """Return the groups of one task."""
@@ -266,6 +270,7 @@ class _Groups:
             self.encoded.slice(first, count),
             self.stored.slice(first, count),
             None if self.versions is None else self.versions[partition],
+            [values.of(partition) for values in self.values],
         )
 
 
@@ -274,19 +279,23 @@ def _group(spec: StateSpec, share: Share, rows: pa.Table) -> _Groups:
     several = [hidden_columns.PARTITION] if len(share.tasks) > 1 else []
     by = [*several, *(name for children in names for name in children)]
     groups = codec_of(spec).partial(flat, by)
-    keys = [
-        _key_column(groups, spec.input.field(key).type, children)
-        for key, children in zip(spec.keys, names, strict=True)
-    ]
+    keys = _keys(spec, groups, names)
     encoded = key_bytes(keys)
     if encoded.null_count:
         # As in Kafka Streams, a record without a key belongs to no group.
         kept = pc.is_valid(encoded)
         groups, encoded, keys = groups.filter(kept), encoded.filter(kept), [key.filter(kept) for key in keys]
-    stored = encoded
-    if spec.watermark is not None:
-        stored = stored_keys(keys[spec.keys.index(spec.watermark.window)], encoded)
-    order = None
+    values: list[DistinctValues] = []
+    stored = encoded if spec.watermark is None else stored_keys(keys[spec.keys.index(spec.watermark.window)], encoded)
+    if has_distinct(spec):
+        stored = marked(_ends(spec, keys), encoded)
+
+        def encode(pairs: pa.Table) -> tuple[pa.Array, pa.Array | None]:
+            columns = _keys(spec, pairs, names)
+            return key_bytes(columns), _ends(spec, columns)
+
+        values = value_rows(spec, flat, by, encode, None if several else share.tasks[0].task.partition)
+    order, as_it_is = None, stored is encoded
     if several:
         by_task = pa.table([whole(groups.column(hidden_columns.PARTITION)), stored], ["partition", "key"])
         order = pc.sort_indices(by_task, [("partition", "ascending"), ("key", "ascending")])
@@ -296,12 +305,24 @@ def _group(spec: StateSpec, share: Share, rows: pa.Table) -> _Groups:
         # (Taken from many chunks, each row would be looked for first.)
         groups = groups.combine_chunks().take(order)
         keys, stored = [key.take(order) for key in keys], stored.take(order)
-        encoded = stored if spec.watermark is None else encoded.take(order)
+        encoded = stored if as_it_is else encoded.take(order)
     if several:
         partitions = whole(groups.column(hidden_columns.PARTITION)).to_numpy(zero_copy_only=False)
     else:
         partitions = np.full(len(encoded), share.tasks[0].task.partition, dtype=np.int32)
-    return _Groups(groups, partitions, keys, encoded, stored, _versions(spec, share, flat))
+    return _Groups(groups, partitions, keys, encoded, stored, _versions(spec, share, flat), values)
+
+
+def _keys(spec: StateSpec, groups: pa.Table, names: Sequence[Sequence[str]]) -> list[pa.Array]:
+    return [
+        _key_column(groups, spec.input.field(key).type, children)
+        for key, children in zip(spec.keys, names, strict=True)
+    ]
+
+
+def _ends(spec: StateSpec, keys: Sequence[pa.Array]) -> pa.Array | None:
+    """Return the ends of the windows among keys as the store's keys begin with them; None if they have none."""
+    return None if spec.watermark is None else end_fronts(keys[spec.keys.index(spec.watermark.window)])
 
 
 def _versions(spec: StateSpec, share: Share, rows: pa.Table) -> Mapping[int, pa.RecordBatch] | None:
@@ -332,11 +353,14 @@ def _merging(spec: StateSpec, own: TaskGroups, watermark: Watermark | None) -> C
     """Return what merges one task's groups with its store."""
     codec = codec_of(spec)
 
-    def merge(old: pa.Array) -> MergeResult:
-        new, results = codec.merge(own.partial, old)
+    def merged(partial: pa.Table, old: pa.Array) -> MergeResult:
+        new, results = codec.merge(partial, old)
         return MergeResult(new, *changed_rows(spec, codec, own, old, results))
 
-    return merging(spec.store, own.stored, merge, watermark)
+    if own.values:
+        assert isinstance(codec, AggregateCodec), "rows as they came have no aggregates"
+        return counting(codec, own.stored, own.partial, own.values, merged, watermark)
+    return merging(spec.store, own.stored, functools.partial(merged, own.partial), watermark)
 
 
 def _sessions(
@@ -387,12 +411,13 @@ def _final_rows(spec: StateSpec, outcomes: list[TaskOutcome]) -> pa.RecordBatch:
     for outcome in outcomes:
         over = outcome.result().over
         assert over is not None, "a store that was asked for windows says which are over"
+        over = stored_groups(spec, over)
         outcome.first, outcome.rows_out = first, over.num_rows
         first += over.num_rows
         windows.append(over)
         partitions.append(np.full(over.num_rows, outcome.command.task.partition, dtype=np.int32))
     together = pa.concat_batches(windows)
-    encoded = message_keys(together.column("key"))
+    encoded = together.column("key")
     kinds = [spec.input.field(name) for name in spec.keys]
     keys = key_columns(encoded, pa.schema(kinds))
     *values, timestamps = codec_of(spec).results(together.column("value"))
@@ -435,7 +460,7 @@ def _normal(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), column.type), plain)
 
 
-def _key_column(groups: pa.Table, kind: pa.DataType, children: list[str]) -> pa.Array:
+def _key_column(groups: pa.Table, kind: pa.DataType, children: Sequence[str]) -> pa.Array:
     """Put a key of this type together. Spark sends times in the session's zone; those of ``kind`` are in UTC."""
     columns = [whole(groups.column(name)) for name in children]
     if not pa.types.is_struct(kind):

@@ -42,7 +42,16 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import WatermarkSpec
 
-__all__ = ["Sources", "message_keys", "newest_times", "stored_keys", "window_ends", "with_silence", "without_late"]
+__all__ = [
+    "Sources",
+    "end_fronts",
+    "message_keys",
+    "newest_times",
+    "stored_keys",
+    "window_ends",
+    "with_silence",
+    "without_late",
+]
 
 
 _NONE: Final[Mapping[int, Any]] = MappingProxyType({})
@@ -154,9 +163,14 @@ def window_ends(windows: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
 
 def stored_keys(windows: pa.Array, encoded: pa.Array) -> pa.Array:
     """Return the keys of the store: the encoded grouping columns, behind the end of their window."""
+    return pc.binary_join_element_wise(end_fronts(windows), encoded, pa.scalar(b"", pa.binary()))
+
+
+def end_fronts(windows: pa.Array) -> pa.Array:
+    """Return what the store's keys of windows begin with: when they end."""
     ends = (window_ends(windows).astype(np.uint64) ^ np.uint64(1 << 63)).astype(">u8")
     fronts = pa.FixedSizeBinaryArray.from_buffers(pa.binary(END_BYTES), len(ends), [None, pa.py_buffer(ends.tobytes())])
-    return pc.binary_join_element_wise(fronts.cast(pa.binary()), encoded, pa.scalar(b"", pa.binary()))
+    return fronts.cast(pa.binary())
 
 
 def message_keys(stored: pa.Array) -> pa.Array:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.errors import SerializationException
+from sparkrelay.errors import SerializationException, TopologyException
 from sparkrelay.state.aggregate.base import OutOfRange
 from sparkrelay.state.aggregate.columns import field_of
 from sparkrelay.state.aggregate.functions import aggregate_of
@@ -18,11 +18,13 @@ from sparkrelay.state.layout import StateLayout
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sparkrelay.state.aggregate.base import Aggregate
+    from sparkrelay.state.aggregate.base import Aggregate, Partial
     from sparkrelay.state.aggregate.spec import AggregateSpec
     from sparkrelay.state.layout import Field
 
 __all__ = ["AggregateCodec"]
+
+_PLACE: Final = f"{PREFIX}place"
 
 
 class AggregateCodec:
@@ -46,19 +48,28 @@ class AggregateCodec:
     @property
     def subtracts(self) -> bool:
         """Whether what was added can be taken out again of each of the aggregates."""
-        return all(aggregate.subtracts for aggregate in self.aggregates)
+        return self.combines and all(aggregate.subtracts for aggregate in self.aggregates)
+
+    @property
+    def combines(self) -> bool:
+        """Whether two states make one: not where distinct values count, for both may have seen the same."""
+        return not any(spec.distinct for spec in self.specs)
 
     def partial(self, rows: pa.Table | pa.RecordBatch, keys: Sequence[str]) -> pa.Table:
         """Group rows by their key columns; return those, and the state columns of each aggregate.
 
-        Groups stand in the order of their first row. Null keys make a group.
+        Groups stand in the order of their first row. Null keys make a group. What is of distinct values has seen none;
+        :meth:`with_values` adds them.
 
         Raises:
             SerializationException: a sum leaves the range of its type; the message has the group's key.
         """
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
         grouping = RowGrouping(table, keys)
-        plans = [aggregate.plan(grouping) for aggregate in self.aggregates]
+        plans = [
+            self._nothing(aggregate) if aggregate.spec.distinct else aggregate.plan(grouping)
+            for aggregate in self.aggregates
+        ]
         groups = grouping.run()
         out = {name: groups.table.column(name) for name in keys}
         for index, (spec, finish) in enumerate(zip(self.specs, plans, strict=True)):
@@ -68,6 +79,37 @@ class AggregateCodec:
                 raise _overflow(spec, error, groups.table) from None
             out.update((_name(index, place), column) for place, column in enumerate(columns))
         return pa.table(out)
+
+    def with_values(self, partial: pa.Table, index: int, places: pa.Array, values: pa.Table) -> pa.Table:
+        """Return partial results with values of one aggregate that their groups have not had before.
+
+        Args:
+            partial: of groups.
+            index: of the aggregate.
+            places: which of the groups each value is of.
+            values: by the names of the aggregate's columns; distinct in each group.
+
+        Raises:
+            SerializationException: a sum leaves the range of its type; the message has the group's key.
+        """
+        aggregate = self.aggregates[index]
+        grouping = RowGrouping(values.append_column(_PLACE, places), [_PLACE])
+        finish = aggregate.plan(grouping)
+        groups = grouping.run()
+        own = groups.column(_PLACE).to_numpy(zero_copy_only=False)
+        try:
+            columns = finish(groups)
+        except OutOfRange as error:
+            raise _overflow(
+                aggregate.spec, OutOfRange(int(own[error.row]), error.limits, error.what), partial
+            ) from None
+        at = np.full(partial.num_rows, -1, dtype=np.int64)
+        at[own] = np.arange(len(own))
+        rows = pa.array(at, mask=at < 0)
+        for place, column in enumerate(columns):
+            number = partial.schema.get_field_index(_name(index, place))
+            partial = partial.set_column(number, _name(index, place), column.take(rows))
+        return partial
 
     def states(self, partial: pa.Table) -> pa.Array:
         """Return partial results as states of their own: of groups that hold nothing else."""
@@ -103,9 +145,11 @@ class AggregateCodec:
         """Return the states of what two arrays of states are of, one by one; null is no state.
 
         Raises:
+            TopologyException: an aggregate is of distinct values; see ``combines``.
             SerializationException: a sum leaves the range of its type.
             StoreCorruptedException: a state is not of these aggregates.
         """
+        self._check_combines()
         merged: list[Field] = []
         pairs = zip(self._each(self._layout.decode(earlier)), self._each(self._layout.decode(later)), strict=True)
         for (aggregate, old), (_, new) in pairs:
@@ -124,6 +168,7 @@ class AggregateCodec:
             SerializationException: a sum leaves the range of its type.
             StoreCorruptedException: a state is not of these aggregates.
         """
+        self._check_combines()
         left: list[Field] = []
         pairs = zip(self._each(self._layout.decode(states)), self._each(self._layout.decode(gone)), strict=True)
         for (aggregate, old), (_, removed) in pairs:
@@ -137,6 +182,16 @@ class AggregateCodec:
     def results(self, states: pa.Array) -> list[pa.Array]:
         """Return the result columns of stored states, as for a query."""
         return [aggregate.result(fields) for aggregate, fields in self._each(self._layout.decode(states))]
+
+    def _check_combines(self) -> None:
+        for spec in self.specs:
+            if spec.distinct:
+                raise TopologyException(f"{spec}: what is of distinct values is not known of two states together")
+
+    @staticmethod
+    def _nothing(aggregate: Aggregate) -> Partial:
+        """Return what makes the state columns of groups that have seen nothing."""
+        return lambda groups: [pa.nulls(len(groups), kind) for kind in aggregate.kinds]
 
     def _each(self, fields: Sequence[Field]) -> Iterator[tuple[Aggregate, Sequence[Field]]]:
         """Yield each aggregate with its part of the fields."""

@@ -61,11 +61,11 @@ def test_groups_are_not_made_by_a_collation(kind):
 @pytest.mark.parametrize("function", ["min", "max"])
 def test_extremes_are_not_taken_by_a_collation(function):
     with pytest.raises(TopologyException, match=rf"a {function} of string collate UTF8_LCASE.*F\.collate\("):
-        aggregate_spec(function, CASELESS, t.StructField("a", CASELESS.dataType), "here")
+        aggregate_spec(function, [CASELESS], t.StructField("a", CASELESS.dataType), "here")
 
 
 def test_texts_of_a_collation_are_counted():
-    assert aggregate_spec("count", CASELESS, t.StructField("a", t.LongType()), "here").column == "c"
+    assert aggregate_spec("count", [CASELESS], t.StructField("a", t.LongType()), "here").column == "c"
 
 
 @pytest.mark.parametrize("kind", [t.StructType([t.StructField("a", t.LongType())]), t.ArrayType(t.LongType())])
@@ -73,12 +73,12 @@ def test_texts_of_a_collation_are_counted():
 def test_extremes_of_nested_values_are_not_supported_yet(function, kind):
     column = t.StructField("last", kind)
     with pytest.raises(TopologyException, match=rf"^here: last is a {function} of .*, which is not supported yet: .*"):
-        aggregate_spec(function, column, column, "here")
+        aggregate_spec(function, [column], column, "here")
 
 
 def test_errors_of_an_aggregate_name_the_column_of_the_result():
     argument, result = t.StructField("_argument_0", t.LongType()), t.StructField("total", t.LongType())
-    assert str(aggregate_spec("sum", argument, result, "here")) == "total"
+    assert str(aggregate_spec("sum", [argument], result, "here")) == "total"
 
 
 def row(kind):

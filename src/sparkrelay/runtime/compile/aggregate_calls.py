@@ -1,0 +1,199 @@
+"""What ``agg(...)`` asks for, read out of the plan that Catalyst makes of it.
+
+Catalyst has resolved names, casts and aliases by then: ``F.std``, ``F.expr("stddev(x) FILTER (WHERE y > 0)")`` and the
+method of a grouping all come as the same expressions. Arguments are computed in the projection before the stateful
+step, and what is made of several aggregates in one behind it.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import Column, functions as F
+
+from sparkrelay.errors import TopologyException
+from sparkrelay.runtime.compile.catalyst import items, jvm, kind
+from sparkrelay.runtime.contract import hidden_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["AggregateCall", "AggregateCalls", "read_aggregates"]
+
+#: Catalyst's aggregates of one column -> ours.
+_OF_ONE: Final = {
+    "Sum": "sum",
+    "Average": "avg",
+    "Min": "min",
+    "Max": "max",
+    "BoolAnd": "min",
+    "BoolOr": "max",
+    "BitAndAgg": "bit_and",
+    "BitOrAgg": "bit_or",
+    "BitXorAgg": "bit_xor",
+    "Product": "product",
+    "VariancePop": "var_pop",
+    "VarianceSamp": "var_samp",
+    "StddevPop": "stddev_pop",
+    "StddevSamp": "stddev_samp",
+    "Skewness": "skewness",
+    "Kurtosis": "kurtosis",
+}
+#: Those of pairs of which both have a value.
+_OF_PAIRS: Final = {
+    "CovPopulation": "covar_pop",
+    "CovSample": "covar_samp",
+    "Corr": "corr",
+    "RegrSXY": "regr_sxy",
+    "RegrSlope": "regr_slope",
+    "RegrIntercept": "regr_intercept",
+    "RegrR2": "regr_r2",
+}
+#: Those that look at one column of such pairs: the function, and which column.
+_OF_ONE_OF_PAIRS: Final = {
+    "RegrAvgX": ("avg", 1),
+    "RegrAvgY": ("avg", 0),
+    "RegrSXX": ("sum_of_squares", 1),
+    "RegrSYY": ("sum_of_squares", 0),
+}
+_ORDERED: Final = {"First": "first", "AnyValue": "first", "Last": "last"}
+_BY: Final = {"MaxBy": "max_by", "MinBy": "min_by"}
+_KNOWN: Final = (
+    "count, count_if, sum, avg, min, max, count_distinct, first, last, any_value, max_by, min_by, bool_and, bool_or, "
+    "bit_and, bit_or, bit_xor, product, stddev, variance, skewness, kurtosis, corr, covar_pop, covar_samp and regr_..."
+)
+#: What each value makes a difference to only once: those that a group has several times may stay.
+_ONCE: Final = frozenset({"min", "max", "bit_and", "bit_or"})
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """One aggregate.
+
+    Attributes:
+        function: ours.
+        arguments: the columns that it is of; none for ``count_all``.
+        name: of its result.
+        distinct: True where each value of a group counts once.
+    """
+
+    function: str
+    arguments: tuple[Column, ...]
+    name: str
+    distinct: bool = False
+
+    def argument_names(self, index: int) -> tuple[str, ...]:
+        """Return the names of its arguments' columns, as those of the aggregate with this number."""
+        return tuple(
+            f"{hidden_columns.PREFIX}argument_{index}{f'_{place}' if place else ''}"
+            for place in range(len(self.arguments))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCalls:
+    """The aggregates of a grouping.
+
+    Attributes:
+        calls: what is kept of a group.
+        results: the columns that the grouping has in the end, its keys first.
+        held: the columns that come out of the stateful step: its keys, and the results of the calls.
+    """
+
+    calls: tuple[AggregateCall, ...]
+    results: StructType
+    held: StructType
+
+
+def read_aggregates(grouped: DataFrame, keys: int, where: str) -> AggregateCalls:
+    """Take ``groupBy(...).agg(...)`` apart.
+
+    Args:
+        grouped: what it gives, on a plan that never runs.
+        keys: how many columns it is grouped by.
+        where: the user's line, for messages.
+
+    Raises:
+        TopologyException: there is something that cannot be kept.
+    """
+    plan = grouped._jdf.queryExecution().analyzed()
+    if kind(plan) != "Aggregate":
+        raise _unsupported(where, f"{plan.nodeName()} in agg()")
+    columns = items(plan.aggregateExpressions())[keys:]
+    calls = []
+    for expression, field in zip(columns, grouped.schema.fields[keys:], strict=True):
+        inner = expression.child() if kind(expression) == "Alias" else expression
+        if kind(inner) != "AggregateExpression":
+            raise _unsupported(where, f"{inner.sql()}, an aggregate inside another expression,")
+        calls.append(_call(inner, field.name, where))
+    return AggregateCalls(tuple(calls), grouped.schema, grouped.schema)
+
+
+def _call(expression: Any, name: str, where: str) -> AggregateCall:
+    function = expression.aggregateFunction()
+    found, text = kind(function), str(expression.sql())
+    if str(function.prettyName()).startswith("try_"):
+        raise _unsupported(where, text)
+    children = [_column(child) for child in items(function.children())]
+    condition = _column(expression.filter().get()) if expression.filter().isDefined() else None
+    distinct = bool(expression.isDistinct())
+    if found in _ORDERED:
+        nulls = not function.ignoreNulls()
+        ours = _ORDERED[found] if nulls else f"{_ORDERED[found]}_not_null"
+        if distinct:
+            raise _unsupported(where, text)
+        if nulls and condition is not None:
+            return AggregateCall(ours, (children[0], condition), name)
+        return AggregateCall(ours, (_where(condition, children[0]),), name)
+    if found in _BY:
+        if distinct:
+            raise _unsupported(where, text)
+        return AggregateCall(_BY[found], (children[0], _where(condition, children[1])), name)
+    if found == "Count" and not distinct:
+        return _count(function, children, condition, name)
+    if found in {"CountIf", "RegrCount"}:
+        counts = children[0] if found == "CountIf" else _all_there(children)
+        # What is false is counted no more than what is null.
+        return AggregateCall("count", (_where(condition, F.when(counts, F.lit(True))),), name, distinct)
+    if found in _OF_ONE_OF_PAIRS:
+        ours, place = _OF_ONE_OF_PAIRS[found]
+        argument = F.when(_all_there(children), children[place])
+        return AggregateCall(ours, (_where(condition, argument),), name, distinct)
+    ours = {"Count": "count", **_OF_ONE, **_OF_PAIRS}.get(found, "")
+    if not ours:
+        raise _unsupported(where, text)
+    return AggregateCall(ours, (_where(condition, children[0]), *children[1:]), name, distinct and ours not in _ONCE)
+
+
+def _count(function: Any, children: Sequence[Column], condition: Column | None, name: str) -> AggregateCall:
+    literals = [child.value() for child in items(function.children()) if kind(child) == "Literal"]
+    if None in literals:
+        # Counts nothing. Null by itself has no type that state can be kept of.
+        return AggregateCall("count", (F.lit(None).cast("boolean"),), name)
+    if len(literals) == len(children):
+        if condition is None:
+            return AggregateCall("count_all", (), name)
+        return AggregateCall("count", (F.when(condition, F.lit(True)),), name)
+    argument = children[0] if len(children) == 1 else F.when(_all_there(children), F.lit(True))
+    return AggregateCall("count", (_where(condition, argument),), name)
+
+
+def _where(condition: Column | None, argument: Column) -> Column:
+    return argument if condition is None else F.when(condition, argument)
+
+
+def _all_there(columns: Sequence[Column]) -> Column:
+    return functools.reduce(Column.__and__, (column.isNotNull() for column in columns))
+
+
+def _column(expression: Any) -> Column:
+    return Column(jvm().org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+
+
+def _unsupported(where: str, what: str) -> TopologyException:
+    return TopologyException(f"{where}: {what} is not supported in agg(): its state is not kept. There are {_KNOWN}")

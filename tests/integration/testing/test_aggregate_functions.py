@@ -1,0 +1,209 @@
+"""Every aggregate function gives what Spark's batch gives of the same rows, however they come in micro-batches."""
+
+import math
+import random
+
+import pytest
+from pyspark.sql import functions as F
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.errors import TopologyException
+from sparkrelay.testing import TopologyTestDriver
+
+pytestmark = pytest.mark.integration
+
+VALUE = "i int, big long, d double, m decimal(10,2), s string, on boolean, at timestamp, p struct<a:int,b:string>"
+
+ONE_ARGUMENT = [
+    *(f"{name}({column})" for name in ("stddev", "stddev_pop", "var_samp", "var_pop", "skewness", "kurtosis")
+      for column in ("i", "d", "m")),
+    *(f"{name}({column})" for name in ("count", "min", "max", "sum", "avg") for column in ("i", "d", "m")),
+    *(f"{name}({column})" for name in ("bit_and", "bit_or", "bit_xor") for column in ("i", "big")),
+    *(f"{name}(on)" for name in ("bool_and", "bool_or", "every", "some")),
+    *("any(i > 3)", "std(i)", "variance(d)", "mean(m)", "sum(CAST(i AS string))", "count(i, s)", "count(NULL)"),
+    *("avg(CAST(m AS decimal(8,0)))", "sum(CAST(m AS decimal(38,4)))", "avg(CAST(i AS decimal(38,18)))"),
+]  # fmt: skip
+TWO_ARGUMENTS = [
+    f"{name}({columns})"
+    for name in ("corr", "covar_pop", "covar_samp", "regr_count", "regr_avgx", "regr_avgy", "regr_sxx", "regr_syy",
+                 "regr_sxy", "regr_slope", "regr_intercept", "regr_r2")
+    for columns in ("d, i", "m, big")
+]  # fmt: skip
+PICKED = [
+    *(f"{name}({column})" for name in ("first", "last", "any_value", "first_value", "last_value")
+      for column in ("i", "s", "m", "at", "p")),
+    *(f"{name}({column}) IGNORE NULLS" for name in ("first", "last", "any_value") for column in ("i", "s", "p", "on")),
+    *(f"{name}({column}, {by})" for name in ("max_by", "min_by") for column in ("s", "p", "m") for by in ("big", "at")),
+]  # fmt: skip
+FILTERED = [
+    "count(*) FILTER (WHERE i > 2)",
+    "count(s) FILTER (WHERE on)",
+    "count(i, s) FILTER (WHERE on)",
+    "count_if(i > 1) FILTER (WHERE on)",
+    "sum(m) FILTER (WHERE i > 2)",
+    "avg(d) FILTER (WHERE s IS NOT NULL)",
+    "max(s) FILTER (WHERE NOT on)",
+    "stddev(d) FILTER (WHERE on)",
+    "corr(d, i) FILTER (WHERE on)",
+    "regr_count(d, i) FILTER (WHERE on)",
+    "regr_avgx(d, i) FILTER (WHERE on)",
+    "first(s) FILTER (WHERE on)",
+    "first(s, true) FILTER (WHERE on)",
+    "last(i) FILTER (WHERE on)",
+    "max_by(s, big) FILTER (WHERE on)",
+    "bit_or(i) FILTER (WHERE on)",
+    "bool_and(i > 0) FILTER (WHERE s IS NOT NULL)",
+]
+DISTINCT = [
+    *(f"count(DISTINCT {column})" for column in ("i", "d", "m", "s", "on", "at", "p", "big")),
+    *("count(DISTINCT i, s)", "count(DISTINCT s, on) FILTER (WHERE i > 0)", "count(*)", "max(DISTINCT i)"),
+    *("sum(DISTINCT i)", "avg(DISTINCT m)", "sum(DISTINCT m) FILTER (WHERE on)", "stddev(DISTINCT i)"),
+    *("count(DISTINCT d % 2)", "min(s)", "count(DISTINCT 1)"),
+]
+GROUPS = {"distinct": DISTINCT, "one": ONE_ARGUMENT, "two": TWO_ARGUMENTS, "picked": PICKED, "filtered": FILTERED}
+
+
+def made_up(seed, count=70):
+    """Return rows with many nulls; ``big`` and ``at`` are never twice the same: of equals Spark takes any."""
+    random_ = random.Random(seed)
+
+    def maybe(value):
+        return None if random_.random() < 0.25 else value
+
+    rows = []
+    for number in random_.sample(range(1000), count):
+        user = random_.choice(["ada", "bob", "cy", "dan"]) if number % 10 else f"once {number}"
+        rows.append((user, {
+            "i": maybe(random_.randrange(-4, 9)),
+            "big": maybe(number * 1_000_003 - (1 << 40)),
+            "d": maybe(round(random_.gauss(3, 10), 2)),
+            "m": maybe(round(random_.uniform(-1e5, 1e5), 2)),
+            "s": maybe(random_.choice(["", "a", "ab", "ü", "z"])),
+            "on": maybe(random_.random() < 0.7),
+            "at": maybe(f"2026-01-01T{number % 24:02}:{number // 24:02}:00Z"),
+            "p": maybe({"a": maybe(number), "b": maybe("x")}),
+        }))  # fmt: skip
+    return rows
+
+
+def batch_of(spark, rows):
+    """Return the rows as a DataFrame of one partition, read as the stream reads them."""
+    import json
+
+    text = spark.createDataFrame([(user, json.dumps(row)) for user, row in rows], "user string, text string")
+    parsed = text.coalesce(1).select("user", F.from_json("text", VALUE).alias("v"))
+    return parsed.select("user", "v.*")
+
+
+def same(found, wanted):
+    if isinstance(wanted, float) and isinstance(found, float):
+        return math.isclose(found, wanted, rel_tol=1e-9, abs_tol=1e-9) or (math.isnan(found) and math.isnan(wanted))
+    return found == wanted and type(found) is type(wanted)
+
+
+def assert_rows(found, expected):
+    assert set(found) == set(expected)
+    for key, row in expected.items():
+        wrong = {name: (found[key][name], value) for name, value in row.items() if not same(found[key][name], value)}
+        assert not wrong, key
+
+
+def plain(row):
+    return {name: plain(value.asDict()) if hasattr(value, "asDict") else value for name, value in row.items()}
+
+
+def with_zone(rows):
+    """Return rows with their times in UTC, as a store's rows have them."""
+    import datetime as dt
+
+    def zoned(value):
+        return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value
+
+    return {key: {name: zoned(value) for name, value in row.items()} for key, row in rows.items()}
+
+
+def piped(driver, rows, seed):
+    """Pipe rows in, in micro-batches cut at random, with restarts between."""
+    random_ = random.Random(seed)
+    topic = driver.create_input_topic("in")
+    rest = list(rows)
+    while rest:
+        size = random_.randrange(1, 30)
+        topic.pipe_rows(rest[:size])
+        driver.process()
+        del rest[:size]
+        if random_.random() < 0.4:
+            driver.restart(from_changelog=random_.random() < 0.6)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_rows_are_those_of_spark_batch(spark, group):
+    aggregates = [F.expr(text).alias(text) for text in GROUPS[group]]
+    aggregates += [F.product(column).alias(f"product({column})") for column in ("i", "d", "m")]
+    rows = made_up(sum(map(ord, group)))
+    expected = batch_of(spark, rows).groupBy("user").agg(*aggregates).collect()
+    expected = with_zone({row["user"]: plain(row.asDict()) for row in expected})
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=String("user"), value=Json(VALUE))
+    stream.groupBy("user").agg(*aggregates, name="kept").to("out")
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        piped(driver, rows, group)
+        assert_rows(with_zone({row["user"]: row for row in driver.store("kept")}), expected)
+
+
+WINDOWED = [
+    *("count(DISTINCT s)", "count(DISTINCT i, on)", "sum(DISTINCT i)", "count(*)", "last(s)", "max_by(s, big)"),
+    *("stddev(d)", "avg(m)", "corr(d, i)", "first(p) IGNORE NULLS"),
+]
+
+
+@pytest.mark.parametrize("append", [False, True], ids=["update", "append"])
+@pytest.mark.parametrize("window", [("4 hours",), ("4 hours", "2 hours")], ids=["tumbling", "sliding"])
+def test_the_rows_of_windows_are_those_of_spark_batch(spark, window, append):
+    """The last row of all ends every window but its own, which stays open."""
+    aggregates = [F.expr(text).alias(text) for text in WINDOWED]
+    rows = [(user, {**row, "at": row["at"] or "2026-01-01T02:00:00Z"}) for user, row in made_up(7)]
+    rows.append(("end", {**rows[0][1], "at": "2026-01-09T00:00:00Z"}))
+    keys = (F.window("at", *window), "user")
+    expected = batch_of(spark, rows).groupBy(*keys).agg(*aggregates).collect()
+    expected = {(row["window"]["end"].timestamp(), row["user"]): plain(row.asDict()) for row in expected}
+    if append:
+        expected = {key: row for key, row in expected.items() if key[1] != "end"}
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=String("user"), value=Json(VALUE)).withWatermark("at", "2 days")
+    table = stream.groupBy(*keys).agg(*aggregates, name="kept")
+    (table.outputMode("append") if append else table).to("out")
+    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+        piped(driver, rows[:-1], "windows")
+        kept = {(row["window"]["end"].timestamp(), row["user"]): row for row in driver.store("kept")}
+        before = {key: row for key, row in expected.items() if key[1] != "end"}
+        assert_rows(with_zone(without_window(kept)), with_zone(without_window(before)))
+        topic = driver.create_input_topic("in")
+        topic.pipe_rows(rows[-1:])
+        driver.process()
+        found = {}
+        for row in driver.create_output_topic("out").read_rows():
+            key = (row["window"]["end"], row["user"])
+            assert not append or key not in found
+            found[key] = row
+        assert len(found) == len(expected)
+        counts = sorted((user, row["count(*)"], row["count(DISTINCT s)"]) for (_, user), row in found.items())
+        wanted = sorted((user, row["count(*)"], row["count(DISTINCT s)"]) for (_, user), row in expected.items())
+        assert counts == wanted
+        topic.pipe_rows(rows[-1:])
+        driver.process()
+        assert {row["user"] for row in driver.store("kept")} == {"end"}
+
+
+def without_window(rows):
+    return {key: {name: value for name, value in row.items() if name != "window"} for key, row in rows.items()}
+
+
+def test_what_is_not_kept_is_refused_with_its_line(spark):
+    for name in ("median", "collect_list", "try_sum"):
+        builder = StreamsBuilder()
+        builder.stream("in", key=String("user"), value=Json(VALUE)).groupBy("user").agg(getattr(F, name)("i")).to("out")
+        with pytest.raises(
+            TopologyException, match=rf"test_aggregate_functions.py.*{name}\(i\) is not supported in agg"
+        ):
+            TopologyTestDriver(builder.build(), spark=spark)
