@@ -125,6 +125,7 @@ class RepartitionNode:
         name: what the user called it, or None.
         words: what an automatic name is made of.
         explicit: True for ``repartition(...)``, False for what a ``groupBy`` needs.
+        changes: True where the rows are a table's, each as it was and as it is.
     """
 
     parent: Node
@@ -134,6 +135,7 @@ class RepartitionNode:
     partitions: int | None
     explicit: bool
     call_site: CallSite
+    changes: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -335,7 +335,13 @@ class KStream(RowSteps):
         return KStream(self._record, self._record.add(node), Lineage.of_repartition(columns))
 
     def _repartition_for(
-        self, keys: tuple[Any, ...], words: tuple[str, ...], name: str | None, call_site: CallSite
+        self,
+        keys: tuple[Any, ...],
+        words: tuple[str, ...],
+        name: str | None,
+        call_site: CallSite,
+        *,
+        changes: bool = False,
     ) -> tuple[Node, tuple[Any, ...]]:
         """Add the repartition topic that a grouping needs; return what follows it and the grouping keys there.
 
@@ -353,7 +359,7 @@ class KStream(RowSteps):
         plain = list(dict.fromkeys(plain))
         if len(plain) == 1:
             node = _not_null(self._record, node, (plain[0],), call_site)
-        repartition = RepartitionNode(node, tuple(plain), name, words, partitions, explicit=False, call_site=call_site)
+        repartition = RepartitionNode(node, tuple(plain), name, words, partitions, False, call_site, changes)
         return self._record.add(repartition), keys
 
     def _computed_keys(self, keys: tuple[Any, ...], call_site: CallSite) -> tuple[Node, tuple[Any, ...], list[str]]:
@@ -383,7 +389,7 @@ class KTable(RowSteps):
     """
 
     _kind = "KTable"
-    _supported = _ROW_STEPS | {"outputMode", "to_stream"}
+    _supported = _ROW_STEPS | {"groupBy", "outputMode", "to_stream"}
 
     __slots__ = ()
 
@@ -418,17 +424,29 @@ class KTable(RowSteps):
         node = StepNode(self._node, None, call_site, final=True)
         return KStream(self._record, self._record.add(node), Lineage())
 
-    def groupBy(self, *cols: Any, name: str | None = None) -> NoReturn:
-        """Not there yet: a table's old rows would have to be taken out of their groups.
+    def groupBy(self, *cols: Any, name: str | None = None) -> GroupedStream:
+        """Group the table's rows, as ``KTable.groupBy`` of Kafka Streams: what it makes is always of its rows of now.
+
+        When a row changes or is deleted, what it was is taken out of its old group, and what it is goes into its new
+        one. So only aggregates that can take out what they took in are there: count, sum, avg, and the variances and
+        correlations. A group whose last row is taken out is deleted. The rows go through a repartition topic.
+
+        Args:
+            cols: names, Columns, or a list of them.
+            name: of the repartition topic.
 
         Raises:
-            TopologyException: always.
+            TopologyException: there are no columns, or one is of the wrong kind.
         """
-        del cols, name
-        raise TopologyException(
-            f"{find_call_site()}: groupBy() of a KTable is not there yet; group the stream it was made of, or use "
-            "to_stream() first to group every change as a row of its own"
-        )
+        call_site = find_call_site()
+        keys = _grouping("groupBy", flat(cols), call_site)
+        check_name(name, call_site)
+        words = tuple(_word(key) for key in keys)
+        text = f"groupBy({', '.join(argument_text(key) for key in keys)})"
+        stream = KStream(self._record, self._node, self._lineage)
+        node, keys = stream._repartition_for(keys, words, name, call_site, changes=True)
+        grouping = self._record.add(GroupingNode(node, keys, words, text, call_site))
+        return GroupedStream(self._record, grouping, lambda kept: KTable(self._record, kept, Lineage()))
 
 
 class GlobalKTable:

@@ -154,6 +154,7 @@ class Source:
         timestamp: decoded column that gives the event time, or None for the record's own timestamp.
         internal: True for a repartition topic.
         call_site: the line that wrote it.
+        changes: True for a repartition topic with the rows of a table, each as it was and as it is.
     """
 
     name: str
@@ -163,6 +164,7 @@ class Source:
     timestamp: str | None
     internal: bool
     call_site: CallSite
+    changes: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -250,6 +252,7 @@ class Sink:
         internal: True for a repartition topic.
         partitions: partition count that the user asked for (repartition topics only), or None.
         call_site: the line that wrote it.
+        changes: True for a repartition topic with the rows of a table, each as it was and as it is.
     """
 
     name: str
@@ -259,6 +262,7 @@ class Sink:
     internal: bool
     partitions: int | None
     call_site: CallSite
+    changes: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -341,6 +345,11 @@ class Leg:
     def keeps_watermark(self) -> bool:
         """True if the rows of its store end."""
         return self.join is not None or (self.aggregation is not None and self.aggregation.watermark is not None)
+
+    @property
+    def sends_changes(self) -> bool:
+        """True if it sends each row of its table on as it was and as it is."""
+        return self.sink is not None and self.sink.changes
 
     @property
     def filters_table(self) -> bool:

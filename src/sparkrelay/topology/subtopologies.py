@@ -332,7 +332,7 @@ def _source(node: _Start, names: NodeNames) -> Source:
     if isinstance(node, SourceNode):
         return Source(names[node], node.topics, node.key, node.value, node.timestamp, False, node.call_site)
     topic = f"{names[node]}-repartition"
-    return Source(topic, (topic,), None, None, None, True, node.call_site)
+    return Source(topic, (topic,), None, None, None, True, node.call_site, node.changes)
 
 
 def _numbers(ways: Iterable[_Way], sources: Mapping[int, Source]) -> dict[int, int]:
@@ -455,7 +455,7 @@ def _sink(end: _End, names: NodeNames) -> Sink | None:
             return Sink(names[end], end.topic, end.key, end.value, False, None, end.call_site)
         case RepartitionNode():
             topic = f"{names[end]}-repartition"
-            return Sink(topic, topic, end.columns, None, True, end.partitions, end.call_site)
+            return Sink(topic, topic, end.columns, None, True, end.partitions, end.call_site, end.changes)
         case _:
             return None
 

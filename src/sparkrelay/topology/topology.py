@@ -130,4 +130,6 @@ def _sink_parts(sink: Sink | None) -> list[Any]:
     if sink is None:
         return []
     key = sink.key if isinstance(sink.key, str | tuple) else format_text(sink.key)
-    return [sink.topic, sink.internal, key, format_text(sink.value), sink.partitions]
+    # Only where it is so: instances of the release before must find theirs unchanged.
+    changes = ["changes"] if sink.changes else []
+    return [sink.topic, sink.internal, key, format_text(sink.value), sink.partitions, *changes]

@@ -21,10 +21,10 @@ CHANGES: Final = (*EMITTED, hidden_columns.CHANGE)
 
 def emitted_columns(leg: Leg, aggregation: Aggregation) -> tuple[str, ...]:
     """Return the hidden columns of the rows that a stateful step emits."""
-    if leg.filters_table:
+    if leg.filters_table or leg.sends_changes:
         return CHANGES
     merges = aggregation.sessions and not aggregation.final
-    return SETTLED if _deletes(aggregation) or merges else EMITTED
+    return SETTLED if _deletes(aggregation) or merges or leg.source.changes else EMITTED
 
 
 def keeps_newest(leg: Leg) -> bool:
@@ -46,6 +46,8 @@ def carried_columns(leg: Leg) -> tuple[str, ...]:
         names.append(hidden_columns.TOMBSTONE)
     if newest or leg.lookups:
         names.append(hidden_columns.PARTITION_TIME)
+    if leg.source.changes:
+        names.append(hidden_columns.CHANGE)
     if leg.keeps_watermark and len(leg.source.topics) > 1:
         names.append(hidden_columns.SOURCE)
     return tuple(names)

@@ -300,7 +300,10 @@ class LegCompiler:
     def _source_schema(self, leg: Leg) -> StructType:
         """Return every column the source can give, hidden ones last."""
         ended = self._ended[leg.source.topics[0]] if leg.source.internal else None
-        return StructType([*source_fields(leg.source, ended), *hidden_fields(carried_columns(leg))])
+        given = source_fields(leg.source, ended)
+        # What a table's rows are, as they were or as they are, has been written with them.
+        carried = hidden_fields(carried_columns(leg))
+        return StructType([*given, *(field for field in carried if field not in given)])
 
     def _step(self, leg: Leg) -> dict[str, Any]:
         """Return what every step of a leg needs to know, by field of ``StepSpec``."""
@@ -565,12 +568,14 @@ class LegCompiler:
                 self._unions.check(step, apply_steps(leg.after[:index], updates, hidden))
         rows = apply_steps(leg.after[: leg.table_steps], updates, hidden, table_steps=leg.table_steps)
         base = updates
-        if hidden_columns.CHANGE in emitted:
+        if hidden_columns.CHANGE in emitted and not leg.sends_changes:
             made = computed_from(rows, updates, visible(rows).names, made)
             rows = base = self._settled(leg, rows)
             emitted, hidden = SETTLED, (*SETTLED, *self._way.hidden)
         rows, base, made = self._applied(leg, leg.after[leg.table_steps :], (rows, base, made), emitted)
         columns = visible(rows)
+        if leg.sends_changes:
+            columns = StructType([*columns, *hidden_fields((hidden_columns.CHANGE,))])
         output = self._output(leg, columns, lambda names: computed_from(rows, base, names, made))
         if leg.action is not None:
             changelog = None if leg.join is None else self._names.changelog(leg.join.store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
@@ -12,7 +13,9 @@ from sparkrelay.runtime.compile.grouping import contents, held_states, spread
 from sparkrelay.runtime.compile.rankings import ranking_spec
 from sparkrelay.runtime.compile.schemas import arrow_schema, hidden_fields
 from sparkrelay.runtime.compile.watermarks import watermark_spec
+from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import StateSpec
+from sparkrelay.state.aggregate import AggregateCodec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.compile.aggregate_calls import AggregateCalls
     from sparkrelay.runtime.topics.topic_names import TopicNames
+    from sparkrelay.state.aggregate import AggregateSpec
     from sparkrelay.topology import Aggregation, Leg
 
 __all__ = ["state_spec"]
@@ -72,6 +76,9 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
             f"{aggregation.call_site}: {counted}: distinct values of session windows are not there yet, since sessions "
             "merge and their values would have to; count them of F.window, or of groups without a window"
         )
+    if leg.source.changes:
+        check_subtracts(aggregation, states)
+        held[hidden_columns.CHANGE] = "of the rows of a table"
     sources = len(leg.source.topics) if config.max_task_idle_ms else 0
     watermark = watermark_spec(aggregation, taken, keys, config.event_time_after_max_ms, sources)
     spec = StateSpec(
@@ -99,3 +106,14 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
         else None,
     )
     return spec, {**held, **computed}
+
+
+def check_subtracts(aggregation: Aggregation, states: Sequence[AggregateSpec]) -> None:
+    """Raise TopologyException for an aggregate that a row of a table cannot be taken out of."""
+    for state in states[:-1]:
+        if state.distinct or not AggregateCodec([replace(state, subtracts=True)]).subtracts:
+            raise TopologyException(
+                f"{aggregation.call_site}: {state} of a table: when a row of the table changes, what it was must be "
+                "taken out, and that is not known of it; count, sum, avg, and the variances and correlations can do "
+                "it. Of the changes as rows of their own, to_stream() before groupBy() takes any"
+            )

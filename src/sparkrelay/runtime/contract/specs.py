@@ -180,6 +180,16 @@ class StateSpec(StoreSpec):
         return hidden_columns.CHANGE in self.output.names
 
     @property
+    def of_changes(self) -> bool:
+        """True where what comes in are the rows of a table, each as it was and as it is."""
+        return hidden_columns.CHANGE in self.input.names
+
+    @property
+    def deletes(self) -> bool:
+        """True where rows of the table may be deleted, or stay as they are."""
+        return self.newest is not None or self.merges or self.of_changes
+
+    @property
     def merges(self) -> bool:
         """True for session windows."""
         return self.watermark is not None and self.watermark.sessions

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.worker.distinct_values import DistinctValues
     from sparkrelay.runtime.worker.first_rows import FirstRows
     from sparkrelay.runtime.worker.newest_rows import NewestRows
+    from sparkrelay.runtime.worker.table_aggregates import TableAggregates
     from sparkrelay.state.aggregate import AggregateCodec
 
 __all__ = ["TaskGroups", "changed_rows"]
@@ -50,7 +51,7 @@ class TaskGroups:
 
 def changed_rows(
     spec: StateSpec,
-    codec: AggregateCodec | NewestRows | FirstRows,
+    codec: AggregateCodec | NewestRows | FirstRows | TableAggregates,
     groups: TaskGroups,
     old: pa.Array,
     results: list[pa.Array],
@@ -64,7 +65,7 @@ def changed_rows(
         old: the values before, null where there was none.
         results: of the merge: values and timestamps; else also which delete and which change anything.
     """
-    if spec.newest is None and not spec.merges:
+    if not spec.deletes:
         values, deletes, changed = results, None, None
     else:
         *values, deletes, changed = results

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import whole
+from sparkrelay.runtime.worker.row_numbers import numbered, places
 from sparkrelay.runtime.worker.stored_rows import StoredColumns
 
 if TYPE_CHECKING:
@@ -47,12 +48,12 @@ class FirstRows:
         count, number = self._ranking.count, self._ranking.number
         rows = rows.combine_chunks()
         names = [name for name in keys if name != number]
-        which, firsts = _numbered(rows.select(names))
+        which, firsts = numbered(rows.select(names))
         order = self._sorted(rows, which)
         which = which[order]
-        places = _places(which)
-        kept = places < count
-        order, slots = order[kept], which[kept] * count + places[kept]
+        at = places(which)
+        kept = at < count
+        order, slots = order[kept], which[kept] * count + at[kept]
         taken = np.full(len(firsts) * count, -1, dtype=np.int64)
         taken[slots] = order
         there = taken >= 0
@@ -82,14 +83,14 @@ class FirstRows:
         # Rows that were held come first, and those that came together in their order: so do equal ones then.
         order = self._sorted(candidates, which)
         which = which[order]
-        places = _places(which)
-        kept = places < self._ranking.count
+        at = places(which)
+        kept = at < self._ranking.count
         # The places of a key need not stand one behind the other here.
         numbers = whole(partial.column(self._ranking.number)).to_numpy() - 1
         by_slot = np.argsort(keys * self._ranking.count + numbers, kind="stable")
         first = np.searchsorted(keys[by_slot], which[kept])
         taken = np.full(partial.num_rows, -1, dtype=np.int64)
-        taken[by_slot[first + places[kept]]] = order[kept]
+        taken[by_slot[first + at[kept]]] = order[kept]
         indices = pa.array(taken, mask=taken < 0)
         rows = candidates.take(indices)
         values = pc.if_else(pc.is_valid(indices), self._columns.values(rows), pa.scalar(None, pa.binary()))
@@ -123,27 +124,6 @@ class FirstRows:
         keys.append(("at", "ascending"))
         order: NDArray[np.int64] = pc.sort_indices(pa.table(columns), keys).to_numpy().astype(np.int64)
         return order
-
-
-def _numbered(keys: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the number of each row's key, and the first row of each key."""
-    indexed = keys.append_column("row", pa.array(np.arange(keys.num_rows)))
-    grouped = indexed.group_by(keys.column_names, use_threads=False).aggregate([("row", "list")])
-    rows = grouped.column("row_list").combine_chunks()
-    rows = rows if isinstance(rows, pa.Array) else pa.concat_arrays(rows.chunks)
-    which = np.empty(keys.num_rows, dtype=np.int64)
-    members = rows.flatten().to_numpy()
-    counts = np.diff(rows.offsets.to_numpy())
-    which[members] = np.repeat(np.arange(len(counts)), counts)
-    firsts = np.full(len(counts), keys.num_rows, dtype=np.int64)
-    np.minimum.at(firsts, which, np.arange(keys.num_rows))
-    return which, firsts
-
-
-def _places(which: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the place of each row among those of its key, from 0 on; keys stand one behind the other."""
-    starts = np.flatnonzero(np.r_[True, which[1:] != which[:-1]]) if len(which) else np.zeros(0, dtype=np.int64)
-    return np.arange(len(which)) - np.repeat(starts, np.diff(np.r_[starts, len(which)]))
 
 
 def _flags(array: pa.Array) -> NDArray[np.bool_]:

@@ -22,6 +22,7 @@ from sparkrelay.records.keys import key_bytes, key_columns
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.changed_rows import TaskGroups, changed_rows
 from sparkrelay.runtime.worker.context import as_type, whole
+from sparkrelay.runtime.worker.row_numbers import by_number, places
 from sparkrelay.runtime.worker.watermarks import message_keys, stored_keys
 from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.view import Changes
@@ -126,11 +127,11 @@ class TaskSessions:
         states = view.get(stored_at)
         rows = self._rows.append_column(_SESSION, pa.array(merged.row_sessions))
         partial = codec.partial(rows, [_SESSION])
-        new = _by_number(codec.states(partial), whole(partial.column(_SESSION)).to_numpy(), len(merged.spans))
+        new = by_number(codec.states(partial), whole(partial.column(_SESSION)).to_numpy(), len(merged.spans))
         new = codec.combine(self._folded(states, merged), new)
         columns, encoded, at = self._laid_out(groups, merged.groups, merged.spans)
         gone = pa.array(~merged.kept)
-        old = _by_number(states.filter(pa.array(merged.kept)), merged.stored_sessions[merged.kept], len(merged.spans))
+        old = by_number(states.filter(pa.array(merged.kept)), merged.stored_sessions[merged.kept], len(merged.spans))
         gone_states = states.filter(gone)
         all_keys = [
             pa.concat_arrays([before.filter(gone), now]) for before, now in zip(stored_columns, columns, strict=True)
@@ -149,10 +150,10 @@ class TaskSessions:
         """Return what stored sessions that are one now amount to together, by session; null where there is none."""
         result: pa.Array = pa.nulls(len(merged.spans), pa.binary())
         # They stand session by session: all first ones are merged, then all second ones...
-        places = np.arange(len(states)) - np.searchsorted(merged.stored_sessions, merged.stored_sessions)
-        for place in range(int(places.max()) + 1 if len(places) else 0):
-            here = places == place
-            some = _by_number(states.filter(pa.array(here)), merged.stored_sessions[here], len(result))
+        at = places(merged.stored_sessions)
+        for place in range(int(at.max()) + 1 if len(at) else 0):
+            here = at == place
+            some = by_number(states.filter(pa.array(here)), merged.stored_sessions[here], len(result))
             result = self._codec.combine(result, some)
         return result
 
@@ -260,13 +261,6 @@ class _Merged:
         data = pa.py_buffer(np.ascontiguousarray(left.spans, dtype="<i8").tobytes())
         values = pa.Array.from_buffers(pa.binary(), groups, [None, pa.py_buffer(offsets), data])
         return pc.if_else(pa.array(counts > 0), values, pa.scalar(None, pa.binary()))
-
-
-def _by_number(values: pa.Array, numbers: Numbers, count: int) -> pa.Array:
-    """Return values by their numbers; null where none has it."""
-    places = np.full(count, -1, dtype=np.int64)
-    places[numbers] = np.arange(len(values))
-    return values.take(pa.array(places, mask=places < 0))
 
 
 def _ends_ms(spans: Numbers) -> Numbers:

@@ -25,6 +25,7 @@ from sparkrelay.runtime.worker.first_rows import FirstRows
 from sparkrelay.runtime.worker.newest_rows import NewestRows
 from sparkrelay.runtime.worker.sessions import TaskSessions
 from sparkrelay.runtime.worker.shares import share_out
+from sparkrelay.runtime.worker.table_aggregates import TableAggregates
 from sparkrelay.runtime.worker.watermarks import Sources, end_fronts, stored_keys, with_silence, without_late
 from sparkrelay.state import BatchStamp, MergeResult
 from sparkrelay.state.aggregate import AggregateCodec
@@ -337,8 +338,10 @@ def _versions(spec: StateSpec, share: Share, rows: pa.Table) -> Mapping[int, pa.
     return {task.task.partition: versions.filter(pc.equal(partitions, task.task.partition)) for task in share.tasks}
 
 
-def codec_of(spec: StateSpec) -> AggregateCodec | NewestRows | FirstRows:
+def codec_of(spec: StateSpec) -> AggregateCodec | NewestRows | FirstRows | TableAggregates:
     """Return what reads and merges the values of a store."""
+    if spec.of_changes:
+        return TableAggregates(spec.aggregates)
     if spec.newest is None:
         return _aggregates(spec.aggregates)
     return NewestRows(spec.newest) if spec.ranking is None else FirstRows(spec.newest, spec.ranking)
