@@ -8,20 +8,22 @@ step, and what is made of several aggregates in one behind it.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Column, functions as F
+from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
 
 from sparkrelay.errors import TopologyException
-from sparkrelay.runtime.compile.catalyst import items, jvm, kind
+from sparkrelay.runtime.compile.catalyst import items, jvm, kind, nodes
 from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence, Set as AbstractSet
 
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 __all__ = ["AggregateCall", "AggregateCalls", "read_aggregates"]
 
@@ -78,13 +80,11 @@ class AggregateCall:
     Attributes:
         function: ours.
         arguments: the columns that it is of; none for ``count_all``.
-        name: of its result.
         distinct: True where each value of a group counts once.
     """
 
     function: str
     arguments: tuple[Column, ...]
-    name: str
     distinct: bool = False
 
     def argument_names(self, index: int) -> tuple[str, ...]:
@@ -103,11 +103,48 @@ class AggregateCalls:
         calls: what is kept of a group.
         results: the columns that the grouping has in the end, its keys first.
         held: the columns that come out of the stateful step: its keys, and the results of the calls.
+        computed: column of ``results`` -> what Catalyst is to compute it by; each of the others is one of ``held``.
+        keys: what the rows are grouped by, as Catalyst sees it.
     """
 
     calls: tuple[AggregateCall, ...]
     results: StructType
     held: StructType
+    computed: Mapping[str, Computed] = field(default_factory=dict)
+    keys: Sequence[Any] = ()
+
+    @property
+    def words(self) -> dict[str, str]:
+        """Column of ``results`` -> what it is computed from, of those that are no aggregate by themselves."""
+        return {name: str(computed.expression.sql()) for name, computed in self.computed.items()}
+
+    def finish(self, rows: DataFrame, hidden: Sequence[str]) -> DataFrame:
+        """Return the rows of the stateful step with the columns that the grouping has in the end."""
+        if not self.computed:
+            return rows
+        attributes = {str(one.name()): one for one in items(rows._jdf.queryExecution().analyzed().output())}
+        keys = [(key, attributes[name]) for key, name in zip(self.keys, self.held.names, strict=False)]
+        columns: list[Column] = []
+        for name in self.results.names:
+            if (computed := self.computed.get(name)) is None:
+                columns.append(F.col(quoted((name,))))
+                continue
+            known = [*keys, *((call, attributes[held]) for call, held in computed.calls)]
+            columns.append(_column(_replaced(computed.expression, known)).alias(name))
+        return rows.select(*columns, *(quoted((name,)) for name in hidden))
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """An expression that aggregates are inside of.
+
+    Attributes:
+        expression: as Catalyst has resolved it.
+        calls: each aggregate in it, and the column of its result.
+    """
+
+    expression: Any
+    calls: tuple[tuple[Any, str], ...]
 
 
 def read_aggregates(grouped: DataFrame, keys: int, where: str) -> AggregateCalls:
@@ -123,18 +160,56 @@ def read_aggregates(grouped: DataFrame, keys: int, where: str) -> AggregateCalls
     """
     plan = grouped._jdf.queryExecution().analyzed()
     if kind(plan) != "Aggregate":
-        raise _unsupported(where, f"{plan.nodeName()} in agg()")
-    columns = items(plan.aggregateExpressions())[keys:]
-    calls = []
-    for expression, field in zip(columns, grouped.schema.fields[keys:], strict=True):
-        inner = expression.child() if kind(expression) == "Alias" else expression
-        if kind(inner) != "AggregateExpression":
-            raise _unsupported(where, f"{inner.sql()}, an aggregate inside another expression,")
-        calls.append(_call(inner, field.name, where))
-    return AggregateCalls(tuple(calls), grouped.schema, grouped.schema)
+        raise _unsupported(where, f"{plan.nodeName()}")
+    names = grouped.schema.names
+    outputs = [one.child() if kind(one) == "Alias" else one for one in items(plan.aggregateExpressions())]
+    calls: list[AggregateCall] = []
+    held = StructType(grouped.schema.fields[:keys])
+    known: list[tuple[Any, str]] = []
+    computed: dict[str, Computed] = {}
+    for expression, result in zip(outputs[keys:], grouped.schema.fields[keys:], strict=True):
+        if kind(expression) == "AggregateExpression":
+            calls.append(_call(expression, where))
+            held = StructType([*held, result])
+            known.append((expression, result.name))
+    for expression, result in zip(outputs[keys:], grouped.schema.fields[keys:], strict=True):
+        if kind(expression) == "AggregateExpression":
+            continue
+        inside = []
+        for call in (node for node in nodes(expression) if kind(node) == "AggregateExpression"):
+            name = next((name for other, name in known if other.equals(call) or other.semanticEquals(call)), None)
+            if name is None:
+                name = _unlike(str(call.sql()), {*names, *held.names})
+                calls.append(_call(call, where))
+                of = _parse_datatype_json_string(call.dataType().json())
+                held = StructType([*held, StructField(name, of, bool(call.nullable()))])
+                known.append((call, name))
+            inside.append((call, name))
+        computed[result.name] = Computed(expression, tuple(inside))
+    by = items(plan.groupingExpressions())
+    return AggregateCalls(tuple(calls), grouped.schema, held, computed, by)
 
 
-def _call(expression: Any, name: str, where: str) -> AggregateCall:
+def _unlike(text: str, taken: AbstractSet[str]) -> str:
+    """Return a name for a column that no other has, whatever the case."""
+    lower = {name.lower() for name in taken}
+    names = itertools.chain([text], (f"{text} {number}" for number in itertools.count(2)))
+    return next(name for name in names if name.lower() not in lower)
+
+
+def _replaced(expression: Any, known: Sequence[tuple[Any, Any]]) -> Any:
+    """Return an expression with columns in the place of what they hold."""
+    for whole, attribute in known:
+        if expression.equals(whole) or expression.semanticEquals(whole):
+            return attribute
+    children = items(expression.children())
+    if not children:
+        return expression
+    replaced = [_replaced(child, known) for child in children]
+    return expression.withNewChildren(jvm().org.apache.spark.api.python.PythonUtils.toSeq(replaced))
+
+
+def _call(expression: Any, where: str) -> AggregateCall:
     function = expression.aggregateFunction()
     found, text = kind(function), str(expression.sql())
     if str(function.prettyName()).startswith("try_"):
@@ -148,39 +223,39 @@ def _call(expression: Any, name: str, where: str) -> AggregateCall:
         if distinct:
             raise _unsupported(where, text)
         if nulls and condition is not None:
-            return AggregateCall(ours, (children[0], condition), name)
-        return AggregateCall(ours, (_where(condition, children[0]),), name)
+            return AggregateCall(ours, (children[0], condition))
+        return AggregateCall(ours, (_where(condition, children[0]),))
     if found in _BY:
         if distinct:
             raise _unsupported(where, text)
-        return AggregateCall(_BY[found], (children[0], _where(condition, children[1])), name)
+        return AggregateCall(_BY[found], (children[0], _where(condition, children[1])))
     if found == "Count" and not distinct:
-        return _count(function, children, condition, name)
+        return _count(function, children, condition)
     if found in {"CountIf", "RegrCount"}:
         counts = children[0] if found == "CountIf" else _all_there(children)
         # What is false is counted no more than what is null.
-        return AggregateCall("count", (_where(condition, F.when(counts, F.lit(True))),), name, distinct)
+        return AggregateCall("count", (_where(condition, F.when(counts, F.lit(True))),), distinct)
     if found in _OF_ONE_OF_PAIRS:
         ours, place = _OF_ONE_OF_PAIRS[found]
         argument = F.when(_all_there(children), children[place])
-        return AggregateCall(ours, (_where(condition, argument),), name, distinct)
+        return AggregateCall(ours, (_where(condition, argument),), distinct)
     ours = {"Count": "count", **_OF_ONE, **_OF_PAIRS}.get(found, "")
     if not ours:
         raise _unsupported(where, text)
-    return AggregateCall(ours, (_where(condition, children[0]), *children[1:]), name, distinct and ours not in _ONCE)
+    return AggregateCall(ours, (_where(condition, children[0]), *children[1:]), distinct and ours not in _ONCE)
 
 
-def _count(function: Any, children: Sequence[Column], condition: Column | None, name: str) -> AggregateCall:
+def _count(function: Any, children: Sequence[Column], condition: Column | None) -> AggregateCall:
     literals = [child.value() for child in items(function.children()) if kind(child) == "Literal"]
     if None in literals:
         # Counts nothing. Null by itself has no type that state can be kept of.
-        return AggregateCall("count", (F.lit(None).cast("boolean"),), name)
+        return AggregateCall("count", (F.lit(None).cast("boolean"),))
     if len(literals) == len(children):
         if condition is None:
-            return AggregateCall("count_all", (), name)
-        return AggregateCall("count", (F.when(condition, F.lit(True)),), name)
+            return AggregateCall("count_all", ())
+        return AggregateCall("count", (F.when(condition, F.lit(True)),))
     argument = children[0] if len(children) == 1 else F.when(_all_there(children), F.lit(True))
-    return AggregateCall("count", (_where(condition, argument),), name)
+    return AggregateCall("count", (_where(condition, argument),))
 
 
 def _where(condition: Column | None, argument: Column) -> Column:

@@ -475,15 +475,16 @@ class LegCompiler:
         self._states[leg.id] = spec
         if folded and lets_nothing_through(taken):
             taken = no_rows_of(self._way.placed(), taken.schema)
-        self._made[aggregation.store] = made
+        made = self._made[aggregation.store] = {**made, **aggregates.words}
         self._contents[aggregation.store] = spec.contents
-        if not leg.after and leg.action is None:
+        if not (leg.after or aggregates.computed) and leg.action is None:
             output = self._output(leg, results, lambda _: made)
             publish = self._publish_spec(leg, results, output)
             both = functools.partial(state_and_publish_leg, spec, publish)
             return self._way.last(leg.id, taken, both), output
         emitted = StructType([*results, *hidden_fields(emitted_columns(leg, aggregation))])
         updates = self._way.between(leg.id, taken, functools.partial(state_leg, spec), emitted)
+        updates = aggregates.finish(updates, (*emitted_columns(leg, aggregation), *self._way.hidden))
         return self._behind_table(leg, updates, emitted_columns(leg, aggregation), made, folded=folded)
 
     # -- joins of streams -----------------------------------------------------------------------------------------
@@ -539,7 +540,8 @@ class LegCompiler:
 
     def _built_from_changes(self, leg: Leg, store: str) -> PreparedLeg:
         """Build a leg that goes on from the changes of a store, which another leg keeps and has left in its journal."""
-        schema = StructType([*self._table(store), *hidden_fields(CHANGES)])
+        self._table(store)
+        schema = StructType([*self._aggregates[store].held, *hidden_fields(CHANGES)])
         spec = ChangesSpec(
             **self._step(leg),
             store=store,
@@ -547,6 +549,7 @@ class LegCompiler:
             output=arrow_schema(schema),
         )
         rows = self._way.source(leg.id, functools.partial(changes_leg, spec), schema)
+        rows = self._aggregates[store].finish(rows, (*CHANGES, *self._way.hidden))
         reports, output = self._behind_table(leg, rows, CHANGES, self._made[store])
         return PreparedLeg(leg, reports, must_rebuild(reports), lets_nothing_through(reports), output)
 
