@@ -43,6 +43,10 @@ class StoreView:
         """Return the value of each key, null where there is none."""
         return rows.get(self._transaction, self._table, keys)
 
+    def ends(self) -> list[int]:
+        """Return the ends that keys begin with, of a store whose rows end, each once; but for those that are over."""
+        return rows.ends(self._transaction, self._table, self.watermark)
+
     def ranges(self, starts: Iterable[bytes], stops: Iterable[bytes]) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
         """Return what lies in ranges of keys ``[start, stop)``: the number of each key's range, the keys, the values.
 
