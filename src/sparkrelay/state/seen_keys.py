@@ -17,6 +17,8 @@ import pyarrow as pa
 from sparkrelay.state.byte_arrays import big_endian, buffers, read_big_endian, side_by_side
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from sparkrelay.state.view import StoreView
@@ -49,7 +51,7 @@ def wide_ends(ends_ms: Numbers, now_ms: int, delay_ms: int) -> Numbers:
 
     Args:
         ends_ms: when they are forgotten.
-        now_ms: the watermark, or what stands for it where there is none yet.
+        now_ms: the watermark; what stands for it where there is none yet must not move on, or buckets would be many.
         delay_ms: how far apart most of them are.
     """
     width = np.full(len(ends_ms), max(delay_ms, _SHORTEST_MS), dtype=np.int64)
@@ -59,10 +61,16 @@ def wide_ends(ends_ms: Numbers, now_ms: int, delay_ms: int) -> Numbers:
     return -(-ends_ms // width) * width
 
 
-def remembered(view: StoreView, keys: pa.Array) -> Flags:
-    """Return which of distinct keys are remembered as of the watermark before the batch."""
+def remembered(view: StoreView, keys: pa.Array, buckets: Sequence[int]) -> Flags:
+    """Return which of distinct keys are remembered as of the watermark before the batch.
+
+    Args:
+        view: the store.
+        keys: the keys; fastest in the order of bytes.
+        buckets: ends of those that are not over (``StoreView.ends``).
+    """
     found = np.zeros(len(keys), dtype=np.bool_)
-    for end in view.ends():
+    for end in buckets:
         left = np.flatnonzero(~found)
         values = view.get(keys_until(np.full(len(left), end), keys.take(pa.array(left))))
         there = values.is_valid().to_numpy(zero_copy_only=False)

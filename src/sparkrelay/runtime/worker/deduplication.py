@@ -132,12 +132,15 @@ class _TaskDeduplication:
     ) -> Changes:
         """Remember the keys that are not remembered by now, each until its first row's time and the delay are over."""
         delay_ms = self._spec.delay_ms
-        new = distinct.filter(~remembered(view, distinct.keys))
+        buckets = view.ends()
+        new = distinct.filter(~remembered(view, distinct.keys, buckets))
         self._first = np.concatenate([new.first, np.flatnonzero(untimed)])
         ends = (np.minimum(times_us[new.first], _LATEST_US - delay_ms * 1000) + delay_ms * 1000) // 1000 + 1
         # What is over with the batch is not remembered in the next one.
         lasting = ends > watermark.ms
         new, ends = new.filter(lasting), ends[lasting]
-        now_ms = watermark.ms if watermark.ms != NO_TIME or not len(ends) else int(ends.min()) - delay_ms
+        now_ms = watermark.ms
+        if now_ms == NO_TIME:
+            now_ms = min([*buckets[:1], *ends.tolist()], default=0) - delay_ms
         keys = keys_until(wide_ends(ends, now_ms, delay_ms), new.keys)
         return Changes.of(view, keys, values_until(ends), watermark)

@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from sparkrelay.client.transactions import ProducerIdentity
@@ -14,6 +15,7 @@ from sparkrelay.runtime.contract.specs import DeduplicationSpec, TimedSource
 from sparkrelay.runtime.worker import connections
 from sparkrelay.runtime.worker.deduplication import _TaskDeduplication
 from sparkrelay.runtime.worker.emitting_steps import applied
+from sparkrelay.state.changelog import Marker
 from sparkrelay.state.watermarks import NO_TIME
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -58,8 +60,9 @@ def spec_of(rule, delay_ms):
 class Driven:
     """Drives one task's store through micro-batches of rows ``(topic, key, time in us or None)``."""
 
-    def __init__(self, path, rule, delay_ms=0):
-        self.path = path
+    def __init__(self, folder, rule, delay_ms=0):
+        self.folder, self.path = folder, folder / "1" / "0_0"
+        self.changelog = []
         self.spec = spec_of(rule, delay_ms)
         self.positions = {TopicPartition(topic, 0): 0 for topic in TOPICS}
         self.batch = self.tries = 0
@@ -92,7 +95,24 @@ class Driven:
             found += batch.column("n").to_pylist()
         if commit:
             self.batch, self.positions, self.tries = self.batch + 1, after, 0
+            self.changelog += zip(*map(pa.Array.to_pylist, (self.applied.keys, self.applied.values)), strict=True)
         return found
+
+    def restore(self):
+        """Go on with a store that knows nothing but the changelog."""
+        self.forget()
+        self.path = self.folder / f"{self.batch}-restored" / "0_0"
+        if self.batch:
+            entry = self.applied.entry
+            marker = Marker(
+                self.batch, self.positions, self.spec.contents, entry.watermark, entry.expired, entry.sources
+            )
+            keys, values = (pa.array([record[part] for record in self.changelog], pa.binary()) for part in (0, 1))
+            changelog = TopicPartition("changelog", 0)
+            self.store.restore("d", changelog, keys, values, len(self.changelog), marker)
+
+    def forget(self):
+        connections.forget_store(str(self.path))
 
     def rows_of(self, rows):
         numbers = range(len(rows))
@@ -158,28 +178,96 @@ ROW = st.tuples(
     st.sampled_from(["x", "y", "z", "", "long" * 200, None]),
     st.one_of(st.integers(0, 40_000), st.integers(-9_000_000, 9_000_000), st.sampled_from([AHEAD, None])),
 )
-BATCH = st.tuples(st.lists(ROW, max_size=8), *[st.sets(st.sampled_from(TOPICS))] * 2)
+BATCH = st.tuples(
+    st.lists(ROW, max_size=8), *[st.sets(st.sampled_from(TOPICS))] * 2, st.sampled_from(["", "", "tried", "restored"])
+)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(
     rule=st.sampled_from(["for ever", "by time", "within"]),
     batches=st.lists(BATCH, max_size=12),
     delay_ms=st.sampled_from([0, 1, 10, 2_000]),
-    tried=st.booleans(),
 )
-def test_the_first_row_of_each_key_goes_on(rule, batches, delay_ms, tried):
+def test_the_first_row_of_each_key_goes_on(rule, batches, delay_ms):
     folder = Path(tempfile.mkdtemp())
-    driven, model = Driven(folder / "0_0", rule, delay_ms), Model(rule, delay_ms)
+    driven, model = Driven(folder, rule, delay_ms), Model(rule, delay_ms)
     try:
-        for rows, awaited, behind in batches:
-            if tried:
+        for rows, awaited, behind, first in batches:
+            if first == "tried":
                 # An attempt that failed leaves nothing behind, whatever it had taken in.
                 driven.run(rows[:-1], commit=False)
+            if first == "restored":
+                driven.restore()
             assert driven.run(rows, awaited=awaited, behind=behind) == model.run(rows, awaited, behind)
             assert driven.applied.entry.rows_late == model.late
             if rule != "for ever":
                 assert driven.applied.entry.watermark == model.watermark
     finally:
-        connections.forget_store(str(driven.path))
+        driven.forget()
         shutil.rmtree(folder)
+
+
+@pytest.fixture
+def driven(tmp_path):
+    made = []
+
+    def make(*options):
+        made.append(Driven(tmp_path / str(len(made)), *options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.forget()
+
+
+def test_a_key_is_remembered_for_the_delay_and_as_long_as_late_rows_may_come(driven):
+    within = driven("within", 10)
+    assert within.run([("clicks", "x", 5_000), ("clicks", "x", 14_999)]) == [0]
+    # Forgotten once the watermark has passed the first row's time and the delay: 15 ms.
+    assert within.run([("clicks", "y", 25_999)]) == [0]
+    assert within.run([("clicks", "x", 25_000), ("clicks", "z", 26_000)]) == [1]
+    assert within.run([("clicks", "x", 25_000), ("clicks", "y", 16_000), ("clicks", "y", 15_999)]) == [0]
+    assert within.applied.entry.rows_late == 1
+
+
+def test_what_is_over_is_removed(driven):
+    for rule in ("by time", "within"):
+        task = driven(rule, 2_000)
+        for second in range(60):
+            task.run([("clicks", f"{second} {number}", second * 1_000_000) for number in range(10)])
+        assert 20 <= task.store.rows("d") < 80
+
+
+def test_what_is_over_with_its_own_batch_is_not_stored(driven):
+    for rule in ("by time", "within"):
+        task = driven(rule, 1_000)
+        assert len(task.run([("clicks", str(second), second * 1_000_000) for second in range(1000)])) == 1000
+        assert task.store.rows("d") < 4
+
+
+def test_keys_that_come_far_ahead_are_in_few_buckets(driven):
+    held = driven("within", 1_000)
+    # The second topic has not had a row, and holds the watermark where it is.
+    for hour in range(200):
+        rows = [("clicks", f"{hour} {minute}", (hour * 60 + minute) * 60_000_000) for minute in range(60)]
+        assert held.run(rows, behind=("views",)) == list(range(60))
+    held.run([("views", "z", 0)])
+    for hour in range(200):
+        rows = [("clicks", f"{hour} {minute}", (hour * 60 + minute) * 60_000_000) for minute in range(60)]
+        assert held.run([*rows, ("views", "z", 0)]) == []
+    ends = {key[:8] for batch in held.store.scan("d") for key in batch.column("key").to_pylist()}
+    assert len(ends) < 50
+    assert held.run([("clicks", "far", AHEAD)]) == [0]
+    assert held.run([("clicks", "far", AHEAD)]) == []
+
+
+def test_a_null_beside_other_columns_is_a_value(driven):
+    by_time = driven("by time", 10)
+    assert by_time.run([("clicks", None, 1), ("clicks", "x", None), ("clicks", None, 1), ("clicks", "x", None)]) == [
+        0,
+        1,
+    ]
+    by_time.run([("clicks", "y", 10**12)])
+    assert by_time.run([("clicks", "x", None), ("clicks", None, 1)]) == []
+    assert by_time.applied.entry.rows_late == 1
