@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["buffers", "cut", "drop_first", "from_spans"]
+__all__ = ["big_endian", "buffers", "cut", "drop_first", "fixed", "from_spans", "read_big_endian", "side_by_side"]
 
 
 def buffers(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
@@ -63,3 +64,25 @@ def drop_first(array: pa.Array, count: int = 1) -> pa.Array:
     there = array.is_valid().to_numpy(zero_copy_only=False)
     rests = np.arange(1, 2 * len(array), 2)
     return cut(offsets, data, [there * count]).take(pa.array(rests, mask=~there if array.null_count else None))
+
+
+def big_endian(numbers: NDArray[np.int64]) -> pa.Array:
+    """Return numbers as eight bytes each that sort as they do."""
+    return fixed((numbers.astype(np.int64).view(np.uint64) ^ np.uint64(1 << 63)).astype(">u8"), 8)
+
+
+def read_big_endian(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers whose eight bytes begin at these places."""
+    bits = np.ascontiguousarray(data[starts[:, None] + np.arange(8)]).view(">u8").reshape(-1) ^ np.uint64(1 << 63)
+    return bits.astype(np.uint64).view(np.int64)
+
+
+def fixed(values: NDArray[np.generic], width: int) -> pa.Array:
+    """Return values of ``width`` bytes each as these bytes."""
+    data = pa.py_buffer(np.ascontiguousarray(values).tobytes())
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(values), [None, data]).cast(pa.binary())
+
+
+def side_by_side(*parts: pa.Array | pa.Scalar) -> pa.Array:
+    """Return values of each part behind one another."""
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))

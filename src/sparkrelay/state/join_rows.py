@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.state.byte_arrays import buffers, drop_first
+from sparkrelay.state.byte_arrays import big_endian, buffers, drop_first, fixed, read_big_endian, side_by_side
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,7 +66,7 @@ class Buckets:
 
     def fronts(self, numbers: Numbers) -> pa.Array:
         """Return what the keys of buckets begin with."""
-        return _big_endian(numbers * self._width_ms)
+        return big_endian(numbers * self._width_ms)
 
     @property
     def _width_ms(self) -> int:
@@ -91,9 +91,7 @@ class StoredRows:
     def of(cls, keys: pa.Array, values: pa.Array) -> StoredRows:
         """Read the keys."""
         offsets, data = buffers(keys)
-        at = offsets[1:, None] - _BEHIND_KEY + np.arange(8)
-        times = np.ascontiguousarray(data[at]).view(">u8").reshape(-1) ^ np.uint64(1 << 63)
-        return cls(keys, times.astype(np.uint64).view(np.int64), values)
+        return cls(keys, read_big_endian(data, offsets[1:] - _BEHIND_KEY), values)
 
     def take(self, indices: Numbers) -> StoredRows:
         """Return some of them."""
@@ -106,7 +104,7 @@ def key_parts(keys: pa.Array) -> pa.Array:
     lengths = pc.binary_length(keys).to_numpy(zero_copy_only=False)
     if len(keys) and int(lengths.max()) > _LONGEST:
         return pa.array([_part(key) for key in keys.to_pylist()], pa.binary())
-    return _joined(_fixed(lengths.astype(">u2"), 2), keys)
+    return side_by_side(fixed(lengths.astype(">u2"), 2), keys)
 
 
 def row_keys(  # noqa: PLR0917 - what a key is made of
@@ -125,18 +123,18 @@ def row_keys(  # noqa: PLR0917 - what a key is made of
     numbers = np.zeros(len(times_us), dtype=[("batch", ">u8"), ("index", ">u4")])
     numbers["batch"], numbers["index"] = batch, first + np.arange(len(times_us))
     side_bytes = pa.scalar(_ROWS[side], pa.binary())
-    return _joined(fronts, side_bytes, parts, _big_endian(times_us), _fixed(numbers, 12))
+    return side_by_side(fronts, side_bytes, parts, big_endian(times_us), fixed(numbers, 12))
 
 
 def bounds(side: str, fronts: pa.Array, parts: pa.Array, first_us: Numbers, last_us: Numbers) -> tuple[pa.Array, ...]:
     """Return the ranges in which rows of a side stand, of a key and a bucket, with times from ``first`` to ``last``."""
     side_bytes = pa.scalar(_ROWS[side], pa.binary())
-    return tuple(_joined(fronts, side_bytes, parts, _big_endian(times)) for times in (first_us, last_us + 1))
+    return tuple(side_by_side(fronts, side_bytes, parts, big_endian(times)) for times in (first_us, last_us + 1))
 
 
 def pending_keys(side: str, ends_ms: Numbers, keys: pa.Array) -> pa.Array:
     """Return where rows stand that go out alone once they are over, by where they stand themselves."""
-    return _joined(_big_endian(ends_ms), pa.scalar(_PENDING[side], pa.binary()), drop_first(keys, _END + 1))
+    return side_by_side(big_endian(ends_ms), pa.scalar(_PENDING[side], pa.binary()), drop_first(keys, _END + 1))
 
 
 def pending_of(side: str, over: pa.RecordBatch) -> pa.RecordBatch:
@@ -149,17 +147,3 @@ def _part(key: bytes) -> bytes:
     if len(key) <= _LONGEST:
         return len(key).to_bytes(2, "big") + key
     return _DIGESTED + hashlib.blake2b(key, digest_size=_DIGEST).digest()
-
-
-def _big_endian(numbers: Numbers) -> pa.Array:
-    """Return numbers as eight bytes each that sort as they do."""
-    return _fixed((numbers.astype(np.int64).view(np.uint64) ^ np.uint64(1 << 63)).astype(">u8"), 8)
-
-
-def _fixed(values: NDArray[np.generic], width: int) -> pa.Array:
-    data = pa.py_buffer(np.ascontiguousarray(values).tobytes())
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(values), [None, data]).cast(pa.binary())
-
-
-def _joined(*parts: pa.Array | pa.Scalar) -> pa.Array:
-    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from sparkrelay.errors import StateStoreException
 from sparkrelay.state.long_keys import SPELT_BYTES, read_spelt, spell, spelt_value
+from sparkrelay.state.watermarks import LATEST, end_of, over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,6 +28,7 @@ __all__ = [
     "ascending",
     "between",
     "drop_below",
+    "ends",
     "first_key",
     "get",
     "last_key",
@@ -168,6 +170,18 @@ def drop_below(transaction: Any, table: Any, stop: bytes, most: int) -> None:
         while found and most and b"" < cursor.key() < stop:
             found = cursor.delete()
             most -= 1
+
+
+def ends(transaction: Any, table: Any, after_ms: int) -> list[int]:
+    """Return the ends later than ``after_ms`` that keys begin with (``watermarks``), each once; one seek for each."""
+    found = []
+    with transaction.cursor(db=table) as cursor:
+        while cursor.set_range(over(after_ms)):
+            after_ms = end_of(cursor.key())
+            found.append(after_ms)
+            if after_ms >= LATEST:
+                break
+    return found
 
 
 def first_key(transaction: Any, table: Any, first: bytes) -> bytes | None:

@@ -31,7 +31,7 @@ from sparkrelay.state.file_lock import FileLock
 from sparkrelay.state.header import JournalEntry, TaskHeader
 from sparkrelay.state.space import FULL_DISK, full_disk
 from sparkrelay.state.view import Changes, StoreView, merging
-from sparkrelay.state.watermarks import NEVER, NO_TIME, end_of, expired_with, over
+from sparkrelay.state.watermarks import ENDLESS, NO_TIME, end_of, expired_with, over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -206,14 +206,14 @@ class TaskStore:
             )
             windows = None
             if (watermark := changes.watermark) is not None:
-                now, last = max(watermark.ms, before), rows.last_key(transaction, table, NEVER)
+                now, last = max(watermark.ms, before), rows.last_key(transaction, table, ENDLESS)
                 following = rows.first_key(transaction, table, over(now))
                 entry = replace(
                     entry,
                     watermark=now,
                     rows_late=watermark.rows_late,
                     last_end=NO_TIME if last is None else end_of(last),
-                    next_end=NO_TIME if following is None or following >= NEVER else end_of(following),
+                    next_end=NO_TIME if following is None or following >= ENDLESS else end_of(following),
                     expired=expired_with(now, watermark.retention_ms, expired),
                     sources=watermark.sources,
                     sources_read=watermark.sources_read,

@@ -47,6 +47,10 @@ class StoreView:
         """Return ``key, value`` of the keys in ``[first, stop)``, bounds with which keys begin."""
         return rows.between(self._transaction, self._table, first, stop)
 
+    def ends(self) -> list[int]:
+        """Return the ends that keys begin with, of a store whose rows end, each once; but for those that are over."""
+        return rows.ends(self._transaction, self._table, self.watermark)
+
     def ranges(self, starts: Iterable[bytes], stops: Iterable[bytes]) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
         """Return what lies in ranges of keys ``[start, stop)``: the number of each key's range, the keys, the values.
 

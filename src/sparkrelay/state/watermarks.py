@@ -5,22 +5,23 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-__all__ = ["END_BYTES", "MOST_SOURCES", "NEVER", "NO_TIME", "end_bytes", "end_of", "expired_with", "over"]
+__all__ = ["END_BYTES", "LATEST", "MOST_SOURCES", "ENDLESS", "NO_TIME", "end_bytes", "end_of", "expired_with", "over"]
 
 _END: Final = struct.Struct(">Q")
 END_BYTES: Final = _END.size
 #: Front of keys of what does not end: behind that of every window.
-NEVER: Final = b"\xff" * END_BYTES
+ENDLESS: Final = b"\xff" * END_BYTES
 #: Before the first row: earlier than any time of a row.
 NO_TIME: Final = -(1 << 62)
-_LATEST: Final = (1 << 63) - 1
+#: Later than any end: that of what never ends is before it.
+LATEST: Final = (1 << 63) - 1
 #: Source topics whose own watermarks a store may keep.
 MOST_SOURCES: Final = 1000
 
 
 def end_bytes(end_ms: int) -> bytes:
     """Return the front of keys of windows that end then, in milliseconds since 1970; they sort by time."""
-    return _END.pack((max(min(end_ms, _LATEST), -_LATEST) + (1 << 63)) & 0xFFFFFFFFFFFFFFFF)
+    return _END.pack((max(min(end_ms, LATEST), -LATEST) + (1 << 63)) & 0xFFFFFFFFFFFFFFFF)
 
 
 def end_of(key: bytes) -> int:

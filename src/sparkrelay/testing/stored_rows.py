@@ -11,7 +11,7 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.worker.context import laid_out
 from sparkrelay.runtime.worker.distinct_values import stored_groups
 from sparkrelay.runtime.worker.state import codec_of
-from sparkrelay.state.watermarks import NEVER, over
+from sparkrelay.state.watermarks import ENDLESS, over
 
 if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import StateSpec
@@ -27,7 +27,7 @@ def stored_rows(spec: StateSpec, store: TaskStore) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     # Windows that have expired stand there until their turn to be removed comes.
     start = None if spec.watermark is None else over(store.header.expired_by(spec.store))
-    stop = None if spec.watermark is None else NEVER
+    stop = None if spec.watermark is None else ENDLESS
     for batch in store.scan(spec.store, start=start, stop=stop):
         groups = stored_groups(spec, batch)
         keys = key_columns(groups.column("key"), pa.schema(fields[: len(spec.keys)]))

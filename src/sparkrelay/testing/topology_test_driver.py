@@ -27,6 +27,7 @@ from sparkrelay.state import TaskStore
 from sparkrelay.testing.driver_tasks import DriverTasks
 from sparkrelay.testing.stored_rows import stored_rows
 from sparkrelay.testing.test_topics import TestInputTopic, TestOutputTopic
+from sparkrelay.topology import StreamJoin
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -190,8 +191,9 @@ class TopologyTestDriver:
         """
         spec = self._plans.state(name) or self._global_plans.state(name)
         legs = (*self._topology.legs, *self._topology.global_tables)
-        if any(leg.join is not None and leg.store == name for leg in legs):
-            raise ValueError(f"store {name!r} holds the rows of a join, of both streams; look at what the join gives")
+        for step in (leg.emitting for leg in legs if leg.emitting is not None and leg.store == name):
+            held = "the rows of a join, of both streams" if isinstance(step, StreamJoin) else f"the keys of {step.text}"
+            raise ValueError(f"store {name!r} holds {held}; look at what comes out of it")
         if spec is None:
             stores = {leg.aggregation.store for leg in legs if leg.aggregation is not None}
             raise ValueError(f"the pipeline has no store {name!r}, but {_list(stores)}")

@@ -8,6 +8,8 @@ from sparkrelay.topology.grouped_stream import GroupedStream
 from sparkrelay.topology.streams import GlobalKTable, KStream, KTable
 from sparkrelay.topology.structure import (
     Aggregation,
+    Deduplication,
+    EmittingStep,
     Foreach,
     Leg,
     Lookup,
@@ -26,6 +28,8 @@ from sparkrelay.topology.topology import Topology
 __all__ = [
     "Aggregation",
     "CallSite",
+    "Deduplication",
+    "EmittingStep",
     "Foreach",
     "GlobalKTable",
     "GroupedStream",

@@ -116,6 +116,9 @@ def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:
         elif leg.join is not None:
             name, store = f"{leg.join.store}-{leg.join.side}", leg.join.store
             at = _append(at, _Part(name, f"Processor: {name} (stores: [{store}])", [leg.join.text]))
+        elif leg.emitting is not None:
+            store = leg.emitting.store
+            at = _append(at, _Part(store, f"Processor: {store} (stores: [{store}])", [leg.emitting.text]))
         elif leg.changes_of is not None:
             at = stores[leg.changes_of]
         if leg.late_for is not None:

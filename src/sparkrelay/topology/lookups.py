@@ -11,11 +11,10 @@ from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import (
     AggregationNode,
     GroupingNode,
-    JoinNode,
     LookupNode,
     RepartitionNode,
     StepNode,
-    ways_back,
+    behind_state,
 )
 from sparkrelay.topology.row_steps import flat, make_step
 
@@ -134,10 +133,10 @@ def _look_up_globally(  # noqa: PLR0917 - as they are written
             f"{call_site}: name={name!r} of join() names a repartition topic, and none is needed for a global table; "
             "leave it out"
         )
-    if any(isinstance(at, AggregationNode | JoinNode) for way in ways_back(node) for at in way):
+    if behind_state(node):
         raise TopologyException(
-            f"{call_site}: join() with a global table behind an aggregation or a join of streams is not there yet; "
-            f'write its rows to a topic first, repartition("{key[0]}")'
+            f"{call_site}: join() with a global table behind an aggregation, a join of streams or dropDuplicates() is "
+            f'not there yet; write its rows to a topic first, repartition("{key[0]}")'
         )
     text = f"join({', '.join(key)}, {how})"
     return record.add(LookupNode(node, table, key, how, text, call_site)), lineage

@@ -8,6 +8,8 @@ from sparkrelay.topology.naming import NameRegister, speaking_name
 from sparkrelay.topology.nodes import (
     ActionNode,
     AggregationNode,
+    DeduplicationNode,
+    EmittingNode,
     JoinNode,
     RepartitionNode,
     SinkNode,
@@ -48,7 +50,7 @@ class NodeNames:
         match node:
             case SourceNode(name=str(name)):
                 self._of[id(node)] = self._streams.choose(name, node.call_site)
-            case AggregationNode(name=str(name)) | JoinNode(name=str(name)):
+            case AggregationNode(name=str(name)) | JoinNode(name=str(name)) | DeduplicationNode(name=str(name)):
                 self._of[id(node)] = self._stores.choose(name, node.call_site)
             case SinkNode(name=str(name)) | ActionNode(name=str(name)):
                 self._of[id(node)] = self._sinks.choose(name, node.call_site)
@@ -60,11 +62,13 @@ class NodeNames:
                 pass
 
     def _name_of_its_store(self, repartition: RepartitionNode, record: Record) -> str | None:
-        """Return what the user called the first store behind a grouping's own repartition topic."""
+        """Return what the user called the first store behind its own repartition topic."""
         if repartition.explicit:
             return None
         for node in record.nodes:
             if isinstance(node, AggregationNode) and node.name and node.parent.parent is repartition:
+                return node.name
+            if isinstance(node, DeduplicationNode) and node.name and node.parent is repartition:
                 return node.name
         return None
 
@@ -83,6 +87,9 @@ class NodeNames:
             case JoinNode():
                 name = speaking_name((self._base(node.parent), "join", self._base(node.other)))
                 self._of[id(node)] = self._stores.find(name, node.call_site)
+            case DeduplicationNode():
+                name = speaking_name((self._base(node.parent), "deduplicated", "by", *node.columns))
+                self._of[id(node)] = self._stores.find(name, node.call_site)
             case SinkNode():
                 name = speaking_name((self._base(node.parent), "to", node.topic))
                 self._of[id(node)] = self._sinks.find(name, node.call_site)
@@ -95,7 +102,7 @@ class NodeNames:
     def _base(self, node: AnyNode) -> str:
         """Return the nearest name before ``node``; a grouping's own repartition topic is passed over."""
         for at in line_up(node):
-            if isinstance(at, SourceNode | AggregationNode | JoinNode) or (
+            if isinstance(at, SourceNode | AggregationNode | EmittingNode) or (
                 isinstance(at, RepartitionNode) and at.explicit
             ):
                 return self._of[id(at)]

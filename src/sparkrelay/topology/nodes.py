@@ -20,6 +20,8 @@ __all__ = [
     "ActionNode",
     "AggregationNode",
     "AnyNode",
+    "DeduplicationNode",
+    "EmittingNode",
     "GroupingNode",
     "JoinNode",
     "LookupNode",
@@ -30,6 +32,7 @@ __all__ = [
     "SourceNode",
     "StepNode",
     "UnionNode",
+    "behind_state",
     "line_up",
     "watermark_before",
     "ways_back",
@@ -112,6 +115,29 @@ class JoinNode:
     within: tuple[str, str]
     watermarks: tuple[tuple[str, str], tuple[str, str]]
     name: str | None
+    text: str
+    call_site: CallSite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeduplicationNode:
+    """``dropDuplicates(...)`` or ``dropDuplicatesWithinWatermark(...)``.
+
+    Attributes:
+        columns: names of the columns that are equal in rows of which only the first goes on.
+        within: True where a row is remembered for the delay of the watermark, False where for as long as rows may come
+            that are equal to it.
+        watermark: the arguments of the ``withWatermark`` by which rows are forgotten; None: they never are.
+        name: of the store, or None.
+        logged: False for a store without changelog.
+    """
+
+    parent: Node
+    columns: tuple[str, ...]
+    within: bool
+    watermark: tuple[str, str] | None
+    name: str | None
+    logged: bool
     text: str
     call_site: CallSite
 
@@ -216,12 +242,15 @@ Node = (
     | UnionNode
     | LookupNode
     | JoinNode
+    | DeduplicationNode
     | RepartitionNode
     | GroupingNode
     | AggregationNode
     | LateNode
 )
 AnyNode = Node | SinkNode | ActionNode
+#: Steps that keep a store and emit a stream.
+EmittingNode = JoinNode | DeduplicationNode
 NodeT = TypeVar("NodeT", bound=AnyNode)
 
 
@@ -252,6 +281,11 @@ def ways_back(node: AnyNode) -> Iterator[tuple[AnyNode, ...]]:
     for parent in (node.parent, node.other) if isinstance(node, UnionNode | JoinNode) else (node.parent,):
         for way in ways_back(parent):
             yield (node, *way)
+
+
+def behind_state(node: Node) -> bool:
+    """Return whether rows at ``node`` come out of a stateful step, with no topic in between."""
+    return any(isinstance(at, AggregationNode | EmittingNode) for way in ways_back(node) for at in way)
 
 
 def watermark_before(node: AnyNode) -> tuple[str, str] | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["remedy"]
 
 _NO_ORDER: Final = "an endless stream has no order; sort where the result is read"
-_REMEMBERS: Final = 'it would have to remember every row; group by those columns: groupBy("a").agg(F.min("b"))'
+_REMEMBERS: Final = "a table has one row of each group already; for the first of its changes put to_stream() before it"
 _NOT_HERE: Final = "a topology is a description and holds no rows; write with to(topic), and read that topic"
 _ONE_TOPIC: Final = "tables have groups of their own; put the streams together before groupBy()"
 _CACHE: Final = "each micro-batch is read once; nothing is there to be kept"
@@ -24,7 +24,7 @@ _NULLS: Final = 'say it per column, such as withColumn("a", F.coalesce("a", F.li
 
 _REMEDIES: Final = {
     **dict.fromkeys(("orderBy", "sort", "sortWithinPartitions", "rank"), _NO_ORDER),
-    **dict.fromkeys(("distinct", "dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark"), _REMEMBERS),
+    **dict.fromkeys(("dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark"), _REMEMBERS),
     **dict.fromkeys(("unionAll", "merge"), "use unionByName(other)"),
     **dict.fromkeys(("union", "unionByName"), _ONE_TOPIC),
     **dict.fromkeys(
@@ -58,6 +58,7 @@ _REMEDIES: Final = {
     ),
     **dict.fromkeys(("writeStream", "sink", "through"), "use to(topic)"),
     **dict.fromkeys(("groupby", "groupByKey", "group_by"), "use groupBy(...)"),
+    "distinct": 'name the columns that make two rows the same: dropDuplicates(["a"])',
     "alias": "columns of both sides of a join must differ; rename them, withColumnRenamed(...)",
     "join": 'joins of two tables are not there yet; a stream looks into a table, stream.join(table, "user")',
     "withWatermark": "use it on the stream, before groupBy()",

@@ -8,14 +8,7 @@ from sparkrelay.errors import TopologyException
 from sparkrelay.topology.columns import quoted
 from sparkrelay.topology.lookups import shared_columns
 from sparkrelay.topology.naming import check_name
-from sparkrelay.topology.nodes import (
-    AggregationNode,
-    JoinNode,
-    RepartitionNode,
-    StepNode,
-    watermark_before,
-    ways_back,
-)
+from sparkrelay.topology.nodes import JoinNode, RepartitionNode, StepNode, behind_state, watermark_before
 from sparkrelay.topology.row_steps import make_step
 
 if TYPE_CHECKING:
@@ -126,8 +119,7 @@ def _spread(
     if len(columns) == 1 and not unmatched:
         # A null is equal to nothing, and need not travel.
         node = record.add(StepNode(node, make_step("where", (f"{quoted(columns)} is not null",), call_site), call_site))
-    stateful = any(isinstance(at, AggregationNode | JoinNode) for way in ways_back(node) for at in way)
-    located = None if stateful else lineage.locate(columns)
+    located = None if behind_state(node) else lineage.locate(columns)
     if located is not None and located.columns == columns:
         return node
     return record.add(RepartitionNode(node, columns, None, columns, None, explicit=False, call_site=call_site))

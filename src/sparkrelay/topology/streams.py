@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
 from sparkrelay.topology.columns import argument_text, column_path, is_column, output_name, quoted
+from sparkrelay.topology.deduplication import deduplicate, subset_of
 from sparkrelay.topology.grouped_stream import GroupedStream
 from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.lookups import data_frame_join, is_data_frame, keep_newest, look_up
@@ -62,7 +63,8 @@ class KStream(RowSteps):
 
     _kind = "KStream"
     _supported = _ROW_STEPS | {
-        *("foreach", "groupBy", "join", "repartition", "to_table", "union", "unionByName", "withWatermark"),
+        *("dropDuplicates", "dropDuplicatesWithinWatermark", "drop_duplicates", "foreach", "groupBy", "join"),
+        *("repartition", "to_table", "union", "unionByName", "withWatermark"),
     }
 
     __slots__ = ()
@@ -200,16 +202,58 @@ class KStream(RowSteps):
         check_name(name, call_site)
         words = tuple(_word(key) for key in keys)
         text = f"groupBy({', '.join(argument_text(key) for key in keys)})"
-        node = self._node
-        # Behind an aggregation nothing is located: a leg has one stateful step, the next one needs a topic between.
-        located = self._lineage.locate(keys)
-        if located is None:
-            node, keys = self._repartition_for(keys, words, name, call_site)
-        else:
-            for path in located.not_null:
-                node = _not_null(self._record, node, path, call_site)
+        node, keys = self._spread_by(keys, words, name, call_site)
         grouping = self._record.add(GroupingNode(node, keys, words, text, call_site))
         return GroupedStream(self._record, grouping, lambda kept: KTable(self._record, kept, Lineage()))
+
+    def dropDuplicates(
+        self, subset: list[str] | None = None, *, name: str | None = None, logged: bool = True
+    ) -> KStream:
+        """Let the first row of each key go on and drop all later ones, as ``DataFrame.dropDuplicates``.
+
+        Keys are remembered for ever, unless ``subset`` has the column of a ``withWatermark`` before it: then for as
+        long as rows of that time may come, and rows that are later are dropped, too. To forget keys by a time that is
+        not among them there is :meth:`dropDuplicatesWithinWatermark`.
+
+        Rows stay as they are, with their keys. If the columns do not hold the message key, unchanged since it was read,
+        they go through a repartition topic first and have its key from then on. Rows whose key is null are left out as
+        by :meth:`groupBy`; a null beside other columns is a value like others.
+
+        Args:
+            subset: names of the columns that make the key.
+            name: the store's name; its changelog is ``<application.id>-<name>-changelog``.
+            logged: False for a store without changelog, as in :meth:`GroupedStream.agg`.
+
+        Raises:
+            TopologyException: an argument is of the wrong kind.
+        """
+        return self._deduplicated("dropDuplicates", subset, name, logged, find_call_site())
+
+    def drop_duplicates(
+        self, subset: list[str] | None = None, *, name: str | None = None, logged: bool = True
+    ) -> KStream:
+        """Do the same as :meth:`dropDuplicates`."""
+        return self._deduplicated("drop_duplicates", subset, name, logged, find_call_site())
+
+    def dropDuplicatesWithinWatermark(
+        self, subset: list[str] | None = None, *, name: str | None = None, logged: bool = True
+    ) -> KStream:
+        """Let the first row of each key go on and drop those that follow within the delay of ``withWatermark``.
+
+        As ``DataFrame.dropDuplicatesWithinWatermark``: a row is remembered until the watermark has passed its event
+        time and the delay, so that of rows of one key whose times are no further apart than that only one goes on.
+        Rows that are late for the watermark are dropped; rows without an event time go on, for nothing says when they
+        could be forgotten. Else as :meth:`dropDuplicates`.
+
+        Args:
+            subset: names of the columns that make the key.
+            name: the store's name.
+            logged: False for a store without changelog.
+
+        Raises:
+            TopologyException: there is no ``withWatermark`` before it, or an argument is of the wrong kind.
+        """
+        return self._deduplicated("dropDuplicatesWithinWatermark", subset, name, logged, find_call_site())
 
     def to_table(self, *, name: str | None = None, logged: bool = True) -> KTable:
         """Keep the newest row of each message key, as ``KStream.toTable`` of Kafka Streams.
@@ -333,6 +377,26 @@ class KStream(RowSteps):
             self._node, tuple(columns), name, tuple(columns), partitions, explicit=True, call_site=call_site
         )
         return KStream(self._record, self._record.add(node), Lineage.of_repartition(columns))
+
+    def _deduplicated(self, method: str, subset: Any, name: Any, logged: Any, call_site: CallSite) -> KStream:
+        columns = subset_of(method, subset, call_site)
+        node, _ = self._spread_by(tuple(quoted((column,)) for column in columns), columns, None, call_site)
+        return KStream(
+            self._record, deduplicate(self._record, node, columns, method, name, logged, call_site), Lineage()
+        )
+
+    def _spread_by(
+        self, keys: tuple[Any, ...], words: tuple[str, ...], name: str | None, call_site: CallSite
+    ) -> tuple[Node, tuple[Any, ...]]:
+        """Return where the rows come from once those of one key are in one task, and the keys there."""
+        # Behind a stateful step nothing is located: a leg has one of them, the next one needs a topic between.
+        located = self._lineage.locate(keys)
+        if located is None:
+            return self._repartition_for(keys, words, name, call_site)
+        node = self._node
+        for path in located.not_null:
+            node = _not_null(self._record, node, path, call_site)
+        return node, keys
 
     def _repartition_for(
         self,

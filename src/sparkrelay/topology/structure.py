@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Aggregation",
+    "Deduplication",
+    "EmittingStep",
     "Foreach",
     "Leg",
     "Lookup",
@@ -240,6 +242,34 @@ class StreamJoin:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Deduplication:
+    """The stateful step of a leg of whose rows only the first of each key goes on.
+
+    Attributes:
+        store: the store of the keys that have been; the runtime composes the changelog's name from it.
+        columns: names of the columns that make the key.
+        within: True where a key is remembered until its first row's event time and the watermark's delay are over;
+            False where for as long as rows may come that are equal in its columns, one of which is the event time.
+        watermark: column of event times, and how late rows may come; None: keys are remembered for ever.
+        logged: False for a store without changelog.
+        call_site: the line that wrote it.
+        text: the step as people read it.
+    """
+
+    store: str
+    columns: tuple[str, ...]
+    within: bool
+    watermark: tuple[str, str] | None
+    logged: bool
+    call_site: CallSite
+    text: str
+
+
+#: Stateful steps that emit a stream: rows that never change, by a way that is the only one out of them.
+EmittingStep = StreamJoin | Deduplication
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Sink:
     """Where a leg's rows go.
 
@@ -315,7 +345,8 @@ class Leg:
             None for a leg that reads its source.
         action: what is done with its rows where they go to no topic, or None.
         late_for: the grouping whose late rows it passes on, which another leg of the same source keeps, or None.
-        join: the stateful step, if it is a join of streams. Its store is kept by all the legs of both streams.
+        emitting: the stateful step, if it is one that emits a stream. The store of a join of streams is kept by all the
+            legs of both.
     """
 
     id: str
@@ -329,12 +360,17 @@ class Leg:
     changes_of: str | None = None
     action: Show | Foreach | None = None
     late_for: Aggregation | None = None
-    join: StreamJoin | None = None
+    emitting: EmittingStep | None = None
 
     @property
-    def stateful_step(self) -> Aggregation | StreamJoin | None:
+    def join(self) -> StreamJoin | None:
+        """The stateful step, if it is a join of streams."""
+        return self.emitting if isinstance(self.emitting, StreamJoin) else None
+
+    @property
+    def stateful_step(self) -> Aggregation | EmittingStep | None:
         """The step that keeps a store, or None."""
-        return self.aggregation if self.join is None else self.join
+        return self.aggregation if self.emitting is None else self.emitting
 
     @property
     def store(self) -> str | None:
@@ -344,7 +380,7 @@ class Leg:
     @property
     def keeps_watermark(self) -> bool:
         """True if the rows of its store end."""
-        return self.join is not None or (self.aggregation is not None and self.aggregation.watermark is not None)
+        return self.stateful_step is not None and self.stateful_step.watermark is not None
 
     @property
     def sends_changes(self) -> bool:
@@ -383,7 +419,7 @@ class Leg:
     def passes_kafka_columns(self) -> bool:
         """True if its rows begin with Kafka's own columns, as a stream without formats has them."""
         return (
-            self.stateful_step is None
+            (self.stateful_step is None or isinstance(self.stateful_step, Deduplication))
             and self.changes_of is None
             and not self.source.internal
             and self.source.value is None

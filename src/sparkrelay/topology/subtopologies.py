@@ -16,6 +16,8 @@ from sparkrelay.topology.node_names import NodeNames
 from sparkrelay.topology.nodes import (
     ActionNode,
     AggregationNode,
+    DeduplicationNode,
+    EmittingNode,
     GroupingNode,
     JoinNode,
     LateNode,
@@ -28,7 +30,18 @@ from sparkrelay.topology.nodes import (
     watermark_before,
     ways_back,
 )
-from sparkrelay.topology.structure import Aggregation, Leg, Lookup, Sink, Source, Step, StreamJoin, Subtopology
+from sparkrelay.topology.structure import (
+    Aggregation,
+    Deduplication,
+    EmittingStep,
+    Leg,
+    Lookup,
+    Sink,
+    Source,
+    Step,
+    StreamJoin,
+    Subtopology,
+)
 from sparkrelay.topology.topology import Topology
 
 if TYPE_CHECKING:
@@ -58,7 +71,7 @@ class _Way:
     final: StepNode | None
     number: int
     late: LateNode | None = None
-    join: JoinNode | None = None
+    emitting: EmittingNode | None = None
     is_left: bool = False
 
     @property
@@ -79,9 +92,10 @@ def build_subtopologies(record: Record) -> Topology:
     keepers = _keepers(ways)
     _warn_of_windows(keepers.values())
     _warn_of_deletions(keepers.values())
+    _warn_of_deduplications(record)
     _check_doubled(ways)
     _check_lookups(ways, keepers)
-    _check_joins(ways)
+    _check_ways_out(ways)
     names = NodeNames(record)
     sources = {
         id(node): _source(node, names) for node in record.nodes if isinstance(node, SourceNode | RepartitionNode)
@@ -121,7 +135,7 @@ def _check_leads_somewhere(record: Record) -> None:
                 )
             case GroupingNode():
                 raise TopologyException(f"{node.call_site}: {node.text} is not followed by agg(...) or count()")
-            case UnionNode() | LookupNode() | JoinNode():
+            case UnionNode() | LookupNode() | JoinNode() | DeduplicationNode():
                 text = node.step.text if isinstance(node, UnionNode) else node.text
                 raise TopologyException(f"{node.call_site}: {text} leads nowhere; end it with to(topic)")
             case StepNode() | RepartitionNode():
@@ -154,15 +168,15 @@ def _way(end: _End, nodes: tuple[AnyNode, ...], number: int) -> _Way:
     streamed = 0
     final: StepNode | None = None
     late: LateNode | None = None
-    join: JoinNode | None = None
+    emitting: EmittingNode | None = None
     is_left = False
     for index, node in enumerate(nodes):
         match node:
             case AggregationNode():
                 # What was collected so far stands behind it.
                 aggregation, before, after = node, [], before
-            case JoinNode():
-                join, before, after = node, [], before
+            case JoinNode() | DeduplicationNode():
+                emitting, before, after = node, [], before
                 is_left = nodes[index + 1] is node.parent
             case UnionNode():
                 before.append(node.step)
@@ -183,13 +197,13 @@ def _way(end: _End, nodes: tuple[AnyNode, ...], number: int) -> _Way:
                     aggregation,
                     tuple(step for step in reversed(after) if isinstance(step, Step)),
                     # Final rows never change: what is done to them is done to a stream.
-                    0 if final is not None or join is not None else len(after) - streamed,
+                    0 if final is not None or emitting is not None else len(after) - streamed,
                     end,
                     None if aggregation is None else watermark_before(aggregation.parent),
                     final,
                     number,
                     late,
-                    join,
+                    emitting,
                     is_left,
                 )
             case _:
@@ -278,6 +292,19 @@ def _warn_of_deletions(keepers: Iterable[_Way]) -> None:
             )
 
 
+def _warn_of_deduplications(record: Record) -> None:
+    """Say which stores of keys will only ever grow."""
+    for node in record.nodes:
+        if isinstance(node, DeduplicationNode) and node.watermark is None:
+            log.warning(
+                "%s: %s remembers its keys for ever, so its state and its changelog only grow; put "
+                'withWatermark("time", "1 day") before it, and use dropDuplicatesWithinWatermark(), or name that '
+                "column too",
+                node.call_site,
+                node.text,
+            )
+
+
 def _check_doubled(ways: Iterable[_Way]) -> None:
     seen: dict[tuple[int, str], SinkNode] = {}
     for way in ways:
@@ -310,18 +337,22 @@ def _check_lookups(ways: Iterable[_Way], keepers: Mapping[int, _Way]) -> None:
                 )
 
 
-def _check_joins(ways: Iterable[_Way]) -> None:
-    """Refuse several ways out of a join: its rows are kept nowhere for another one."""
+def _check_ways_out(ways: Iterable[_Way]) -> None:
+    """Refuse several ways out of a step that emits a stream: its rows are kept nowhere for another one."""
     first: dict[int, _Way] = {}
     for way in ways:
-        if way.join is None:
+        node = way.emitting
+        if node is None:
             continue
-        other = first.setdefault(id(way.join), way)
+        other = first.setdefault(id(node), way)
         if other.end is not way.end:
+            what, of, it = f"the join at {node.call_site}", "a join of streams", "the join"
+            if isinstance(node, DeduplicationNode):
+                what, of, it = f"{node.text} at {node.call_site}", node.text, "it"
             raise TopologyException(
-                f"{way.end.call_site}: the rows of the join at {way.join.call_site} are used here and at "
-                f"{other.end.call_site}, and there is one way out of a join of streams. Put repartition("
-                f"{', '.join(map(repr, way.join.columns))}) behind the join, and begin both ways there"
+                f"{way.end.call_site}: the rows of {what} are used here and at {other.end.call_site}, and there is one "
+                f"way out of {of}. Put repartition({', '.join(map(repr, node.columns))}) behind {it}, and begin both "
+                "ways there"
             )
 
 
@@ -353,8 +384,8 @@ def _numbers(ways: Iterable[_Way], sources: Mapping[int, Source]) -> dict[int, i
             kept = next(other for other in ways if other.aggregation is node.table)
             both = {way.start, kept.start}
             _join_groups(groups, [], {(sources[id(s)].internal, t) for s in both for t in sources[id(s)].topics})
-        if way.join is not None:
-            both = {other.start for other in ways if other.join is way.join}
+        if way.emitting is not None:
+            both = {other.start for other in ways if other.emitting is way.emitting}
             _join_groups(groups, [], {(sources[id(s)].internal, t) for s in both for t in sources[id(s)].topics})
     order = list(sources)
     groups.sort(key=lambda group: min(order.index(member) for member in group[0]))
@@ -400,8 +431,8 @@ def _aggregation(way: _Way, names: NodeNames) -> Aggregation:
 def _leg(way: _Way, source: Source, number: int, names: NodeNames, keepers: Mapping[int, _Way]) -> Leg:
     keeps = keepers.get(id(way.aggregation)) is way
     aggregation = _aggregation(way, names) if keeps else None
-    join = None if way.join is None else _join(way.join, names, is_left=way.is_left)
-    stateful = aggregation if join is None else join
+    emitting = None if way.emitting is None else _emitting(way.emitting, names, is_left=way.is_left)
+    stateful = aggregation if emitting is None else emitting
     id_ = names[way.end] if stateful is None else stateful.store
     if isinstance(way.end, RepartitionNode) and stateful is None:
         id_ = f"{id_}-repartition"
@@ -427,11 +458,15 @@ def _leg(way: _Way, source: Source, number: int, names: NodeNames, keepers: Mapp
         sink,
         action=action,
         late_for=None if way.late is None else _aggregation(keepers[id(way.late.table)], names),
-        join=join,
+        emitting=emitting,
     )
 
 
-def _join(node: JoinNode, names: NodeNames, *, is_left: bool) -> StreamJoin:
+def _emitting(node: EmittingNode, names: NodeNames, *, is_left: bool) -> EmittingStep:
+    if isinstance(node, DeduplicationNode):
+        return Deduplication(
+            names[node], node.columns, node.within, node.watermark, node.logged, node.call_site, node.text
+        )
     return StreamJoin(
         names[node],
         node.columns,
@@ -462,7 +497,7 @@ def _sink(end: _End, names: NodeNames) -> Sink | None:
 
 def _check_changelogs(legs: Iterable[Leg]) -> None:
     """Refuse stores with and without changelog in one task: after a restore they would not have seen the same input."""
-    first: dict[int, Aggregation | StreamJoin] = {}
+    first: dict[int, Aggregation | EmittingStep] = {}
     for leg in legs:
         if (one := leg.stateful_step) is None:
             continue

@@ -75,6 +75,19 @@ def test_the_page_s_streams_are_joined(spark):
         assert [(row["user"], row["ad"]) for row in out.read_rows()] == [("cid", "c"), ("dan", "c"), ("bob", "b")]
 
 
+def test_the_page_s_duplicates_are_dropped(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json}
+    with TopologyTestDriver(run("Drop duplicates", **imports)["clicks_once"](), spark=spark) as driver:
+        clicks, out = driver.create_input_topic("clicks"), driver.create_output_topic("clicks-once", key=String())
+        for id_, page, time in (("1", "a", "00:00"), ("1", "b", "00:10"), ("2", "c", "00:21"), ("1", "d", "00:12")):
+            clicks.pipe_input("ada", {"id": id_, "page": page, "time": f"2026-01-01T{time}:00Z"})
+        assert [(record.key, record.value["page"]) for record in out.read_records()] == [
+            ("ada", "a"),
+            ("ada", "c"),
+            ("ada", "d"),
+        ]
+
+
 def test_the_page_s_lookup_finds_what_is_there(spark):
     imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
     with TopologyTestDriver(run("Look things up in a table", **imports)["clicks_by_country"](), spark=spark) as driver:

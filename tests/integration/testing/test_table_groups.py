@@ -34,7 +34,10 @@ def test_what_a_row_was_is_taken_out_of_its_group(spark):
         def put(user, **value):
             topic.pipe_input(user, value or None)
             return [
-                (record.key, *(() if record.value is None else (record.value.get(name) for name in ("n", "sum", "avg"))))
+                (
+                    record.key,
+                    *(() if record.value is None else (record.value.get(name) for name in ("n", "sum", "avg"))),
+                )
                 for record in out.read_records()
             ]
 

@@ -25,18 +25,21 @@ def fails(message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda s, F: s.distinct(), "has no distinct(): it would have to remember every row"),
+        (lambda s, F: s.distinct(), "has no distinct(): name the columns that make two rows the same"),
         (lambda s, F: s.orderBy("a"), "has no orderBy(): an endless stream has no order"),
         (lambda s, F: s.limit(3), "has no limit(): a stream has no end"),
         (lambda s, F: s.union(3), "union() takes a stream of the same builder, not 3"),
         (lambda s, F: s.cache(), "has no cache(): each micro-batch is read once"),
         (lambda s, F: s.collect(), "has no collect(): a topology is a description"),
-        (lambda s, F: s.dropDuplicates(["a"]), "has no dropDuplicates()"),
+        (
+            lambda s, F: s.groupBy("a").count().dropDuplicates(["a"]),
+            "has no dropDuplicates(): a table has",
+        ),
         (lambda s, F: s.selct("a"), "has no selct(): did you mean select?"),
         (lambda s, F: s.withcolumn("a", 1), "has no withcolumn(): did you mean withColumn?"),
         (
             lambda s, F: s.zzz,
-            'has no zzz(): a column is written F.col("zzz"); steps are drop, filter, foreach, groupBy',
+            'has no zzz(): a column is written F.col("zzz"); steps are drop, dropDuplicates, ',
         ),
         (lambda s, F: s.to_stream(), "has no to_stream()"),
         (lambda s, F: s["carrier"], "columns of a KStream are written F.col(\"name\"), not ['carrier']"),

@@ -84,7 +84,7 @@ def test_the_instances_of_an_application_must_agree_on_it():
         ),
         (
             lambda table, orders: orders.groupBy("country").count().to_stream().join(table, "country"),
-            "behind an aggregation or a join of streams is not there yet.*repartition",
+            "behind an aggregation, a join of streams or dropDuplicates.. is not there yet.*repartition",
         ),
     ],
 )

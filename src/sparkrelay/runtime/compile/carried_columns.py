@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.runtime.contract import hidden_columns
+from sparkrelay.topology import Deduplication
 
 if TYPE_CHECKING:
     from sparkrelay.topology import Aggregation, Leg
@@ -44,6 +45,8 @@ def carried_columns(leg: Leg) -> tuple[str, ...]:
         names += [hidden_columns.KEY, hidden_columns.TOMBSTONE]
     elif newest:
         names.append(hidden_columns.TOMBSTONE)
+    elif isinstance(leg.emitting, Deduplication):
+        names.append(hidden_columns.KEY)
     if newest or leg.lookups:
         names.append(hidden_columns.PARTITION_TIME)
     if leg.source.changes:

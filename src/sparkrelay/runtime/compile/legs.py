@@ -33,10 +33,11 @@ from sparkrelay.runtime.compile.catalyst import (
 )
 from sparkrelay.runtime.compile.collected_joins import CollectedJoins
 from sparkrelay.runtime.compile.column_origins import computed_from
+from sparkrelay.runtime.compile.emitting_steps import EmittingSteps
 from sparkrelay.runtime.compile.grouping import projected
 from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words, lookup_spec
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
-from sparkrelay.runtime.compile.publish_spec import publish_spec
+from sparkrelay.runtime.compile.publish_spec import publish_spec, shared_changelog
 from sparkrelay.runtime.compile.resident_plan import why_not_resident
 from sparkrelay.runtime.compile.row_steps import apply_steps, joined, visible
 from sparkrelay.runtime.compile.schemas import (
@@ -47,7 +48,7 @@ from sparkrelay.runtime.compile.schemas import (
 )
 from sparkrelay.runtime.compile.source_columns import fetch_spec, only, source_fields, with_unread
 from sparkrelay.runtime.compile.state_spec import state_spec
-from sparkrelay.runtime.compile.stream_joins import JoinSide, JoinSides, join_input, join_output, join_spec, nullable
+from sparkrelay.runtime.compile.stream_joins import JoinSide
 from sparkrelay.runtime.compile.unions import Unions
 from sparkrelay.runtime.compile.watermarks import with_window
 from sparkrelay.runtime.compile.ways import BulkWay, ResidentWay, no_rows_of
@@ -66,7 +67,6 @@ from sparkrelay.runtime.worker.fetch import fetch_leg
 from sparkrelay.runtime.worker.late_rows import late_leg
 from sparkrelay.runtime.worker.lookups import lookup_leg
 from sparkrelay.runtime.worker.publish import publish_leg, state_and_publish_leg, state_leg
-from sparkrelay.runtime.worker.stream_joins import join_leg
 from sparkrelay.runtime.worker.table_changes import changes_leg, settle_leg
 from sparkrelay.topology import Lookup
 from sparkrelay.topology.columns import quoted
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.spark.collected_frames import Collect, CollectedFrames
     from sparkrelay.runtime.spark.executor_target import ExecutorTarget
     from sparkrelay.runtime.topics.topic_names import TopicNames
-    from sparkrelay.topology import Aggregation, Leg, Step, StreamJoin
+    from sparkrelay.topology import Aggregation, EmittingStep, Leg, Step
 
 __all__ = ["LegCompiler"]
 
@@ -139,10 +139,9 @@ class LegCompiler:
         self._made: dict[str, Mapping[str, str]] = {}
         #: store -> what it holds, in words, likewise
         self._contents: dict[str, str] = {}
-        #: the two streams of each join, as they come to it
-        self._sides = JoinSides(self._legs, self._ended, self._side)
-        #: store of a join -> the columns behind it that anything reads
-        self._read_joined: dict[str, frozenset[str]] = {}
+        self._emitting = EmittingSteps(self._legs, self._ended, self._side, names=names, config=config)
+        #: store of a step that emits a stream -> the columns behind it that anything reads
+        self._read_behind_store: dict[str, frozenset[str]] = {}
         #: leg -> what its stateful step does
         self._states: dict[str, StateSpec] = {}
 
@@ -202,8 +201,8 @@ class LegCompiler:
         source = with_unread(self._source(leg, StructType([full[name] for name in names])), everything)
         before = self._computed.get(leg.source.topics[0], {}) if leg.source.internal else {}
         rows, base, behind = self._before_state(leg, source, before)
-        if leg.join is not None:
-            reports, output = self._joined(leg, leg.join, rows)
+        if leg.emitting is not None:
+            reports, output = self._emitted(leg, leg.emitting, rows, behind)
         elif leg.aggregation is None and leg.action is not None:
             output = visible(rows)
             rows, act = acted(leg, leg.action, rows, (*carried_columns(leg), *self._way.hidden), self._step(leg))
@@ -223,8 +222,8 @@ class LegCompiler:
         if idle and leg.stateful_step is not None:
             # A store that is passed over would stand still while the group's offsets move on, and the next owner goes
             # back to where the store stands.
-            if leg.join is not None:
-                reports, _ = self._joined(leg, leg.join, rows, folded=True)
+            if leg.emitting is not None:
+                reports, _ = self._emitted(leg, leg.emitting, rows, behind, folded=True)
             else:
                 assert leg.aggregation is not None
                 reports, _ = self._stateful(leg, leg.aggregation, rows, computed, folded=True)
@@ -233,7 +232,7 @@ class LegCompiler:
 
     def _wanted(self, leg: Leg, schema: StructType) -> frozenset[str]:
         """Return which columns of the leg's source anything reads."""
-        if leg.join is not None and not self._sides.known(leg.join):
+        if leg.emitting is not None and not self._emitting.known(leg.emitting):
             # The other stream is yet to be built, and what is read behind the join may be its.
             return frozenset(schema.names)
         return self._wanted_of(leg, leg.before, self._source(leg, schema))
@@ -241,8 +240,8 @@ class LegCompiler:
     def _wanted_of(self, leg: Leg, steps: Sequence[Step | Lookup], start: DataFrame) -> frozenset[str]:
         """Return which columns of rows anything reads, from those steps of a leg on or behind a repartition topic."""
         rows = self._in_words(leg, steps, start)
-        if leg.join is not None:
-            rows = self._join_input(leg, leg.join, rows)
+        if leg.emitting is not None:
+            rows = self._taken(leg, leg.emitting, rows)
         elif leg.aggregation is not None:
             rows = self._projection(leg, leg.aggregation, rows)
         elif leg.late_for is not None:
@@ -341,8 +340,11 @@ class LegCompiler:
         hidden = (*carried_columns(leg), *self._way.hidden)
         start = source, source, behind
         rows, base, behind = self._applied(leg, leg.before, start, carried_columns(leg), passing=keeps_newest(leg))
-        if leg.join is not None:
-            rows = self._join_input(leg, leg.join, rows)
+        if leg.emitting is not None:
+            if leg.join is None:
+                # Behind it they are the same columns.
+                behind = computed_from(rows, base, visible(rows).names, behind)
+            rows = self._taken(leg, leg.emitting, rows)
         elif leg.aggregation is not None:
             rows = self._projection(leg, leg.aggregation, rows)
         elif leg.late_for is not None:
@@ -487,7 +489,7 @@ class LegCompiler:
         updates = aggregates.finish(updates, (*emitted_columns(leg, aggregation), *self._way.hidden))
         return self._behind_table(leg, updates, emitted_columns(leg, aggregation), made, folded=folded)
 
-    # -- joins of streams -----------------------------------------------------------------------------------------
+    # -- steps that emit a stream ---------------------------------------------------------------------------------
 
     def _side(self, leg: Leg) -> JoinSide:
         assert leg.join is not None
@@ -498,16 +500,16 @@ class LegCompiler:
         names = [name for name in (*leg.join.columns, leg.join.watermark[0]) if name in columns.names]
         return JoinSide(columns, computed_from(rows, source, names, behind), leg.join)
 
-    def _join_input(self, leg: Leg, join: StreamJoin, rows: DataFrame) -> DataFrame:
-        """Return the rows that a join takes in."""
-        side, read = self._sides.of(join)[join.side], self._read_behind_join(leg, join)
-        return join_input(join, rows, side, read, (*carried_columns(leg), *self._way.hidden))
+    def _taken(self, leg: Leg, emitting: EmittingStep, rows: DataFrame) -> DataFrame:
+        """Return the rows that a step takes in that emits a stream."""
+        read = self._read_emitted(leg, self._emitting.columns(emitting, rows))
+        return self._emitting.taken(emitting, rows, read, (*carried_columns(leg), *self._way.hidden))
 
-    def _read_behind_join(self, leg: Leg, join: StreamJoin) -> frozenset[str]:
-        """Return which of the columns behind a join anything reads: the others are not kept."""
-        if join.store not in self._read_joined:
+    def _read_emitted(self, leg: Leg, columns: StructType) -> frozenset[str]:
+        """Return which of the columns behind a step that emits a stream anything reads: the others are not kept."""
+        assert leg.store is not None
+        if leg.store not in self._read_behind_store:
             hidden = (*EMITTED, *self._way.hidden)
-            columns = join_output(self._sides.of(join))
             start = no_rows_of(self._way.placed(), StructType([*columns, *hidden_fields(hidden)]))
             rows = apply_steps(leg.after, start, hidden)
             ends = visible(rows)
@@ -519,24 +521,21 @@ class LegCompiler:
                 names = [*spec.columns, *spec.key_columns, *(("headers",) if spec.headers else ())]
             rows = rows.select(*(quoted((name,)) for name in dict.fromkeys(names)))
             nothing = lets_nothing_through(rows)
-            self._read_joined[join.store] = frozenset(columns.names) if nothing else wanted_columns(rows, start)
-        return self._read_joined[join.store]
+            self._read_behind_store[leg.store] = frozenset(columns.names) if nothing else wanted_columns(rows, start)
+        return self._read_behind_store[leg.store]
 
-    def _joined(
-        self, leg: Leg, join: StreamJoin, taken: DataFrame, *, folded: bool = False
+    def _emitted(
+        self, leg: Leg, emitting: EmittingStep, taken: DataFrame, computed: Mapping[str, str], *, folded: bool = False
     ) -> tuple[DataFrame, StructType]:
         """Return the leg's reports and its output; ``folded`` has the step run although Spark sees no row."""
-        sides, read, step = self._sides.of(join), self._read_behind_join(leg, join), self._writing(leg)
-        names, config = self._names, self._config
-        spec = join_spec(leg, join, sides, read, taken, legs=self._legs, names=names, config=config, step=step)
-        everything = join_output(sides)
+        everything = self._emitting.columns(emitting, taken)
+        read = self._read_emitted(leg, everything)
+        step, output = self._emitting.prepared(leg, emitting, taken, read, computed, self._writing(leg))
         if folded and lets_nothing_through(taken):
             taken = no_rows_of(self._way.placed(), taken.schema)
-        kept = [field for field in everything if field.name in spec.output.names]
-        output = nullable([*kept, *hidden_fields(EMITTED)])
-        made = self._way.between(leg.id, taken, functools.partial(join_leg, spec), output)
-        rows = with_unread(made, nullable([*everything, *hidden_fields((*EMITTED, *self._way.hidden))]))
-        return self._behind_table(leg, rows, EMITTED, {}, folded=folded)
+        made = self._way.between(leg.id, taken, step, output)
+        rows = with_unread(made, StructType([*everything, *hidden_fields((*EMITTED, *self._way.hidden))]))
+        return self._behind_table(leg, rows, EMITTED, {} if leg.join is not None else computed, folded=folded)
 
     def _built_from_changes(self, leg: Leg, store: str) -> PreparedLeg:
         """Build a leg that goes on from the changes of a store, which another leg keeps and has left in its journal."""
@@ -581,8 +580,7 @@ class LegCompiler:
             columns = StructType([*columns, *hidden_fields((hidden_columns.CHANGE,))])
         output = self._output(leg, columns, lambda names: computed_from(rows, base, names, made))
         if leg.action is not None:
-            changelog = None if leg.join is None else self._names.changelog(leg.join.store)
-            rows, last = acted(leg, leg.action, rows, hidden, self._step(leg), changelog)
+            rows, last = acted(leg, leg.action, rows, hidden, self._step(leg), shared_changelog(leg, self._names))
         else:
             last = functools.partial(publish_leg, self._publish_spec(leg, columns, output))
         if folded and lets_nothing_through(rows):

@@ -39,7 +39,7 @@ class PreparedLeg:
     @property
     def steps(self) -> int:
         """How many Python steps of ours it has."""
-        behind_state = self.leg.join is not None or (
+        behind_state = self.leg.emitting is not None or (
             self.leg.aggregation is not None and (bool(self.leg.after) or self.leg.action is not None)
         )
         settled = self.leg.filters_table or self.leg.changes_of is not None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Leg
 
-__all__ = ["publish_spec"]
+__all__ = ["publish_spec", "shared_changelog"]
 
 
 def publish_spec(
@@ -59,5 +59,10 @@ def publish_spec(
         layout=layout_number(output) if sink is not None and sink.internal else 0,
         headers=plan.headers,
         behind_state=leg.store is not None,
-        changelog=None if leg.join is None else names.changelog(leg.join.store),
+        changelog=shared_changelog(leg, names),
     )
+
+
+def shared_changelog(leg: Leg, names: TopicNames) -> str | None:
+    """Return Kafka's name of the changelog that a leg has written to, and other legs go on with behind it."""
+    return None if leg.join is None else names.changelog(leg.join.store)

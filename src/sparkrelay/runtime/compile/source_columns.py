@@ -91,7 +91,7 @@ def fetch_spec(
         event_time=source.timestamp,
         skip_tombstones=bool(leg.lookups)
         or leg.late_for is not None
-        or leg.join is not None
+        or leg.emitting is not None
         or (leg.aggregation is not None and not keeps_newest(leg)),
         skip_bad_records=skip_bad_records,
         is_global=leg.keeps_global_table,

@@ -13,10 +13,9 @@ from sparkrelay.runtime.compile.carried_columns import EMITTED
 from sparkrelay.runtime.compile.grouping import brief, key_text, spread
 from sparkrelay.runtime.compile.row_steps import checked
 from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, check_packable, hidden_fields
-from sparkrelay.runtime.compile.watermarks import event_time, interval_ms, interval_us
+from sparkrelay.runtime.compile.watermarks import event_time, interval_ms, interval_us, timed_sources
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import LEFT_ONLY, JoinSource, JoinSpec
-from sparkrelay.state.watermarks import MOST_SOURCES
+from sparkrelay.runtime.contract.specs import LEFT_ONLY, JoinSpec
 from sparkrelay.topology.columns import quoted
 
 if TYPE_CHECKING:
@@ -172,17 +171,7 @@ def join_spec(
     delay_ms = interval_ms(
         rows, join.watermark[1], f"{join.call_site}: withWatermark({join.watermark[0]!r}, {join.watermark[1]!r})"
     )
-    sources = tuple(
-        dict.fromkeys(
-            JoinSource(_source_name(topic, other.join), topic)
-            for other in own
-            if other.join is not None
-            for topic in (names(topic, other.source.internal) for topic in other.source.topics)
-        )
-    )
-    if len(sources) > MOST_SOURCES:
-        # More of them could be written to a store's header, and not read again.
-        raise TopologyException(f"{where}: its streams read {len(sources)} topics; {MOST_SOURCES} are the most")
+    sources, own_sources = timed_sources(own, leg, names, where)
     fields = [field for field in output if field.name in read or field.name in join.columns]
     return JoinSpec(
         **step,
@@ -199,7 +188,7 @@ def join_spec(
         delay_ms=delay_ms,
         ahead_ms=config.event_time_after_max_ms,
         sources=sources,
-        own_sources=tuple(_source_name(names(topic, leg.source.internal), join) for topic in leg.source.topics),
+        own_sources=own_sources,
         later=frozenset(
             names(topic, other.source.internal) for other in own[number + 1 :] for topic in other.source.topics
         ),
@@ -209,12 +198,6 @@ def join_spec(
 
 def _others(side: JoinSide) -> list[StructField]:
     return [field for field in side.columns if field.name not in side.join.columns]
-
-
-def _source_name(topic: str, join: StreamJoin) -> str:
-    """Name a source of a join: both sides of a stream that is joined with itself by one time are one."""
-    time, delay = join.watermark
-    return f"{topic} {time} {delay}"
 
 
 def _kept(side: JoinSide, read: frozenset[str]) -> list[StructField]:

@@ -13,7 +13,7 @@ from sparkrelay.runtime.compile.catalyst import as_column, items, jvm, kind
 from sparkrelay.runtime.compile.row_steps import checked, visible
 from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract import hidden_columns
-from sparkrelay.runtime.contract.specs import WatermarkSpec
+from sparkrelay.runtime.contract.specs import TimedSource, WatermarkSpec
 from sparkrelay.state.watermarks import MOST_SOURCES
 from sparkrelay.topology.columns import argument_text, parse_path, quoted
 
@@ -23,9 +23,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
 
-    from sparkrelay.topology import Aggregation, StreamJoin
+    from sparkrelay.runtime.topics.topic_names import TopicNames
+    from sparkrelay.topology import Aggregation, EmittingStep, Leg
 
-__all__ = ["check_sessions", "event_time", "interval_ms", "interval_us", "watermark_spec", "with_window"]
+__all__ = [
+    "check_sessions",
+    "event_time",
+    "interval_ms",
+    "interval_us",
+    "timed_sources",
+    "watermark_spec",
+    "with_window",
+]
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +154,40 @@ def with_window(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]
     return checked(where, lambda: rows.select(*columns, found[0].alias(hidden_columns.WINDOW)))
 
 
-def event_time(step: Aggregation | StreamJoin, rows: DataFrame) -> Column:
+def timed_sources(
+    legs: Sequence[Leg], leg: Leg, names: TopicNames, where: str
+) -> tuple[tuple[TimedSource, ...], tuple[str, ...]]:
+    """Return the source topics of a step that emits a stream, each with a watermark of its own, and a leg's own names.
+
+    A topic that two legs read by one time, as those of a stream that is joined with itself do, is one source.
+
+    Args:
+        legs: that keep the step's store.
+        leg: one of them.
+        names: Kafka's names of the topology's topics.
+        where: names the user's line and step.
+
+    Raises:
+        TopologyException: there are too many.
+    """
+    sources = {one.id: _timed_sources(one, names) for one in legs}
+    together = tuple(dict.fromkeys(source for some in sources.values() for source in some))
+    if len(together) > MOST_SOURCES:
+        # More of them could be written to a store's header, and not read again.
+        raise TopologyException(f"{where}: its streams read {len(together)} topics; {MOST_SOURCES} are the most")
+    return together, tuple(source.name for source in sources[leg.id])
+
+
+def _timed_sources(leg: Leg, names: TopicNames) -> list[TimedSource]:
+    step = leg.emitting
+    if step is None or step.watermark is None:
+        return []
+    time, delay = step.watermark
+    topics = (names(topic, leg.source.internal) for topic in leg.source.topics)
+    return [TimedSource(f"{topic} {time} {delay}", topic) for topic in topics]
+
+
+def event_time(step: Aggregation | EmittingStep, rows: DataFrame) -> Column:
     """Return the event time of rows, a timestamp.
 
     Raises:

@@ -21,8 +21,8 @@ __all__ = [
     "ActionSpec",
     "ChangesSpec",
     "CollectedSpec",
+    "DeduplicationSpec",
     "FetchSpec",
-    "JoinSource",
     "JoinSpec",
     "LateSpec",
     "LookupSpec",
@@ -32,6 +32,8 @@ __all__ = [
     "StateSpec",
     "StepSpec",
     "StoreSpec",
+    "TimedSource",
+    "TimedSpec",
     "WatermarkSpec",
 ]
 
@@ -196,8 +198,8 @@ class StateSpec(StoreSpec):
 
 
 @dataclass(frozen=True, slots=True)
-class JoinSource:
-    """One source topic of a join of streams, which has a watermark of its own.
+class TimedSource:
+    """One source topic of a step whose source topics have watermarks of their own.
 
     Attributes:
         name: under which the store keeps it.
@@ -209,7 +211,26 @@ class JoinSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinSpec(StoreSpec):
+class TimedSpec(StoreSpec):
+    """The store of a step that emits a stream, whose watermark is the least of its source topics' own.
+
+    Attributes:
+        output: Arrow schema of the rows that leave the step.
+        delay_ms: how much later than the newest event time a row of the leg may come.
+        ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
+        sources: the source topics of all the legs that keep the store; none where there is no watermark.
+        own_sources: the names of those of the leg, in the order of its topics.
+    """
+
+    output: pa.Schema
+    delay_ms: int
+    ahead_ms: int
+    sources: tuple[TimedSource, ...]
+    own_sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinSpec(TimedSpec):
     """How the rows of one stream are joined with those of another.
 
     Attributes:
@@ -217,13 +238,8 @@ class JoinSpec(StoreSpec):
         how: ``inner``, ``left``, ``right``, ``full``, ``left_semi`` or ``left_anti``.
         keys: Arrow schema of the columns that are equal in rows that go together.
         rows: side -> Arrow schema of the columns that are kept of its rows, without the keys.
-        output: Arrow schema of the rows that leave the step.
         earlier_us: how much earlier than the left row the right one may be, in microseconds.
         later_us: how much later it may be.
-        delay_ms: how much later than the newest event time a row of this side may come.
-        ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
-        sources: the source topics of both sides.
-        own_sources: the names of those of the leg, in the order of its topics.
         later: topics of the legs of this join that run behind this one.
         number: of the leg among those of this join, by which its rows are told apart from theirs.
     """
@@ -232,13 +248,8 @@ class JoinSpec(StoreSpec):
     how: str
     keys: pa.Schema
     rows: Mapping[str, pa.Schema]
-    output: pa.Schema
     earlier_us: int
     later_us: int
-    delay_ms: int
-    ahead_ms: int
-    sources: tuple[JoinSource, ...]
-    own_sources: tuple[str, ...]
     later: frozenset[str]
     number: int
 
@@ -252,6 +263,21 @@ class JoinSpec(StoreSpec):
         """How much earlier and how much later than a row of this side its partners may be, in microseconds."""
         both = self.earlier_us, self.later_us
         return both if self.side == "left" else both[::-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeduplicationSpec(TimedSpec):
+    """Which rows of a stream are the first of their key.
+
+    Attributes:
+        keys: names of the columns that make the key.
+        input: Arrow schema of the rows that come in.
+        within: True where a key is remembered until its first row's event time and the delay are over.
+    """
+
+    keys: tuple[str, ...]
+    input: pa.Schema
+    within: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

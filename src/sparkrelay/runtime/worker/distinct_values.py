@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from sparkrelay.records.keys import key_bytes
 from sparkrelay.runtime.worker.context import as_type, whole
 from sparkrelay.runtime.worker.watermarks import message_keys
-from sparkrelay.state.byte_arrays import drop_first
+from sparkrelay.state.byte_arrays import drop_first, fixed, side_by_side
 from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.view import Changes
 
@@ -78,18 +78,15 @@ class DistinctValues:
 def marked(ends: pa.Array | None, encoded: pa.Array) -> pa.Array:
     """Return the store's keys of groups: their encoded grouping columns, behind the ends of their windows."""
     fronts = [] if ends is None else [ends]
-    return pc.binary_join_element_wise(*fronts, pa.scalar(_GROUP, pa.binary()), encoded, _EMPTY)
+    return side_by_side(*fronts, pa.scalar(_GROUP, pa.binary()), encoded)
 
 
 def value_keys(ends: pa.Array | None, encoded: pa.Array, index: int, values: pa.Array) -> pa.Array:
     """Return the store's keys of values, by their groups and the number of their aggregate."""
     fronts = [] if ends is None else [ends]
-    lengths = pc.binary_length(encoded).to_numpy(zero_copy_only=False).astype(">u4")
-    sizes = pa.FixedSizeBinaryArray.from_buffers(pa.binary(4), len(lengths), [None, pa.py_buffer(lengths.tobytes())])
+    sizes = fixed(pc.binary_length(encoded).to_numpy(zero_copy_only=False).astype(">u4"), 4)
     number = pa.scalar(struct.pack(">H", index), pa.binary())
-    return pc.binary_join_element_wise(
-        *fronts, pa.scalar(_VALUE, pa.binary()), sizes.cast(pa.binary()), encoded, number, values, _EMPTY
-    )
+    return side_by_side(*fronts, pa.scalar(_VALUE, pa.binary()), sizes, encoded, number, values)
 
 
 def has_distinct(spec: StateSpec) -> bool:

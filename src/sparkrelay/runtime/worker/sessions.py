@@ -24,9 +24,10 @@ from sparkrelay.runtime.worker.changed_rows import TaskGroups, changed_rows
 from sparkrelay.runtime.worker.context import as_type, whole
 from sparkrelay.runtime.worker.row_numbers import by_number, places
 from sparkrelay.runtime.worker.watermarks import message_keys, stored_keys
+from sparkrelay.state.byte_arrays import side_by_side
 from sparkrelay.state.rows import SortedKeys
 from sparkrelay.state.view import Changes
-from sparkrelay.state.watermarks import NEVER, over
+from sparkrelay.state.watermarks import ENDLESS, over
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,7 +81,7 @@ class TaskSessions:
         ending = self._ending(view, now_ms)
         both = pc.dictionary_encode(pa.concat_arrays([self._keys, ending]))
         groups = both.dictionary
-        index_keys = _joined(pa.scalar(NEVER, pa.binary()), groups)
+        index_keys = side_by_side(pa.scalar(ENDLESS, pa.binary()), groups)
         index = view.get(index_keys)
         open_ = _Open.of(index).filter_ends_after(view.watermark)
         merged = _Merged.of(open_, self._spans(), both.indices.to_numpy()[: len(self._keys)].astype(np.int64))
@@ -276,7 +277,3 @@ def _micros(column: pa.ChunkedArray) -> Numbers:
 def _equal(left: pa.Array, right: pa.Array) -> pa.Array:
     """Return where values are equal, or both null."""
     return pc.or_(pc.fill_null(pc.equal(left, right), False), pc.and_(pc.is_null(left), pc.is_null(right)))
-
-
-def _joined(*parts: pa.Array | pa.Scalar) -> pa.Array:
-    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))

@@ -12,7 +12,7 @@ gone with may be gone.
 
 from __future__ import annotations
 
-import time
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,22 +20,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkrelay.errors import SparkRelayError
 from sparkrelay.records.keys import key_bytes
-from sparkrelay.runtime.contract import fault_points, hidden_columns
-from sparkrelay.runtime.contract.failure_marks import WorkerFailure
+from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import LEFT_ONLY
-from sparkrelay.runtime.worker import connections
-from sparkrelay.runtime.worker.context import laid_out, leg_tasks, release_unused_memory, whole
-from sparkrelay.runtime.worker.publish import write_changelogs
-from sparkrelay.runtime.worker.shares import share_out
-from sparkrelay.runtime.worker.state import batch_stamp, warn_of_late
+from sparkrelay.runtime.worker.context import laid_out, whole
+from sparkrelay.runtime.worker.emitting_steps import emit_leg, event_times, too_late, watermark_with
 from sparkrelay.runtime.worker.stored_rows import StoredColumns
-from sparkrelay.runtime.worker.watermarks import Sources, newest_times, with_silence
-from sparkrelay.state import Watermark
 from sparkrelay.state.join_rows import Buckets, StoredRows, bounds, key_parts, pending_keys, pending_of, row_keys
 from sparkrelay.state.view import Changes
-from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,7 +36,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.runtime.contract.commands import TaskCommand
     from sparkrelay.runtime.contract.specs import JoinSpec
-    from sparkrelay.state import Applied
+    from sparkrelay.state import Applied, Watermark
     from sparkrelay.state.view import StoreView
 
     Numbers = NDArray[np.int64]
@@ -56,35 +48,13 @@ __all__ = ["join_leg"]
 _MOST_PAIRS: Final = 64_000
 #: Rows of a leg in one micro-batch and task; behind them come those of the join's next leg.
 _MOST_ROWS: Final = 1 << 26
-#: Before any event time: those of a Spark timestamp begin with the year 1.
-_EARLIEST_MS: Final = -(1 << 52)
 #: Which sides' rows go out alone if nothing is found for them.
 _ALONE: Final = {"left": {"left"}, "right": {"right"}, "full": {"left", "right"}, "left_anti": {"left"}}
 
 
 def join_leg(spec: JoinSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join the rows of each task, write the changelog, and yield the joined rows."""
-    shares = share_out(leg_tasks(spec), batches)
-    release_unused_memory()
-    connections.close_unused()
-    joined: list[tuple[_TaskJoin, Applied]] = []
-    for share in shares:
-        for task in share.tasks:
-            own = _TaskJoin(spec, task, share.rows_of(task))
-            fault_points.reach("state-before-apply")
-            try:
-                joined.append((own, own.apply()))
-            except SparkRelayError as error:
-                assert task.directory is not None, "a stateful task has a directory"
-                connections.forget_store(task.directory)
-                raise WorkerFailure(error, spec.failure_key, task.task) from None
-            fault_points.reach("state-after-apply")
-    warn_of_late(
-        spec.store, sum(applied.entry.rows_late for _, applied in joined), "when they were too old to be joined"
-    )
-    write_changelogs(spec, ((own.task, applied) for own, applied in joined))
-    for own, applied in joined:
-        yield from own.emitted(applied)
+    yield from emit_leg(spec, batches, functools.partial(_TaskJoin, spec), "when they were too old to be joined")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +121,6 @@ class _TaskJoin:
         self._whole = {side: StoredColumns(pa.schema([*spec.keys, *row])) for side, row in spec.rows.items()}
         self._found: _Found | None = None
 
-    def apply(self) -> Applied:
-        """Change the store."""
-        spec, task = self._spec, self.task
-        assert task.directory is not None, "a stateful task has a directory"
-        store = connections.store(task.directory, map_limit=spec.map_limit)
-        return store.change_batch(spec.leg, spec.store, batch=batch_stamp(spec, task), operate=self._operate)
-
     def emitted(self, applied: Applied) -> Iterator[pa.RecordBatch]:
         """Yield the rows that go on: pairs, and what goes out alone."""
         spec, found = self._spec, self._found
@@ -178,9 +141,10 @@ class _TaskJoin:
 
     # -- within the store's transaction ---------------------------------------------------------------------------
 
-    def _operate(self, view: StoreView) -> Changes:
+    def operate(self, view: StoreView) -> Changes:
+        """Have the rows meet those that are stored of the other side, and store them."""
         rows = self._read()
-        late = rows.whole & (rows.times_us < max(view.watermark, _EARLIEST_MS) * 1000)
+        late = rows.whole & too_late(rows.times_us, view.watermark)
         watermark = self._watermark(view, rows, int(late.sum()))
         rows = rows.filter(~late)
         found = self._found = self._probe(view, rows.filter(rows.whole), rows.filter(~rows.whole))
@@ -194,33 +158,16 @@ class _TaskJoin:
         if self._batches:
             table = pa.Table.from_batches(self._batches).combine_chunks()
         columns = [whole(table.column(name)) for name in spec.keys.names]
-        micros = whole(table.column(hidden_columns.EVENT_MICROS))
-        there = np.logical_and.reduce([c.is_valid().to_numpy(zero_copy_only=False) for c in (*columns, micros)])
-        times_us = pc.fill_null(micros, 0).to_numpy(zero_copy_only=False)
+        times_us, timed = event_times(table)
+        there = np.logical_and.reduce([timed, *(c.is_valid().to_numpy(zero_copy_only=False) for c in columns)])
         return _Rows(table, key_bytes(columns).cast(pa.binary()), times_us, there)
 
     def _watermark(self, view: StoreView, rows: _Rows, late: int) -> Watermark:
         """Return the watermark with the batch: moved on only by the last leg that has input, when all is read."""
         spec, task = self._spec, self.task
-        newest = self._newest(rows)
-        read = view.sources_read | {spec.topics[number] for number in newest}
-        holding = task.behind | task.awaited.get(spec.store, frozenset()) | read
-        names = [source.name for source in spec.sources]
-        held = frozenset(source.name for source in spec.sources if source.topic in holding)
-        own = {names.index(spec.own_sources[number]): ms for number, ms in newest.items()}
-        mark = Sources(names, view.sources, held).after(Watermark(view.watermark, late), own, spec.delay_ms)
+        mark = watermark_with(spec, view, task, rows.table, late)
         last = spec.later.isdisjoint(partition.topic for partition in task.ranges)
-        ms = with_silence(mark.ms, task, {source.topic for source in spec.sources}) if last else view.watermark
-        return replace(mark, ms=ms, final=last and spec.how in _ALONE, sources_read=read)
-
-    def _newest(self, rows: _Rows) -> dict[int, int]:
-        """Return the newest event time, in milliseconds since 1970, by number of each source topic that has rows."""
-        timed = whole(rows.table.column(hidden_columns.EVENT_MICROS)).is_valid().to_numpy(zero_copy_only=False)
-        moving = timed & (rows.times_us <= (int(time.time() * 1000) + self._spec.ahead_ms) * 1000)
-        sources = None
-        if hidden_columns.SOURCE in rows.table.column_names:
-            sources = whole(rows.table.column(hidden_columns.SOURCE)).to_numpy()
-        return newest_times(np.where(moving, rows.times_us // 1000, NO_TIME), sources)
+        return replace(mark, ms=mark.ms if last else view.watermark, final=last and spec.how in _ALONE)
 
     def _probe(self, view: StoreView, rows: _Rows, alone: _Rows) -> _Found:
         """Find what is stored of the other side and goes with each row."""

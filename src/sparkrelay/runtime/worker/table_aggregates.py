@@ -19,7 +19,7 @@ from sparkrelay.runtime.worker.context import whole
 from sparkrelay.runtime.worker.row_numbers import by_number, numbered
 from sparkrelay.runtime.worker.table_changes import NEW, OLD
 from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
-from sparkrelay.state.byte_arrays import drop_first
+from sparkrelay.state.byte_arrays import drop_first, fixed, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,9 +80,7 @@ class TableAggregates:
 
 def _joined(times: pa.Array, states: pa.Array) -> pa.Array:
     """Return values of a store: the newest timestamp of a group, 8 bytes, and its state; null where that is."""
-    data = pa.py_buffer(times.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
-    fronts = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(times), [None, data]).cast(pa.binary())
-    return pc.binary_join_element_wise(fronts, states, pa.scalar(b"", pa.binary()))
+    return side_by_side(fixed(times.to_numpy(zero_copy_only=False).astype("<i8"), 8), states)
 
 
 def _parted(values: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.state.batch import Watermark
-from sparkrelay.state.byte_arrays import drop_first
+from sparkrelay.state.byte_arrays import big_endian, drop_first, side_by_side
 from sparkrelay.state.watermarks import END_BYTES, NO_TIME
 
 if TYPE_CHECKING:
@@ -163,14 +163,12 @@ def window_ends(windows: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
 
 def stored_keys(windows: pa.Array, encoded: pa.Array) -> pa.Array:
     """Return the keys of the store: the encoded grouping columns, behind the end of their window."""
-    return pc.binary_join_element_wise(end_fronts(windows), encoded, pa.scalar(b"", pa.binary()))
+    return side_by_side(end_fronts(windows), encoded)
 
 
 def end_fronts(windows: pa.Array) -> pa.Array:
     """Return what the store's keys of windows begin with: when they end."""
-    ends = (window_ends(windows).astype(np.uint64) ^ np.uint64(1 << 63)).astype(">u8")
-    fronts = pa.FixedSizeBinaryArray.from_buffers(pa.binary(END_BYTES), len(ends), [None, pa.py_buffer(ends.tobytes())])
-    return fronts.cast(pa.binary())
+    return big_endian(window_ends(windows))
 
 
 def message_keys(stored: pa.Array) -> pa.Array:

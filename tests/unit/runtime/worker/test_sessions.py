@@ -13,7 +13,7 @@ from sparkrelay.runtime.worker.sessions import TaskSessions
 from sparkrelay.runtime.worker.watermarks import message_keys
 from sparkrelay.state import BatchStamp, TaskStore, Watermark
 from sparkrelay.state.aggregate import AggregateCodec, AggregateSpec
-from sparkrelay.state.watermarks import NEVER
+from sparkrelay.state.watermarks import ENDLESS
 from sparkrelay.types import TopicPartition
 
 US = pa.timestamp("us", "UTC")
@@ -109,10 +109,10 @@ def run(store, batches, delay):
         columns = zip(*(c.to_pylist() for c in (*over_now, sums)), strict=True)
         assert {(user, *span(s), total) for user, s, total in columns} == ended
     assert set(shown.values()) == {(user, *session) for user, sessions in open_.items() for session in sessions}
-    for batch in store.scan("sessions", start=NEVER):
+    for batch in store.scan("sessions", start=ENDLESS):
         for key, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             times = memoryview(value).cast("q").tolist()
-            user = key.removeprefix(NEVER).decode()
+            user = key.removeprefix(ENDLESS).decode()
             kept = sorted((start, end) for start, end, _ in open_[user] if end > mark)
             assert list(zip(times[::2], times[1::2], strict=True)) == [(s * 1000, e * 1000) for s, e in kept]
 

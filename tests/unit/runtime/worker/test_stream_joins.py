@@ -12,8 +12,9 @@ from hypothesis import given, settings, strategies as st
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import TaskCommand
-from sparkrelay.runtime.contract.specs import JoinSource, JoinSpec
-from sparkrelay.runtime.worker import stream_joins
+from sparkrelay.runtime.contract.specs import JoinSpec, TimedSource
+from sparkrelay.runtime.worker import connections, stream_joins
+from sparkrelay.runtime.worker.emitting_steps import applied
 from sparkrelay.runtime.worker.stream_joins import _TaskJoin
 from sparkrelay.types import TaskId, TopicPartition
 
@@ -56,7 +57,7 @@ def spec_of(side, how, span_us, delay_ms=0, topics=TOPICS):
         later_us=span_us[1],
         delay_ms=delay_ms,
         ahead_ms=3_600_000,
-        sources=tuple(JoinSource(f"{word} {topic}", topic) for word, topic in topics.items()),
+        sources=tuple(TimedSource(f"{word} {topic}", topic) for word, topic in topics.items()),
         own_sources=(f"{side} {topics[side]}",),
         later=frozenset({topics["right"]} if side == "left" else ()),
         number=0 if side == "left" else 1,
@@ -98,8 +99,7 @@ class Join:
                 continue
             own = [row for row in rows if row[0] == side]
             join = _TaskJoin(spec, command, [self.rows_of(side, own)] if own else [])
-            applied = join.apply()
-            for batch in join.emitted(applied):
+            for batch in join.emitted(applied(spec, join)):
                 assert batch.schema.equals(OUTPUT)
                 found += [tuple(row.values())[:3] for row in batch.to_pylist()]
         if commit:
@@ -155,7 +155,7 @@ def join(tmp_path):
 
     yield make
     for one in made:
-        stream_joins.connections.forget_store(str(one.path))
+        connections.forget_store(str(one.path))
 
 
 ROW = st.tuples(
@@ -193,7 +193,7 @@ def test_every_cut_into_micro_batches_gives_what_one_join_of_all_rows_does(how, 
         ends = [("end", 1000, 1000)] if how not in {"left_semi", "left_anti"} else []
         assert sorted(found, key=repr) == sorted([*expected(rows, how, span_us), *ends], key=repr)
     finally:
-        stream_joins.connections.forget_store(str(driven.path))
+        connections.forget_store(str(driven.path))
         shutil.rmtree(folder)
 
 
@@ -209,7 +209,7 @@ def test_late_rows_are_left_out_and_counted(join):
     driven = join("full", span_us=(1_000, 1_000))
     driven.run([("left", "x", 100_000, 1), ("right", "y", 100_000, 2)])
     assert driven.run([("left", "x", 99_999, 3), ("right", "x", 100_000, 4)]) == [("x", 1, 4)]
-    store = stream_joins.connections.store(str(driven.path), map_limit=1 << 30)
+    store = connections.store(str(driven.path), map_limit=1 << 30)
     assert [entry.rows_late for entry in store.header.journals] == [1, 0]
 
 
@@ -233,7 +233,7 @@ def test_what_is_over_is_removed(join):
     driven = join("full", span_us=(1_000, 1_000))
     for second in range(20):
         driven.run([("left", "x", second * 1_000_000, 1), ("right", "y", second * 1_000_000, 2)])
-    store = stream_joins.connections.store(str(driven.path), map_limit=1 << 30)
+    store = connections.store(str(driven.path), map_limit=1 << 30)
     assert store.rows("j") < 15
 
 

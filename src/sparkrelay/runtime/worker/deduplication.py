@@ -1,0 +1,146 @@
+"""The step that lets only the first row of each key go on: the store remembers which keys there have been.
+
+For how long depends on what is said of time. A key that has the event time in it is remembered until the watermark has
+passed that time, for later rows of it are late. Another one *within the watermark* until it has passed the time of its
+first row and the delay, as in Structured Streaming: rows that are dropped for it change nothing about that. And without
+a watermark for ever.
+
+What is remembered goes by the watermark before the micro-batch, as what is late does. Of rows of one key in one
+micro-batch, none of them remembered before it, only the first goes on, whatever their times.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.records.keys import key_bytes
+from sparkrelay.runtime.worker.context import laid_out, whole
+from sparkrelay.runtime.worker.emitting_steps import emit_leg, event_times, too_late, watermark_with
+from sparkrelay.state.rows import SortedKeys
+from sparkrelay.state.seen_keys import NEVER, keys_until, remembered, values_until, wide_ends
+from sparkrelay.state.view import Changes
+from sparkrelay.state.watermarks import NO_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from sparkrelay.runtime.contract.commands import TaskCommand
+    from sparkrelay.runtime.contract.specs import DeduplicationSpec
+    from sparkrelay.state import Applied, Watermark
+    from sparkrelay.state.view import StoreView
+
+    Numbers = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+__all__ = ["deduplicate_leg"]
+
+_LATEST_US: Final = (1 << 63) - 1
+_NOTHING: Final = pa.scalar(b"", pa.binary())
+
+
+def deduplicate_leg(spec: DeduplicationSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Remember the keys of each task's rows, write the changelog, and yield the rows that are the first of theirs."""
+    yield from emit_leg(
+        spec, batches, functools.partial(_TaskDeduplication, spec), "when their key could have been forgotten"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Distinct:
+    """The keys of some rows, each once, in the order of bytes.
+
+    Attributes:
+        keys: the keys.
+        first: index of the first row that has each.
+    """
+
+    keys: pa.Array
+    first: Numbers
+
+    @classmethod
+    def of(cls, keys: pa.Array, wanted: Flags) -> _Distinct:
+        """Return the keys of the rows that are wanted; none of them is null."""
+        rows = np.flatnonzero(wanted)
+        encoded = pc.dictionary_encode(keys.take(pa.array(rows)))
+        first = rows[np.unique(encoded.indices.to_numpy(zero_copy_only=False), return_index=True)[1]]
+        order = pc.array_sort_indices(encoded.dictionary)
+        return cls(encoded.dictionary.take(order), first[order.to_numpy(zero_copy_only=False)])
+
+    def filter(self, kept: Flags) -> _Distinct:
+        return _Distinct(self.keys.filter(pa.array(kept)), self.first[kept])
+
+
+class _TaskDeduplication:
+    """One task's share of a leg."""
+
+    def __init__(self, spec: DeduplicationSpec, task: TaskCommand, batches: list[pa.RecordBatch]) -> None:
+        self.task = task
+        self._spec = spec
+        self._rows = pa.Table.from_batches(batches, spec.input if not batches else None).combine_chunks()
+        self._first = np.empty(0, dtype=np.int64)
+
+    def emitted(self, applied: Applied) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that go on, in their order."""
+        del applied
+        if len(self._first):
+            chosen = pa.array(np.sort(self._first))
+            columns = (whole(self._rows.column(name)).take(chosen) for name in self._spec.output.names)
+            yield laid_out(columns, self._spec.output)
+
+    def operate(self, view: StoreView) -> Changes:
+        """Choose the rows that go on, and remember their keys."""
+        spec, rows = self._spec, self._rows
+        keys = key_bytes([whole(rows.column(name)) for name in spec.keys]).cast(pa.binary())
+        wanted = keys.is_valid().to_numpy(zero_copy_only=False)
+        if not spec.sources:
+            return self._new_ones(view, _Distinct.of(keys, wanted))
+        times_us, timed = event_times(rows)
+        late = wanted & timed & too_late(times_us, view.watermark)
+        watermark = watermark_with(spec, view, self.task, rows, int(late.sum()))
+        wanted = wanted & ~late
+        if spec.within:
+            return self._within(view, _Distinct.of(keys, wanted & timed), times_us, wanted & ~timed, watermark)
+        distinct = _Distinct.of(keys, wanted)
+        ends = np.where(timed, times_us // 1000 + 1, NEVER)[distinct.first]
+        return self._new_ones(view, distinct, ends, watermark)
+
+    def _new_ones(
+        self, view: StoreView, distinct: _Distinct, ends: Numbers | None = None, watermark: Watermark | None = None
+    ) -> Changes:
+        """Remember the keys that the store does not have: until these ends, by the watermark, or for ever."""
+        count = len(distinct.keys)
+        stored = distinct.keys if ends is None else keys_until(ends, distinct.keys)
+        values = pa.repeat(_NOTHING, count) if ends is None else values_until(ends)
+        ordered = SortedKeys.of(stored)
+        new = ordered.as_given(view.get(ordered.keys)).is_null().to_numpy(zero_copy_only=False)
+        self._first = distinct.first[new]
+        if ends is not None and watermark is not None:
+            new = new & (ends > watermark.ms)
+        stored, values = stored.filter(pa.array(new)), values.filter(pa.array(new))
+        return Changes(stored, pa.nulls(len(stored), pa.binary()), values, watermark, ordered=SortedKeys.of(stored))
+
+    def _within(
+        self, view: StoreView, distinct: _Distinct, times_us: Numbers, untimed: Flags, watermark: Watermark
+    ) -> Changes:
+        """Remember the keys that are not remembered by now, each until its first row's time and the delay are over."""
+        delay_ms = self._spec.delay_ms
+        buckets = view.ends()
+        new = distinct.filter(~remembered(view, distinct.keys, buckets))
+        self._first = np.concatenate([new.first, np.flatnonzero(untimed)])
+        ends = (np.minimum(times_us[new.first], _LATEST_US - delay_ms * 1000) + delay_ms * 1000) // 1000 + 1
+        # What is over with the batch is not remembered in the next one.
+        lasting = ends > watermark.ms
+        new, ends = new.filter(lasting), ends[lasting]
+        now_ms = watermark.ms
+        if now_ms == NO_TIME:
+            now_ms = min([*buckets[:1], *ends.tolist()], default=0) - delay_ms
+        keys = keys_until(wide_ends(ends, now_ms, delay_ms), new.keys)
+        return Changes.of(view, keys, values_until(ends), watermark)

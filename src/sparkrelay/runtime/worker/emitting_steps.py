@@ -1,0 +1,135 @@
+"""What stateful steps that emit a stream have in common: their tasks, one after the other, and their watermark."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkrelay.runtime.contract import fault_points, hidden_columns
+from sparkrelay.runtime.worker import connections
+from sparkrelay.runtime.worker.context import leg_tasks, release_unused_memory, whole
+from sparkrelay.runtime.worker.publish import write_changelogs
+from sparkrelay.runtime.worker.shares import share_out
+from sparkrelay.runtime.worker.state import batch_stamp, warn_of_late
+from sparkrelay.runtime.worker.task_steps import task_failure
+from sparkrelay.runtime.worker.watermarks import Sources, newest_times, with_silence
+from sparkrelay.state import Watermark
+from sparkrelay.state.watermarks import NO_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from sparkrelay.runtime.contract.commands import TaskCommand
+    from sparkrelay.runtime.contract.specs import StoreSpec, TimedSpec
+    from sparkrelay.state import Applied
+    from sparkrelay.state.view import Changes, StoreView
+
+    Numbers = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+__all__ = ["TaskStep", "applied", "emit_leg", "event_times", "too_late", "watermark_with"]
+
+#: Before any event time: those of a Spark timestamp begin with the year 1.
+_EARLIEST_MS: Final = -(1 << 52)
+
+
+class TaskStep(Protocol):
+    """One task's share of a leg: from its rows to the changes of its store, and to the rows that go on."""
+
+    @property
+    def task(self) -> TaskCommand:
+        """The task's share of the micro-batch."""
+
+    def operate(self, view: StoreView) -> Changes:
+        """Return what becomes of the store; called again if the map had to grow."""
+
+    def emitted(self, applied: Applied) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that go on, once the store is changed."""
+
+
+def emit_leg(
+    spec: StoreSpec,
+    batches: Iterator[pa.RecordBatch],
+    begin: Callable[[TaskCommand, list[pa.RecordBatch]], TaskStep],
+    late: str,
+) -> Iterator[pa.RecordBatch]:
+    """Have each task's share change its store, write the changelog, and yield the rows that go on.
+
+    Args:
+        spec: the step.
+        batches: the leg's rows.
+        begin: makes a task's share of its rows.
+        late: how rows came that were left out, in words.
+    """
+    shares = share_out(leg_tasks(spec), batches)
+    release_unused_memory()
+    connections.close_unused()
+    done: list[tuple[TaskStep, Applied]] = []
+    for share in shares:
+        for task in share.tasks:
+            own = begin(task, share.rows_of(task))
+            fault_points.reach("state-before-apply")
+            with task_failure(spec, task):
+                done.append((own, applied(spec, own)))
+            fault_points.reach("state-after-apply")
+    warn_of_late(spec.store, sum(result.entry.rows_late for _, result in done), late)
+    write_changelogs(spec, ((own.task, result) for own, result in done))
+    for own, result in done:
+        yield from own.emitted(result)
+
+
+def applied(spec: StoreSpec, own: TaskStep) -> Applied:
+    """Change the store of a task."""
+    task = own.task
+    assert task.directory is not None, "a stateful task has a directory"
+    store = connections.store(task.directory, map_limit=spec.map_limit)
+    return store.change_batch(spec.leg, spec.store, batch=batch_stamp(spec, task), operate=own.operate)
+
+
+def event_times(rows: pa.Table) -> tuple[Numbers, Flags]:
+    """Return the event times of rows, microseconds since 1970, and which of them have one."""
+    micros = whole(rows.column(hidden_columns.EVENT_MICROS))
+    return pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), micros.is_valid().to_numpy(zero_copy_only=False)
+
+
+def too_late(times_us: Numbers, watermark_ms: int) -> Flags:
+    """Return which event times the watermark before the batch has passed."""
+    return times_us < max(watermark_ms, _EARLIEST_MS) * 1000
+
+
+def watermark_with(spec: TimedSpec, view: StoreView, task: TaskCommand, rows: pa.Table, late: int) -> Watermark:
+    """Return the watermark with a leg's share of the batch, which has moved on as far as what is read by now says.
+
+    Args:
+        spec: the step.
+        view: the store before it.
+        task: whose share it is.
+        rows: all of it, late ones too.
+        late: how many of them are.
+    """
+    newest = _newest(rows, spec.ahead_ms)
+    read = view.sources_read | {spec.topics[number] for number in newest}
+    holding = task.behind | task.awaited.get(spec.store, frozenset()) | read
+    names = [source.name for source in spec.sources]
+    held = frozenset(source.name for source in spec.sources if source.topic in holding)
+    own = {names.index(spec.own_sources[number]): ms for number, ms in newest.items()}
+    mark = Sources(names, view.sources, held).after(Watermark(view.watermark, late), own, spec.delay_ms)
+    ms = with_silence(mark.ms, task, {source.topic for source in spec.sources})
+    return replace(mark, ms=ms, sources_read=read)
+
+
+def _newest(rows: pa.Table, ahead_ms: int) -> dict[int, int]:
+    """Return the newest event time, in milliseconds since 1970, by number of each source topic that has rows."""
+    times_us, timed = event_times(rows)
+    moving = timed & (times_us <= (int(time.time() * 1000) + ahead_ms) * 1000)
+    sources = None
+    if hidden_columns.SOURCE in rows.column_names:
+        sources = whole(rows.column(hidden_columns.SOURCE)).to_numpy()
+    return newest_times(np.where(moving, times_us // 1000, NO_TIME), sources)

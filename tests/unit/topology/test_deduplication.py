@@ -1,0 +1,139 @@
+"""Streams without duplicates as they are written: what they need, and the plan they make."""
+
+import logging
+
+import pytest
+
+from sparkrelay import Json, StreamsBuilder, String
+from sparkrelay.errors import TopologyException
+
+
+@pytest.fixture
+def clicks(builder):
+    return builder.stream("clicks", key=String("user"), value=Json("page string, n long, at timestamp"))
+
+
+def test_rows_that_lie_by_a_column_of_the_key_stay_where_they_are(builder, clicks):
+    clicks.where("n > 0").dropDuplicates(["page", "user"]).to("out")
+    (subtopology,) = builder.build().subtopologies
+    (leg,) = subtopology.legs
+    assert leg.id == "store:clicks-deduplicated-by-page-user"
+    assert subtopology.stores == subtopology.logged_stores == ("clicks-deduplicated-by-page-user",)
+    first = leg.emitting
+    assert (first.columns, first.within, first.watermark, leg.keeps_watermark) == (("page", "user"), False, None, False)
+    # As a grouping by them would: a null may lie in any partition.
+    assert [step.text for step in leg.before] == ['where("n > 0")', 'where("`user` is not null")']
+
+
+def test_other_rows_go_through_a_topic(builder, clicks):
+    clicks.drop_duplicates(["page"], name="pages").groupBy("page").count().to("out")
+    topology = builder.build()
+    assert topology.internal_topics == {
+        "pages-repartition",
+        "pages-changelog",
+        "pages-by-page-repartition",
+        "pages-by-page-changelog",
+    }
+    writer, first, counts = topology.upstream_first
+    assert [step.text for step in writer.before] == ['where("`page` is not null")']
+    assert (first.id, first.sink.key) == ("store:pages", ("page",))
+    assert counts.aggregation is not None
+
+
+def test_the_watermark_counts_where_its_column_is_named_or_is_asked_for(builder, clicks):
+    timed = clicks.withWatermark("at", "1 minute")
+    for number, first in enumerate(
+        (
+            timed.dropDuplicates(["user", "At"]),
+            timed.dropDuplicatesWithinWatermark(["user"]),
+            timed.dropDuplicates(["user"]),
+            timed.repartition("page").dropDuplicatesWithinWatermark(["page"]),
+        )
+    ):
+        first.to(f"out-{number}")
+    steps = [leg.emitting for leg in builder.build().legs if leg.emitting is not None]
+    assert [(step.within, step.watermark) for step in steps] == [
+        (False, ("at", "1 minute")),
+        (True, ("at", "1 minute")),
+        (False, None),
+        (True, ("at", "1 minute")),
+    ]
+
+
+def test_a_watermark_goes_on_behind_it(builder, clicks):
+    once = clicks.withWatermark("at", "1 minute").dropDuplicatesWithinWatermark(["user"])
+    once.dropDuplicatesWithinWatermark(["page"]).to("out")
+    assert [leg.emitting.watermark for leg in builder.build().legs if leg.emitting] == [("at", "1 minute")] * 2
+
+
+def test_keys_that_are_kept_for_ever_are_warned_of(builder, clicks, caplog):
+    clicks.withWatermark("at", "1 minute").dropDuplicatesWithinWatermark(["user"]).to("out")
+    with caplog.at_level(logging.WARNING):
+        builder.build()
+        assert not caplog.records
+        clicks.dropDuplicates(["user"], logged=False).to("other")
+    with pytest.raises(TopologyException, match=r"dropDuplicates\(user, logged=False\) has no changelog, and dropDup"):
+        builder.build()
+    (record,) = caplog.records
+    assert "test_deduplication.py" in record.getMessage()
+    assert "dropDuplicates(user, logged=False) remembers its keys for ever" in record.getMessage()
+    assert "withWatermark" in record.getMessage()
+
+
+def test_the_description_and_the_fingerprint_know_it(clicks, builder):
+    clicks.withWatermark("at", "1 minute").dropDuplicatesWithinWatermark(["user"], name="users").to("out")
+    topology = builder.build()
+    text = topology.describe()
+    assert "Processor: users (stores: [users])\n      dropDuplicatesWithinWatermark(user)" in text
+    assert "dropDuplicatesWithinWatermark(user)" in topology.to_dot()
+    prints = {topology.fingerprint}
+    for delay, columns in (("2 minutes", ["user"]), ("1 minute", ["user", "page"])):
+        other = StreamsBuilder()
+        stream = other.stream("clicks", key=String("user"), value=Json("page string, n long, at timestamp"))
+        stream.withWatermark("at", delay).dropDuplicatesWithinWatermark(columns, name="users").to("out")
+        prints.add(other.build().fingerprint)
+    assert len(prints) == 3
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda s: s.dropDuplicates(), r'name the columns: dropDuplicates\(\["id"\]\)'),
+        (lambda s: s.dropDuplicatesWithinWatermark(None), r"name the columns: dropDuplicatesWithinWatermark"),
+        (lambda s: s.drop_duplicates([]), r"name the columns: drop_duplicates"),
+        (lambda s: s.dropDuplicates("user"), r"takes a list of names: dropDuplicates\(\['user'\]\)"),
+        (lambda s: s.dropDuplicates(["user", 3]), r"takes a list of names, such as \[.id.\], not \['user', 3\]"),
+        (lambda s: s.dropDuplicates(["user", "User"]), "names a column twice"),
+        (lambda s: s.dropDuplicates(["user"], logged=1), "takes logged=True or logged=False, not 1"),
+        (lambda s: s.dropDuplicates(["user"], name="a b"), "name='a b' becomes part of a topic's name"),
+        (
+            lambda s: s.dropDuplicatesWithinWatermark(["user"]),
+            r'put withWatermark\("time", "10 minutes"\) before it, .*; behind a union, .* it is said anew',
+        ),
+        (lambda s: s.union(s.where("n > 1")).dropDuplicatesWithinWatermark(["user"]), "it is said anew"),
+        (lambda s: s.distinct(), r"name the columns that make two rows the same: dropDuplicates\(\[.a.\]\)"),
+        (lambda s: s.groupBy("page").count().dropDuplicates(["page"]), r"a table has .*; .* put to_stream\(\) before"),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_is_written(clicks, write, message):
+    line = write.__code__.co_firstlineno
+    with pytest.raises(TopologyException, match=f"test_deduplication.py:{line}: .*{message}"):
+        write(clicks)
+
+
+def test_there_is_one_way_out_of_it(builder, clicks):
+    first = clicks.dropDuplicates(["user", "page"])
+    first.to("out")
+    first.where("n = 1").to("other")
+    with pytest.raises(
+        TopologyException,
+        match=r"rows of dropDuplicates\(user, page\) at .* are used here and at .*, and there is one way out of "
+        r"dropDuplicates\(user, page\). Put repartition\('user', 'page'\) behind it, and begin both ways there",
+    ):
+        builder.build()
+
+
+def test_one_that_leads_nowhere_is_refused(builder, clicks):
+    clicks.dropDuplicates(["user"])
+    with pytest.raises(TopologyException, match=r"dropDuplicates\(user\) leads nowhere; end it with to\(topic\)"):
+        builder.build()
