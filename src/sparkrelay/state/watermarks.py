@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-__all__ = ["END_BYTES", "LATEST", "MOST_SOURCES", "ENDLESS", "NO_TIME", "end_bytes", "end_of", "expired_with", "over"]
+__all__ = ["ENDLESS", "END_BYTES", "LATEST", "MOST_SOURCES", "NO_TIME", "end_bytes", "end_of", "expired_with", "over"]
 
 _END: Final = struct.Struct(">Q")
 END_BYTES: Final = _END.size

@@ -37,13 +37,12 @@ from sparkrelay.runtime.compile.emitting_steps import EmittingSteps
 from sparkrelay.runtime.compile.grouping import projected
 from sparkrelay.runtime.compile.lookups import behind_lookup, by_lookup, in_words, lookup_spec
 from sparkrelay.runtime.compile.prepared_leg import PreparedLeg
-from sparkrelay.runtime.compile.publish_spec import publish_spec, shared_changelog
+from sparkrelay.runtime.compile.publish_spec import publish_spec, settle_spec, shared_changelog
 from sparkrelay.runtime.compile.resident_plan import why_not_resident
 from sparkrelay.runtime.compile.row_steps import apply_steps, joined, visible
 from sparkrelay.runtime.compile.schemas import (
     arrow_schema,
     hidden_fields,
-    plan_sink,
     without_kafka,
 )
 from sparkrelay.runtime.compile.source_columns import fetch_spec, only, source_fields, with_unread
@@ -58,7 +57,6 @@ from sparkrelay.runtime.contract.specs import (
     ChangesSpec,
     LateSpec,
     PublishSpec,
-    SettleSpec,
     StateSpec,
 )
 from sparkrelay.runtime.spark.session import missing_for_resident_jobs
@@ -302,7 +300,7 @@ class LegCompiler:
         given = source_fields(leg.source, ended)
         # What a table's rows are, as they were or as they are, has been written with them.
         carried = hidden_fields(carried_columns(leg))
-        return StructType([*given, *(field for field in carried if field not in given)])
+        return StructType([*given, *(field for field in carried if field.name not in StructType(given).names)])
 
     def _step(self, leg: Leg) -> dict[str, Any]:
         """Return what every step of a leg needs to know, by field of ``StepSpec``."""
@@ -589,11 +587,7 @@ class LegCompiler:
 
     def _settled(self, leg: Leg, rows: DataFrame) -> DataFrame:
         """Return what a table's filters make of the changes of its rows: new rows, and deletions."""
-        output = StructType([*visible(rows), *hidden_fields(SETTLED)])
-        keys: tuple[str, ...] = ()
-        if leg.sink is not None and not leg.sink.internal and leg.table_steps == len(leg.after):
-            keys = plan_sink(leg, leg.sink, visible(rows)).key
-        spec = SettleSpec(**self._step(leg), keys=keys, output=arrow_schema(output))
+        spec, output = settle_spec(leg, visible(rows), self._step(leg))
         return self._way.between(leg.id, rows, functools.partial(settle_leg, spec), output)
 
     # -- sink -----------------------------------------------------------------------------------------------------

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructType
 
 from sparkrelay.records.formats import Json
+from sparkrelay.runtime.compile.carried_columns import SETTLED
 from sparkrelay.runtime.compile.schemas import (
     SinkPlan,
+    arrow_schema,
     check_packable,
     check_repartition_key,
+    hidden_fields,
     layout_number,
     plan_sink,
 )
-from sparkrelay.runtime.contract.specs import PublishSpec
+from sparkrelay.runtime.contract.specs import PublishSpec, SettleSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Leg
 
-__all__ = ["publish_spec", "shared_changelog"]
+__all__ = ["publish_spec", "settle_spec", "shared_changelog"]
 
 
 def publish_spec(
@@ -66,3 +69,21 @@ def publish_spec(
 def shared_changelog(leg: Leg, names: TopicNames) -> str | None:
     """Return Kafka's name of the changelog that a leg has written to, and other legs go on with behind it."""
     return None if leg.join is None else names.changelog(leg.join.store)
+
+
+def settle_spec(leg: Leg, columns: StructType, step: Mapping[str, Any]) -> tuple[SettleSpec, StructType]:
+    """Return the step that makes new rows and deletions of a table's changes, and its output.
+
+    Args:
+        leg: the leg.
+        columns: behind the table's steps, the visible ones.
+        step: what every step knows.
+
+    Raises:
+        TopologyException: a column cannot go where the leg's rows do.
+    """
+    output = StructType([*columns, *hidden_fields(SETTLED)])
+    keys: tuple[str, ...] = ()
+    if leg.sink is not None and not leg.sink.internal and leg.table_steps == len(leg.after):
+        keys = plan_sink(leg, leg.sink, columns).key
+    return SettleSpec(**step, keys=keys, output=arrow_schema(output)), output
