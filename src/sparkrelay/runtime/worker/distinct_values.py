@@ -84,7 +84,7 @@ def marked(ends: pa.Array | None, encoded: pa.Array) -> pa.Array:
 def value_keys(ends: pa.Array | None, encoded: pa.Array, index: int, values: pa.Array) -> pa.Array:
     """Return the store's keys of values, by their groups and the number of their aggregate."""
     fronts = [] if ends is None else [ends]
-    lengths = pc.binary_length(encoded).to_numpy(zero_copy_only=False).astype(">u4")
+    lengths = pc.fill_null(pc.binary_length(encoded), 0).to_numpy(zero_copy_only=False).astype(">u4")
     sizes = pa.FixedSizeBinaryArray.from_buffers(pa.binary(4), len(lengths), [None, pa.py_buffer(lengths.tobytes())])
     number = pa.scalar(struct.pack(">H", index), pa.binary())
     return pc.binary_join_element_wise(
