@@ -44,7 +44,7 @@ class GroupedStream:
         """Aggregate each group, as ``GroupedData.agg``.
 
         Args:
-            exprs: Columns of count, sum, avg, min and max, such as ``F.sum("amount").alias("total")``.
+            exprs: Columns of aggregates, such as ``F.sum("amount").alias("total")``, and expressions of them.
             name: the store's name; its changelog is ``<application.id>-<name>-changelog``. Without it a name is made of
                 the stream's name and the grouping columns.
             logged: False for a store without changelog. Less is written, but what it holds is on one disk only: a task

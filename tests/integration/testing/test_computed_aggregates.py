@@ -88,14 +88,15 @@ def test_expressions_of_aggregates_are_those_of_spark_batch(spark, steps):
         assert {"user", "total", "count(1)", "avg(price)", "count(DISTINCT n)"} < kept.keys()
 
 
-def test_two_sinks_and_another_grouping_behind_see_the_same_columns(spark):
+@pytest.mark.parametrize("batch", ["all", "record"])
+def test_two_sinks_and_another_grouping_behind_see_the_same_columns(spark, batch):
     builder = StreamsBuilder()
     table = stream_of(builder).groupBy("user").agg(*aggregates(), name="kept")
     table.to("out")
     table.where("size = 'many'").to("many")
     table.to_stream().groupBy("size").agg(F.count("*").alias("changes"), name="sizes").to("sizes")
     everything = batch_of(spark).groupBy("user").agg(*aggregates())
-    with TopologyTestDriver(builder.build(), spark=spark, batch="all") as driver:
+    with TopologyTestDriver(builder.build(), spark=spark, batch=batch) as driver:
         piped(driver)
         assert last_rows(driver) == sorted(as_read(everything), key=lambda row: row["user"])
         many = sorted(as_read(everything.where("size = 'many'")), key=lambda row: row["user"])

@@ -30,6 +30,16 @@ def test_the_page_s_test_passes(spark):
     run("Test a pipeline")["test_totals"](spark)
 
 
+def test_the_page_s_prices_are_aggregated(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
+    with TopologyTestDriver(run("Aggregate", **imports)["daily_prices"](), spark=spark) as driver:
+        trades = driver.create_input_topic("trades")
+        for time, user, price in (("09:00", "ada", 8), ("17:00", "bob", 12), ("12:00", "ada", 10)):
+            trades.pipe_input("x", {"user": user, "price": price, "at": f"2026-01-01T{time}:00Z"})
+        row = driver.create_output_topic("daily-prices", value=Json()).read_rows()[-1]
+        assert row == row | {"symbol": "x", "open": 8.0, "close": 12.0, "cheap": 1, "users": 2, "spread": 0.2}
+
+
 def test_the_page_s_windows_end(spark):
     imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
     with TopologyTestDriver(run("Have windows end", **imports)["clicks_per_minute"](), spark=spark) as driver:

@@ -26,11 +26,7 @@ from sparkrelay.runtime.compile.carried_columns import (
     emitted_columns,
     keeps_newest,
 )
-from sparkrelay.runtime.compile.catalyst import (
-    lets_nothing_through,
-    must_rebuild,
-    wanted_columns,
-)
+from sparkrelay.runtime.compile.catalyst import lets_nothing_through, must_rebuild, wanted_columns
 from sparkrelay.runtime.compile.collected_joins import CollectedJoins
 from sparkrelay.runtime.compile.column_origins import computed_from
 from sparkrelay.runtime.compile.emitting_steps import EmittingSteps
@@ -226,7 +222,8 @@ class LegCompiler:
                 assert leg.aggregation is not None
                 reports, _ = self._stateful(leg, leg.aggregation, rows, computed, folded=True)
             idle = False
-        return PreparedLeg(leg, reports, rebuild, idle, output, self._states.get(leg.id))
+        computes = leg.aggregation is not None and bool(self._aggregates[leg.aggregation.store].computed)
+        return PreparedLeg(leg, reports, rebuild, idle, output, self._states.get(leg.id), computes)
 
     def _wanted(self, leg: Leg, schema: StructType) -> frozenset[str]:
         """Return which columns of the leg's source anything reads."""

@@ -27,6 +27,7 @@ class PreparedLeg:
             for a leg with a store, whose position must move on with the task's.
         output: Spark schema of the visible rows at the leg's end.
         state: what its stateful step does, if it has one.
+        computes: True if columns of its table are computed of aggregates, behind that step.
     """
 
     leg: Leg
@@ -35,12 +36,13 @@ class PreparedLeg:
     idle: bool
     output: StructType
     state: StateSpec | None = None
+    computes: bool = False
 
     @property
     def steps(self) -> int:
         """How many Python steps of ours it has."""
         behind_state = self.leg.emitting is not None or (
-            self.leg.aggregation is not None and (bool(self.leg.after) or self.leg.action is not None)
+            self.leg.aggregation is not None and (self.computes or bool(self.leg.after) or self.leg.action is not None)
         )
         settled = self.leg.filters_table or self.leg.changes_of is not None
         late = self.leg.late_for is not None

@@ -84,7 +84,7 @@ def marked(ends: pa.Array | None, encoded: pa.Array) -> pa.Array:
 def value_keys(ends: pa.Array | None, encoded: pa.Array, index: int, values: pa.Array) -> pa.Array:
     """Return the store's keys of values, by their groups and the number of their aggregate."""
     fronts = [] if ends is None else [ends]
-    sizes = fixed(pc.binary_length(encoded).to_numpy(zero_copy_only=False).astype(">u4"), 4)
+    sizes = fixed(pc.fill_null(pc.binary_length(encoded), 0).to_numpy(zero_copy_only=False).astype(">u4"), 4)
     number = pa.scalar(struct.pack(">H", index), pa.binary())
     return side_by_side(*fronts, pa.scalar(_VALUE, pa.binary()), sizes, encoded, number, values)
 
