@@ -131,7 +131,7 @@ def test_what_follows_a_stream_may_follow_it_without_its_duplicates(spark, capsy
     once.join(views.withWatermark("seen", "10 seconds"), "user", within="5 seconds").to("both", value=Json())
     windows = once.groupBy(F.window("at", "5 seconds"), "user").agg(F.count("*").alias("count"))
     windows.outputMode("append").select("user", "count").to("windows", value=Json())
-    once.dropDuplicates(["page"], name="pages").select("user", "n").show()
+    once.dropDuplicatesWithinWatermark(["page"], name="pages").select("user", "n").show()
     with TopologyTestDriver(builder.build(), spark=spark) as driver:
         driver.create_input_topic("users").pipe_input("ada", {"country": "NO"})
         for n, seconds in enumerate((0, 0, 1, 100)):

@@ -14,7 +14,7 @@ def made_leg(name, topic, sink=None, subtopology=0):
     sink = None if sink is None else SimpleNamespace(topic=sink, internal=False)
     none = {
         "aggregation": None,
-        "join": None,
+        "emitting": None,
         "store": None,
         "lookups": (),
         "filters_table": False,
