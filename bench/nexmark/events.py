@@ -12,10 +12,12 @@ auction that comes after it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["SCHEMAS", "Event", "channel_and_url", "generated", "parsed"]
 
@@ -98,7 +100,7 @@ def generated(count: int, *, seed: int = 0, events_per_second: int = 100) -> Ite
         late = int(random.integers(_OUT_OF_ORDER_MS)) if number and random.random() < 0.2 else 0
         at = _BEGINS_MS + max(number * 1000 // events_per_second - late, 0)
         chance = random.integers(1 << 30, size=8).tolist()
-        extra = "".join(chr(ord("a") + (chance[7] >> shift) % 26) for shift in range(0, 4 + chance[6] % 16))
+        extra = "".join(chr(ord("a") + (chance[7] >> shift) % 26) for shift in range(4 + chance[6] % 16))
         if place == 0:
             kind, fields = "person", _person(epoch, chance)
         elif place <= _AUCTIONS:
@@ -148,7 +150,7 @@ def _bid(number: int, epoch: int, chance: list[int]) -> Event:
 
 
 def _one_of(newest: int, chance: int, *, hot_every: int, recent: int) -> int:
-    """Return a number up to ``newest``: half of them hot ones, the last multiple of ``hot_every``, else a recent one."""
+    """Return a number up to ``newest``: half the time the last multiple of ``hot_every``, else a recent one."""
     if chance % 2:
         return newest // hot_every * hot_every
     return max(newest - chance // 2 % recent, 0)

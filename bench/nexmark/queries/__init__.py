@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bench.nexmark.queries.groups import q15, q16, q17, q18, q19
 from bench.nexmark.queries.joins import q3, q4, q6, q9, q20, q23
 from bench.nexmark.queries.rows import q0, q1, q2, q10, q13, q14, q21, q22
 from bench.nexmark.queries.windows import q5, q7, q8, q11, q12
-from bench.nexmark.query import Query
+
+if TYPE_CHECKING:
+    from bench.nexmark.query import Query
 
 __all__ = ["QUERIES"]
 

@@ -89,10 +89,10 @@ def _winning(sources: Sources) -> KStream | KTable:
 
 @query(
     truth=f"""
-        WITH {_WINNING}
-        SELECT seller, avg(price) AS average
-        FROM (SELECT *, row_number() OVER (PARTITION BY seller ORDER BY bid_dateTime DESC, id DESC) AS place FROM winning)
-        WHERE place <= 10 GROUP BY seller
+        WITH {_WINNING}, latest AS (
+            SELECT *, row_number() OVER (PARTITION BY seller ORDER BY bid_dateTime DESC, id DESC) AS place FROM winning
+        )
+        SELECT seller, avg(price) AS average FROM latest WHERE place <= 10 GROUP BY seller
     """
 )
 def q6(sources: Sources) -> KTable:
