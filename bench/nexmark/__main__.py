@@ -1,4 +1,7 @@
-"""``python -m bench.nexmark --events FILE.jsonl --check [QUERY...]``: a line for each query."""
+"""``python -m bench.nexmark --events FILE.jsonl --check [QUERY...]``: a line for each query.
+
+Without ``--check`` it measures how fast each query drains the events, over a broker that it starts.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,25 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.journal import Journal
 from bench.nexmark.check import check
 from bench.nexmark.events import generated, parsed
+from bench.nexmark.measure import measure
 from bench.nexmark.queries import QUERIES
 from sparkrelay import spark_session
+from sparkrelay.devkafka import DevKafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark.sql import SparkSession
+
     from bench.nexmark.events import Event
+    from bench.nexmark.query import Query
 
 
 def main() -> int:
-    """Run what was asked for; exit code 1 if an answer is not exact."""
+    """Run what was asked for; exit code 1 if an answer is not exact, or cannot be."""
     parser = argparse.ArgumentParser(prog="python -m bench.nexmark", description="The 24 queries of Nexmark")
     events = parser.add_mutually_exclusive_group(required=True)
     events.add_argument("--events", metavar="FILE", type=Path, help="lines of JSON, as Beam's generator has them")
@@ -36,17 +45,27 @@ def main() -> int:
     queries = [QUERIES[name] for name in options.queries or QUERIES]
     spark = spark_session("nexmark", **{"spark.master": "local[2]", "spark.ui.enabled": "false"})
     spark.sparkContext.setLogLevel("OFF")
-    exact = True
+    events = islice(_events(options), options.first)
     try:
-        started = time.perf_counter()
-        for verdict in check(spark, islice(_events(options), options.first), queries, seed=options.seed):
-            print(verdict.query, verdict.text, flush=True)
-            print(f"{verdict.query}: {time.perf_counter() - started:.1f} s", file=sys.stderr)
-            started = time.perf_counter()
-            exact &= verdict.exact
+        return _check(spark, events, queries, options.seed) if options.check else _measure(spark, events, queries)
     finally:
         spark.stop()
+
+
+def _check(spark: SparkSession, events: Iterator[Event], queries: list[Query], seed: int) -> int:
+    exact, started = True, time.perf_counter()
+    for verdict in check(spark, events, queries, seed=seed):
+        print(verdict.query, verdict.text, flush=True)
+        print(f"{verdict.query}: {verdict.rows} rows, {time.perf_counter() - started:.1f} s", file=sys.stderr)
+        exact, started = exact and verdict.exact, time.perf_counter()
     return 0 if exact else 1
+
+
+def _measure(spark: SparkSession, events: Iterator[Event], queries: list[Query]) -> int:
+    with Journal(None) as journal, DevKafka() as kafka:
+        for figures in measure(kafka.bootstrap_servers, spark, events, queries):
+            journal.add({"bench": "nexmark", **figures})
+    return 0
 
 
 def _events(options: argparse.Namespace) -> Iterator[Event]:

@@ -44,10 +44,11 @@ _CLOSING: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of a query: ``exact``, ``differs: ...`` or ``cannot be written yet: ...``."""
+    """What came of a query: ``exact``, ``differs: ...`` or ``cannot be written yet: ...``, and how many rows it has."""
 
     query: str
     text: str
+    rows: int = 0
 
     @property
     def exact(self) -> bool:
@@ -78,7 +79,7 @@ def check(
             yield Verdict(query.name, f"differs: there is no answer: {_line(error)}")
             continue
         shown = differences(found, truth(spark, query))
-        yield Verdict(query.name, f"differs: {'; '.join(shown)}" if shown else "exact")
+        yield Verdict(query.name, f"differs: {'; '.join(shown)}" if shown else "exact", len(found))
 
 
 def stamped(events: Iterable[Event]) -> Iterator[Event]:
