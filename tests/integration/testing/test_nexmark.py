@@ -21,15 +21,15 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def events():
-    """2,000 events of ours, as they are read from a file, but for its channels."""
-    return list(parsed(json.dumps(event) for event in generated(2000, seed=7)))
+    """2,000 events of ours, of a hundred seconds, as they are read from a file."""
+    return list(parsed(json.dumps(event) for event in generated(2000, seed=7, events_per_second=20)))
 
 
 #: A calculation, final windows joined with rows, a join of three streams, groups, the first rows of each group.
 @pytest.mark.parametrize("name", ["q14", "q7", "q8", "q23", "q17", "q9"])
 def test_an_answer_is_sqls(spark, events, name):
     (verdict,) = check(spark, events, [QUERIES[name]], seed=len(name))
-    assert (verdict.text, verdict.rows > 10) == ("exact", True)
+    assert (verdict.text, verdict.rows >= 10) == ("exact", True)
 
 
 def test_a_wrong_answer_and_a_pipeline_that_cannot_be_are_shown(spark, events):
