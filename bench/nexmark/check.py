@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from bench.nexmark.events import Event
     from bench.nexmark.query import Query
+    from sparkrelay import KStream
 
-__all__ = ["Verdict", "check", "closing_events", "stamped"]
+__all__ = ["Verdict", "answered", "check", "closing_events", "stamped"]
 
 _BATCHES: Final = 6
 _PARTITIONS: Final = 2
@@ -135,12 +136,20 @@ def _answer(spark: SparkSession, query: Query, events: Sequence[Event], seed: in
             if number == replaced_after:
                 driver.restart(from_changelog=True)
         records = [(record.key, record.value) for record in out.read_records()]
-    rows = newest(records) if issubclass(kind, KTable) else [row for _, row in records]
-    return [row for row in rows if not _of_closing_events(row)]
+    return answered(kind, records)
 
 
-def _of_closing_events(row: dict[str, Any]) -> bool:
-    return any((row.get(name) or 0) < 0 for name in ("id", "auction", "bidder", "seller"))
+def answered(
+    kind: type[KStream | KTable], records: Sequence[tuple[Any, dict[str, Any] | None]]
+) -> list[dict[str, Any]]:
+    """Return the rows of an answer, without those of closing events.
+
+    Args:
+        kind: what the answer is.
+        records: keys and values, as they were written.
+    """
+    rows = newest(records) if issubclass(kind, KTable) else [row or {} for _, row in records]
+    return [row for row in rows if all((row.get(name) or 0) >= 0 for name in ("id", "auction", "bidder", "seller"))]
 
 
 def _line(error: Exception) -> str:

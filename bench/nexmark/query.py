@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
@@ -14,6 +14,8 @@ from bench.nexmark.events import SCHEMAS
 from sparkrelay import Json, KStream, KTable, Long
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
     from sparkrelay import StreamsBuilder
@@ -31,8 +33,9 @@ KEYS: Final = {"person": "id", "auction": "id", "bid": "auction"}
 class Sources:
     """The topics of the auction house as streams, whose ``dateTime`` and ``expires`` are timestamps."""
 
-    def __init__(self, builder: StreamsBuilder, spark: SparkSession) -> None:
+    def __init__(self, builder: StreamsBuilder, spark: SparkSession, topics: Mapping[str, str] | None = None) -> None:
         self._builder = builder
+        self._topics = topics or {}
         #: For DataFrames that streams are joined with.
         self.spark = spark
 
@@ -49,7 +52,8 @@ class Sources:
         return self._stream("bid")
 
     def _stream(self, topic: str) -> KStream:
-        stream = self._builder.stream(topic, key=Long(KEYS[topic]), value=Json(SCHEMAS[topic]), timestamp="dateTime")
+        key, value = Long(KEYS[topic]), Json(SCHEMAS[topic])
+        stream = self._builder.stream(self._topics.get(topic, topic), key=key, value=value, timestamp="dateTime")
         return stream.withColumn("dateTime", F.timestamp_millis("dateTime"))
 
 
@@ -76,14 +80,22 @@ class Query:
     truth: str
     final: bool = False
 
-    def write(self, builder: StreamsBuilder, spark: Any, topic: str) -> type[KStream | KTable]:
-        """Write the pipeline down, with its answer going to a topic; returns what the answer is.
+    def write(
+        self, builder: StreamsBuilder, spark: SparkSession, sink: str, topics: Mapping[str, str] | None = None
+    ) -> type[KStream | KTable]:
+        """Write the pipeline down; returns what the answer is.
+
+        Args:
+            builder: where to.
+            spark: of the session.
+            sink: the topic of the answer.
+            topics: what the topics are called, if not ``person``, ``auction`` and ``bid``.
 
         Raises:
             TopologyException: it cannot be written.
         """
-        answer = self.pipeline(Sources(builder, spark))
-        answer.to(topic, value=Json())
+        answer = self.pipeline(Sources(builder, spark, topics))
+        answer.to(sink, value=Json())
         return type(answer)
 
 
