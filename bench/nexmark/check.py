@@ -2,7 +2,7 @@
 
 The events come in several micro-batches, cut where chance says, over two partitions of each topic; somewhere between
 the instance is replaced by one that restores its state from the changelogs. Queries whose rows come when a time is over
-get events of later days behind the last one; what comes out for these is left out of the comparison.
+get later events behind the last one; what comes out for these is left out of the comparison.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ _BATCHES: Final = 6
 _PARTITIONS: Final = 2
 _ANSWER: Final = "answer"
 
-#: A window over final rows of windows is over a round later than these. One round more than queries have such steps.
-_ROUNDS: Final = 4
-_ROUND_MS: Final = 24 * 3600 * 1000
+#: Windows of ten seconds, and those over their final rows, are over after so many rounds, each with its delay. Rounds
+#: are less apart than the delay: on a broker, tasks take them one after the other, and none makes another's rows late.
+_ROUNDS: Final = 6
+_ROUND_MS: Final = 8000
 #: Of each type, with other ids: whatever column spreads rows over tasks, each task gets some.
 _CLOSING: Final = 16
 
@@ -92,7 +93,7 @@ def stamped(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def closing_events(after_ms: int) -> Iterator[list[Event]]:
-    """Yield rounds of events of later and later days, all of whose ids are negative."""
+    """Yield rounds of later and later events, all of whose ids are negative."""
     for number in range(1, _ROUNDS + 1):
         at = after_ms + number * _ROUND_MS
         events: list[Event] = []

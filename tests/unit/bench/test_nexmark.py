@@ -83,8 +83,8 @@ def test_generated_events_have_nexmarks_shape():
 
 def test_closing_events_are_later_than_all_and_reach_every_column():
     rounds = list(closing_events(5000))
-    assert min(event["at"] for event in rounds[0]) > 5000 + 3600_000
-    assert all(before[0]["at"] < after[0]["at"] for before, after in pairwise(rounds))
+    assert all(0 < after[0]["at"] - before[0]["at"] < 10_000 for before, after in pairwise([[{"at": 5000}], *rounds]))
+    assert rounds[-1][0]["at"] > 5000 + 40_000
     for events in rounds:
         assert {event["type"] for event in events} == set(SCHEMAS)
         assert {event["id"] for event in events if "id" in event} == set(range(-16, 0))
