@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.json
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from bench.children import BenchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Totals", "check_totals", "committed_reader", "last_rows", "merged", "read_rows"]
+__all__ = ["Totals", "check_totals", "committed_reader", "last_rows", "merged", "read_messages", "read_rows"]
 
 Totals = dict[str, tuple[int, float]]
 """User (of windows: user, ``@``, start in milliseconds since 1970) -> (orders, total)."""
@@ -51,9 +51,23 @@ def read_rows(bootstrap_servers: str, topic: str, schema: pa.Schema) -> Iterator
     Raises:
         BenchError: a row has no value, or the topic no end.
     """
-    consumer = committed_reader(bootstrap_servers, topic, bulk=True)
     parsing = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    values: list[bytes] = []
+    for messages in read_messages(bootstrap_servers, topic):
+        values = [message.value() or b"" for message in messages]
+        rows = pa.json.read_json(pa.BufferReader(b"\n".join(values)), parse_options=parsing)
+        if len(rows) != len(values):
+            raise BenchError(f"{len(values) - len(rows)} of {len(values)} rows in {topic} have no value")
+        yield rows.select(schema.names)
+
+
+def read_messages(bootstrap_servers: str, topic: str) -> Iterator[list[Message]]:
+    """Read a topic to its end; yields many messages at once, those of each partition in their order.
+
+    Raises:
+        BenchError: the topic has no end, or cannot be read.
+    """
+    consumer = committed_reader(bootstrap_servers, topic, bulk=True)
+    found: list[Message] = []
     try:
         open_ends = {place.partition for place in consumer.assignment()}
         deadline = time.monotonic() + _READ_TIMEOUT_S
@@ -66,17 +80,14 @@ def read_rows(bootstrap_servers: str, topic: str, schema: pa.Schema) -> Iterator
             for message in messages:
                 error = message.error()
                 if error is None:
-                    values.append(message.value() or b"")
+                    found.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public spelling
                     open_ends.discard(message.partition())
                 else:
                     raise BenchError(f"reading {topic}: {error}")
-            if values and (len(values) >= _PARSED_AT_ONCE or not open_ends):
-                rows = pa.json.read_json(pa.BufferReader(b"\n".join(values)), parse_options=parsing)
-                if len(rows) != len(values):
-                    raise BenchError(f"{len(values) - len(rows)} of {len(values)} rows in {topic} have no value")
-                yield rows.select(schema.names)
-                values = []
+            if found and (len(found) >= _PARSED_AT_ONCE or not open_ends):
+                yield found
+                found = []
     finally:
         consumer.close()
 

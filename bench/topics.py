@@ -12,7 +12,7 @@ from bench.workload import PARTITIONS
 from sparkrelay.devkafka.topics import create_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["APPLICATION_PREFIX", "run_topics"]
 
@@ -23,7 +23,9 @@ _TIMEOUT_S = 60.0
 
 
 @contextmanager
-def run_topics(bootstrap_servers: str, *kinds: str) -> Iterator[tuple[str, ...]]:
+def run_topics(
+    bootstrap_servers: str, *kinds: str, config: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, ...]]:
     """Make a topic of each kind with a name that no run had before, and so no group has offsets or state of.
 
     At the end they are deleted, and the applications' internal topics with them: the broker has no work left from one
@@ -32,7 +34,7 @@ def run_topics(bootstrap_servers: str, *kinds: str) -> Iterator[tuple[str, ...]]
     number = next(_numbers)
     names = tuple(f"{kind}-{number}" for kind in kinds)
     for name in names:
-        create_topic(bootstrap_servers, name, partitions=PARTITIONS)
+        create_topic(bootstrap_servers, name, partitions=PARTITIONS, config=config)
     try:
         yield names
     finally:

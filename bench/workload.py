@@ -188,9 +188,17 @@ def write_records(
 
 
 def write_values(
-    bootstrap_servers: str, topic: str, parts: Sequence[tuple[pa.Array, pa.Array]], *, passes: int = 1
+    bootstrap_servers: str,
+    topic: str,
+    parts: Sequence[tuple[pa.Array, pa.Array]],
+    *,
+    passes: int = 1,
+    timestamps: Sequence[pa.Array] | None = None,
 ) -> int:
-    """Write each partition's keys and values in bulk, so many times; returns bytes of the values of one pass."""
+    """Write each partition's keys and values in bulk, so many times; returns bytes of the values of one pass.
+
+    Their records' timestamps are those of each partition, milliseconds since 1970, or now.
+    """
     config = ClientConfig.from_dict({"bootstrap.servers": bootstrap_servers, "client.id": "bench-loader"})
     with KafkaClient(config) as client:
         client.bootstrap(30.0)
@@ -198,8 +206,8 @@ def write_values(
         begun: set[int] = set()
         for _ in range(passes):
             for partition, (keys, values) in enumerate(parts):
-                now = int(time.time() * 1000)
-                for batch in encode(keys, values, timestamps=now, max_batch_bytes=_BATCH_BYTES):
+                times = int(time.time() * 1000) if timestamps is None else timestamps[partition]
+                for batch in encode(keys, values, timestamps=times, max_batch_bytes=_BATCH_BYTES):
                     producer.send(TopicPartition(topic, partition), batch.data, transactional_id=None)
                     if partition not in begun:
                         # A topic that has just been made may refuse it for a moment, and batches without producer id

@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from sparkrelay.records.encode import encode
@@ -18,7 +19,7 @@ from sparkrelay.records.typed import PLAIN_TYPES
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from sparkrelay.client.file_log import FileLog
     from sparkrelay.records.formats import Format
@@ -60,7 +61,8 @@ class TestInputTopic:
         log: FileLog,
         partitions: int,
         now_ms: Callable[[], int],
-        piped: Callable[[], None],
+        waits: Callable[[], bool],
+        process: Callable[[], None],
     ) -> None:
         self._topic = topic
         self._key = key or Raw()
@@ -68,7 +70,8 @@ class TestInputTopic:
         self._log = log
         self._partitions = partitions
         self._now_ms = now_ms
-        self._piped = piped
+        self._waits = waits
+        self._process = process
 
     def pipe_input(
         self, key: Any, value: Any, timestamp: int | dt.datetime | None = None, *, partition: int | None = None
@@ -86,24 +89,37 @@ class TestInputTopic:
             SparkRelayError: what an instance would have ended with.
             TypeError: a key or value that its format has no bytes for.
         """
-        self._write(key, value, timestamp, partition)
-        self._piped()
+        self._write([(key, value, timestamp, partition)])
+        if not self._waits():
+            self._process()
 
     def pipe_rows(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Write records, each a tuple of :meth:`pipe_input`'s arguments, one after the other."""
-        for row in rows:
-            self.pipe_input(*row)
+        """Write records, each a tuple of :meth:`pipe_input`'s arguments, one after the other.
 
-    def _write(self, key: Any, value: Any, timestamp: int | dt.datetime | None, partition: int | None) -> None:
-        keys = pa.array([_encoded(self._key, key)], pa.binary())
-        if partition is not None and not 0 <= partition < self._partitions:
-            raise ValueError(f"partition={partition} of {self._topic!r} must be from 0 to {self._partitions - 1}")
-        if partition is None:
-            partition = max(int(murmur2_partitions(keys, self._partitions)[0]), 0)
-        values = pa.array([_encoded(self._value, value)], pa.binary())
-        millis = self._now_ms() if timestamp is None else _millis(timestamp)
-        for batch in encode(keys, values, timestamps=millis):
-            self._log.append(TopicPartition(self._topic, partition), bytes(batch.data))
+        A driver that waits for more (``batch="all"``) has them written at once: a hundred thousand take seconds.
+        """
+        given = list(rows)
+        for some in [given] if self._waits() else [[row] for row in given]:
+            self._write([(*row, *(None,) * (4 - len(row))) for row in some])
+            if not self._waits():
+                self._process()
+
+    def _write(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        for _, _, _, partition in rows:
+            if partition is not None and not 0 <= partition < self._partitions:
+                raise ValueError(f"partition={partition} of {self._topic!r} must be from 0 to {self._partitions - 1}")
+        keys = pa.array([_encoded(self._key, key) for key, *_ in rows], pa.binary())
+        values = pa.array([_encoded(self._value, value) for _, value, *_ in rows], pa.binary())
+        now = self._now_ms()
+        times = pa.array([now if row[2] is None else _millis(row[2]) for row in rows], pa.int64())
+        by_key = np.maximum(murmur2_partitions(keys, self._partitions), 0)
+        partitions = np.array(
+            [key if row[3] is None else row[3] for key, row in zip(by_key, rows, strict=True)], np.int64
+        )
+        for partition in np.unique(partitions).tolist():
+            chosen = pa.array(np.flatnonzero(partitions == partition))
+            for batch in encode(keys.take(chosen), values.take(chosen), timestamps=times.take(chosen)):
+                self._log.append(TopicPartition(self._topic, partition), bytes(batch.data))
 
 
 class TestOutputTopic:

@@ -142,7 +142,8 @@ class TopologyTestDriver:
             log=self._log,
             partitions=self._partitions,
             now_ms=lambda: self._now_ms,
-            piped=lambda: self.process() if self.batch == "record" else None,
+            waits=lambda: self.batch == "all",
+            process=self.process,
         )
 
     def create_output_topic(

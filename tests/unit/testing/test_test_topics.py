@@ -7,17 +7,25 @@ import pytest
 from sparkrelay import Integer, Json, Long, Raw, String
 from sparkrelay.client.file_log import FileLog
 from sparkrelay.testing import TestInputTopic, TestOutputTopic, TestRecord
+from sparkrelay.types import TopicPartition
 
 
 @pytest.fixture
 def topics(tmp_path):
-    """`topics(key, value)` returns an input and an output that are one topic, with four partitions."""
+    """`topics(key, value)` returns an input and an output that are one topic, with four partitions.
+
+    With `ends`, a list, records are taken one by one, and the ends of the partitions are noted each time.
+    """
     log = FileLog(tmp_path)
 
-    def make(key, value):
+    def make(key, value, ends=None):
         shared = {"log": log, "partitions": 4}
+
+        def process():
+            ends.append([log.end(TopicPartition("t", number)) for number in range(4)])
+
         return (
-            TestInputTopic("t", key, value, **shared, now_ms=lambda: 77, piped=lambda: None),
+            TestInputTopic("t", key, value, **shared, now_ms=lambda: 77, waits=lambda: ends is None, process=process),
             TestOutputTopic("t", key, value, **shared, settle=lambda: None),
         )
 
@@ -60,12 +68,26 @@ def test_keys_decide_the_partition_as_in_kafka(topics):
     into, out = topics(String(), String())
     into.pipe_rows([(f"user-{number}", "x") for number in range(20)])
     into.pipe_input(None, "no key")
+    into.pipe_rows([("user-2", "by hand", None, 3)])
     into.pipe_input("user-1", "by hand", partition=3)
     found = out.read_records()
-    by_key = {record.key: record.partition for record in found[:-1] if record.value == "x"}
+    by_key = {record.key: record.partition for record in found if record.value == "x"}
     assert set(by_key.values()) == {0, 1, 2, 3}
     assert TestRecord(None, "no key", 77, 0) in found
     assert TestRecord("user-1", "by hand", 77, 3) in found
+    assert TestRecord("user-2", "by hand", 77, 3) in found
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_rows_stay_in_their_order(topics, one_by_one):
+    ends = [] if one_by_one else None
+    into, out = topics(String(), Integer(), ends)
+    into.pipe_rows((f"user-{number % 7}", number) for number in range(50))
+    into.pipe_rows([])
+    assert ends is None or [sum(taken) for taken in ends] == list(range(1, 51))
+    found = out.read_records()
+    for number in range(7):
+        assert [row.value for row in found if row.key == f"user-{number}"] == list(range(number, 50, 7))
 
 
 def test_what_a_format_has_no_bytes_for_is_refused(topics):

@@ -1,0 +1,1 @@
+"""Nexmark: the 24 queries of an auction house as SparkRelay pipelines, each compared with Spark SQL."""

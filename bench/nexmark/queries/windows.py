@@ -1,0 +1,122 @@
+"""Queries by time: q5, q7, q8, q11 and q12. Each row is written once, when its window is over."""
+
+# ruff: noqa: N812 - everybody writes `functions as F`
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from bench.nexmark.query import LATE, Sources, query
+
+if TYPE_CHECKING:
+    from sparkrelay import KStream
+
+__all__ = ["q5", "q7", "q8", "q11", "q12"]
+
+
+@query(
+    truth="""
+        WITH counts AS (
+            SELECT auction, window.start AS starts, window.end AS ends, count(*) AS num
+            FROM bid GROUP BY auction, window(dateTime, '10 seconds', '2 seconds')
+        )
+        SELECT auction, num, starts, ends
+        FROM counts JOIN (SELECT ends, max(num) AS most FROM counts GROUP BY ends) USING (ends)
+        WHERE num = most
+    """,
+    final=True,
+)
+def q5(sources: Sources) -> KStream:
+    """Hot items: every two seconds, the auctions with the most bids of the last ten seconds.
+
+    Counts are final when their window is over. Both the largest count of each end and the counts that are so large
+    begin at them, so they pass a topic between. Windows end every two seconds, at times that a tumbling window of two
+    seconds begins with: grouped by it, the largest count is final as well.
+    """
+    bids = sources.bids().withWatermark("dateTime", LATE)
+    windows = bids.groupBy("auction", F.window("dateTime", "10 seconds", "2 seconds"))
+    counts = windows.agg(F.count("*").alias("num")).outputMode("append")
+    counts = counts.selectExpr("auction", "num", "window.start AS starts", "window.end AS ends")
+    counts = counts.repartition("auction").withWatermark("ends", LATE)
+    most = counts.groupBy(F.window("ends", "2 seconds")).agg(F.max("num").alias("num")).outputMode("append")
+    most = most.selectExpr("num", "window.start AS ends", "window.start AS end_of_most")
+    hot = counts.join(most.withWatermark("end_of_most", LATE), ["ends", "num"], within="0 seconds")
+    return hot.select("auction", "num", "starts", "ends")
+
+
+@query(
+    truth="""
+        WITH timed AS (SELECT *, window(dateTime, '10 seconds').end AS ends FROM bid)
+        SELECT auction, price, bidder, dateTime, extra, ends
+        FROM timed JOIN (SELECT ends, max(price) AS price FROM timed GROUP BY ends) USING (ends, price)
+    """,
+    final=True,
+)
+def q7(sources: Sources) -> KStream:
+    """Highest bids: of every ten seconds, the bids with the highest price."""
+    bids = sources.bids().withWatermark("dateTime", LATE)
+    tens = bids.groupBy(F.window("dateTime", "10 seconds"))
+    highest = tens.agg(F.max("price").alias("price")).outputMode("append")
+    highest = highest.selectExpr("price", "window.end AS ends", "window.end AS over")
+    ends = F.timestamp_seconds(F.floor(F.unix_timestamp("dateTime") / 10) * 10 + 10)
+    timed = bids.select("auction", "price", "bidder", "dateTime", "extra", ends.alias("ends"))
+    return timed.join(highest.withWatermark("over", LATE), ["ends", "price"], within="10 seconds").drop("over")
+
+
+@query(
+    truth="""
+        SELECT id, name, starts
+        FROM (SELECT DISTINCT id, name, window(dateTime, '10 seconds').start AS starts FROM person)
+        JOIN (SELECT DISTINCT seller AS id, window(dateTime, '10 seconds').start AS starts FROM auction)
+        USING (id, starts)
+    """,
+    final=True,
+)
+def q8(sources: Sources) -> KStream:
+    """Monitor new users: people who registered and opened an auction in the same ten seconds."""
+    people = sources.people().withWatermark("dateTime", LATE)
+    sellers = sources.auctions().withColumnRenamed("id", "auction").withColumnRenamed("seller", "id")
+    sellers = sellers.withWatermark("dateTime", LATE)
+    tens = F.window("dateTime", "10 seconds")
+    registered = people.groupBy("id", "name", tens).agg(F.count("*").alias("n")).outputMode("append")
+    opened = sellers.groupBy("id", tens).agg(F.count("*").alias("auctions")).outputMode("append")
+    registered = registered.selectExpr("id", "name", "window.start AS starts")
+    opened = opened.selectExpr("id", "window.start AS opened")
+    new = registered.withWatermark("starts", LATE).join(opened.withWatermark("opened", LATE), "id", within="0 seconds")
+    return new.select("id", "name", "starts")
+
+
+@query(
+    truth="""
+        SELECT bidder, count(*) AS bid_count, session_window.start AS starts, session_window.end AS ends
+        FROM bid GROUP BY bidder, session_window(dateTime, '10 seconds')
+    """,
+    final=True,
+)
+def q11(sources: Sources) -> KStream:
+    """User sessions: how many bids each person made without a pause of ten seconds."""
+    bids = sources.bids().withWatermark("dateTime", LATE)
+    sessions = bids.groupBy("bidder", F.session_window("dateTime", "10 seconds"))
+    counts = sessions.agg(F.count("*").alias("bid_count")).outputMode("append")
+    return counts.selectExpr("bidder", "bid_count", "session_window.start AS starts", "session_window.end AS ends")
+
+
+@query(
+    truth="""
+        SELECT bidder, count(*) AS bid_count, window.start AS starts, window.end AS ends
+        FROM bid GROUP BY bidder, window(arrived, '10 seconds')
+    """,
+    final=True,
+)
+def q12(sources: Sources) -> KStream:
+    """Processing time windows: how many bids of each person arrived in every ten seconds.
+
+    Windows by the clock of whoever happens to process a record would give another answer each time that it is read.
+    What a record has of its arrival is its timestamp: of a topic with ``LogAppendTime`` the broker's clock.
+    """
+    bids = sources.bids().select("bidder", F.col("kafka.timestamp").alias("arrived")).withWatermark("arrived", LATE)
+    tens = bids.groupBy("bidder", F.window("arrived", "10 seconds"))
+    counts = tens.agg(F.count("*").alias("bid_count")).outputMode("append")
+    return counts.selectExpr("bidder", "bid_count", "window.start AS starts", "window.end AS ends")

@@ -1,0 +1,49 @@
+"""Nexmark's queries on the test driver, beside Spark SQL over the same events: `python -m bench.nexmark --check`."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+# bench is not part of the package, and importlib mode adds no folders.
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+from bench.nexmark.check import check
+from bench.nexmark.events import generated, parsed
+from bench.nexmark.queries import QUERIES
+from bench.nexmark.query import query
+
+from sparkrelay.errors import TopologyException
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def events():
+    """2,000 events of ours, of a hundred seconds, as they are read from a file."""
+    return list(parsed(json.dumps(event) for event in generated(2000, seed=7, events_per_second=20)))
+
+
+#: A calculation, final windows joined with rows, groups, the first row of each group of joined rows.
+@pytest.mark.parametrize("name", ["q14", "q7", "q17", "q9"])
+def test_an_answer_is_sqls(spark, events, name):
+    (verdict,) = check(spark, events, [QUERIES[name]], seed=len(name))
+    assert (verdict.text, verdict.rows >= 10) == ("exact", True)
+
+
+def test_a_wrong_answer_and_a_pipeline_that_cannot_be_are_shown(spark, events):
+    @query(truth="SELECT auction, price + if(auction = 1000, 1, 0) AS price FROM bid WHERE auction < 1002")
+    def wrong(sources):
+        """Cents more."""
+        return sources.bids().where("auction < 1002").select("auction", "price")
+
+    @query(truth="SELECT 1")
+    def impossible(sources):
+        """Sort an endless stream."""
+        raise TopologyException("there is no\n  end")
+
+    found, none = check(spark, events, [wrong, impossible])
+    assert found.text.startswith("differs: [auction=1000, price=")
+    assert not found.exact
+    assert none.text == "cannot be written yet: there is no end"
