@@ -168,3 +168,15 @@ def test_the_page_s_visits_end(spark):
         for user, time in (("ada", "00:00"), ("ada", "00:04"), ("bob", "00:05"), ("ada", "00:10"), ("bob", "00:30")):
             clicks.pipe_input(user, {"time": f"2026-01-01T{time}:00Z"})
         assert [row["clicks"] for row in out.read_rows()] == [2, 1, 1]
+
+
+def test_the_page_s_users_move_from_group_to_group(spark):
+    text = PAGE.split("\n### Group a table\n")[1].split("```python\n")[1].split("```")[0]
+    names = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
+    exec(compile(text, "how-to.md", "exec"), names)
+    with TopologyTestDriver(names["users_by_country"](), spark=spark) as driver:
+        users, out = driver.create_input_topic("users"), driver.create_output_topic("users-by-country", key=String())
+        users.pipe_input("ada", {"country": "UK", "age": 30})
+        users.pipe_input("ada", {"country": "NO", "age": 31})
+        rows = {record.key: record.value for record in out.read_records()}
+        assert rows == {"UK": None, "NO": {"country": "NO", "n": 1, "age": 31.0}}

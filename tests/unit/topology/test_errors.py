@@ -76,7 +76,6 @@ def fails(message):
             lambda s, F: s.groupBy("a").aggregate(),
             "GroupedStream has no aggregate(): agg(...), count(), sum(), avg(), min() and",
         ),
-        (lambda s, F: s.groupBy("a").count().groupBy("b"), "groupBy() of a KTable is not there yet"),
         (lambda s, F: s.groupBy("a").count().repartition("b"), "KTable has no repartition()"),
         (lambda s, F: s.groupBy("a").count().where(3), "where() takes SQL text or a Column, not 3"),
         (lambda s, F: s.groupBy("a").count().join(s), "KTable has no join(): joins of two tables are not there yet"),
