@@ -34,7 +34,7 @@ def pipeline(topics):
 
     One of the stateful legs has windows, of which only the final rows go on, and late rows elsewhere. And a table,
     which orders look into, and which is written as it is and filtered; and a global one. And a join of two streams, of
-    which some rows find nothing.
+    which some rows find nothing, and final sessions of one of them.
     """
     builder = StreamsBuilder()
     value = Json("id long, shop string, amount long, at timestamp")
@@ -58,6 +58,9 @@ def pipeline(topics):
     payments = builder.stream(topics["payments"], key=String("user"), value=paid).withWatermark("paid", "1 second")
     joined = ordered.join(payments, "user", "left", within="0 seconds", name="paid")
     joined.select("id", "order").to(topics["paid"], value=Json())
+    sessions = payments.groupBy("user", F.session_window("paid", "2 seconds").alias("visit"))
+    visits = sessions.agg(F.count("*").alias("n"), F.sum("order").alias("total"), name="visits")
+    visits.outputMode("append").to(topics["visits"], value=Json())
     orders.where("amount % 7 = 0").select("id", F.lit("seven").alias("why")).to(topics["marks"], value=Json())
     orders.where("amount % 11 = 0").select("id", F.lit("eleven").alias("why")).to(topics["marks"], value=Json())
     return builder.build()

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from tests.topics import read_to_end
 
 PARTITIONS = 2
-OUTPUTS = ("users", "shops", "marks", "windows", "late", "known", "copies", "evens", "placed", "paid")
+OUTPUTS = ("users", "shops", "marks", "windows", "late", "known", "copies", "evens", "placed", "paid", "visits")
 #: One order in so many comes with a new version of its user.
 ORDERS_A_VERSION = 20
 #: An order's event time is that of the one before it and so much more; a window is over once its end is a second ago.
@@ -18,6 +18,8 @@ WINDOW, DELAY = dt.timedelta(seconds=5), dt.timedelta(seconds=1)
 BEGIN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 #: One order in so many is never paid.
 ORDERS_A_DEBT = 3
+#: A user's payments that follow one another no later than so are one session.
+GAP = dt.timedelta(seconds=2)
 #: Once windows are over, one order in so many is of before all of them.
 ORDERS_A_LATE_ONE = 50
 LONG_AGO = BEGIN - dt.timedelta(hours=1)
@@ -49,6 +51,7 @@ class Ledger:
             "placed": make_topic("placed", 2),
             "payments": make_topic("payments", PARTITIONS),
             "paid": make_topic("paid", 2),
+            "visits": make_topic("visits", 2),
         }
         self._random = random.Random(seed)
         self._id = 0
@@ -74,6 +77,11 @@ class Ledger:
         self._payments = {}
         self._unpaid = set()
         self._paid_clocks = [BEGIN] * PARTITIONS
+        #: User and start of a session -> its partition, its last payment's time, its payments and the sum of their
+        #: orders; each user's newest start; and those that no output has said yet.
+        self._visits = {}
+        self._newest_visits = {}
+        self._unseen_visits = set()
         #: Of the table's copy, and of what a filter lets through of it: user -> version, or None where it is deleted.
         self._seen_versions = {"copies": {}, "evens": {}}
         self._seen = {"users": {}, "shops": {}}
@@ -158,9 +166,20 @@ class Ledger:
         self._payments[self._id] = paid, partition, at
         self._unpaid.add(self._id)
         if paid:
+            self._visit(user, partition, at)
             self._paid_clocks[partition] = at
             value = json.dumps({"order": self._id, "paid": at.isoformat()})
             self._producer.produce(self.topics["payments"], value, user, partition=partition)
+
+    def _visit(self, user, partition, at):
+        """Note a payment, which goes into its user's newest session or begins another."""
+        visit = user, self._newest_visits.get(user, at)
+        _, last, n, total = self._visits.get(visit, (partition, at, 0, 0))
+        if at - last > GAP:
+            visit, n, total = (user, at), 0, 0
+        self._visits[visit] = partition, at, n + 1, total + self._id
+        self._newest_visits[user] = visit[1]
+        self._unseen_visits.add(visit)
 
     @property
     def backlog(self):
@@ -225,12 +244,17 @@ class Ledger:
         found += [f"order {order} with its user's version" for order in self._unknown.copy()]
         found += [f"order {order} with its shop's city" for order in self._unplaced.copy()]
         found += [f"payment of order {order}" for order in self._unpaid.copy() if self._is_joined(order)]
+        found += [f"session {visit}" for visit in self._unseen_visits.copy() if self._is_visit_over(visit)]
         return found
 
     def _is_joined(self, order):
         """Return whether the join must have said an order by now: one without payment once both streams are beyond."""
         paid, partition, at = self._payments[order]
         return paid or at + DELAY < min(self._clocks[partition], self._paid_clocks[partition])
+
+    def _is_visit_over(self, visit):
+        partition, last, *_ = self._visits[visit]
+        return last + GAP + DELAY <= self._paid_clocks[partition]
 
     def _is_over(self, window):
         start, _, partition = window
@@ -245,6 +269,7 @@ class Ledger:
         self._unknown = set(self._orders)
         self._unplaced = set(self._cities)
         self._unpaid = set(self._payments)
+        self._unseen_visits = set(self._visits)
         self._unsaid = set(self._late)
         for seen in self._seen_versions.values():
             seen.clear()
@@ -297,6 +322,16 @@ class Ledger:
             expected = row["id"] if self._payments[row["id"]][0] else None
             assert row.get("order") == expected, f"{row}: its payment is {expected}"
             self._unpaid.discard(row["id"])
+            return
+        if table == "visits":
+            start, end = (dt.datetime.fromisoformat(row["visit"][name]) for name in ("start", "end"))
+            visit = row["user"], start
+            assert visit in self._visits, f"no session of {row['user']} begins then: {row}"
+            assert visit in self._unseen_visits, f"session {visit} came twice: {row}"
+            assert self._is_visit_over(visit), f"session {visit} is not over: {row}"
+            _, last, n, total = self._visits[visit]
+            assert (end, row["n"], row["total"]) == (last + GAP, n, total), f"{row}: {n} payments until {last}: {total}"
+            self._unseen_visits.discard(visit)
             return
         group = row[table[:-1]]
         n, before, totals = row["n"], self._seen[table].get(group, 0), self._totals[table][group]
