@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.nodes import GroupingNode, Record
-    from sparkrelay.topology.streams import KTable
 
 __all__ = ["GroupedStream"]
 
+#: The KTable, which knows this class and is not known here.
+TableT = TypeVar("TableT")
 
-class GroupedStream:
+
+class GroupedStream(Generic[TableT]):
     """Rows in groups, waiting for ``agg``. Made by ``KStream.groupBy``."""
 
     __slots__ = ("_node", "_record", "_table")
 
-    def __init__(self, record: Record, node: GroupingNode, table: Callable[[AggregationNode], KTable]) -> None:
+    def __init__(self, record: Record, node: GroupingNode, table: Callable[[AggregationNode], TableT]) -> None:
         """Take what is grouped, and what makes a KTable of what is kept of it."""
         self._record = record
         self._node = node
@@ -40,7 +42,7 @@ class GroupedStream:
         logged: bool = True,
         late_to: str | None = None,
         retention: str | None = None,
-    ) -> KTable:
+    ) -> TableT:
         """Aggregate each group, as ``GroupedData.agg``.
 
         Args:
@@ -78,27 +80,27 @@ class GroupedStream:
             arguments.append(f"retention={retention!r}")
         return self._aggregate(aggregates, name, logged, "agg", arguments, call_site, late_to, retention)
 
-    def count(self, *, name: str | None = None, logged: bool = True) -> KTable:
+    def count(self, *, name: str | None = None, logged: bool = True) -> TableT:
         """Count the rows of each group into a column ``count``, as ``GroupedData.count``; else as :meth:`agg`."""
         return self._aggregate((NamedAggregate(),), name, logged, "count", [], find_call_site())
 
-    def sum(self, *cols: str, name: str | None = None, logged: bool = True) -> KTable:
+    def sum(self, *cols: str, name: str | None = None, logged: bool = True) -> TableT:
         """Sum columns up into ``sum(column)``, as ``GroupedData.sum``; else as :meth:`agg`."""
         return self._of_columns("sum", "sum", cols, name, logged)
 
-    def avg(self, *cols: str, name: str | None = None, logged: bool = True) -> KTable:
+    def avg(self, *cols: str, name: str | None = None, logged: bool = True) -> TableT:
         """Average columns into ``avg(column)``, as ``GroupedData.avg``; else as :meth:`agg`."""
         return self._of_columns("avg", "avg", cols, name, logged)
 
-    def mean(self, *cols: str, name: str | None = None, logged: bool = True) -> KTable:
+    def mean(self, *cols: str, name: str | None = None, logged: bool = True) -> TableT:
         """Average columns into ``avg(column)``; the same as :meth:`avg`."""
         return self._of_columns("mean", "avg", cols, name, logged)
 
-    def min(self, *cols: str, name: str | None = None, logged: bool = True) -> KTable:
+    def min(self, *cols: str, name: str | None = None, logged: bool = True) -> TableT:
         """Keep the smallest value of columns in ``min(column)``, as ``GroupedData.min``; else as :meth:`agg`."""
         return self._of_columns("min", "min", cols, name, logged)
 
-    def max(self, *cols: str, name: str | None = None, logged: bool = True) -> KTable:
+    def max(self, *cols: str, name: str | None = None, logged: bool = True) -> TableT:
         """Keep the largest value of columns in ``max(column)``, as ``GroupedData.max``; else as :meth:`agg`."""
         return self._of_columns("max", "max", cols, name, logged)
 
@@ -113,7 +115,7 @@ class GroupedStream:
     def __repr__(self) -> str:
         return f"<GroupedStream written at {self._node.call_site}>"
 
-    def _of_columns(self, step: str, function: str, cols: tuple[Any, ...], name: str | None, logged: bool) -> KTable:
+    def _of_columns(self, step: str, function: str, cols: tuple[Any, ...], name: str | None, logged: bool) -> TableT:
         call_site = find_call_site()
         columns = flat(cols)
         for column in columns:
@@ -139,7 +141,7 @@ class GroupedStream:
         call_site: CallSite,
         late_to: str | None = None,
         retention: str | None = None,
-    ) -> KTable:
+    ) -> TableT:
         if not isinstance(logged, bool):
             raise TopologyException(f"{call_site}: {step}() takes logged=True or logged=False, not {logged!r}")
         text = f"{step}({', '.join(arguments if logged else [*arguments, 'logged=False'])})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparkrelay.topology.call_site import CallSite
-    from sparkrelay.topology.streams import KTable
 
 __all__ = ["BestRows", "RankedStream", "best_rows", "is_ranking"]
 
+#: The KTable, which knows this file and is not known here.
+TableT = TypeVar("TableT")
 #: Rows of a key that may be kept: each of them is read and written when a better one comes.
 _MOST: Final = 1_000
 _COMPARED: Final = re.compile(r"\s*(`[^`]+`|\w+)\s*(<=|<|==?)\s*(\d+)\s*")
@@ -48,7 +49,7 @@ class BestRows:
     text: str
 
 
-class RankedStream:
+class RankedStream(Generic[TableT]):
     """Rows with their place among those of their key, waiting for ``where`` to say how many are wanted.
 
     Made by ``KStream.withColumn("n", F.row_number().over(...))``.
@@ -57,7 +58,7 @@ class RankedStream:
     __slots__ = ("_call_site", "_keep", "_number", "_window")
 
     def __init__(
-        self, number: str, column: Any, keep: Callable[[BestRows, CallSite], KTable], call_site: CallSite
+        self, number: str, column: Any, keep: Callable[[BestRows, CallSite], TableT], call_site: CallSite
     ) -> None:
         """Take the place's column, how it is computed, and what makes a table of the rows that are kept.
 
@@ -71,7 +72,7 @@ class RankedStream:
         self._keep = keep
         self._call_site = call_site
 
-    def where(self, condition: Any) -> KTable:
+    def where(self, condition: Any) -> TableT:
         """Keep the first rows of each key: ``"n <= 10"`` or ``F.col("n") <= 10``.
 
         Raises:
@@ -79,7 +80,7 @@ class RankedStream:
         """
         return self._where("where", condition)
 
-    def filter(self, condition: Any) -> KTable:
+    def filter(self, condition: Any) -> TableT:
         """Keep the first rows of each key; the same as :meth:`where`."""
         return self._where("filter", condition)
 
@@ -94,7 +95,7 @@ class RankedStream:
     def __repr__(self) -> str:
         return f"<RankedStream written at {self._call_site}>"
 
-    def _where(self, method: str, condition: Any) -> KTable:
+    def _where(self, method: str, condition: Any) -> TableT:
         call_site = find_call_site()
         compared = _compared(condition)
         if compared is None or compared[0] != self._number:

@@ -183,7 +183,7 @@ class KStream(RowSteps):
         node = UnionNode(self._node, other._node, Step(method, (), {}, call_site, f"{method}(...)"), call_site)
         return KStream(self._record, self._record.add(node), Lineage())
 
-    def groupBy(self, *cols: Any, name: str | None = None) -> GroupedStream:
+    def groupBy(self, *cols: Any, name: str | None = None) -> GroupedStream[KTable]:
         """Group rows, as ``DataFrame.groupBy``.
 
         If the grouping columns do not hold the message key, unchanged since it was read, the rows go through a
@@ -488,7 +488,7 @@ class KTable(RowSteps):
         node = StepNode(self._node, None, call_site, final=True)
         return KStream(self._record, self._record.add(node), Lineage())
 
-    def groupBy(self, *cols: Any, name: str | None = None) -> GroupedStream:
+    def groupBy(self, *cols: Any, name: str | None = None) -> GroupedStream[KTable]:
         """Group the table's rows, as ``KTable.groupBy`` of Kafka Streams: what it makes is always of its rows of now.
 
         When a row changes or is deleted, what it was is taken out of its old group, and what it is goes into its new
