@@ -111,6 +111,23 @@ def test_spark_batch_groups_the_newest_rows_alike(spark, seed):
         assert texts(own, grouped.columns) == texts([row.asDict() for row in grouped.collect()], grouped.columns)
 
 
+def test_a_table_is_grouped_as_it_is(spark):
+    builder = StreamsBuilder()
+    table = users(builder)
+    table.groupBy("country", "age").agg((F.sum("score") / F.count("*")).alias("mean")).to("means", value=Json())
+    # The same table again: one way keeps it, the other goes on from its changes.
+    table.groupBy("age", "country").count().to("counts", value=Json())
+    with TopologyTestDriver(builder.build(), spark=spark) as driver:
+        topic = driver.create_input_topic("users")
+        means, counts = (driver.create_output_topic(name) for name in ("means", "counts"))
+        for user, age, score in (("ada", 30, 1.0), ("bob", 30, 4.0), ("ada", 31, 2.0)):
+            topic.pipe_input(user, {"country": "UK", "age": age, "score": score})
+        driver.restart(from_changelog=True)
+        topic.pipe_input("bob", None)
+        assert [(row["age"], row["mean"]) for row in newest(means)] == [(31, 2.0)]
+        assert [(row["age"], row["count"]) for row in newest(counts)] == [(31, 1)]
+
+
 def test_the_first_rows_of_each_key_are_grouped(spark):
     builder = StreamsBuilder()
     bids = builder.stream("bids", key=String("bidder"), value=Json("auction long, seller string, price long"))

@@ -474,7 +474,7 @@ class LegCompiler:
             taken = no_rows_of(self._way.placed(), taken.schema)
         made = self._made[aggregation.store] = {**made, **aggregates.words}
         self._contents[aggregation.store] = spec.contents
-        if not (leg.after or aggregates.computed) and leg.action is None:
+        if not (leg.after or aggregates.computed or leg.sends_changes) and leg.action is None:
             output = self._output(leg, results, lambda _: made)
             publish = self._publish_spec(leg, results, output)
             both = functools.partial(state_and_publish_leg, spec, publish)

@@ -41,9 +41,11 @@ class PreparedLeg:
     @property
     def steps(self) -> int:
         """How many Python steps of ours it has."""
-        behind_state = self.leg.emitting is not None or (
-            self.leg.aggregation is not None and (self.computes or bool(self.leg.after) or self.leg.action is not None)
+        leg = self.leg
+        behind_state = leg.emitting is not None or (
+            leg.aggregation is not None
+            and (self.computes or bool(leg.after) or leg.action is not None or leg.sends_changes)
         )
-        settled = self.leg.filters_table or self.leg.changes_of is not None
-        late = self.leg.late_for is not None
-        return 2 + len(self.leg.lookups) + len(self.leg.collected) + behind_state + settled + late
+        settled = (leg.filters_table or leg.changes_of is not None) and not leg.sends_changes
+        late = leg.late_for is not None
+        return 2 + len(leg.lookups) + len(leg.collected) + behind_state + settled + late
