@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from sparkrelay.errors import TopologyException
 from sparkrelay.topology.call_site import find_call_site
-from sparkrelay.topology.columns import argument_text, column_path, is_column, output_name, quoted
+from sparkrelay.topology.columns import argument_text, column_path, output_name, quoted
 from sparkrelay.topology.deduplication import deduplicate, subset_of
 from sparkrelay.topology.grouped_stream import GroupedStream
 from sparkrelay.topology.lineage import Lineage
@@ -21,10 +21,10 @@ from sparkrelay.topology.nodes import (
     RepartitionNode,
     StepNode,
     UnionNode,
-    watermark_before,
 )
 from sparkrelay.topology.rankings import BestRows, RankedStream, best_rows, is_ranking
-from sparkrelay.topology.row_steps import RowSteps, check_column_name, check_seed, flat, make_step
+from sparkrelay.topology.regrouping import grouping_columns, key_words, repartition_for, spread_by
+from sparkrelay.topology.row_steps import RowSteps, check_column_name, flat
 from sparkrelay.topology.stream_joins import join_streams
 from sparkrelay.topology.structure import Foreach, Ranking, Step
 
@@ -122,15 +122,12 @@ class KStream(RowSteps):
         return super().filter(condition) if best is None else self._keep_best(best, call_site)
 
     def _keep_best(self, best: BestRows, call_site: CallSite) -> KTable:
-        located = self._lineage.locate(best.partition)
-        node, words = self._node, best.partition
-        if located is None:
-            node, _ = self._repartition_for(words, words, None, call_site)
-        else:
-            for path in located.not_null:
-                node = _not_null(self._record, node, path, call_site)
-        keys = tuple(quoted((name,)) for name in (*best.partition, best.number))
-        grouping = GroupingNode(node, keys, ("top", str(best.count), "by", *words), best.text, call_site)
+        words = best.partition
+        plain = tuple(quoted((column,)) for column in words)
+        node, _ = spread_by(self._record, self._node, self._lineage, plain, words, None, call_site)
+        grouping = GroupingNode(
+            node, (*plain, quoted((best.number,))), ("top", str(best.count), "by", *words), best.text, call_site
+        )
         ranking = Ranking(best.number, best.order, best.count)
         kept = AggregationNode(
             self._record.add(grouping), (), None, True, best.text, call_site, newest=True, ranking=ranking
@@ -198,13 +195,12 @@ class KStream(RowSteps):
             TopologyException: there are no columns, or one is of the wrong kind.
         """
         call_site = find_call_site()
-        keys = _grouping("groupBy", flat(cols), call_site)
-        check_name(name, call_site)
-        words = tuple(_word(key) for key in keys)
-        text = f"groupBy({', '.join(argument_text(key) for key in keys)})"
-        node, keys = self._spread_by(keys, words, name, call_site)
-        grouping = self._record.add(GroupingNode(node, keys, words, text, call_site))
-        return GroupedStream(self._record, grouping, lambda kept: KTable(self._record, kept, Lineage()))
+        keys = grouping_columns("groupBy", flat(cols), call_site)
+        words = key_words(keys)
+        node, after = spread_by(
+            self._record, self._node, self._lineage, keys, words, check_name(name, call_site), call_site
+        )
+        return _grouped(self._record, node, keys, after, words, call_site)
 
     def dropDuplicates(
         self, subset: list[str] | None = None, *, name: str | None = None, logged: bool = True
@@ -358,7 +354,7 @@ class KStream(RowSteps):
         """
         call_site = find_call_site()
         columns = []
-        for col in _grouping("repartition", flat(cols), call_site):
+        for col in grouping_columns("repartition", flat(cols), call_site):
             path = column_path(col)
             if path is None or len(path) != 1 or output_name(col) != path[0]:
                 raise TopologyException(
@@ -380,69 +376,11 @@ class KStream(RowSteps):
 
     def _deduplicated(self, method: str, subset: Any, name: Any, logged: Any, call_site: CallSite) -> KStream:
         columns = subset_of(method, subset, call_site)
-        node, _ = self._spread_by(tuple(quoted((column,)) for column in columns), columns, None, call_site)
+        plain = tuple(quoted((column,)) for column in columns)
+        node, _ = spread_by(self._record, self._node, self._lineage, plain, columns, None, call_site)
         return KStream(
             self._record, deduplicate(self._record, node, columns, method, name, logged, call_site), Lineage()
         )
-
-    def _spread_by(
-        self, keys: tuple[Any, ...], words: tuple[str, ...], name: str | None, call_site: CallSite
-    ) -> tuple[Node, tuple[Any, ...]]:
-        """Return where the rows come from once those of one key are in one task, and the keys there."""
-        # Behind a stateful step nothing is located: a leg has one of them, the next one needs a topic between.
-        located = self._lineage.locate(keys)
-        if located is None:
-            return self._repartition_for(keys, words, name, call_site)
-        node = self._node
-        for path in located.not_null:
-            node = _not_null(self._record, node, path, call_site)
-        return node, keys
-
-    def _repartition_for(
-        self,
-        keys: tuple[Any, ...],
-        words: tuple[str, ...],
-        name: str | None,
-        call_site: CallSite,
-        *,
-        changes: bool = False,
-    ) -> tuple[Node, tuple[Any, ...]]:
-        """Add the repartition topic that a grouping needs; return what follows it and the grouping keys there.
-
-        Any part of the grouping key will do for the topic's key, because equal groups have equal parts. So plain
-        columns are taken if there are some (a window would only spread one user's rows over the tasks), and
-        expressions are computed here only if there is nothing else.
-        """
-        plain = [path[0] for key in keys if (path := column_path(key)) is not None and len(path) == 1]
-        node, partitions = self._node, None
-        if not plain:
-            if watermark_before(self._node) and all(_is_window(key) for key in keys):
-                # A task whose clock sees only windows of its own would never know that they are over.
-                partitions = 1
-            node, keys, plain = self._computed_keys(keys, call_site)
-        plain = list(dict.fromkeys(plain))
-        if len(plain) == 1:
-            node = _not_null(self._record, node, (plain[0],), call_site)
-        repartition = RepartitionNode(node, tuple(plain), name, words, partitions, False, call_site, changes)
-        return self._record.add(repartition), keys
-
-    def _computed_keys(self, keys: tuple[Any, ...], call_site: CallSite) -> tuple[Node, tuple[Any, ...], list[str]]:
-        """Add grouping expressions as columns, under the names that Spark would give them."""
-        names: dict[int, str] = {}
-        nested = [index for index, key in enumerate(keys) if column_path(key) is not None]
-        for index in nested or range(len(keys)):
-            name = output_name(keys[index])
-            if name is None:
-                raise TopologyException(
-                    f"{call_site}: groupBy() by {argument_text(keys[index])} goes through a repartition topic and "
-                    'needs a name there: add .alias("name")'
-                )
-            names[index] = name
-        made = [keys[index].alias(name) if is_column(keys[index]) else keys[index] for index, name in names.items()]
-        step = make_step("select", ("*", *made), call_site)
-        node = self._record.add(StepNode(self._node, step, call_site))
-        after = tuple(quoted((names[index],)) if index in names else key for index, key in enumerate(keys))
-        return node, after, list(names.values())
 
 
 class KTable(RowSteps):
@@ -503,14 +441,10 @@ class KTable(RowSteps):
             TopologyException: there are no columns, or one is of the wrong kind.
         """
         call_site = find_call_site()
-        keys = _grouping("groupBy", flat(cols), call_site)
-        check_name(name, call_site)
-        words = tuple(_word(key) for key in keys)
-        text = f"groupBy({', '.join(argument_text(key) for key in keys)})"
-        stream = KStream(self._record, self._node, self._lineage)
-        node, keys = stream._repartition_for(keys, words, name, call_site, changes=True)
-        grouping = self._record.add(GroupingNode(node, keys, words, text, call_site))
-        return GroupedStream(self._record, grouping, lambda kept: KTable(self._record, kept, Lineage()))
+        keys = grouping_columns("groupBy", flat(cols), call_site)
+        words, name = key_words(keys), check_name(name, call_site)
+        node, after = repartition_for(self._record, self._node, keys, words, name, call_site, changes=True)
+        return _grouped(self._record, node, keys, after, words, call_site)
 
 
 class GlobalKTable:
@@ -540,33 +474,19 @@ class GlobalKTable:
         return f"<GlobalKTable written at {self._node.call_site}>"
 
 
-def _grouping(method: str, cols: tuple[Any, ...], call_site: CallSite) -> tuple[Any, ...]:
-    if not cols:
-        raise TopologyException(
-            f"{call_site}: {method}() names no columns; one group over everything has no task of its own"
-        )
-    for col in cols:
-        if not (is_column(col) or (isinstance(col, str) and col.strip() and col.strip() != "*")):
-            hint = "; use partitions=" if isinstance(col, int) and method == "repartition" else ""
-            raise TopologyException(f"{call_site}: {method}() takes names and Columns, not {col!r}{hint}")
-        check_seed(method, col, call_site)
-    return cols
-
-
 def _of_another_join(name: str, value: object, others: str, call_site: CallSite) -> TopologyException:
     return TopologyException(f"{call_site}: {name}={value!r} of join() is for {others}; leave it out")
 
 
-def _is_window(key: Any) -> bool:
-    """Return whether a grouping column is ``F.window(...)``."""
-    return is_column(key) and argument_text(key).lower().startswith(("window(", "session_window("))
-
-
-def _word(key: Any) -> str:
-    """Return what a grouping column adds to an automatic name."""
-    return output_name(key) or argument_text(key)
-
-
-def _not_null(record: Record, node: Node, path: tuple[str, ...], call_site: CallSite) -> Node:
-    step = make_step("where", (f"{quoted(path)} is not null",), call_site)
-    return record.add(StepNode(node, step, call_site))
+def _grouped(  # noqa: PLR0917 - as they are needed
+    record: Record,
+    node: Node,
+    keys: tuple[Any, ...],
+    after: tuple[Any, ...],
+    words: tuple[str, ...],
+    call_site: CallSite,
+) -> GroupedStream[KTable]:
+    """Write a grouping down, by ``after``: what the keys that the user wrote are where the rows are."""
+    text = f"groupBy({', '.join(argument_text(key) for key in keys)})"
+    grouping = record.add(GroupingNode(node, after, words, text, call_site))
+    return GroupedStream(record, grouping, lambda kept: KTable(record, kept, Lineage()))
