@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "as_column",
-    "column_text",
     "items",
     "jvm",
     "kind",
@@ -202,17 +201,6 @@ def items(sequence: Any) -> list[Any]:
 def kind(node: Any) -> str:
     """Return the name of an object's class."""
     return str(node.getClass().getSimpleName())
-
-
-def _java(column: Column) -> Any:
-    # PySpark types _jc as a Column of its own; it is the JVM's object.
-    java: Any = column._jc
-    return java
-
-
-def column_text(column: Column) -> str:
-    """Return a column as Spark shows it."""
-    return str(_java(column).toString())
 
 
 def jvm() -> Any:

@@ -148,9 +148,7 @@ def _grouped(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]) -
         for index, call in enumerate(aggregates.calls)
         for argument, name in zip(call.arguments, call.argument_names(index), strict=True)
     ]
-    times = []
-    if aggregation.watermark is not None:
-        times.append(F.unix_millis(event_time(aggregation, rows)).alias(hidden_columns.EVENT_TIME))
+    times = _event_times(aggregation, rows)
     taken = checked(where, lambda: rows.select(*keys, *arguments, *hidden, *times))
     if "*" in aggregation.text:
         refuse_hidden(where, aggregation.text, taken)
@@ -162,12 +160,17 @@ def _newest(table: Aggregation, rows: DataFrame, hidden: Sequence[str]) -> tuple
     keys = checked(where, lambda: rows.select(*table.keys)).columns
     schema = _newest_schema(rows, keys, where)
     check_order(table, schema)
-    times = []
-    if table.watermark is not None:
-        times.append(F.unix_millis(event_time(table, rows)).alias(hidden_columns.EVENT_TIME))
+    times = _event_times(table, rows)
     names = (quoted((name,)) for name in (*schema.names, *hidden))
     taken = checked(where, lambda: rows.select(*names, *times))
     return taken, AggregateCalls((), schema, schema)
+
+
+def _event_times(aggregation: Aggregation, rows: DataFrame) -> list[Column]:
+    """Return the hidden column of rows' event times, where there is a watermark."""
+    if aggregation.watermark is None:
+        return []
+    return [F.unix_millis(event_time(aggregation, rows)).alias(hidden_columns.EVENT_TIME)]
 
 
 def _newest_schema(rows: DataFrame, key: Sequence[str], where: str) -> StructType:

@@ -296,8 +296,9 @@ class LegCompiler:
         ended = self._ended[leg.source.topics[0]] if leg.source.internal else None
         given = source_fields(leg.source, ended)
         # What a table's rows are, as they were or as they are, has been written with them.
-        carried = hidden_fields(carried_columns(leg))
-        return StructType([*given, *(field for field in carried if field.name not in StructType(given).names)])
+        written = {field.name for field in given}
+        carried = (field for field in hidden_fields(carried_columns(leg)) if field.name not in written)
+        return StructType([*given, *carried])
 
     def _step(self, leg: Leg) -> dict[str, Any]:
         """Return what every step of a leg needs to know, by field of ``StepSpec``."""

@@ -77,7 +77,7 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
             "merge and their values would have to; count them of F.window, or of groups without a window"
         )
     if leg.source.changes:
-        check_subtracts(aggregation, states)
+        _check_subtracts(aggregation, states)
         held[hidden_columns.CHANGE] = "of the rows of a table"
     sources = len(leg.source.topics) if config.max_task_idle_ms else 0
     watermark = watermark_spec(aggregation, taken, keys, config.event_time_after_max_ms, sources)
@@ -108,7 +108,7 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
     return spec, {**held, **computed}
 
 
-def check_subtracts(aggregation: Aggregation, states: Sequence[AggregateSpec]) -> None:
+def _check_subtracts(aggregation: Aggregation, states: Sequence[AggregateSpec]) -> None:
     """Raise TopologyException for an aggregate that a row of a table cannot be taken out of."""
     for state in states[:-1]:
         if state.distinct or not AggregateCodec([replace(state, subtracts=True)]).subtracts:

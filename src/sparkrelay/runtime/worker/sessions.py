@@ -124,7 +124,7 @@ class TaskSessions:
         Sessions that are a part of a larger one now come first: they are deleted.
         """
         codec = self._codec
-        stored_columns, _, stored_at = self._laid_out(groups, merged.stored_groups, merged.stored_spans)
+        stored_columns, stored_encoded, stored_at = self._laid_out(groups, merged.stored_groups, merged.stored_spans)
         states = view.get(stored_at)
         rows = self._rows.append_column(_SESSION, pa.array(merged.row_sessions))
         partial = codec.partial(rows, [_SESSION])
@@ -137,9 +137,9 @@ class TaskSessions:
         all_keys = [
             pa.concat_arrays([before.filter(gone), now]) for before, now in zip(stored_columns, columns, strict=True)
         ]
-        gone_encoded = key_bytes([column.slice(0, len(gone_states)) for column in all_keys]).cast(pa.binary())
+        all_encoded = pa.concat_arrays([stored_encoded.filter(gone), encoded])
         stored = pa.concat_arrays([stored_at.filter(gone), at])
-        task = TaskGroups(self._partition, partial, all_keys, pa.concat_arrays([gone_encoded, encoded]), stored, None)
+        task = TaskGroups(self._partition, partial, all_keys, all_encoded, stored, None)
         shown = pa.concat_arrays([gone_states, new])
         deletes = pa.array(np.arange(len(shown)) < len(gone_states))
         before = pa.concat_arrays([gone_states, old])

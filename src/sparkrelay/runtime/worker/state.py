@@ -329,7 +329,7 @@ def _ends(spec: StateSpec, keys: Sequence[pa.Array]) -> pa.Array | None:
 def _versions(spec: StateSpec, share: Share, rows: pa.Table) -> Mapping[int, pa.RecordBatch] | None:
     """Return each row as a version of its key's, by partition, if a leg that looks into the store has input."""
     read = {partition.topic for task in share.tasks for partition in task.ranges}
-    if spec.newest is None or spec.ranking is not None or read.isdisjoint(spec.looked_up_by):
+    if spec.newest is None or read.isdisjoint(spec.looked_up_by):
         return None
     keys = key_bytes([whole(rows.column(key)) for key in spec.keys])
     columns = [keys, whole(rows.column(hidden_columns.PARTITION_TIME)), NewestRows(spec.newest).values(rows)]
