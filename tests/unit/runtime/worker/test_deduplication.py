@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.unit.runtime.worker.store_specs import WITHOUT_KAFKA
 
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.runtime.contract import hidden_columns
@@ -34,18 +35,11 @@ AHEAD = 10**17
 def spec_of(rule, delay_ms):
     timed = rule != "for ever"
     return DeduplicationSpec(
+        **WITHOUT_KAFKA,
         leg="store:d",
-        subtopology=0,
         topics=TOPICS,
-        spark_partitions=1,
-        client={},
-        map_limit=1 << 30,
-        failure_key=b"",
         store="d",
-        changelog=None,
         contents="keys",
-        compression="none",
-        flush_seconds=1,
         output=OUTPUT,
         delay_ms=delay_ms,
         ahead_ms=3_600_000,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
+from tests.unit.runtime.worker.store_specs import WITHOUT_KAFKA
 
 from sparkrelay.records.keys import key_columns
 from sparkrelay.runtime.contract import hidden_columns
@@ -31,18 +32,11 @@ AGGREGATES = (
     AggregateSpec("max", hidden_columns.TIMESTAMP, pa.int64(), pa.int64()),
 )
 SPEC = StateSpec(
+    **WITHOUT_KAFKA,
     leg="store:sessions",
-    subtopology=0,
     topics=("clicks",),
-    spark_partitions=1,
-    client={},
-    map_limit=1 << 30,
-    failure_key=b"",
     store="sessions",
-    changelog=None,
     contents="sessions",
-    compression="none",
-    flush_seconds=1,
     keys=("user", "s"),
     aggregates=AGGREGATES,
     input=INPUT,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.unit.runtime.worker.store_specs import WITHOUT_KAFKA
 
 from sparkrelay.client.transactions import ProducerIdentity
 from sparkrelay.runtime.contract import hidden_columns
@@ -36,18 +37,11 @@ TOPICS = {"left": "clicks", "right": "views"}
 
 def spec_of(side, how, span_us, delay_ms=0, topics=TOPICS):
     return JoinSpec(
+        **WITHOUT_KAFKA,
         leg=f"store:j{'' if side == 'left' else '#2'}",
-        subtopology=0,
         topics=(topics[side],),
-        spark_partitions=1,
-        client={},
-        map_limit=1 << 30,
-        failure_key=b"",
         store="j",
-        changelog=None,
         contents="a join",
-        compression="none",
-        flush_seconds=1,
         side=side,
         how=how,
         keys=KEYS,
