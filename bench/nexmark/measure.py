@@ -4,8 +4,7 @@ Each query has topics of its own, which hold all events before it starts, and ru
 rate is events read over wall time, from the beginning of the first micro-batch that reads events to the end of the last
 one, those of repartition topics included. Events that close the last windows come afterwards and are not in the rate.
 
-The instance is paused while events are written and tasks start, so that no micro-batch takes the events of some
-partitions alone: the others' would be late behind a repartition topic, as their backlog is longer than any delay.
+Tasks start and take turns as they come: windows behind a repartition topic wait for those that write it.
 """
 
 from __future__ import annotations
@@ -87,17 +86,13 @@ def _run(bootstrap_servers: str, spark: SparkSession, events: list[Event], query
         }
         with KafkaStreams(topology, config, spark=spark) as streams:
             wanted = _written(bootstrap_servers, read, events)
-            streams.pause()
             streams.start()
             drain = _Drain(streams)
-            drain.resume()
             drain.wait_for(wanted)
             figures = drain.figures(sum(wanted.values()))
             for closing in closing_events(events[-1]["arrived"]) if query.final else ():
-                streams.pause()
                 more = _written(bootstrap_servers, read, closing)
                 wanted = {topic: count + more[topic] for topic, count in wanted.items()}
-                drain.resume()
                 drain.wait_for(wanted)
         records = [
             (message.key(), None if (value := message.value()) is None else json.loads(value))
@@ -146,22 +141,6 @@ class _Drain:
         self._ended = time.monotonic()
         #: Rows that were left out because their time was over.
         self.rows_late = 0
-
-    def resume(self) -> None:
-        """Let the instance go on once every task is in service: its next micro-batch takes all partitions.
-
-        Raises:
-            TimeoutError: it does not come so far.
-            SparkRelayError: it ended.
-        """
-        deadline = time.monotonic() + _TIMEOUT_S
-        while self._streams.state != "RUNNING":
-            if not self._streams.isActive:
-                self._streams.awaitTermination()  # raises what ended it
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"after {_TIMEOUT_S:.0f} s the instance is {self._streams.status}")
-            time.sleep(_LOOK_S)
-        self._streams.resume()
 
     def wait_for(self, wanted: Mapping[str, int]) -> None:
         """Wait until so many records of each topic were read, and nothing is left in any topic between.

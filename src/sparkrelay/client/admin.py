@@ -39,6 +39,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "Admin",
+    "CommittedOffset",
     "GroupDescription",
     "GroupMemberDescription",
     "TopicDescription",
@@ -50,6 +51,14 @@ LATEST: Final = -1
 #: For ``list_offsets``: the first offset that is still there.
 EARLIEST: Final = -2
 _TOPIC_RESOURCE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What a group has committed of a partition: the next offset to read, and what was said with it."""
+
+    offset: int
+    metadata: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,15 +271,30 @@ class Admin:
 
         Waits for pending transactional commits (KIP-447), so that what is returned is decided.
         """
+        found = self.commits(group, partitions, decided=True)
+        return {partition: commit.offset for partition, commit in found.items()}
+
+    def commits(
+        self, group: str, partitions: Collection[TopicPartition], *, decided: bool = False
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return a group's commits; partitions without one are left out.
+
+        Args:
+            group: its id.
+            partitions: what is asked for.
+            decided: True to wait for pending transactional commits (KIP-447); else they do not count.
+        """
         found = self._ask_group(
             group,
             f"fetching offsets of group {group}",
-            _offset_fetch(group, partitions),
+            _offset_fetch(group, partitions, decided=decided),
             lambda group: (group.error_code, *(part.error_code for topic in group.topics for part in topic.partitions)),
             final=(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,),
         )
         return {
-            TopicPartition(topic.name, part.partition_index): part.committed_offset
+            TopicPartition(topic.name, part.partition_index): CommittedOffset(
+                part.committed_offset, part.metadata or ""
+            )
             for topic in found.topics
             for part in topic.partitions
             if part.committed_offset >= 0
@@ -443,7 +467,7 @@ def _deletion(names: Collection[str], timeout_ms: int) -> Any:
     return DeleteTopicsRequest(topic_names=list(names), timeout_ms=timeout_ms, max_version=5)
 
 
-def _offset_fetch(group: str, partitions: Collection[TopicPartition]) -> Any:
+def _offset_fetch(group: str, partitions: Collection[TopicPartition], *, decided: bool) -> Any:
     topics: dict[str, list[int]] = {}
     for tp in partitions:
         topics.setdefault(tp.topic, []).append(tp.partition)
@@ -460,7 +484,7 @@ def _offset_fetch(group: str, partitions: Collection[TopicPartition]) -> Any:
                 ],
             )
         ],
-        require_stable=True,
+        require_stable=decided,
         # 8: several groups; 9 is the last that names topics.
         min_version=8,
         max_version=9,

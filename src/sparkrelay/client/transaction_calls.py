@@ -181,14 +181,16 @@ class TransactionCalls:
         identity: ProducerIdentity,
         offsets: Mapping[TopicPartition, int],
         group_id: str,
+        *,
         member: GroupMember,
+        notes: Mapping[TopicPartition, str],
         lane: str,
     ) -> Exchange[None]:
-        """Make offsets part of the transaction."""
+        """Make offsets part of the transaction, with what is noted of their partitions."""
         backoff = self._client.config.retry_backoff()
         what = f"committing offsets of group {group_id} in the transaction of {identity.transactional_id}"
         while True:
-            request = _offsets_request(identity, offsets, group_id, member)
+            request = _offsets_request(identity, offsets, group_id, member, notes)
             answer = yield from self._coordinators.ask(
                 CoordinatorKind.GROUP, group_id, request, lane=lane, backoff=backoff
             )
@@ -274,13 +276,20 @@ def _worst(codes: Mapping[tuple[str, int], int]) -> tuple[tuple[str, int], int]:
 
 
 def _offsets_request(
-    identity: ProducerIdentity, offsets: Mapping[TopicPartition, int], group_id: str, member: GroupMember
+    identity: ProducerIdentity,
+    offsets: Mapping[TopicPartition, int],
+    group_id: str,
+    member: GroupMember,
+    notes: Mapping[TopicPartition, str],
 ) -> object:
     topics: dict[str, list[object]] = {}
     for tp, offset in offsets.items():
         topics.setdefault(tp.topic, []).append(
             TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition(
-                partition_index=tp.partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+                partition_index=tp.partition,
+                committed_offset=offset,
+                committed_leader_epoch=-1,
+                committed_metadata=notes.get(tp, ""),
             )
         )
     # 3 brought the membership; from 5 on it adds the group to the transaction.

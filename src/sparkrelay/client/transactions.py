@@ -18,6 +18,7 @@ whose version is raised go on taking the older requests.
 from __future__ import annotations
 
 import itertools
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sparkrelay.client.exchanges import results, run_exchange, run_exchanges
@@ -36,6 +37,7 @@ __all__ = ["GroupMember", "ProducerIdentity", "TransactionCoordinator"]
 
 #: A broker works on one request of a connection at a time, and each of ours waits for its log: a few connections.
 _LANES: Final = 4
+_NO_NOTES: Final[Mapping[TopicPartition, str]] = MappingProxyType({})
 
 Outcome: TypeAlias = "ProducerIdentity | SparkRelayError"
 
@@ -81,6 +83,7 @@ class TransactionCoordinator:
         group_id: str,
         *,
         member: GroupMember | None = None,
+        notes: Mapping[TopicPartition, str] = _NO_NOTES,
     ) -> dict[str, Outcome]:
         """Commit each transaction together with its input offsets.
 
@@ -91,6 +94,7 @@ class TransactionCoordinator:
             offsets: for each transaction the next offset to read of each input partition.
             group_id: whose offsets they are.
             member: fences by group generation; None relies on the transactional id's epoch alone.
+            notes: what is kept with the offset of a partition, of at most ``offset.metadata.max.bytes``.
 
         Returns:
             For each transactional id the identity of its next transaction, or what went wrong. After
@@ -98,7 +102,9 @@ class TransactionCoordinator:
             After TimeoutException the outcome is unknown: open it again and look.
         """
         exchanges = {
-            identity.transactional_id: self._commit_one(identity, positions, group_id, member or GroupMember(), lane)
+            identity.transactional_id: self._commit_one(
+                identity, positions, group_id, member=member or GroupMember(), notes=notes, lane=lane
+            )
             for (identity, positions), lane in zip(offsets.items(), _lanes(), strict=False)
         }
         return dict(run_exchanges(self._client, exchanges, self._timeout))
@@ -128,13 +134,15 @@ class TransactionCoordinator:
         identity: ProducerIdentity,
         offsets: Mapping[TopicPartition, int],
         group_id: str,
+        *,
         member: GroupMember,
+        notes: Mapping[TopicPartition, str],
         lane: str,
     ) -> Exchange[ProducerIdentity]:
         if offsets:
             if identity.joins_by_request:
                 yield from self._calls.add_offsets(identity, group_id, lane)
-            yield from self._calls.commit_offsets(identity, offsets, group_id, member, lane)
+            yield from self._calls.commit_offsets(identity, offsets, group_id, member=member, notes=notes, lane=lane)
         following = yield from self._calls.end(identity, lane, committed=True)
         if identity.joins_by_request:
             following = yield from self._renew(identity, identity.epoch, lane)

@@ -52,10 +52,14 @@ class _FileTransactions:
         return ProducerIdentity(transactional_id, next(self._numbers), 0)
 
     def commit(
-        self, offsets: Mapping[ProducerIdentity, Mapping[TopicPartition, int]], group_id: str
+        self,
+        offsets: Mapping[ProducerIdentity, Mapping[TopicPartition, int]],
+        group_id: str,
+        *,
+        notes: Mapping[TopicPartition, str],
     ) -> dict[str, ProducerIdentity]:
         """Commit transactions with their input offsets; return the identities of the next ones."""
-        del group_id
+        del group_id, notes
         for identity, positions in offsets.items():
             self._log.commit(identity.transactional_id)
             self.committed.update(positions)

@@ -58,9 +58,18 @@ class Transactions(Protocol):
     """Ends transactions: a ``TransactionCoordinator``, or what a test has in its place."""
 
     def commit(
-        self, offsets: Mapping[ProducerIdentity, Mapping[TopicPartition, int]], group_id: str, /
+        self,
+        offsets: Mapping[ProducerIdentity, Mapping[TopicPartition, int]],
+        group_id: str,
+        /,
+        *,
+        notes: Mapping[TopicPartition, str],
     ) -> Mapping[str, ProducerIdentity | SparkRelayError]:
-        """Commit transactions with their offsets; return, by transactional id, the next one or what went wrong."""
+        """Commit transactions with their offsets, and what is noted of partitions.
+
+        Returns:
+            By transactional id, the next one or what went wrong.
+        """
 
     def abort(
         self, identities: Collection[ProducerIdentity], group_id: str, /
@@ -255,14 +264,18 @@ class BatchRunner:
     def _commit(self, work: Mapping[TaskId, tuple[Task, Ranges]], outcome: BatchOutcome) -> None:
         started = time.perf_counter()
         offsets: dict[ProducerIdentity, dict[TopicPartition, int]] = {}
+        reports = defaultdict(list)
+        for report in outcome.reports:
+            reports[report.task].append(report)
+        notes: dict[TopicPartition, str] = {}
         for task, ranges in work.values():
             assert task.producer is not None, f"task {task.id} runs without a transaction"
-            offsets[task.producer] = {partition: end for partition, (_, end) in ranges.items()}
-        answers = self._transactions.commit(offsets, self._group_id)
-        states = defaultdict(list)
-        for report in outcome.reports:
-            if report.state is not None:
-                states[report.task].append(report.state)
+            own = task.commit_notes(reports[task.id])
+            stands = {partition: task.position.offsets[partition] for partition in own}
+            offsets[task.producer] = stands | {partition: end for partition, (_, end) in ranges.items()}
+            notes |= own
+        answers = self._transactions.commit(offsets, self._group_id, notes=notes)
+        states = {id_: [one.state for one in some if one.state is not None] for id_, some in reports.items()}
         for id_, (task, _) in work.items():
             assert task.producer is not None
             answer = answers[task.producer.transactional_id]
@@ -270,7 +283,7 @@ class BatchRunner:
                 # Whether it was committed is unknown: initializing the task again finds out from its marker.
                 outcome.reinitialize[id_] = answer
                 continue
-            task.batch_committed(answer, states[id_])
+            task.batch_committed(answer, states.get(id_, ()))
             outcome.committed.append(id_)
         outcome.seconds["commit"] = time.perf_counter() - started
 

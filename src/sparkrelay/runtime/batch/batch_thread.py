@@ -21,6 +21,7 @@ from sparkrelay.errors import (
     WakeupException,
 )
 from sparkrelay.runtime.batch.batch_limit import BatchLimit
+from sparkrelay.runtime.batch.upstream import Upstream
 from sparkrelay.runtime.tasks.ranges import require_inputs
 from sparkrelay.runtime.topics.retention import RetentionWatch
 
@@ -85,6 +86,7 @@ class BatchThread:
         #: Seconds to wait for the inputs' ends: short, so that a silent broker is soon reported, longer for a slow one.
         self._longest_look = self._shortest_wait = min(_SHORTEST_WAIT, config.default_api_timeout_ms / 1000)
         self._limit = BatchLimit(config.max_batch_records, config.transaction_timeout_ms, config.max_batch_retries)
+        self._upstream = Upstream(topics)
         self._retention = RetentionWatch(topics.retention_ms)
         #: When source topics are to be looked at again.
         self._sources_due = 0.0
@@ -271,7 +273,9 @@ class BatchThread:
             wanted += task.inputs
             wanted += task.changelogs.values()
         try:
+            upstream = self._upstream.ask(tasks, self._in_service.writers, self._longest_look)
             ends = self._topics.end_offsets(wanted, timeout=self._longest_look)
+            self._upstream.limit(tasks, upstream, self._longest_look)
         except UnknownTopicException as error:
             # A broker that has just come back may not know its topics for a moment.
             if self._longest_look >= self._config.default_api_timeout_ms / 1000:

@@ -61,9 +61,13 @@ class _NoTransactions:
     """Ends batches that have nothing to commit but what their store has."""
 
     def commit(
-        self, offsets: Mapping[ProducerIdentity, Mapping[TopicPartition, int]], group_id: str
+        self,
+        offsets: Mapping[ProducerIdentity, Mapping[TopicPartition, int]],
+        group_id: str,
+        *,
+        notes: Mapping[TopicPartition, str],
     ) -> dict[str, ProducerIdentity]:
-        del group_id
+        del group_id, notes
         return {identity.transactional_id: identity for identity in offsets}
 
     def abort(self, identities: Collection[ProducerIdentity], group_id: str) -> dict[str, ProducerIdentity]:

@@ -12,7 +12,7 @@ from sparkrelay.runtime.compile.carried_columns import EMITTED
 from sparkrelay.runtime.compile.grouping import brief, key_text, spread
 from sparkrelay.runtime.compile.row_steps import checked
 from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, hidden_fields
-from sparkrelay.runtime.compile.watermarks import event_time, interval_ms, timed_sources
+from sparkrelay.runtime.compile.watermarks import event_time, timed_sources
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import DeduplicationSpec
 from sparkrelay.topology.columns import parse_path, quoted
@@ -92,18 +92,14 @@ def deduplication_spec(
         TopologyException: the delay is no interval, or too many topics are read.
     """
     where = f"{first.call_site}: {first.text}"
-    delay_ms = 0
-    if first.watermark is not None:
-        column, delay = first.watermark
-        delay_ms = interval_ms(taken, delay, f"{first.call_site}: withWatermark({column!r}, {delay!r})")
-    sources, own_sources = timed_sources([leg], leg, names, where)
+    sources, own_sources = timed_sources([leg], leg, taken, names, where)
     return DeduplicationSpec(
         **step,
         store=first.store,
         changelog=names.changelog(first.store) if first.logged else None,
         contents=_contents(first, taken, computed, spread(leg, legs)),
         output=arrow_schema(output),
-        delay_ms=delay_ms,
+        delay_ms=max((source.delay_ms for source in sources), default=0),
         ahead_ms=config.event_time_after_max_ms,
         sources=sources,
         own_sources=own_sources,

@@ -592,4 +592,5 @@ class LegCompiler:
 
     def _publish_spec(self, leg: Leg, columns: StructType, output: StructType) -> PublishSpec:
         """Return the last step; of ``columns``, ``output`` are those that go on. The key may be of the others."""
-        return publish_spec(leg, columns, output, names=self._names, step=self._writing(leg))
+        shared: dict[str, Any] = {"legs": self._legs, "names": self._names, "config": self._config}
+        return publish_spec(leg, columns, output, **shared, step=self._writing(leg))

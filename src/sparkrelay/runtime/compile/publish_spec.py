@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampType
 
 from sparkrelay.records.formats import Json
 from sparkrelay.runtime.compile.carried_columns import SETTLED
@@ -18,18 +18,27 @@ from sparkrelay.runtime.compile.schemas import (
     plan_sink,
 )
 from sparkrelay.runtime.contract.specs import PublishSpec, SettleSpec
+from sparkrelay.topology.event_times import shipped_event_times
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.topics.topic_names import TopicNames
-    from sparkrelay.topology import Leg
+    from sparkrelay.topology import Leg, Sink
 
 __all__ = ["publish_spec", "settle_spec", "shared_changelog"]
 
 
 def publish_spec(
-    leg: Leg, columns: StructType, output: StructType, *, names: TopicNames, step: Mapping[str, Any]
+    leg: Leg,
+    columns: StructType,
+    output: StructType,
+    *,
+    names: TopicNames,
+    legs: Sequence[Leg],
+    config: StreamsConfig,
+    step: Mapping[str, Any],
 ) -> PublishSpec:
     """Return the last step of a leg.
 
@@ -38,6 +47,8 @@ def publish_spec(
         columns: at its end, the visible ones.
         output: those of them that go on; the key may be of the others.
         names: Kafka's names of the topology's topics.
+        legs: of the topology.
+        config: the instance's settings.
         step: what every step knows, and how this one writes.
 
     Raises:
@@ -62,8 +73,17 @@ def publish_spec(
         layout=layout_number(output) if sink is not None and sink.internal else 0,
         headers=plan.headers,
         behind_state=leg.store is not None,
+        event_time=_event_time(sink, output, legs) if sink is not None and sink.internal else None,
+        ahead_ms=config.event_time_after_max_ms,
         changelog=shared_changelog(leg, names),
     )
+
+
+def _event_time(sink: Sink, columns: StructType, legs: Sequence[Leg]) -> str | None:
+    """Return which of the columns has the event times that are gone by behind a repartition topic; None: none has."""
+    wanted = shipped_event_times(legs).get(sink.topic)
+    found = [field for field in columns if wanted is not None and field.name.lower() == wanted.lower()]
+    return found[0].name if found and isinstance(found[0].dataType, TimestampType | StructType) else None
 
 
 def shared_changelog(leg: Leg, names: TopicNames) -> str | None:

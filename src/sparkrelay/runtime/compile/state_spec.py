@@ -16,6 +16,7 @@ from sparkrelay.runtime.compile.watermarks import watermark_spec
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import StateSpec
 from sparkrelay.state.aggregate import AggregateCodec
+from sparkrelay.topology.event_times import shipped_event_times
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,7 +81,8 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
         _check_subtracts(aggregation, states)
         held[hidden_columns.CHANGE] = "of the rows of a table"
     sources = len(leg.source.topics) if config.max_task_idle_ms else 0
-    watermark = watermark_spec(aggregation, taken, keys, config.event_time_after_max_ms, sources)
+    limited = leg.source.internal and not shipped_event_times(legs).keys().isdisjoint(leg.source.topics)
+    watermark = watermark_spec(aggregation, taken, keys, config.event_time_after_max_ms, sources, limited=limited)
     spec = StateSpec(
         **step,
         store=aggregation.store,

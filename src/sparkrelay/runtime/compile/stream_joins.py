@@ -13,7 +13,7 @@ from sparkrelay.runtime.compile.carried_columns import EMITTED
 from sparkrelay.runtime.compile.grouping import brief, key_text, spread
 from sparkrelay.runtime.compile.row_steps import checked
 from sparkrelay.runtime.compile.schemas import arrow_schema, check_groupable, check_packable, hidden_fields
-from sparkrelay.runtime.compile.watermarks import event_time, interval_ms, interval_us, timed_sources
+from sparkrelay.runtime.compile.watermarks import event_time, interval_us, timed_sources
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.specs import LEFT_ONLY, JoinSpec
 from sparkrelay.topology.columns import quoted
@@ -168,10 +168,7 @@ def join_spec(
     )
     if earlier_us + later_us > _LONGEST_US:
         raise TopologyException(f"{where}: it spans more than 10,000 years; give a shorter one")
-    delay_ms = interval_ms(
-        rows, join.watermark[1], f"{join.call_site}: withWatermark({join.watermark[0]!r}, {join.watermark[1]!r})"
-    )
-    sources, own_sources = timed_sources(own, leg, names, where)
+    sources, own_sources = timed_sources(own, leg, rows, names, where)
     fields = [field for field in output if field.name in read or field.name in join.columns]
     return JoinSpec(
         **step,
@@ -185,7 +182,7 @@ def join_spec(
         output=arrow_schema(nullable([*fields, *hidden_fields(EMITTED)])),
         earlier_us=earlier_us,
         later_us=later_us,
-        delay_ms=delay_ms,
+        delay_ms=next(source.delay_ms for source in sources if source.name in own_sources),
         ahead_ms=config.event_time_after_max_ms,
         sources=sources,
         own_sources=own_sources,

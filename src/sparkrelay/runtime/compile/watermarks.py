@@ -51,6 +51,8 @@ def watermark_spec(
     keys: Sequence[StructField],
     ahead_ms: int,
     sources: int = 0,
+    *,
+    limited: bool = False,
 ) -> WatermarkSpec | None:
     """Return when the windows of a grouping are over; None if they never are.
 
@@ -60,6 +62,7 @@ def watermark_spec(
         keys: its keys.
         ahead_ms: how far ahead of the machine's clock an event time may be to move the watermark.
         sources: how many source topics have a watermark of their own; 0 where none has.
+        limited: True where tasks that write a source topic may be behind: then it has a watermark of its own too.
 
     Raises:
         TopologyException: only final rows are wanted, or windows that are over kept, and there is no window; or a
@@ -106,7 +109,7 @@ def watermark_spec(
             f"{sources}; leave it at 0"
         )
     final, merging = aggregation.final, aggregation.sessions
-    return WatermarkSpec(delay_ms, windows[0], final, ahead_ms, retention_ms, sources > 1, merging)
+    return WatermarkSpec(delay_ms, windows[0], final, ahead_ms, retention_ms, sources > 1 or limited, merging)
 
 
 def check_sessions(aggregation: Aggregation) -> None:
@@ -155,7 +158,7 @@ def with_window(aggregation: Aggregation, rows: DataFrame, hidden: Sequence[str]
 
 
 def timed_sources(
-    legs: Sequence[Leg], leg: Leg, names: TopicNames, where: str
+    legs: Sequence[Leg], leg: Leg, rows: DataFrame, names: TopicNames, where: str
 ) -> tuple[tuple[TimedSource, ...], tuple[str, ...]]:
     """Return the source topics of a step that emits a stream, each with a watermark of its own, and a leg's own names.
 
@@ -164,13 +167,14 @@ def timed_sources(
     Args:
         legs: that keep the step's store.
         leg: one of them.
+        rows: some, by which Spark reads intervals.
         names: Kafka's names of the topology's topics.
         where: names the user's line and step.
 
     Raises:
-        TopologyException: there are too many.
+        TopologyException: there are too many, or a delay is no interval.
     """
-    sources = {one.id: _timed_sources(one, names) for one in legs}
+    sources = {one.id: _timed_sources(one, rows, names) for one in legs}
     together = tuple(dict.fromkeys(source for some in sources.values() for source in some))
     if len(together) > MOST_SOURCES:
         # More of them could be written to a store's header, and not read again.
@@ -178,13 +182,14 @@ def timed_sources(
     return together, tuple(source.name for source in sources[leg.id])
 
 
-def _timed_sources(leg: Leg, names: TopicNames) -> list[TimedSource]:
+def _timed_sources(leg: Leg, rows: DataFrame, names: TopicNames) -> list[TimedSource]:
     step = leg.emitting
     if step is None or step.watermark is None:
         return []
     time, delay = step.watermark
+    delay_ms = interval_ms(rows, delay, f"{step.call_site}: withWatermark({time!r}, {delay!r})")
     topics = (names(topic, leg.source.internal) for topic in leg.source.topics)
-    return [TimedSource(f"{topic} {time} {delay}", topic) for topic in topics]
+    return [TimedSource(f"{topic} {time} {delay}", topic, delay_ms) for topic in topics]
 
 
 def event_time(step: Aggregation | EmittingStep, rows: DataFrame) -> Column:

@@ -66,6 +66,8 @@ class TaskCommand:
         behind: input topics that have more than the batch takes: they hold watermarks back.
         silence_ms: by how much watermarks go on although nothing has come; else 0.
         awaited: store -> input topics that are read to their end and hold its watermark back all the same.
+        event_time_limits: input topic -> the newest event time of its rows that moves watermarks, in milliseconds since
+            1970, where tasks that write the topic are behind.
     """
 
     task: TaskId
@@ -83,6 +85,7 @@ class TaskCommand:
     behind: frozenset[str] = frozenset()
     silence_ms: int = 0
     awaited: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    event_time_limits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:
@@ -136,6 +139,8 @@ class LegReport:
         rows_in: records that reached the stateful step or, without one, the sink.
         rows_out: records written to the sink topic.
         oldest_out: sink topic of the user's -> the oldest timestamp written to it, in milliseconds since 1970.
+        newest_out: repartition topic -> the newest event time written to it, in milliseconds since 1970, where that is
+            gone by behind it.
         state: what its stateful step did; None without one.
         next_sequences: output partition -> next sequence number.
         seconds: step -> seconds spent.
@@ -149,6 +154,7 @@ class LegReport:
     rows_in: int = 0
     rows_out: int = 0
     oldest_out: Mapping[str, int] = field(default_factory=dict)
+    newest_out: Mapping[str, int] = field(default_factory=dict)
     state: StateReport | None = None
     next_sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)

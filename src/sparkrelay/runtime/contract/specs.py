@@ -204,10 +204,12 @@ class TimedSource:
     Attributes:
         name: under which the store keeps it.
         topic: Kafka's name of it.
+        delay_ms: how much later than the newest event time a row of it may come.
     """
 
     name: str
     topic: str
+    delay_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,6 +408,8 @@ class PublishSpec(StepSpec):
         changelog: Kafka's name of the changelog that the leg has written to before, and others write to behind it.
         headers: True to write the column ``headers`` as the records' headers.
         flush_seconds: how long the broker may take to acknowledge what is written.
+        event_time: of a repartition topic behind which a watermark goes by it: the column of the rows' event times.
+        ahead_ms: how far ahead of the machine's clock an event time may be to count.
     """
 
     topic: str | None
@@ -418,3 +422,5 @@ class PublishSpec(StepSpec):
     layout: int = 0
     behind_state: bool = False
     changelog: str | None = None
+    event_time: str | None = None
+    ahead_ms: int = 0

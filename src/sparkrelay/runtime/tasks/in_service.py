@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from sparkrelay.runtime.tasks.task import Task
+    from sparkrelay.runtime.topics.writers import Writers
     from sparkrelay.types import TaskId
 
 __all__ = ["InService"]
@@ -40,6 +41,8 @@ class InService:
         self.sink_partitions: Mapping[str, int] = {}
         #: Partition count of each source topic, as of the assignment that is followed.
         self.source_partitions: Mapping[str, int] = {}
+        #: Repartition topic -> the tasks that write it, where a watermark behind it goes by event times in its rows.
+        self.writers: Mapping[str, Writers] = {}
 
     # -- for the stream thread --------------------------------------------------------------------------------------
 

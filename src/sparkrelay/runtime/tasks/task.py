@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Self
 
 from sparkrelay.runtime.contract.commands import RestoreCommand, TaskCommand
 from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
+from sparkrelay.runtime.tasks.event_times import EventTimeLimits, WrittenTimes
 from sparkrelay.runtime.tasks.idle_topics import IdleTopics
 from sparkrelay.runtime.tasks.idle_watermarks import IdleWatermarks
 from sparkrelay.runtime.tasks.ranges import behind, plan_ranges, topics_behind
 from sparkrelay.runtime.tasks.restore_work import RestoreWork
 from sparkrelay.runtime.tasks.task_state import FOLLOWING, TRANSITIONS, TaskEvent, TaskState
+from sparkrelay.state.watermarks import LATEST
 from sparkrelay.state_machine import StateMachine
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.config import StreamsConfig
-    from sparkrelay.runtime.contract.commands import StateReport
+    from sparkrelay.runtime.contract.commands import LegReport, StateReport
     from sparkrelay.runtime.topics.layout import TaskShape
     from sparkrelay.types import TaskId, TopicPartition
 
@@ -59,6 +61,7 @@ class BatchAttempt:
             while the task is initialized again, ended by a commit.
         silence_ms: by how much watermarks go on with it, as there is no input; else 0.
         awaited: store -> topics that hold its watermark back though they are read to their end.
+        limits: input topic -> the newest event time of its rows that moves watermarks.
         looked_at: when it was chosen, monotonic seconds.
     """
 
@@ -67,6 +70,7 @@ class BatchAttempt:
     failures: int = 0
     silence_ms: int = 0
     awaited: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
     looked_at: float = 0.0
 
 
@@ -106,6 +110,7 @@ class Task:
         watermark_idle_seconds: after how long without input watermarks go on (``watermark.idle.ms``); 0: never.
         merged: store -> the topics that its grouping reads, of groupings with a watermark that read several.
         task_idle_seconds: store -> for how long a silent one of these holds its watermark back; 0: not.
+        timed_sinks: repartition topics that it writes, whose rows come with the event times that are gone by behind.
 
     Attributes:
         cuts: where those may be cut.
@@ -122,6 +127,7 @@ class Task:
         "cut",
         "cuts",
         "directory",
+        "event_time_limits",
         "hindered",
         "id",
         "idle_topics",
@@ -135,9 +141,11 @@ class Task:
         "table_topics",
         "task_epoch",
         "task_idle_seconds",
+        "timed_sinks",
         "timed_topics",
         "watermark_idle_seconds",
         "width",
+        "written_times",
     )
 
     def __init__(
@@ -155,6 +163,7 @@ class Task:
         watermark_idle_seconds: float = 0.0,
         merged: Mapping[str, frozenset[str]] | None = None,
         task_idle_seconds: Mapping[str, float] | None = None,
+        timed_sinks: frozenset[str] = frozenset(),
     ) -> None:
         self.id = id
         self.inputs = inputs
@@ -166,6 +175,7 @@ class Task:
         self.cut = cut
         self.cuts = ChangelogCuts()
         self.timed_topics = timed_topics
+        self.timed_sinks = timed_sinks
         self.input_ends: dict[TopicPartition, int] = {}
         # An idle batch takes no offsets. So offsets, which are all that a store without changelog goes by when it is
         # taken over, do not say whether one of them was committed.
@@ -203,6 +213,7 @@ class Task:
                 store: max(config.max_task_idle_ms, config.join_idle_ms if store in shape.joins else 0) / 1000
                 for store in shape.merged
             },
+            timed_sinks=shape.timed_sinks,
         )
 
     @property
@@ -365,14 +376,17 @@ class Task:
             return ranges
         self.attempt.silence_ms = 0
         ranges = plan_ranges(positions, ends, limit, self.table_topics)
+        self.attempt.limits = self.event_time_limits.at({**positions, **{p: stop for p, (_, stop) in ranges.items()}})
         awaited = self.idle_topics.look(self._behind(positions, ranges), now)
         self.attempt.awaited, self.attempt.looked_at = awaited, now
-        if any(partition.topic in self.timed_topics for partition in ranges):
+        if self.event_time_limits.held or any(partition.topic in self.timed_topics for partition in ranges):
+            # Where a task upstream is behind there is input, though it has not come yet.
             self.idle_watermarks.had_input(now)
         elif self.timed_topics and (silence_ms := self.idle_watermarks.due(now)):
             self.attempt.silence_ms = silence_ms
             ranges |= {p: (offset, offset) for p, offset in positions.items() if p.topic in self.timed_topics}
-        if not self.unlogged and (topics := self.idle_topics.due(awaited)):
+        topics = self.idle_topics.due(awaited) | self.event_time_limits.due()
+        if topics and not self.unlogged:
             idle = {p: (offset, offset) for p, offset in positions.items() if p.topic in topics}
             ranges = idle | ranges
         return ranges
@@ -381,6 +395,15 @@ class Task:
         """Note that nobody could say whether there is input: that is no silence."""
         self.idle_watermarks.had_input(now)
         self.idle_topics.inputs_unknown(now)
+
+    def commit_notes(self, reports: Iterable[LegReport]) -> dict[TopicPartition, str]:
+        """Return what the commit of the batch is to say of an input: how far in event time its rows have come."""
+        assert self.attempt.ranges is not None, f"task {self.id} has no batch under way"
+        newest = {topic: time for report in reports for topic, time in report.newest_out.items()}
+        limit = min(self.attempt.limits.values(), default=LATEST)
+        behind = bool(self._behind(self.position.offsets, self.attempt.ranges))
+        note = self.written_times.note(newest, limit=limit, behind=behind)
+        return {self.inputs[0]: note} if note else {}
 
     def batch_begun(self, ranges: Ranges) -> None:
         """Begin a batch of those ranges, or try the unfinished one again."""
@@ -412,6 +435,7 @@ class Task:
             behind=self._behind(self.position.offsets, self.attempt.ranges),
             silence_ms=self.attempt.silence_ms,
             awaited=self.attempt.awaited,
+            event_time_limits=self.attempt.limits,
         )
 
     def batch_committed(self, producer: ProducerIdentity, states: Iterable[StateReport] = ()) -> None:
@@ -426,6 +450,8 @@ class Task:
         states = tuple(states)
         self.idle_watermarks.committed(states)
         self.idle_topics.committed(states, self.attempt.awaited, self.attempt.looked_at)
+        topics = {partition.topic for partition in self.attempt.ranges}
+        self.event_time_limits.committed(states, self.attempt.limits, topics)
         for state in states:
             if state.expired is not None and state.store in self.changelogs:
                 changelog = self.changelogs[state.store]
@@ -475,6 +501,8 @@ class Task:
         """Begin to count silence, as an owner of the task that has just come."""
         self.idle_watermarks = IdleWatermarks(self.watermark_idle_seconds, self.cut)
         self.idle_topics = IdleTopics(self.task_idle_seconds, self.merged)
+        self.event_time_limits = EventTimeLimits()
+        self.written_times = WrittenTimes(self.timed_sinks)
 
     def _behind(self, positions: Mapping[TopicPartition, int], ranges: Ranges) -> frozenset[str]:
         """Return the topics that have more than a micro-batch of those ranges takes."""

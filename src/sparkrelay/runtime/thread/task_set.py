@@ -368,6 +368,7 @@ class TaskSet:
         self._initializer.see(layout)
         self._in_service.source_partitions = layout.source_partitions
         self._in_service.sink_partitions = layout.sink_partitions
+        self._in_service.writers = layout.writers
 
     def _drop_journals(self, tasks: list[Task], *, close: bool = True) -> None:
         """Drop the journals of committed batches and sync, so that the copy can be taken up where it stands."""

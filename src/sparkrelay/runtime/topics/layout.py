@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sparkrelay.errors import StreamsException, UnknownTopicException
 from sparkrelay.protocol import LONG_MAX
 from sparkrelay.runtime.topics.partition_counts import count_partitions, missing
+from sparkrelay.runtime.topics.writers import writers_of
 from sparkrelay.types import TaskId, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sparkrelay.runtime.topics.topic_names import TopicNames
+    from sparkrelay.runtime.topics.writers import Writers
     from sparkrelay.topology import Leg, Subtopology, Topology
 
 __all__ = ["InternalTopic", "TaskLayout", "TaskShape", "lay_out"]
@@ -69,6 +71,7 @@ class TaskShape:
         timed_topics: input topics of legs with a watermark, but for those that get rows only when windows are over.
         merged: store -> the topics that its grouping reads, of groupings with a watermark that read several.
         joins: the stores of joins of streams.
+        timed_sinks: repartition topics that it writes, whose rows come with the event times that are gone by behind.
     """
 
     inputs: tuple[TopicPartition, ...]
@@ -81,6 +84,7 @@ class TaskShape:
     timed_topics: frozenset[str] = frozenset()
     merged: Mapping[str, frozenset[str]] = field(default_factory=dict)
     joins: frozenset[str] = frozenset()
+    timed_sinks: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +94,15 @@ class TaskLayout:
     Attributes:
         sink_partitions: partition count of each topic that some ``to()`` or repartition writes.
         source_partitions: partition count of each of the user's topics that is read.
+        writers: repartition topic -> the tasks that write it, where its rows come with the event times that are gone by
+            behind it.
     """
 
     tasks: Mapping[TaskId, TaskShape]
     internal_topics: Mapping[str, InternalTopic]
     sink_partitions: Mapping[str, int]
     source_partitions: Mapping[str, int]
+    writers: Mapping[str, Writers] = field(default_factory=dict)
 
 
 def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]) -> TaskLayout:
@@ -181,7 +188,12 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
                 f"sparkrelay reset --application-id {names.application_id} ..."
             )
     read = {topic: partitions[topic] for topic in sorted(topology.source_topics)}
-    return TaskLayout(tasks, internal, _sinks(topology, names, partitions, internal), read)
+    writers = writers_of(topology, names, {id_: shape.inputs for id_, shape in tasks.items()})
+    for id_, shape in tasks.items():
+        written = topology.subtopologies[id_.subtopology].repartition_sinks
+        timed_sinks = frozenset(names(topic, internal=True) for topic in written).intersection(writers)
+        tasks[id_] = replace(shape, timed_sinks=timed_sinks)
+    return TaskLayout(tasks, internal, _sinks(topology, names, partitions, internal), read, writers)
 
 
 def require_same_width(before: TaskLayout, now: TaskLayout) -> None:

@@ -17,6 +17,7 @@ from sparkrelay.runtime.topics.retention import retention_ms
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from sparkrelay.client.admin import CommittedOffset
     from sparkrelay.config import StreamsConfig
     from sparkrelay.runtime.topics.layout import TaskLayout
     from sparkrelay.runtime.topics.topic_names import TopicNames
@@ -137,13 +138,13 @@ class Topics:
             return self._admin.topic_ids(sorted(topics))
 
     def offsets(
-        self, wanted: Mapping[TopicPartition, int], *, timeout: float | None = None
+        self, wanted: Mapping[TopicPartition, int], *, timeout: float | None = None, read_committed: bool = True
     ) -> dict[TopicPartition, int]:
         """Return offsets for EARLIEST or LATEST; ``timeout`` in seconds."""
         if not wanted:
             return {}
         with self._lock:
-            return self._admin.list_offsets(dict(wanted), read_committed=True, timeout=timeout)
+            return self._admin.list_offsets(dict(wanted), read_committed=read_committed, timeout=timeout)
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the group's committed offsets; partitions without one are left out."""
@@ -152,6 +153,11 @@ class Topics:
         with self._lock:
             found = self._admin.committed_offsets(self._config.application_id, list(partitions))
         return {partition: offset for partition, offset in found.items() if offset is not None and offset >= 0}
+
+    def commits(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """Return the group's commits with what they say, as decided by now; partitions without one are left out."""
+        with self._lock:
+            return self._admin.commits(self._config.application_id, list(partitions))
 
     def group_clients(self) -> frozenset[str]:
         """Return the client ids of the group's members."""

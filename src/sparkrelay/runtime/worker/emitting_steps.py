@@ -120,7 +120,12 @@ def watermark_with(spec: TimedSpec, view: StoreView, task: TaskCommand, rows: pa
     names = [source.name for source in spec.sources]
     held = frozenset(source.name for source in spec.sources if source.topic in holding)
     own = {names.index(spec.own_sources[number]): ms for number, ms in newest.items()}
-    mark = Sources(names, view.sources, held).after(Watermark(view.watermark, late), own, spec.delay_ms)
+    limits = {
+        source.name: task.event_time_limits[source.topic] - source.delay_ms
+        for source in spec.sources
+        if source.topic in task.event_time_limits
+    }
+    mark = Sources(names, view.sources, held, limits).after(Watermark(view.watermark, late), own, spec.delay_ms)
     ms = with_silence(mark.ms, task, {source.topic for source in spec.sources})
     return replace(mark, ms=ms, sources_read=read)
 

@@ -25,11 +25,14 @@ from sparkrelay.runtime.worker.context import current_command, leg_tasks, releas
 from sparkrelay.runtime.worker.encoding import sink_keys, sink_values
 from sparkrelay.runtime.worker.shares import Share, partitions_of, share_out
 from sparkrelay.runtime.worker.state import TaskOutcome, apply_leg, next_in_changelog, state_before, state_report
+from sparkrelay.runtime.worker.watermarks import event_times_ms
 from sparkrelay.state.changelog import Marker, encode_changelog, encode_marker
 from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from numpy.typing import NDArray
 
     from sparkrelay.client.file_log import FileProducer
     from sparkrelay.client.produce import Producer
@@ -54,6 +57,8 @@ class _Transaction:
         self.next_sequences: dict[TopicPartition, int] = {}
         #: Sink topic of the user's -> the oldest timestamp written to it.
         self.oldest: dict[str, int] = {}
+        #: Repartition topic -> the newest event time written to it, where that is gone by behind it.
+        self.newest: dict[str, int] = {}
         producer.begin(command.transaction)
 
     def note_times(self, topic: str, timestamps: pa.Array) -> None:
@@ -64,6 +69,13 @@ class _Transaction:
         if known.size:
             oldest = int(known.min())
             self.oldest[topic] = min(oldest, self.oldest.get(topic, oldest))
+
+    def note_event_times(self, topic: str, times: NDArray[np.int64], ahead_ms: int) -> None:
+        """Remember the newest event time that a repartition topic gets; those far ahead of the clock do not count."""
+        times = times[times <= int(time.time() * 1000) + ahead_ms]
+        if times.size:
+            newest = int(times.max())
+            self.newest[topic] = max(newest, self.newest.get(topic, newest))
 
     def send(
         self,
@@ -109,6 +121,7 @@ def publish_leg(spec: PublishSpec, batches: Iterator[pa.RecordBatch]) -> Iterato
             rows_in=count,
             rows_out=0 if spec.topic is None else count,
             oldest_out=transaction.oldest,
+            newest_out=transaction.newest,
             state=state,
             next_sequences=transaction.next_sequences | next_in_changelog(task, spec.changelog, state),
         )
@@ -148,6 +161,7 @@ def state_and_publish_leg(
             rows_in=outcome.rows_in,
             rows_out=0 if spec.topic is None else outcome.rows_out,
             oldest_out=transaction.oldest,
+            newest_out=transaction.newest,
             state=state_report(outcome.result().entry),
             next_sequences=transaction.next_sequences,
             seconds={"state": outcome.seconds},
@@ -281,6 +295,9 @@ class _SinkRows:
         headers = self._rows.column("headers").slice(first, count) if self._spec.headers else None
         if self._spec.value is not None:
             transaction.note_times(topic, timestamps)
+        if self._spec.event_time is not None:
+            times = event_times_ms(self._rows.column(self._spec.event_time).slice(first, count))
+            transaction.note_event_times(topic, times, self._spec.ahead_ms)
         targets = self._targets[first : first + count]
         # Records without a key go where their task's number points: deterministic, and spread over the tasks.
         targets = np.where(targets < 0, task.task.partition % self._count, targets).astype(np.int32)

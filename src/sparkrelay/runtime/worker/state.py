@@ -208,7 +208,8 @@ def _on_time(
             if watermark.by_source:
                 known = store.sources_before(spec.store, batch=stamp)
                 holding = task.behind | task.awaited.get(spec.store, frozenset())
-                sources[task.task.partition] = Sources(spec.topics, known, holding)
+                limits = {topic: ms - watermark.delay_ms for topic, ms in task.event_time_limits.items()}
+                sources[task.task.partition] = Sources(spec.topics, known, holding, limits)
         except SparkRelayError as error:
             connections.forget_store(task.directory)
             outcome.error = error

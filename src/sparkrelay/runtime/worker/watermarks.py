@@ -21,7 +21,7 @@ to be looked at for a while longer (``retention=``) stay, and take no further ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Sources",
     "end_fronts",
+    "event_times_ms",
     "message_keys",
     "newest_times",
     "stored_keys",
@@ -65,11 +66,14 @@ class Sources:
         topics: their names, as ``hidden_columns.SOURCE`` numbers them.
         before: topic -> its watermark before the batch, in milliseconds since 1970, of those that have one.
         holding: the topics that hold the task's watermark back, beside those that the batch has rows of.
+        limits: topic -> the latest that its watermark may be, where tasks that write the topic are behind. What its
+            rows have said is kept all the same.
     """
 
     topics: Sequence[str]
     before: Mapping[str, int]
     holding: frozenset[str]
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     def after(self, watermark: Watermark, newest: Mapping[int, int], delay_ms: int) -> Watermark:
         """Return a task's watermark with a batch, and its topics'.
@@ -86,8 +90,9 @@ class Sources:
                 known[topic] = max(known.get(topic, NO_TIME), ms - delay_ms)
         read = frozenset(self.topics[source] for source in newest)
         # One that never had a row holds it where it is.
-        held = [known.get(topic, NO_TIME) for topic in self.topics if topic in self.holding | read]
-        ms = min(held) if held else max(known.values(), default=NO_TIME)
+        counted = {topic: min(ms, self.limits.get(topic, ms)) for topic, ms in known.items()}
+        held = [counted.get(topic, NO_TIME) for topic in self.topics if topic in self.holding | read]
+        ms = min(held) if held else max(counted.values(), default=NO_TIME)
         return replace(watermark, ms=max(watermark.ms, ms), sources=known, sources_read=read)
 
 
@@ -146,6 +151,15 @@ def with_silence(ms: int, task: TaskCommand, topics: Collection[str]) -> int:
     """
     silent = all(start == stop for p, (start, stop) in task.ranges.items() if p.topic in topics)
     return ms + task.silence_ms if silent and ms != NO_TIME else ms
+
+
+def event_times_ms(column: pa.Array) -> NDArray[np.int64]:
+    """Return the event times of rows that have one, milliseconds since 1970: of times, or of windows."""
+    column = column.drop_null()
+    if pa.types.is_struct(column.type):
+        # The last microsecond of a window is its time (``F.window_time``).
+        return window_ends(column) - 1
+    return _numbers(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())) // 1000
 
 
 def newest_times(times: NDArray[np.int64], sources: NDArray[np.int32] | None) -> dict[int, int]:

@@ -52,7 +52,7 @@ class Transactions:
         self.outcome = outcome
         self.aborted, self.committed = [], []
 
-    def commit(self, offsets, group_id):
+    def commit(self, offsets, group_id, *, notes):
         self.committed += [identity.transactional_id for identity in offsets]
         return self._answers(offsets)
 

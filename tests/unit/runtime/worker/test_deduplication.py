@@ -43,7 +43,7 @@ def spec_of(rule, delay_ms):
         output=OUTPUT,
         delay_ms=delay_ms,
         ahead_ms=3_600_000,
-        sources=tuple(TimedSource(topic, topic) for topic in TOPICS) if timed else (),
+        sources=tuple(TimedSource(topic, topic, delay_ms) for topic in TOPICS) if timed else (),
         own_sources=TOPICS,
         keys=("k", "t") if rule == "by time" else ("k",),
         input=INPUT,

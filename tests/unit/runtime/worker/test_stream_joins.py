@@ -51,7 +51,7 @@ def spec_of(side, how, span_us, delay_ms=0, topics=TOPICS):
         later_us=span_us[1],
         delay_ms=delay_ms,
         ahead_ms=3_600_000,
-        sources=tuple(TimedSource(f"{word} {topic}", topic) for word, topic in topics.items()),
+        sources=tuple(TimedSource(f"{word} {topic}", topic, delay_ms) for word, topic in topics.items()),
         own_sources=(f"{side} {topics[side]}",),
         later=frozenset({topics["right"]} if side == "left" else ()),
         number=0 if side == "left" else 1,

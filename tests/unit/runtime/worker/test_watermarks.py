@@ -15,7 +15,7 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.commands import StateReport
 from sparkrelay.runtime.contract.specs import WatermarkSpec
 from sparkrelay.runtime.worker import shares, state
-from sparkrelay.runtime.worker.watermarks import Sources, message_keys, stored_keys, without_late
+from sparkrelay.runtime.worker.watermarks import Sources, event_times_ms, message_keys, stored_keys, without_late
 from sparkrelay.state import Watermark
 from sparkrelay.state.aggregate import AggregateSpec
 from sparkrelay.state.header import JournalEntry
@@ -238,6 +238,32 @@ def test_the_oldest_of_the_sources_that_are_not_silent_moves_the_watermark(holdi
     found = sources.after(Watermark(7, 0, True, 9), newest, 5)
     read = frozenset("abc"[source] for source in newest)
     assert found == Watermark(watermark, 0, True, 9, known, read)
+
+
+@pytest.mark.parametrize(
+    ("holding", "newest", "limits", "watermark"),
+    [
+        ("", {0: 50}, {"a": 20}, 20),
+        ("", {0: 50}, {"a": 60}, 45),
+        ("", {0: 50}, {"a": NO_TIME}, 7),
+        ("", {0: 50, 1: 90}, {"a": 20}, 20),
+        ("", {}, {"a": 20}, 20),
+        ("b", {0: 50}, {"a": 20, "b": 10}, 10),
+    ],
+)
+def test_a_limit_holds_the_watermark_and_not_what_is_known(holding, newest, limits, watermark):
+    sources = Sources(("a", "b"), {"a": 30, "b": 15}, frozenset(holding), limits)
+    found = sources.after(Watermark(7), newest, 5)
+    assert found.ms == watermark
+    times = {"a": 35, "b": 20} | {"ab"[source]: ms for source, ms in newest.items()}
+    assert found.sources == {topic: ms - 5 for topic, ms in times.items()}
+
+
+def test_times_of_rows_and_of_windows_are_event_times():
+    times = pa.array([None, -1, 1_999, 2_000], pa.timestamp("us", "UTC"))
+    assert event_times_ms(times).tolist() == [-1, 1, 2]
+    windows = pa.StructArray.from_arrays([times, times], ["start", "end"])
+    assert event_times_ms(windows.slice(3)).tolist() == [1]
 
 
 SOURCED = st.lists(st.tuples(st.integers(0, 99), st.sampled_from([0, 1, 2])), max_size=6)

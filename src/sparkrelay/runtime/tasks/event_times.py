@@ -1,0 +1,165 @@
+"""How far in event time tasks have come that write repartition topics, and what that means to those that read them.
+
+Several tasks write a repartition topic, and one of them may be far behind: it has just moved, say, or has the longer
+backlog. A watermark that goes by the newest row of the topic would then leave the rows out that it writes once it has
+caught up. So each task says with its commits how far it has come (as Kafka Streams does of a partition's time,
+``TopicPartitionMetadata``), and those that read what it writes wait for it while it is behind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.state.watermarks import NO_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from sparkrelay.runtime.contract.commands import StateReport
+    from sparkrelay.types import TopicPartition
+
+__all__ = ["EventTimeLimits", "Limit", "Reached", "WrittenTimes", "read_note"]
+
+#: Looks that wait until their rows are read.
+_MOST_WAITING: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far in event time a task has come with a repartition topic, in milliseconds since 1970.
+
+    Attributes:
+        newest: the newest time of the rows that it has written there; None: it has written none.
+        through: what may be counted on while it is behind: the same, or less if tasks upstream of it were behind.
+        idle: True if its last batch took all that there was, and wrote nothing there.
+    """
+
+    newest: int | None
+    through: int | None
+    idle: bool
+
+
+def read_note(text: str) -> dict[str, Reached]:
+    """Return what a commit says of event times, by topic; nothing where it says something else."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    times = said.get("event_times") if isinstance(said, dict) else None
+    found = {}
+    for topic, one in times.items() if isinstance(times, dict) else ():
+        if isinstance(one, list) and len(one) == 3 and all(n is None or type(n) is int for n in one[:2]):
+            found[topic] = Reached(one[0], one[1], bool(one[2]))
+    return found
+
+
+class WrittenTimes:
+    """What one owner of a task says of the repartition topics that it writes. Pure.
+
+    Args:
+        topics: those of them whose event times are gone by.
+    """
+
+    def __init__(self, topics: Collection[str]) -> None:
+        self._reached = dict.fromkeys(sorted(topics), Reached(None, None, idle=True))
+
+    def note(self, newest: Mapping[str, int], *, limit: int, behind: bool) -> str:
+        """Return what the commit of a batch is to say; empty: nothing.
+
+        Args:
+            newest: topic -> the newest event time of the rows that the batch has written there.
+            limit: the newest event time that counted in its own input.
+            behind: whether there is more input than it took.
+        """
+        if not self._reached:
+            return ""
+        for topic, before in self._reached.items():
+            if topic in newest:
+                time = max(newest[topic], NO_TIME if before.newest is None else before.newest)
+                self._reached[topic] = Reached(time, min(time, limit), idle=False)
+            else:
+                self._reached[topic] = replace(before, idle=not behind)
+        times = {topic: [one.newest, one.through, int(one.idle)] for topic, one in self._reached.items()}
+        return json.dumps({"event_times": times}, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The newest event time that counts in a repartition topic.
+
+    Attributes:
+        time: in milliseconds since 1970; ``LATEST``: any.
+        held: True if a task is behind that writes the topic.
+    """
+
+    time: int
+    held: bool = False
+
+
+class EventTimeLimits:
+    """Up to which event time rows of repartition topics move the watermarks of one owner of a task. Pure.
+
+    What is known of the writers is true of the rows in front of the offset where the topic ended when they were asked.
+    So it counts once the task has read those.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[TopicPartition, deque[tuple[int, int]]] = {}
+        self._times: dict[str, int] = {}
+        self._held: dict[str, bool] = {}
+        #: Topic -> the limit of its last batch.
+        self._used: dict[str, int] = {}
+        #: Whether a window is open only because of a limit. A new owner does not know, and looks.
+        self._open = True
+
+    @property
+    def held(self) -> bool:
+        """True if a task upstream is behind: there is input, though it has not come yet."""
+        return any(self._held.values())
+
+    def seen(self, partition: TopicPartition, end: int, limit: Limit) -> None:
+        """Learn of a look at the writers of a topic.
+
+        Args:
+            partition: of the topic, which the task reads.
+            end: where it ended behind that look, rows of open transactions included.
+            limit: what counts in front of that.
+        """
+        self._held[partition.topic] = limit.held
+        self._times.setdefault(partition.topic, NO_TIME)
+        waiting = self._waiting.setdefault(partition, deque())
+        if waiting and waiting[-1][0] == end:
+            waiting[-1] = end, limit.time
+        elif len(waiting) < _MOST_WAITING:
+            waiting.append((end, limit.time))
+
+    def at(self, stops: Mapping[TopicPartition, int]) -> dict[str, int]:
+        """Return the limit of each topic that was looked at, for a batch.
+
+        Args:
+            stops: where the task stands behind the batch.
+        """
+        for partition, waiting in self._waiting.items():
+            while waiting and waiting[0][0] <= stops.get(partition, -1):
+                self._times[partition.topic] = waiting.popleft()[1]
+        return dict(self._times)
+
+    def due(self) -> frozenset[str]:
+        """Return the topics whose limits have let go since the last batch, if a window waits for that."""
+        risen = {topic for topic, time in self._times.items() if time > self._used.get(topic, NO_TIME)}
+        return frozenset(risen) if self._open else frozenset()
+
+    def committed(self, states: Iterable[StateReport], used: Mapping[str, int], topics: Collection[str]) -> None:
+        """Learn of a batch.
+
+        Args:
+            states: what its stateful steps have reported.
+            used: its limits.
+            topics: those that it read.
+        """
+        self._used |= {topic: time for topic, time in used.items() if topic in topics}
+        if not self._times.keys().isdisjoint(topics):
+            self._open = any(state.left_ms == 0 for state in states)

@@ -1,0 +1,68 @@
+"""Which tasks write the repartition topics that a watermark behind them goes by. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sparkrelay.topology.event_times import shipped_event_times
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkrelay.runtime.topics.topic_names import TopicNames
+    from sparkrelay.topology import Topology
+    from sparkrelay.types import TaskId, TopicPartition
+
+__all__ = ["Writers", "writers_of"]
+
+#: What a task's commit may say of event times, in characters: brokers take 4,096 bytes (``offset.metadata.max.bytes``).
+_MOST_CHARACTERS: Final = 4000
+#: Of them for one topic, beside its name.
+_TIMES_CHARACTERS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """The tasks that write a repartition topic.
+
+    Attributes:
+        tasks: the input partitions of each, sorted. A commit says on the first how far in event time the task has come.
+        upstream: the inputs of those that write these in turn, and so on.
+    """
+
+    tasks: tuple[tuple[TopicPartition, ...], ...]
+    upstream: frozenset[TopicPartition]
+
+
+def writers_of(
+    topology: Topology, names: TopicNames, inputs: Mapping[TaskId, tuple[TopicPartition, ...]]
+) -> dict[str, Writers]:
+    """Return the writers of each repartition topic whose rows come with the event times that are gone by behind it.
+
+    Args:
+        topology: what runs.
+        names: Kafka's names of its topics.
+        inputs: task -> its input partitions, sorted.
+    """
+    writing: dict[str, set[int]] = defaultdict(set)
+    for leg in topology.legs:
+        if leg.sink is not None and leg.sink.internal:
+            writing[names(leg.sink.topic, internal=True)].add(leg.subtopology)
+    reading = {id_.subtopology: {partition.topic for partition in partitions} for id_, partitions in inputs.items()}
+
+    def upstream(topic: str) -> frozenset[TopicPartition]:
+        behind = [read for part in writing[topic] for read in reading[part] if read in writing]
+        own = {p for read in behind for id_, some in inputs.items() if id_.subtopology in writing[read] for p in some}
+        return frozenset(own).union(*map(upstream, behind))
+
+    timed = [names(topic, internal=True) for topic in shipped_event_times(topology.legs)]
+    said = {part: sum(len(t) + _TIMES_CHARACTERS for t in timed if part in writing[t]) for part in reading}
+    return {
+        topic: Writers(
+            tuple(some for id_, some in sorted(inputs.items()) if id_.subtopology in writing[topic]), upstream(topic)
+        )
+        for topic in timed
+        if all(said[part] <= _MOST_CHARACTERS for part in writing[topic])
+    }

@@ -1,0 +1,116 @@
+"""Who holds the rows of a repartition topic, by what its writers have committed and what they have not read."""
+
+import pytest
+
+from sparkrelay.client.admin import EARLIEST, LATEST, CommittedOffset
+from sparkrelay.runtime.batch.upstream import Upstream
+from sparkrelay.runtime.tasks.event_times import WrittenTimes
+from sparkrelay.runtime.tasks.task import Task
+from sparkrelay.runtime.topics.writers import Writers
+from sparkrelay.state.watermarks import LATEST as ANY_TIME, NO_TIME
+from sparkrelay.types import TaskId, TopicPartition
+
+ROWS = TopicPartition("rows", 0)
+FAST, SLOW, FIRST = TopicPartition("in", 0), TopicPartition("in", 1), TopicPartition("first", 0)
+
+
+class Group:
+    """What a group has committed, and where logs end."""
+
+    def __init__(self, *, upstream=()):
+        self.now = 0.0
+        self.notes, self.stands, self.starts = {}, {}, {}
+        self.ends = {ROWS: 40, FAST: 100, SLOW: 100} | dict.fromkeys(upstream, 100)
+        self.writers = {"rows": Writers(((FAST,), (SLOW,)), frozenset(upstream))}
+        self.task = Task(TaskId(1, 0), (ROWS,), {}, None)
+        self.asks = Upstream(self, clock=lambda: self.now)
+
+    def commit(self, partition, offset, newest=None, *, limit=ANY_TIME, idle=False):
+        note = WrittenTimes(["rows"]).note({} if newest is None else {"rows": newest}, limit=limit, behind=not idle)
+        self.stands[partition] = CommittedOffset(offset, note)
+
+    def commits(self, partitions):
+        return {partition: self.stands[partition] for partition in partitions if partition in self.stands}
+
+    def offsets(self, wanted, *, timeout, read_committed=True):
+        del timeout
+        assert read_committed or set(wanted) == {ROWS}
+        return {
+            p: self.starts.get(p, 0) if which == EARLIEST else self.ends[p]
+            for p, which in wanted.items()
+            if which in {EARLIEST, LATEST}
+        }
+
+    def limit(self):
+        """Look, and return the limit of a batch that takes all rows."""
+        answers = self.asks.ask([self.task], self.writers, 1.0)
+        self.asks.limit([self.task], answers, 1.0)
+        return self.task.event_time_limits.at({ROWS: self.ends[ROWS]})["rows"]
+
+
+@pytest.fixture
+def group():
+    return Group()
+
+
+def test_one_that_is_behind_holds_where_it_is(group):
+    group.commit(FAST, 100, 5000)
+    group.commit(SLOW, 50, 70)
+    assert group.limit() == 70
+    assert group.task.event_time_limits.held
+    group.commit(SLOW, 100, 3000)
+    assert group.limit() == 5000, "nobody is behind: what has been written by then counts"
+    assert not group.task.event_time_limits.held
+
+
+def test_the_one_that_is_farthest_behind_decides(group):
+    group.commit(FAST, 99, 5000)
+    group.commit(SLOW, 50, 70)
+    assert group.limit() == 70
+
+
+def test_one_that_has_never_committed_holds_everything(group):
+    group.commit(FAST, 100, 5000)
+    assert group.limit() == NO_TIME
+    group.starts[SLOW] = 100
+    assert group.limit() == 5000, "its partition is empty: records are gone, or never were"
+
+
+def test_one_that_had_nothing_to_write_holds_nothing_while_it_is_busy(group):
+    group.commit(FAST, 100, 5000)
+    group.commit(SLOW, 90, idle=True)
+    assert group.limit() == 5000
+    group.now, group.ends[SLOW] = 0.9, 120
+    group.commit(SLOW, 100, idle=True)
+    assert group.limit() == 5000, "it gets on"
+    group.now = 2.0
+    assert group.limit() == NO_TIME, "and now it does not"
+
+
+def test_one_that_writes_steadily_holds_even_for_a_moment(group):
+    group.commit(FAST, 100, 5000)
+    group.commit(SLOW, 99, 4900)
+    assert group.limit() == 4900
+
+
+def test_tasks_further_upstream_hold_as_well():
+    group = Group(upstream=[FIRST])
+    group.commit(FAST, 100, 5000)
+    group.commit(SLOW, 100, 4000, limit=70)
+    group.commit(FIRST, 60)
+    assert group.limit() == 70
+    group.commit(FIRST, 100)
+    assert group.limit() == 5000
+
+
+def test_an_older_release_says_nothing_of_times(group):
+    group.stands = {partition: CommittedOffset(100, "") for partition in (FAST, SLOW)}
+    assert group.limit() == ANY_TIME
+    group.stands[SLOW] = CommittedOffset(50, "")
+    assert group.limit() == NO_TIME
+
+
+def test_nobody_is_asked_about_other_topics(group):
+    assert group.asks.ask([group.task], {}, 1.0) is None
+    group.asks.limit([group.task], None, 1.0)
+    assert group.task.event_time_limits.at({ROWS: 40}) == {}

@@ -1,0 +1,95 @@
+import json
+
+import pytest
+from hypothesis import given, strategies as st
+
+from sparkrelay.runtime.contract.commands import StateReport
+from sparkrelay.runtime.tasks.event_times import EventTimeLimits, Limit, Reached, WrittenTimes, read_note
+from sparkrelay.state.watermarks import LATEST, NO_TIME
+from sparkrelay.types import TopicPartition
+
+ROWS = TopicPartition("rows", 3)
+OPEN, CLOSED = StateReport("counts", 1, left_ms=0), StateReport("counts", 1, left_ms=500)
+
+
+def test_a_commit_says_how_far_a_task_has_come():
+    times = WrittenTimes({"b", "a"})
+    note = times.note({"a": 70}, limit=LATEST, behind=True)
+    assert read_note(note) == {"a": Reached(70, 70, idle=False), "b": Reached(None, None, idle=False)}
+    note = times.note({"a": 60, "b": 90}, limit=80, behind=False)
+    assert read_note(note) == {"a": Reached(70, 70, idle=False), "b": Reached(90, 80, idle=False)}
+    note = times.note({}, limit=LATEST, behind=False)
+    assert read_note(note) == {"a": Reached(70, 70, idle=True), "b": Reached(90, 80, idle=True)}
+
+
+def test_a_task_that_writes_no_such_topic_says_nothing():
+    assert WrittenTimes(()).note({}, limit=LATEST, behind=False) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "AgAAAYw", "[]", "null", "{", "[" * 4000, '{"event_times": 5}', '{"event_times": {"a": 5}}'),
+        *(
+            '{"event_times": {"a": [1, 2]}}',
+            '{"event_times": {"a": ["1", 2, 0]}}',
+            '{"event_times": {"a": [1.5, 2, 0]}}',
+        ),
+        '{"event_times": {"a": [true, 2, 0]}}',
+    ],
+)
+def test_what_others_have_noted_is_nothing(text):
+    assert read_note(text) == {}
+
+
+@given(st.text())
+def test_no_note_is_trouble(text):
+    read_note(text)
+    read_note(json.dumps({"event_times": {"a": [text, 1, 1]}}))
+
+
+def test_a_limit_counts_once_what_it_is_true_of_is_read():
+    limits = EventTimeLimits()
+    assert limits.at({ROWS: 10}) == {}, "nobody has looked"
+    limits.seen(ROWS, 20, Limit(5, held=True))
+    assert limits.at({ROWS: 10}) == {"rows": NO_TIME}
+    limits.seen(ROWS, 30, Limit(LATEST))
+    assert limits.at({ROWS: 20}) == {"rows": 5}
+    assert limits.at({ROWS: 29}) == {"rows": 5}
+    assert limits.at({ROWS: 30}) == {"rows": LATEST}
+
+
+def test_another_look_at_the_same_end_replaces_the_one_before():
+    limits = EventTimeLimits()
+    limits.seen(ROWS, 20, Limit(5, held=True))
+    assert limits.held
+    limits.seen(ROWS, 20, Limit(9))
+    assert not limits.held
+    assert limits.at({ROWS: 20}) == {"rows": 9}
+
+
+def test_many_looks_in_a_long_backlog_are_not_all_kept():
+    limits = EventTimeLimits()
+    for end in range(1000):
+        limits.seen(ROWS, end, Limit(end))
+    assert limits.at({ROWS: 10}) == {"rows": 10}
+    assert 0 < limits.at({ROWS: 500})["rows"] < 500
+    limits.seen(ROWS, 1000, Limit(1000))
+    assert limits.at({ROWS: 1000}) == {"rows": 1000}
+
+
+def test_windows_that_wait_for_it_end_once_a_limit_lets_go():
+    limits = EventTimeLimits()
+    assert not limits.due()
+    limits.seen(ROWS, 20, Limit(5, held=True))
+    used = limits.at({ROWS: 20})
+    assert limits.due() == {"rows"}, "a new owner looks"
+    limits.committed([OPEN], used, {"rows"})
+    assert not limits.due()
+    limits.seen(ROWS, 20, Limit(LATEST))
+    used = limits.at({ROWS: 20})
+    assert limits.due() == {"rows"}
+    limits.committed([OPEN], used, {"others"})
+    assert limits.due() == {"rows"}, "a batch of other topics has changed nothing"
+    limits.committed([CLOSED], used, {"rows"})
+    assert not limits.due()

@@ -1,0 +1,48 @@
+from sparkrelay.records.formats import Json, String
+from sparkrelay.topology import StreamsBuilder
+from sparkrelay.topology.event_times import shipped_event_times
+
+
+def stream(builder=None):
+    builder = builder or StreamsBuilder()
+    rows = builder.stream(
+        "in", key=String("user"), value=Json("at timestamp, sent timestamp, place string, way string")
+    )
+    return builder, rows.withWatermark("at", "1 minute")
+
+
+def shipped(builder):
+    return sorted(shipped_event_times(builder.build().legs).values())
+
+
+def test_the_column_of_the_watermark_is_shipped():
+    builder, rows = stream()
+    rows.groupBy("place").count(name="counts")
+    assert shipped(builder) == ["at"]
+
+
+def test_through_every_topic_between():
+    builder, rows = stream()
+    rows.repartition("way").groupBy("place").count(name="counts")
+    assert shipped(builder) == ["at", "at"]
+
+
+def test_without_a_watermark_behind_it_nothing_is():
+    builder = StreamsBuilder()
+    builder.stream("in", key=String("user"), value=Json("place string")).groupBy("place").count(name="counts")
+    assert shipped(builder) == []
+
+
+def test_a_column_that_is_made_behind_the_topic_is_not():
+    builder, rows = stream()
+    later = rows.repartition("way").selectExpr("place", "at + interval 1 hour as at")
+    later.withWatermark("at", "1 minute").groupBy("place").count(name="counts")
+    assert len(shipped(builder)) == 1, "only the grouping's own topic"
+
+
+def test_two_that_go_by_different_columns_are_not():
+    builder, rows = stream()
+    spread = rows.repartition("place")
+    spread.groupBy("place").count(name="counts")
+    spread.withWatermark("sent", "1 minute").groupBy("place").count(name="others")
+    assert shipped(builder) == []
