@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sparkrelay.client.admin import LATEST, Admin, TopicSpec
+from sparkrelay.client.admin import LATEST, Admin, CommittedOffset, TopicSpec
 from sparkrelay.client.kafka_client import Response
 from sparkrelay.client.produce import Acknowledged, Producer
 from sparkrelay.client.transactions import GroupMember, ProducerIdentity, TransactionCoordinator
@@ -323,6 +323,16 @@ def test_a_transaction_of_offsets_only_is_committed(transactions, make_topic, ad
     following = transactions.commit({identity: {tp: 5}}, topic)[topic]
     assert following.epoch == identity.epoch + 1
     assert admin.committed_offsets(topic, [tp]) == {tp: 5}
+
+
+def test_what_is_noted_of_a_partition_is_read_with_its_offset(transactions, make_topic, admin):
+    topic = make_topic("notes", 3)
+    first, second, third = (TopicPartition(topic, number) for number in range(3))
+    identity = open_one(transactions, topic)
+    note = "as far as it goes: \u00e4" * 100
+    transactions.commit({identity: {first: 5, second: 6}}, topic, notes={first: note})
+    found = admin.commits(topic, [first, second, third])
+    assert found == {first: CommittedOffset(5, note), second: CommittedOffset(6, "")}
 
 
 def test_an_empty_transaction_may_be_aborted_but_not_committed(transactions, make_topic):
