@@ -82,6 +82,8 @@ class BatchThread:
         self._vain = Backoff(_SHORTEST_PAUSE, _LONGEST_PAUSE, jitter=0)
         #: True if brokers have said that there is input, and no micro-batch has begun since.
         self._woken = False
+        #: True until a turn has found nothing to do.
+        self._ran = True
         self._backoff = Backoff(_SHORTEST_BACKOFF, _LONGEST_BACKOFF, jitter=0)
         #: Seconds to wait for the inputs' ends: short, so that a silent broker is soon reported, longer for a slow one.
         self._longest_look = self._shortest_wait = min(_SHORTEST_WAIT, config.default_api_timeout_ms / 1000)
@@ -228,6 +230,7 @@ class BatchThread:
             return None
         started = time.perf_counter()
         work = self._choose(tasks)
+        self._ran = bool(work)
         staying = self._in_service.begin(work)
         work = {id_: work[id_] for id_ in work if id_ in staying}
         if not work:
@@ -273,9 +276,11 @@ class BatchThread:
             wanted += task.inputs
             wanted += task.changelogs.values()
         try:
-            upstream = self._upstream.ask(tasks, self._in_service.writers, self._longest_look)
+            upstream = self._upstream.ask(
+                tasks, self._in_service.writers, news=self._woken or self._ran, timeout=self._longest_look
+            )
             ends = self._topics.end_offsets(wanted, timeout=self._longest_look)
-            self._upstream.limit(tasks, upstream, self._longest_look)
+            self._upstream.limit(tasks, upstream, timeout=self._longest_look)
         except UnknownTopicException as error:
             # A broker that has just come back may not know its topics for a moment.
             if self._longest_look >= self._config.default_api_timeout_ms / 1000:

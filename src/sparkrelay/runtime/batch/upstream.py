@@ -61,8 +61,10 @@ class Upstream:
         #: Input partition -> an offset that was there, when that was seen first, and that nobody has got to since.
         self._unread: dict[TopicPartition, tuple[int, float]] = {}
 
-    def ask(self, tasks: Sequence[Task], writers: Mapping[str, Writers], timeout: float) -> _Answers | None:
-        """Ask how far those have come that write what tasks read; None if none of it is known of.
+    def ask(
+        self, tasks: Sequence[Task], writers: Mapping[str, Writers], *, news: bool, timeout: float
+    ) -> _Answers | None:
+        """Ask how far those have come that write what tasks read; None if there is nothing to ask.
 
         Whatever a commit speaks of is in front of the ends that are listed behind it, though not every transaction of
         it may be over by then.
@@ -70,13 +72,15 @@ class Upstream:
         Args:
             tasks: the tasks.
             writers: of repartition topics.
+            news: False if nothing is known to have come since they were asked last. Then the answer is the same, unless
+                a limit waits for something.
             timeout: seconds that the listing of ends may take.
 
         Raises:
             KafkaException: the brokers do not answer.
         """
         read = [partition for task in tasks for partition in task.inputs if partition.topic in writers]
-        if not read:
+        if not read or not (news or any(task.event_time_limits.waiting for task in tasks)):
             return None
         known = {partition.topic: writers[partition.topic] for partition in read}
         inputs = {p for one in known.values() for p in (*one.upstream, *(p for some in one.tasks for p in some))}
@@ -84,7 +88,7 @@ class Upstream:
         ends = self._topics.offsets(dict.fromkeys(read, LATEST), timeout=timeout, read_committed=False)
         return _Answers(known, inputs, commits, ends)
 
-    def limit(self, tasks: Sequence[Task], answers: _Answers | None, timeout: float) -> None:
+    def limit(self, tasks: Sequence[Task], answers: _Answers | None, *, timeout: float) -> None:
         """Say to tasks up to which event time rows count; their own inputs' ends have been listed meanwhile.
 
         Those of who writes them are listed last: so no row of the tasks' ranges comes of a record that came later.
@@ -133,10 +137,12 @@ def _limit(
     """Return the newest event time that counts in the rows that a repartition topic has."""
     held: list[int] = []
     newest: list[int] = []
+    silent = False
     upstream = _longest(writers.upstream, unread)
     for inputs in writers.tasks:
         commit = commits.get(inputs[0])
         reached = None if commit is None else read_note(commit.metadata).get(topic)
+        silent = silent or (commit is not None and reached is None)
         if reached is not None and reached.newest is not None:
             newest.append(reached.newest)
         seconds = max(_longest(inputs, unread), upstream)
@@ -146,7 +152,11 @@ def _limit(
             held.append(NO_TIME if reached is None or reached.through is None else reached.through)
         elif reached.through is not None and not reached.idle:
             held.append(reached.through)
-    return Limit(min(held), held=True) if held else Limit(max(newest, default=ANY_TIME))
+    if held:
+        return Limit(min(held), held=True)
+    # What an older release has written came without times.
+    nothing = ANY_TIME if silent else NO_TIME
+    return Limit(max(newest, default=nothing))
 
 
 def _longest(partitions: Collection[TopicPartition], unread: Mapping[TopicPartition, float]) -> float:

@@ -120,6 +120,11 @@ class EventTimeLimits:
         """True if a task upstream is behind: there is input, though it has not come yet."""
         return any(self._held.values())
 
+    @property
+    def waiting(self) -> bool:
+        """True if a look that is to come may say something else, though the task gets no rows."""
+        return self.held or any(self._waiting.values())
+
     def seen(self, partition: TopicPartition, end: int, limit: Limit) -> None:
         """Learn of a look at the writers of a topic.
 

@@ -43,8 +43,8 @@ class Group:
 
     def limit(self):
         """Look, and return the limit of a batch that takes all rows."""
-        answers = self.asks.ask([self.task], self.writers, 1.0)
-        self.asks.limit([self.task], answers, 1.0)
+        answers = self.asks.ask([self.task], self.writers, news=True, timeout=1.0)
+        self.asks.limit([self.task], answers, timeout=1.0)
         return self.task.event_time_limits.at({ROWS: self.ends[ROWS]})["rows"]
 
 
@@ -111,6 +111,16 @@ def test_an_older_release_says_nothing_of_times(group):
 
 
 def test_nobody_is_asked_about_other_topics(group):
-    assert group.asks.ask([group.task], {}, 1.0) is None
-    group.asks.limit([group.task], None, 1.0)
+    assert group.asks.ask([group.task], {}, news=True, timeout=1.0) is None
+    group.asks.limit([group.task], None, timeout=1.0)
     assert group.task.event_time_limits.at({ROWS: 40}) == {}
+
+
+def test_nobody_is_asked_again_before_something_has_come(group):
+    group.ends |= {FAST: 0, SLOW: 0, ROWS: 0}
+    assert group.limit() == NO_TIME, "there are no rows"
+    asked = [group.asks.ask([group.task], group.writers, news=news, timeout=1.0) for news in (False, True)]
+    assert [answers is None for answers in asked] == [True, False]
+    group.ends[SLOW] = 100
+    group.limit()
+    assert group.asks.ask([group.task], group.writers, news=False, timeout=1.0) is not None, "it waits for somebody"
