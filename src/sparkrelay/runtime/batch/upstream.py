@@ -145,7 +145,10 @@ def _limit(
         silent = silent or (commit is not None and reached is None)
         if reached is not None and reached.newest is not None:
             newest.append(reached.newest)
-        seconds = max(_longest(inputs, unread), upstream)
+        seconds = _longest(inputs, unread)
+        if upstream > _JUST_COME_S:
+            # What is only just on its way need not come to this task, which says nothing as long as it has no input.
+            seconds = max(seconds, upstream)
         if seconds < 0:
             continue
         if reached is None or seconds > _JUST_COME_S:

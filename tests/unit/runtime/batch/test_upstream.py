@@ -98,6 +98,8 @@ def test_tasks_further_upstream_hold_as_well():
     group.commit(FAST, 100, 5000)
     group.commit(SLOW, 100, 4000, limit=70)
     group.commit(FIRST, 60)
+    assert group.limit() == 5000, "it has only just got something"
+    group.now = 2.0
     assert group.limit() == 70
     group.commit(FIRST, 100)
     assert group.limit() == 5000
