@@ -143,11 +143,12 @@ def _limit(
         commit = commits.get(inputs[0])
         reached = None if commit is None else read_note(commit.metadata).get(topic)
         silent = silent or (commit is not None and reached is None)
-        if reached is not None and reached.newest is not None:
-            newest.append(reached.newest)
+        if reached is not None and reached.newest is not None and reached.through is not None:
+            # As long as something is on its way to these tasks, no more counts than what they count on.
+            newest.append(reached.newest if upstream < 0 else reached.through)
         seconds = _longest(inputs, unread)
         if upstream > _JUST_COME_S:
-            # What is only just on its way need not come to this task, which says nothing as long as it has no input.
+            # What has only just come there need not come to this task, which says nothing as long as it has no input.
             seconds = max(seconds, upstream)
         if seconds < 0:
             continue
