@@ -257,20 +257,38 @@ class Admin:
         """
         return per_leader(self._client, DeleteRecordsCall(), before, self._timeout if timeout is None else timeout)
 
-    def committed_offsets(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def committed_offsets(
+        self, group: str, partitions: Collection[TopicPartition], *, stable: bool = True
+    ) -> dict[TopicPartition, int]:
         """Return a group's committed offsets; partitions without one are left out.
 
-        Waits for pending transactional commits (KIP-447), so that what is returned is decided.
+        Waits for pending transactional commits (KIP-447), so that what is returned is decided; unless ``stable`` is
+        False: then it is what was committed before those.
         """
+        return {
+            partition: found.committed_offset
+            for partition, found in self._committed(group, partitions, stable=stable).items()
+        }
+
+    def committed_metadata(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """Return what is noted with a group's committed offsets; partitions without one are left out."""
+        return {
+            partition: found.metadata or ""
+            for partition, found in self._committed(group, partitions, stable=True).items()
+        }
+
+    def _committed(
+        self, group: str, partitions: Collection[TopicPartition], *, stable: bool
+    ) -> dict[TopicPartition, Any]:
         found = self._ask_group(
             group,
             f"fetching offsets of group {group}",
-            _offset_fetch(group, partitions),
+            _offset_fetch(group, partitions, stable=stable),
             lambda group: (group.error_code, *(part.error_code for topic in group.topics for part in topic.partitions)),
             final=(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,),
         )
         return {
-            TopicPartition(topic.name, part.partition_index): part.committed_offset
+            TopicPartition(topic.name, part.partition_index): part
             for topic in found.topics
             for part in topic.partitions
             if part.committed_offset >= 0
@@ -443,7 +461,7 @@ def _deletion(names: Collection[str], timeout_ms: int) -> Any:
     return DeleteTopicsRequest(topic_names=list(names), timeout_ms=timeout_ms, max_version=5)
 
 
-def _offset_fetch(group: str, partitions: Collection[TopicPartition]) -> Any:
+def _offset_fetch(group: str, partitions: Collection[TopicPartition], *, stable: bool) -> Any:
     topics: dict[str, list[int]] = {}
     for tp in partitions:
         topics.setdefault(tp.topic, []).append(tp.partition)
@@ -460,7 +478,7 @@ def _offset_fetch(group: str, partitions: Collection[TopicPartition]) -> Any:
                 ],
             )
         ],
-        require_stable=True,
+        require_stable=stable,
         # 8: several groups; 9 is the last that names topics.
         min_version=8,
         max_version=9,

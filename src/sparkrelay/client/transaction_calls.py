@@ -7,6 +7,7 @@ here is what they have in common, and the identity under which all of them are s
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkrelay.client.broker_errors import ErrorCode, broker_error, is_retriable
@@ -78,10 +79,11 @@ class GroupMember:
 
 
 class TransactionCalls:
-    """Sends to coordinators. Belongs to the thread of its client."""
+    """Sends to coordinators. Belongs to the thread of its client; ``metadata`` is TransactionCoordinator's."""
 
-    def __init__(self, client: KafkaClient) -> None:
+    def __init__(self, client: KafkaClient, metadata: Mapping[str, str] = MappingProxyType({})) -> None:
         self._client = client
+        self._metadata = metadata
         self._coordinators = CoordinatorCache(client)
 
     def locate(self, transactional_ids: Collection[str]) -> Exchange[None]:
@@ -188,7 +190,7 @@ class TransactionCalls:
         backoff = self._client.config.retry_backoff()
         what = f"committing offsets of group {group_id} in the transaction of {identity.transactional_id}"
         while True:
-            request = _offsets_request(identity, offsets, group_id, member)
+            request = _offsets_request(identity, offsets, group_id, member, self._metadata)
             answer = yield from self._coordinators.ask(
                 CoordinatorKind.GROUP, group_id, request, lane=lane, backoff=backoff
             )
@@ -274,13 +276,20 @@ def _worst(codes: Mapping[tuple[str, int], int]) -> tuple[tuple[str, int], int]:
 
 
 def _offsets_request(
-    identity: ProducerIdentity, offsets: Mapping[TopicPartition, int], group_id: str, member: GroupMember
+    identity: ProducerIdentity,
+    offsets: Mapping[TopicPartition, int],
+    group_id: str,
+    member: GroupMember,
+    metadata: Mapping[str, str],
 ) -> object:
     topics: dict[str, list[object]] = {}
     for tp, offset in offsets.items():
         topics.setdefault(tp.topic, []).append(
             TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition(
-                partition_index=tp.partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+                partition_index=tp.partition,
+                committed_offset=offset,
+                committed_leader_epoch=-1,
+                committed_metadata=metadata.get(tp.topic, ""),
             )
         )
     # 3 brought the membership; from 5 on it adds the group to the transaction.

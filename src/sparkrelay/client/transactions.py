@@ -18,6 +18,7 @@ whose version is raised go on taking the older requests.
 from __future__ import annotations
 
 import itertools
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sparkrelay.client.exchanges import results, run_exchange, run_exchanges
@@ -48,12 +49,16 @@ class TransactionCoordinator:
     Args:
         client: must be bootstrapped.
         timeout: seconds that one call may take in all.
+        metadata: topic -> what is noted with each offset that is committed of it, for whoever reads the group's
+            offsets.
     """
 
-    def __init__(self, client: KafkaClient, *, timeout: float = 60.0) -> None:
+    def __init__(
+        self, client: KafkaClient, *, timeout: float = 60.0, metadata: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._client = client
         self._timeout = timeout
-        self._calls = TransactionCalls(client)
+        self._calls = TransactionCalls(client, metadata)
 
     def init(self, transactional_ids: Collection[str], *, transaction_timeout_ms: int) -> dict[str, ProducerIdentity]:
         """Open transactional ids: fence whoever held them, abort what they left, get new epochs.

@@ -31,6 +31,7 @@ from sparkrelay.runtime.thread.global_stream_thread import GlobalStreamThread
 from sparkrelay.runtime.thread.membership import StreamsMembership
 from sparkrelay.runtime.thread.stream_thread import StreamThread
 from sparkrelay.runtime.thread.task_set import TaskSet
+from sparkrelay.runtime.topics.source_changelogs import SOURCE_CHANGELOG
 from sparkrelay.runtime.worker.restore import RestoreSpec
 
 if TYPE_CHECKING:
@@ -313,7 +314,8 @@ class ProcessThreads:
             self._connect(number, name + suffix) for suffix in ("", "-restore", "-batch", "-transactions")
         )
         topics, restore_topics, batch_topics = map(shared.topics, (own, for_restore, for_batches))
-        jobs = self._jobs(name)
+        jobs = self._jobs(name, self._plans[number])
+        metadata = dict.fromkeys(shared.topology.reused_topics.values(), SOURCE_CHANGELOG)
         membership = self._membership(number, name, topics)
         # Nothing fails from here on: the log would keep the part of a thread that never was.
         progress = shared.progress.thread()
@@ -326,12 +328,14 @@ class ProcessThreads:
             jobs=jobs,
             state_updater=state_updater,
             in_service=in_service,
-            transactions=TransactionCoordinator(own, timeout=longest_initialization(config)),
+            transactions=TransactionCoordinator(own, timeout=longest_initialization(config), metadata=metadata),
             topics=topics,
             cleaner=self._cleaner,
             stopping=self._stopping,
         )
-        transactions = TransactionCoordinator(for_transactions, timeout=config.default_api_timeout_ms / 1000)
+        transactions = TransactionCoordinator(
+            for_transactions, timeout=config.default_api_timeout_ms / 1000, metadata=metadata
+        )
         batches = BatchThread(
             name=name,
             config=config,
@@ -370,7 +374,7 @@ class ProcessThreads:
             config=config,
             legs=shared.topology.global_tables,
             plans=plans,
-            jobs=self._jobs(name),
+            jobs=self._jobs(name, plans),
             home=self.slot.path / GLOBAL_TABLES,
             topics=topics,
         )
@@ -378,10 +382,16 @@ class ProcessThreads:
             name=name, config=config, tables=tables, topics=topics, on_end=shared.callbacks.on_change
         )
 
-    def _jobs(self, name: str) -> Jobs:
+    def _jobs(self, name: str, plans: PreparedLegs) -> Jobs:
         config = self._config
         worker = worker_settings(config, f"{name}-worker", run=self._context.run)
-        restore = RestoreSpec(self.target.spark_partitions, config.application_id, worker, config.store_max_bytes)
+        restore = RestoreSpec(
+            self.target.spark_partitions,
+            config.application_id,
+            worker,
+            config.store_max_bytes,
+            plans.source_changelogs(),
+        )
         return Jobs(self.target, restore=restore, name=name)
 
     def _membership(self, number: int, name: str, topics: Topics) -> StreamsMembership:
@@ -405,7 +415,7 @@ class ProcessThreads:
     ) -> StateUpdater:
         return StateUpdater(
             jobs,
-            topics.end_offsets,
+            topics.changelog_ends,
             name=f"{name}-restore",
             slice_seconds=_SLICE_SECONDS,
             restore_seconds=_RESTORE_SECONDS,

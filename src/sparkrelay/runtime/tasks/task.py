@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.config import StreamsConfig
-    from sparkrelay.runtime.contract.commands import StateReport
+    from sparkrelay.runtime.contract.commands import RestoreReport, StateReport
     from sparkrelay.runtime.topics.layout import TaskShape
     from sparkrelay.types import TaskId, TopicPartition
 
@@ -221,6 +221,11 @@ class Task:
         return bool(self.changelogs)
 
     @property
+    def source_changelogs(self) -> frozenset[TopicPartition]:
+        """The inputs that are changelogs, too, of tables that reuse their topic."""
+        return frozenset(self.changelogs.values()).intersection(self.inputs)
+
+    @property
     def unlogged(self) -> bool:
         """True if the task has stores, none of which has a changelog."""
         return self.directory is not None and not self.changelogs
@@ -245,7 +250,12 @@ class Task:
         if self.directory is None:
             return None
         return RestoreWork(
-            task=self.id, directory=self.directory, changelogs=self.changelogs, cut=self.cut, wipe=self.copy.wipe
+            task=self.id,
+            directory=self.directory,
+            changelogs=self.changelogs,
+            source_changelogs=self.source_changelogs,
+            cut=self.cut,
+            wipe=self.copy.wipe,
         )
 
     def assigned_active(self) -> None:
@@ -270,7 +280,7 @@ class Task:
         Args:
             producer: of the transaction.
             ends: the changelogs' ends, listed after it was opened.
-            committed: the group's offsets, if the task has stores without changelog.
+            committed: the group's offsets, if the task has stores without changelog or tables that reuse their topic.
         """
         self._on(TaskEvent.INITIALIZED)
         self.producer = producer
@@ -281,11 +291,17 @@ class Task:
         self.attempt.ranges = None
         if self.directory is None:
             return None
-        self.copy.ends = {partition: ends[partition] for partition in self.changelogs.values()}
+        sources = self.source_changelogs
+        self.copy.ends = {
+            # What the topic has beyond the group's offset is still to be taken in, and its changes to be sent on.
+            partition: min(ends[partition], committed.get(partition, 0)) if partition in sources else ends[partition]
+            for partition in self.changelogs.values()
+        }
         return RestoreWork(
             task=self.id,
             directory=self.directory,
             changelogs=self.changelogs,
+            source_changelogs=sources,
             cut=self.cut,
             task_epoch=self.task_epoch,
             ends=dict(self.copy.ends),
@@ -308,6 +324,17 @@ class Task:
         if ends is not None:
             self.copy.ends = dict(ends)
             self.copy.wipe = False
+
+    def restored_from_sources(
+        self, report: RestoreReport | None, committed: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Return where tables stand that reuse their topic: where their copy does, and that is the group's offset.
+
+        A copy that is behind could get no further: the topic ends before the group's offset, for which whoever reads it
+        on is refused.
+        """
+        known = {} if report is None else report.changelog_next
+        return {p: max(known[p], committed.get(p, 0)) for p in self.source_changelogs if known.get(p)}
 
     def positioned(
         self, offsets: Mapping[TopicPartition, int], skipped: Mapping[TopicPartition, int], batch: int | None
@@ -340,7 +367,8 @@ class Task:
 
         Where those end the copy stands if nobody else has written since; a commit proves it.
         """
-        self.copy.listed = {partition: ends[partition] for partition in self.changelogs.values()}
+        sources = self.source_changelogs
+        self.copy.listed = {p: ends[p] for p in self.changelogs.values() if p not in sources}
         self.input_ends = {partition: ends[partition] for partition in self.inputs if partition in ends}
 
     def next_ranges(
@@ -423,6 +451,7 @@ class Task:
         self.position.committed = self.position.batch
         # Nobody has initialized the task between the look and this commit, so all that was there is ours.
         self.copy.offsets |= self.copy.listed
+        self.copy.offsets |= {partition: self.position.offsets[partition] for partition in self.source_changelogs}
         states = tuple(states)
         self.idle_watermarks.committed(states)
         self.idle_topics.committed(states, self.attempt.awaited, self.attempt.looked_at)
