@@ -417,17 +417,18 @@ class TaskStore:
         return self._change(change) if foreign else []
 
     def require_source(
-        self, store: str, changelog: TopicPartition, end: int | None, *, task_epoch: int | None = None
+        self, store: str, changelog: TopicPartition, end: int | None, *, contents: str, task_epoch: int | None = None
     ) -> int | None:
         """Empty a table whose changelog is an input of its task, unless it is a beginning of that input.
 
         It is none where it was restored from another changelog, or where the group's offset was set back behind it:
-        what the topic has from there on is read again.
+        what the topic has from there on is read again. Nor is one that holds other columns than it is to hold.
 
         Args:
             store: the table's.
             changelog: the input partition.
             end: the group's offset, None where that is not known.
+            contents: what the pipeline means the store to hold, in words.
             task_epoch: of the owner that this is for.
 
         Returns:
@@ -441,7 +442,8 @@ class TaskStore:
         def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, int | None]:
             checks.require_task_epoch(self.path, header, task_epoch)
             known = header.changelog.get(changelog)
-            if known is not None and (end is None or known <= end):
+            beyond = known is not None and end is not None and known > end
+            if known is not None and not beyond and header.contents.get(store, contents) == contents:
                 return header, None
             transaction.drop(table, delete=False)
             return replace(
@@ -449,7 +451,7 @@ class TaskStore:
                 changelog={p: offset for p, offset in header.changelog.items() if p != changelog},
                 positions={p: offset for p, offset in header.positions.items() if p != changelog},
                 contents={name: words for name, words in header.contents.items() if name != store},
-            ), known
+            ), known if beyond else None
 
         return self._change(change)
 

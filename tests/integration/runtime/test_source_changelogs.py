@@ -13,6 +13,7 @@ from tests.integration.runtime.conftest import active
 
 from sparkrelay import Json, StreamsBuilder, String
 from sparkrelay.errors import IncompatibleTopologyException, StreamsException
+from sparkrelay.runtime.tasks.state_updater import StateUpdater
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -101,6 +102,34 @@ def test_a_table_is_restored_where_its_state_is_gone_and_nothing_is_emitted_twic
         find({**now, "u3": "third"}, streams)
     assert len(consumed(topics[3])) == 40 + 2 + 1, "each change went out once"
     assert own_topics(kafka_admin, application_id) == []
+
+
+def test_what_is_written_during_a_restore_is_no_part_of_it(
+    start, topics, name_people, find, produce, consumed, wait_for_table, tmp_path, monkeypatch
+):
+    """It is taken in as any other change, and goes out: beyond the group's offset there is input, no state."""
+    everybody = {f"u{number}": f"name {number}" for number in range(40)}
+    with start() as streams:
+        name_people([streams], everybody)
+    shutil.rmtree(tmp_path / "state")
+    produce(topics[0], [("u1", {"name": "while it was down"})])
+    assign = StateUpdater.assign
+
+    def meanwhile(updater, works):
+        produce(topics[0], [("u2", {"name": "meanwhile"}), ("u3", None)])
+        monkeypatch.setattr(StateUpdater, "assign", assign)
+        assign(updater, works)
+
+    monkeypatch.setattr(StateUpdater, "assign", meanwhile)
+    changed = {"u1": "while it was down", "u2": "meanwhile", "u3": None}
+    with start() as streams:
+        rows = {
+            user: None if name is None else {"user": user, "name": name}
+            for user, name in {**everybody, **changed}.items()
+        }
+        wait_for_table(topics[3], {user.encode(): row for user, row in rows.items()}, streams)
+        find({**everybody, **changed}, streams)
+    assert len(consumed(topics[3])) == 40 + 3, "each change went out once"
 
 
 def test_a_standby_follows_the_topic_and_takes_over(start, topics, name_people, find, consumed, wait_until):

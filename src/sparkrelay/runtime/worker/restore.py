@@ -218,8 +218,9 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
         if command.changelogs and (dropped := store.keep_only(command.changelogs, task_epoch=command.task_epoch)):
             log.warning("task %s: no longer has %s; its local rows are removed", command.task, dropped)
         for name, end in command.source_ends.items():
-            at = command.changelogs[name]
-            if (known := store.require_source(name, at, end, task_epoch=command.task_epoch)) is not None:
+            at, words = command.changelogs[name], spec.sources[name].state.contents
+            known = store.require_source(name, at, end, contents=words, task_epoch=command.task_epoch)
+            if known is not None:
                 log.warning(
                     "task %s: table %r has %s up to %d, and the group's offset is %s: it was set back, or the broker "
                     "has forgotten it. The table is rebuilt to where it is read on",
