@@ -48,6 +48,15 @@ PREFIXES: Final[Mapping[str, str]] = MappingProxyType(
 MOST_TAGS: Final = 5
 _LONGEST_TAG_KEY, _LONGEST_TAG_VALUE = 20, 30
 _APPLICATION_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
+#: The value of ``topology.optimization`` that has tables use the topic that they are read from as their changelog.
+REUSE_SOURCE_TOPICS: Final = "reuse.ktable.source.topics"
+#: Kafka Streams' other ones.
+_OTHER_OPTIMIZATIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "merge.repartition.topics": "one repartition(...) with several ways behind it is one topic",
+        "single.store.self.join": "both sides of a join keep one store",
+    }
+)
 _FOREIGN: Final[Mapping[str, Foreign]] = MappingProxyType(
     {"internal.task.assignor.class": Foreign("it is Kafka's internal one; use 'task.assignor.class' instead")}
 )
@@ -91,6 +100,18 @@ def _check_servers(value: str) -> None:
 def _check_not_empty(value: str) -> None:
     if not value:
         raise ValueError("it must not be empty; leave it out for the default")
+
+
+def _check_optimization(value: str) -> None:
+    known = ("none", "all", REUSE_SOURCE_TOPICS)
+    if value in known:
+        return
+    words = [
+        f"{name} has nothing to do here, as {_OTHER_OPTIMIZATIONS[name]}"
+        for name in map(str.strip, value.split(","))
+        if name in _OTHER_OPTIMIZATIONS
+    ]
+    raise ValueError("; ".join([*words, f"use one of {', '.join(known)}"]))
 
 
 def _check_replication_factor(value: int) -> None:
@@ -186,6 +207,11 @@ class StreamsConfig:
     max_batch_retries: int = setting(2, "times a failed micro-batch is run again (SparkRelay's own)", most=100)
     deserialization_exception_handler: str = setting(
         "fail", "what to do with a record that does not decode", choices=("fail", "log-and-continue")
+    )
+    topology_optimization: str = setting(
+        "none",
+        "reuse.ktable.source.topics, or all: a table that is read from a topic has that as its changelog, and no copy",
+        check=_check_optimization,
     )
     processing_guarantee: str = setting(
         "exactly_once_v2",
@@ -296,6 +322,11 @@ class StreamsConfig:
             )
         for name in (*PREFIXES.values(), "security"):
             object.__setattr__(self, name, MappingProxyType(MaskedSettings(getattr(self, name))))
+
+    @property
+    def reuses_source_topics(self) -> bool:
+        """True where tables use the topic that they are read from as their changelog."""
+        return self.topology_optimization in {"all", REUSE_SOURCE_TOPICS}
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:

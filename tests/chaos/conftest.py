@@ -8,6 +8,9 @@ import pytest
 from tests.chaos.instances import Fleet
 from tests.chaos.ledger import Ledger
 
+#: The tasks of the pipeline.
+EVERYTHING = {"0_0", "0_1", "1_0", "1_1"}
+
 
 @pytest.fixture(scope="module")
 def seed():
@@ -24,6 +27,12 @@ def ways():
 
 
 @pytest.fixture(scope="module")
+def optimization():
+    """`topology.optimization` of a fleet: whether its table has a changelog of its own."""
+    return "none"
+
+
+@pytest.fixture(scope="module")
 def ledger(kafka, module_topic, seed, ways):
     """The ledger of a fleet: of each of the two ways, where a module goes both."""
     book = Ledger(kafka, module_topic, seed)
@@ -32,9 +41,10 @@ def ledger(kafka, module_topic, seed, ways):
 
 
 @pytest.fixture(scope="module")
-def fleet(kafka, ledger, tmp_path_factory, ways):
+def fleet(kafka, ledger, tmp_path_factory, ways, optimization):
     """Instances that share one state directory, one at a time."""
-    ships = Fleet(kafka, tmp_path_factory.mktemp("fleet"), ledger, ways=ways)
+    settings = {"topology.optimization": optimization}
+    ships = Fleet(kafka, tmp_path_factory.mktemp("fleet"), ledger, ways=ways, **settings)
     yield ships
     ships.close()
 
@@ -56,18 +66,52 @@ def cluster(kafka, ledger, tmp_path_factory, spark_home):
 
 
 @pytest.fixture(scope="module")
-def neighbours(kafka, ledger, tmp_path_factory):
+def neighbours(kafka, ledger, tmp_path_factory, optimization):
     """Two instances side by side, each with a state directory, and with a standby of every task: `crew`."""
     ships = Fleet(
         kafka,
         tmp_path_factory.mktemp("neighbours"),
         ledger,
         one_state_dir=False,
-        **{"num.standby.replicas": 1, "session.timeout.ms": 6000, "acceptable.recovery.lag": 100},
+        **{
+            "num.standby.replicas": 1,
+            "session.timeout.ms": 6000,
+            "acceptable.recovery.lag": 100,
+            "topology.optimization": optimization,
+        },
     )
     ships.crew = ships.start(), ships.start(spare=False)
     yield ships
     ships.close()
+
+
+@pytest.fixture
+def share(wait_until):
+    """`share(first, second)` waits until both have half of the tasks, and copies of the other half."""
+
+    def wait(first, second):
+        def shared():
+            mine, other = first.tasks(), second.tasks()
+            assert "ERROR" not in (mine["state"], other["state"]), first.tail() + second.tail()
+            return (
+                len(mine["active"]) == len(other["active"]) == 2
+                and {*mine["active"], *other["active"]} == EVERYTHING
+                and {*mine["standby"], *other["standby"]} == EVERYTHING
+            )
+
+        wait_until(shared, "the two do not share the tasks", 240)
+
+    return wait
+
+
+@pytest.fixture
+def has_everything(wait_until):
+    """`has_everything(instance)`: outputs may all be said before the last task, which had none, is in service."""
+
+    def wait(instance):
+        wait_until(lambda: set(instance.tasks()["active"]) == EVERYTHING, "it does not run every task")
+
+    return wait
 
 
 @pytest.fixture(scope="module")

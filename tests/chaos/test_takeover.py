@@ -6,37 +6,6 @@ import pytest
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
 
-EVERYTHING = {"0_0", "0_1", "1_0", "1_1"}
-
-
-@pytest.fixture
-def share(wait_until):
-    """`share(first, second)` waits until both have half of the tasks, and copies of the other half."""
-
-    def wait(first, second):
-        def shared():
-            mine, other = first.tasks(), second.tasks()
-            assert "ERROR" not in (mine["state"], other["state"]), first.tail() + second.tail()
-            return (
-                len(mine["active"]) == len(other["active"]) == 2
-                and {*mine["active"], *other["active"]} == EVERYTHING
-                and {*mine["standby"], *other["standby"]} == EVERYTHING
-            )
-
-        wait_until(shared, "the two do not share the tasks", 240)
-
-    return wait
-
-
-@pytest.fixture
-def has_everything(wait_until):
-    """`has_everything(instance)`: outputs may all be said before the last task, which had none, is in service."""
-
-    def wait(instance):
-        wait_until(lambda: set(instance.tasks()["active"]) == EVERYTHING, "it does not run every task")
-
-    return wait
-
 
 def test_one_of_two_sleeps_and_wakes_while_the_other_runs_its_tasks(neighbours, ledger, share, has_everything):
     first, second = neighbours.crew

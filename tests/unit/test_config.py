@@ -124,3 +124,23 @@ def test_tags_come_as_a_list_or_as_kafka_writes_lists(tags):
         }
     )
     assert config.rack_aware_assignment_tags == ("zone", "cluster")
+
+
+@pytest.mark.parametrize(
+    ("value", "reuses"), [("none", False), ("all", True), ("reuse.ktable.source.topics", True), (None, False)]
+)
+def test_an_optimization_is_one_that_there_is(value, reuses):
+    assert StreamsConfig.from_dict({**MINIMAL, "topology.optimization": value}).reuses_source_topics == reuses
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("some", "use one of none, all, reuse.ktable.source.topics"),
+        ("merge.repartition.topics", "merge.repartition.topics has nothing to do here, as one repartition"),
+        ("single.store.self.join, reuse.ktable.source.topics", "both sides of a join keep one store; use one of none"),
+    ],
+)
+def test_other_optimizations_are_refused_in_words(value, words):
+    with pytest.raises(ConfigException, match=words):
+        StreamsConfig.from_dict({**MINIMAL, "topology.optimization": value})

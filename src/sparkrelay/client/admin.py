@@ -266,28 +266,31 @@ class Admin:
         """
         return per_leader(self._client, DeleteRecordsCall(), before, self._timeout if timeout is None else timeout)
 
-    def committed_offsets(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def committed_offsets(
+        self, group: str, partitions: Collection[TopicPartition], *, stable: bool = True
+    ) -> dict[TopicPartition, int]:
         """Return a group's committed offsets; partitions without one are left out.
 
-        Waits for pending transactional commits (KIP-447), so that what is returned is decided.
+        Waits for pending transactional commits (KIP-447), so that what is returned is decided; unless ``stable`` is
+        False: then it is what was committed before those.
         """
-        found = self.commits(group, partitions, decided=True)
+        found = self.commits(group, partitions, stable=stable)
         return {partition: commit.offset for partition, commit in found.items()}
 
     def commits(
-        self, group: str, partitions: Collection[TopicPartition], *, decided: bool = False
+        self, group: str, partitions: Collection[TopicPartition], *, stable: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
         """Return a group's commits; partitions without one are left out.
 
         Args:
             group: its id.
             partitions: what is asked for.
-            decided: True to wait for pending transactional commits (KIP-447); else they do not count.
+            stable: True to wait for pending transactional commits (KIP-447); else they do not count.
         """
         found = self._ask_group(
             group,
             f"fetching offsets of group {group}",
-            _offset_fetch(group, partitions, decided=decided),
+            _offset_fetch(group, partitions, stable=stable),
             lambda group: (group.error_code, *(part.error_code for topic in group.topics for part in topic.partitions)),
             final=(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,),
         )
@@ -467,7 +470,7 @@ def _deletion(names: Collection[str], timeout_ms: int) -> Any:
     return DeleteTopicsRequest(topic_names=list(names), timeout_ms=timeout_ms, max_version=5)
 
 
-def _offset_fetch(group: str, partitions: Collection[TopicPartition], *, decided: bool) -> Any:
+def _offset_fetch(group: str, partitions: Collection[TopicPartition], *, stable: bool) -> Any:
     topics: dict[str, list[int]] = {}
     for tp in partitions:
         topics.setdefault(tp.topic, []).append(tp.partition)
@@ -484,7 +487,7 @@ def _offset_fetch(group: str, partitions: Collection[TopicPartition], *, decided
                 ],
             )
         ],
-        require_stable=decided,
+        require_stable=stable,
         # 8: several groups; 9 is the last that names topics.
         min_version=8,
         max_version=9,

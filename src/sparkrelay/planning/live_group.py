@@ -89,7 +89,11 @@ def read_group(settings: Mapping[str, Any], application_id: str, configs: Mappin
             raise StreamsException(f"source topic {missing[0]!r} of application {application_id!r} does not exist")
         tasks = metadata_tasks(card, counts)
         changelogs = {p for task in tasks for p in task.changelog_topic_partitions if p.topic in counts}
-        offsets = admin.list_offsets(dict.fromkeys(changelogs, LATEST)) if changelogs else {}
+        # A table that reuses its topic has what the group has read of it.
+        reused = {p for p in changelogs if any(p.topic in part.reused for part in card.values())}
+        offsets = admin.list_offsets(dict.fromkeys(changelogs - reused, LATEST)) if changelogs - reused else {}
+        read = admin.committed_offsets(application_id, sorted(reused)) if reused else {}
+        offsets |= {partition: max(0, read.get(partition) or 0) for partition in reused}
     ends = end_offset_sums(tasks, offsets, created=topics - counts.keys())
     return _snapshot(members, tasks, ends, configs)
 

@@ -416,6 +416,45 @@ class TaskStore:
 
         return self._change(change) if foreign else []
 
+    def require_source(
+        self, store: str, changelog: TopicPartition, end: int | None, *, contents: str, task_epoch: int | None = None
+    ) -> int | None:
+        """Empty a table whose changelog is an input of its task, unless it is a beginning of that input.
+
+        It is none where it was restored from another changelog, or where the group's offset was set back behind it:
+        what the topic has from there on is read again. Nor is one that holds other columns than it is to hold.
+
+        Args:
+            store: the table's.
+            changelog: the input partition.
+            end: the group's offset, None where that is not known.
+            contents: what the pipeline means the store to hold, in words.
+            task_epoch: of the owner that this is for.
+
+        Returns:
+            Where the table stood if it was beyond ``end``, else None.
+
+        Raises:
+            StoreOutOfStepException: it comes late: the store was taken over under another task epoch.
+        """
+        table = self._table(store)
+
+        def change(transaction: Any, header: TaskHeader) -> tuple[TaskHeader, int | None]:
+            checks.require_task_epoch(self.path, header, task_epoch)
+            known = header.changelog.get(changelog)
+            beyond = known is not None and end is not None and known > end
+            if known is not None and not beyond and header.contents.get(store, contents) == contents:
+                return header, None
+            transaction.drop(table, delete=False)
+            return replace(
+                header,
+                changelog={p: offset for p, offset in header.changelog.items() if p != changelog},
+                positions={p: offset for p, offset in header.positions.items() if p != changelog},
+                contents={name: words for name, words in header.contents.items() if name != store},
+            ), known if beyond else None
+
+        return self._change(change)
+
     # -- restoring ------------------------------------------------------------------------------------------------
 
     def restore(  # noqa: PLR0917 - a slice has these six parts
@@ -428,10 +467,12 @@ class TaskStore:
         marker: Marker | None,
         *,
         task_epoch: int | None = None,
+        is_source: bool = False,
     ) -> None:
         """Apply a slice of a changelog, in one transaction; null values delete, of equal keys the last one counts.
 
-        The batch and the positions follow the slice's last marker, as far as it is ahead.
+        The batch and the positions follow the slice's last marker, as far as it is ahead. Where the changelog is an
+        input, too (``is_source``), what is restored of it is what the state has seen.
 
         Raises:
             StoreOutOfStepException: a batch is unfinished here (undo it first), or the store is beyond this slice, or
@@ -454,18 +495,28 @@ class TaskStore:
             if marker is not None:
                 header = header.following(store, marker)
                 self._drop_expired(transaction, table, header.expired.get(store, NO_TIME), len(ordered))
+            if is_source:
+                header = replace(header, positions={**header.positions, changelog: next_offset})
             return header, None
 
         self._change(change)
 
-    def restore_reached(self, changelog: TopicPartition, end: int, *, task_epoch: int | None = None) -> None:
-        """Note that a changelog holds nothing more before ``end``, as when only control records are left."""
+    def restore_reached(
+        self, changelog: TopicPartition, end: int, *, task_epoch: int | None = None, is_source: bool = False
+    ) -> None:
+        """Note that a changelog holds nothing more before ``end``, as when only control records are left.
+
+        ``is_source`` is that of :meth:`restore`.
+        """
 
         def change(_: Any, header: TaskHeader) -> tuple[TaskHeader, None]:
             checks.require_task_epoch(self.path, header, task_epoch)
             checks.require_no_journals(self.path, header, changelog)
             reached = max(end, header.changelog.get(changelog, 0))
-            return replace(header, changelog={**header.changelog, changelog: reached}), None
+            header = replace(header, changelog={**header.changelog, changelog: reached})
+            if is_source:
+                header = replace(header, positions={**header.positions, changelog: reached})
+            return header, None
 
         self._change(change)
 

@@ -117,7 +117,9 @@ class DriverTasks:
         self._log = log
         self._state_dir = state_dir
         self._now_ms = now_ms
-        restore = RestoreSpec(target.spark_partitions, config.application_id, client, config.store_max_bytes)
+        restore = RestoreSpec(
+            target.spark_partitions, config.application_id, client, config.store_max_bytes, plans.source_changelogs()
+        )
         self._jobs = Jobs(target, restore=restore, name=config.application_id)
         self._transactions = _FileTransactions(log)
         legs, global_plans = global_tables
@@ -157,10 +159,11 @@ class DriverTasks:
                     RestoreCommand(
                         task.id,
                         work.directory,
-                        stores=work.missing(ends),
+                        stores=work.missing(work.goal(ends)),
                         take_over=True,
                         task_epoch=task.task_epoch,
                         changelogs=work.changelogs,
+                        source_ends=work.source_ends(),
                         committed=work.committed,
                         width=work.width,
                     )
@@ -233,7 +236,7 @@ class DriverTasks:
         positions = {partition: self._transactions.committed.get(partition, 0) for partition in task.inputs}
         if report is not None:
             seen = {p: o for p, o in report.positions.items() if p.topic in task.state_topics and p in positions}
-            positions |= seen
+            positions |= seen | task.restored_from_sources(report, self._transactions.committed)
             task.restore_progressed(report.changelog_next)
         task.positioned(positions, skipped={}, batch=None if report is None else report.batch)
         task.restored()

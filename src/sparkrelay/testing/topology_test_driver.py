@@ -22,6 +22,7 @@ from sparkrelay.runtime.spark.collected_frames import CollectedFrames
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 from sparkrelay.runtime.spark.session import local_slots
 from sparkrelay.runtime.topics.layout import lay_out
+from sparkrelay.runtime.topics.source_changelogs import as_configured
 from sparkrelay.runtime.topics.topic_names import TopicNames
 from sparkrelay.state import TaskStore
 from sparkrelay.testing.driver_tasks import DriverTasks
@@ -84,12 +85,12 @@ class TopologyTestDriver:
             raise ValueError(f"batch={batch!r} must be 'record' or 'all'")
         if partitions < 1:
             raise ValueError(f"partitions={partitions} must be 1 or more")
-        self._topology = topology
+        settings = StreamsConfig.from_dict({**_SETTINGS, **(config or {})})
+        self._topology = topology = as_configured(topology, settings)
         self._closed = False
         self.batch = batch
         self._now_ms = wall_clock_time
         self._partitions = partitions
-        settings = StreamsConfig.from_dict({**_SETTINGS, **(config or {})})
         names = TopicNames(settings.application_id)
         global_topics = [topic for leg in topology.global_tables for topic in leg.source.topics]
         topics = dict.fromkeys((*topology.source_topics, *topology.sink_topics, *global_topics), partitions)

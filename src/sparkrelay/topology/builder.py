@@ -164,7 +164,17 @@ class StreamsBuilder:
         assert columns is not None, "a key format that is taken here has a column"
         source, text = self._record.add(node), f'{method}("{topic}")'
         is_global = method == "global_table"
-        return keep_newest(self._record, source, columns, name, logged, text, call_site, is_global=is_global)
+        return keep_newest(
+            self._record,
+            source,
+            columns,
+            name,
+            logged,
+            text,
+            call_site,
+            is_global=is_global,
+            of_topic=not is_global,
+        )
 
     def build(self) -> Topology:
         """Check what was written and return it as a topology.

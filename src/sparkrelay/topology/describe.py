@@ -112,6 +112,10 @@ def _parts(legs: Iterable[Leg]) -> Iterator[_Part]:
         if leg.aggregation is not None:
             store = leg.aggregation.store
             part = _Part(store, f"Processor: {store} (stores: [{store}])", [leg.aggregation.text])
+            if leg.reused_topic is not None:
+                part.notes.append(f"changelog: the topic {leg.reused_topic} itself")
+            elif leg.aggregation.keeps_changelog:
+                part.notes.append(f"changelog: its own, because {leg.aggregation.keeps_changelog}")
             at = stores[store] = _append(at, part)
         elif leg.join is not None:
             name, store = f"{leg.join.store}-{leg.join.side}", leg.join.store

@@ -37,6 +37,7 @@ def keep_newest(  # noqa: PLR0917 - as they are written
     call_site: CallSite,
     *,
     is_global: bool = False,
+    of_topic: bool = False,
 ) -> AggregationNode:
     """Write down a table that holds the newest row of each key.
 
@@ -49,6 +50,7 @@ def keep_newest(  # noqa: PLR0917 - as they are written
         text: the step as people read it.
         call_site: the line that wrote it.
         is_global: True for a table that every process has whole.
+        of_topic: True for another one that is read from a topic of the user's, as it is.
 
     Raises:
         TopologyException: an argument is of the wrong kind.
@@ -61,7 +63,11 @@ def keep_newest(  # noqa: PLR0917 - as they are written
         node = record.add(StepNode(node, step, call_site))
     grouping = record.add(GroupingNode(node, tuple(map(_quoted, key)), ("table",), text, call_site))
     store = check_name(name, call_site)
-    return record.add(AggregationNode(grouping, (), store, logged, text, call_site, newest=True, is_global=is_global))
+    return record.add(
+        AggregationNode(
+            grouping, (), store, logged, text, call_site, newest=True, is_global=is_global, of_topic=of_topic
+        )
+    )
 
 
 def look_up(  # noqa: PLR0917 - as they are written

@@ -185,6 +185,7 @@ class AggregationNode:
         newest: True for a table that holds rows as they came: the newest of each key.
         ranking: where it is not the newest but the first ones in an order: which; else None.
         is_global: True for a table that every process has whole.
+        of_topic: True for another one that is read from a topic of the user's, as it is.
         retention: for how long windows that are over stay in the store, as the user wrote it; or None.
     """
 
@@ -196,6 +197,7 @@ class AggregationNode:
     call_site: CallSite
     newest: bool = False
     is_global: bool = False
+    of_topic: bool = False
     retention: str | None = None
     ranking: Ranking | None = None
 

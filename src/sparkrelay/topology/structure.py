@@ -186,7 +186,10 @@ class Aggregation:
         newest: True for a table that holds rows as they came, and has no aggregates: the newest of each key.
         ranking: where it holds not the newest row of each key but the first ones in an order: which; else None.
         is_global: True for a table that every process has whole, and keeps by itself.
+        of_topic: True for a table that is read from a topic of the user's, as it is (``StreamsBuilder.table``).
         retention: for how long windows that are over stay in the store, such as ``"7 days"``; or None.
+        reuses_topic: True where the topic that it is read from is its changelog (``topology.optimization``).
+        keeps_changelog: why it has a changelog of its own although topics are reused, in words; empty otherwise.
     """
 
     name: str
@@ -202,6 +205,9 @@ class Aggregation:
     is_global: bool = False
     retention: str | None = None
     ranking: Ranking | None = None
+    of_topic: bool = False
+    reuses_topic: bool = False
+    keeps_changelog: str = ""
 
     @property
     def sessions(self) -> bool:
@@ -378,6 +384,11 @@ class Leg:
         return None if self.stateful_step is None else self.stateful_step.store
 
     @property
+    def reused_topic(self) -> str | None:
+        """The topic that is the changelog of its store as well as its source, or None."""
+        return self.source.topics[0] if self.aggregation is not None and self.aggregation.reuses_topic else None
+
+    @property
     def keeps_watermark(self) -> bool:
         """True if the rows of its store end."""
         return self.stateful_step is not None and self.stateful_step.watermark is not None
@@ -461,9 +472,16 @@ class Subtopology:
 
     @property
     def logged_stores(self) -> tuple[str, ...]:
-        """Names of the stores that have a changelog, sorted: all of them or none."""
+        """Names of the stores that have a changelog of their own, sorted: none, or all but those that reuse a topic."""
         steps = (leg.stateful_step for leg in self.legs)
-        return self.stores if all(step.logged for step in steps if step is not None) else ()
+        if not all(step.logged for step in steps if step is not None):
+            return ()
+        return tuple(store for store in self.stores if store not in self.reused_topics)
+
+    @property
+    def reused_topics(self) -> Mapping[str, str]:
+        """Store -> the user's topic that is its changelog."""
+        return {leg.store: topic for leg in self.legs if leg.store is not None and (topic := leg.reused_topic)}
 
     @property
     def stateful(self) -> bool:

@@ -423,6 +423,7 @@ def _aggregation(way: _Way, names: NodeNames) -> Aggregation:
         final=way.final is not None,
         newest=node.newest,
         is_global=node.is_global,
+        of_topic=node.of_topic,
         retention=node.retention,
         ranking=node.ranking,
     )

@@ -11,7 +11,7 @@ from sparkrelay.topology.describe import describe, dot, format_text
 from sparkrelay.topology.structure import Deduplication
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from sparkrelay.topology.structure import Leg, Sink, Subtopology
 
@@ -78,6 +78,11 @@ class Topology:
         return frozenset[str]().union(*(subtopology.sink_topics for subtopology in self._subtopologies))
 
     @property
+    def reused_topics(self) -> Mapping[str, str]:
+        """Store -> the user's topic that is its changelog."""
+        return {store: topic for part in self._subtopologies for store, topic in part.reused_topics.items()}
+
+    @property
     def internal_topics(self) -> frozenset[str]:
         """Repartition and changelog topics, without the application id that comes before their names in Kafka."""
         repartitions = frozenset[str]().union(*(part.repartition_sinks for part in self._subtopologies))
@@ -116,6 +121,7 @@ def _leg_parts(leg: Leg) -> dict[str, Any]:
         **({"action": leg.action.text} if leg.action is not None else {}),
         **({"join": [join.text, join.store, join.side, *join.watermark]} if join is not None else {}),
         **({"deduplication": [first.text, first.store, *(first.watermark or ())]} if first is not None else {}),
+        **({"changelog": leg.reused_topic} if leg.reused_topic is not None else {}),
         "id": leg.id,
         "subtopology": leg.subtopology,
         "topics": source.topics,

@@ -98,6 +98,18 @@ def test_the_page_s_duplicates_are_dropped(spark):
         ]
 
 
+def test_the_page_s_table_is_restored_without_a_copy(spark):
+    imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
+    page = run("Look things up in a table", **imports)
+    with TopologyTestDriver(page["clicks_with_names"](), page["WITHOUT_COPIES"], spark=spark) as driver:
+        users, clicks = driver.create_input_topic("users"), driver.create_input_topic("clicks")
+        users.pipe_input("ada", {"name": "Ada", "country": "NO"})
+        driver.restart(from_changelog=True)
+        clicks.pipe_input("ada", {"page": "a"})
+        rows = driver.create_output_topic("clicks-with-names").read_rows()
+        assert rows == [{"user": "ada", "page": "a", "name": "Ada"}]
+
+
 def test_the_page_s_lookup_finds_what_is_there(spark):
     imports = {"StreamsBuilder": StreamsBuilder, "String": String, "Json": Json, "F": F}
     with TopologyTestDriver(run("Look things up in a table", **imports)["clicks_by_country"](), spark=spark) as driver:

@@ -548,3 +548,48 @@ def test_a_store_of_another_layout_is_named(path, make_driver, version):
     ):
         store.claim("app")
     store.close(clean=False)
+
+
+SOURCE = TopicPartition("users", 0)
+
+
+def test_a_source_that_is_restored_is_what_the_state_has_seen(store):
+    keys, values = pa.array([b"a", b"b"], pa.binary()), pa.array([b"1", b"2"], pa.binary())
+    store.restore("users", SOURCE, keys, values, 5, Marker(0, {}, "rows"), is_source=True)
+    header = store.header
+    assert (header.positions, header.changelog, header.contents) == ({SOURCE: 5}, {SOURCE: 5}, {"users": "rows"})
+    store.restore_reached(SOURCE, 7, is_source=True)
+    assert (store.header.positions, store.header.changelog) == ({SOURCE: 7}, {SOURCE: 7})
+
+
+@pytest.mark.parametrize(("end", "emptied"), [(5, False), (9, False), (None, False), (4, True), (0, True)])
+def test_a_table_that_has_more_than_the_group_has_read_is_emptied(store, end, emptied):
+    keys, values = pa.array([b"a", b"b"], pa.binary()), pa.array([b"1", b"2"], pa.binary())
+    store.restore("users", SOURCE, keys, values, 5, Marker(0, {}, "rows"), is_source=True)
+    store.restore("s", CHANGELOG, keys, values, 3, Marker(7, {INPUT: 70}))
+    assert store.require_source("users", SOURCE, end, contents="rows") == (5 if emptied else None)
+    header = store.header
+    assert store.rows("users") == (0 if emptied else 2)
+    assert (SOURCE in header.positions, SOURCE in header.changelog) == (not emptied,) * 2
+    assert store.rows("s") == 2
+    assert (header.positions[INPUT], header.changelog[CHANGELOG]) == (70, 3)
+
+
+def test_a_table_that_came_of_another_changelog_is_emptied(store):
+    keys, values = pa.array([b"a", b"b"], pa.binary()), pa.array([b"1", b"2"], pa.binary())
+    store.restore("users", TopicPartition("users-changelog", 0), keys, values, 3, Marker(7, {SOURCE: 70}, "rows"))
+    assert store.require_source("users", SOURCE, None, contents="rows") is None
+    assert (store.rows("users"), store.header.positions, store.header.contents) == (0, {}, {})
+
+
+def test_a_source_is_required_of_its_owner_alone(store):
+    store.take_over(2)
+    with pytest.raises(StoreOutOfStepException, match="comes late"):
+        store.require_source("users", SOURCE, 0, contents="rows", task_epoch=1)
+
+
+def test_a_table_of_other_columns_is_emptied_and_read_anew(store):
+    one = pa.array([b"a"], pa.binary())
+    store.restore("users", SOURCE, one, one, 5, Marker(0, {}, "rows"), is_source=True)
+    assert store.require_source("users", SOURCE, 9, contents="other rows") is None
+    assert (store.rows("users"), store.header.changelog, store.header.positions) == (0, {}, {})

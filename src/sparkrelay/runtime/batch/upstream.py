@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sparkrelay.client.admin import EARLIEST, LATEST
-from sparkrelay.runtime.tasks.event_times import Limit, read_note
+from sparkrelay.runtime.tasks.event_times import Limit, reached_in
 from sparkrelay.state.watermarks import LATEST as ANY_TIME, NO_TIME
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _limit(
     upstream = _longest(writers.upstream, unread)
     for inputs in writers.tasks:
         commit = commits.get(inputs[0])
-        reached = None if commit is None else read_note(commit.metadata).get(topic)
+        reached = None if commit is None else reached_in(commit.metadata).get(topic)
         silent = silent or (commit is not None and reached is None)
         if reached is not None and reached.newest is not None and reached.through is not None:
             # As long as something is on its way to these tasks, no more counts than what they count on.

@@ -51,6 +51,7 @@ from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.contract.client_settings import compression, flush_seconds
 from sparkrelay.runtime.contract.specs import (
     ChangesSpec,
+    FetchSpec,
     LateSpec,
     PublishSpec,
     StateSpec,
@@ -192,7 +193,8 @@ class LegCompiler:
         wanted = self._read[leg.id]
         names = [field.name for field in full if field.name in wanted or field.name.startswith(hidden_columns.PREFIX)]
         everything = StructType([*full, *hidden_fields(self._way.hidden)])
-        source = with_unread(self._source(leg, StructType([full[name] for name in names])), everything)
+        read = StructType([full[name] for name in names])
+        source = with_unread(self._source(leg, read), everything)
         before = self._computed.get(leg.source.topics[0], {}) if leg.source.internal else {}
         rows, base, behind = self._before_state(leg, source, before)
         if leg.emitting is not None:
@@ -223,7 +225,8 @@ class LegCompiler:
                 reports, _ = self._stateful(leg, leg.aggregation, rows, computed, folded=True)
             idle = False
         computes = leg.aggregation is not None and bool(self._aggregates[leg.aggregation.store].computed)
-        return PreparedLeg(leg, reports, rebuild, idle, output, self._states.get(leg.id), computes)
+        fetch = None if leg.reused_topic is None else self._fetch_spec(leg, read)
+        return PreparedLeg(leg, reports, rebuild, idle, output, self._states.get(leg.id), computes, fetch)
 
     def _wanted(self, leg: Leg, schema: StructType) -> frozenset[str]:
         """Return which columns of the leg's source anything reads."""
@@ -317,10 +320,12 @@ class LegCompiler:
         return {**self._step(leg), "compression": self._compression, "flush_seconds": self._flush_seconds}
 
     def _source(self, leg: Leg, schema: StructType) -> DataFrame:
+        return self._way.source(leg.id, functools.partial(fetch_leg, self._fetch_spec(leg, schema)), schema)
+
+    def _fetch_spec(self, leg: Leg, schema: StructType) -> FetchSpec:
         shipped = self._shipped[leg.source.topics[0]] if leg.source.internal else None
-        handler = self._config.deserialization_exception_handler
-        spec = fetch_spec(leg, schema, shipped, skip_bad_records=handler == "log-and-continue", step=self._step(leg))
-        return self._way.source(leg.id, functools.partial(fetch_leg, spec), schema)
+        skips = self._config.deserialization_exception_handler == "log-and-continue"
+        return fetch_spec(leg, schema, shipped, skip_bad_records=skips, step=self._step(leg))
 
     # -- the user's steps -----------------------------------------------------------------------------------------
 

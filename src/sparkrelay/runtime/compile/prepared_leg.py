@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from sparkrelay.runtime.contract.specs import StateSpec
+    from sparkrelay.runtime.contract.specs import FetchSpec, StateSpec
     from sparkrelay.topology import Leg
 
 __all__ = ["PreparedLeg"]
@@ -27,6 +27,7 @@ class PreparedLeg:
             for a leg with a store, whose position must move on with the task's.
         output: Spark schema of the visible rows at the leg's end.
         state: what its stateful step does, if it has one.
+        fetch: its first step, if its rows are the newest of a topic that is its changelog, too.
         computes: True if columns of its table are computed of aggregates, behind that step.
     """
 
@@ -37,6 +38,7 @@ class PreparedLeg:
     output: StructType
     state: StateSpec | None = None
     computes: bool = False
+    fetch: FetchSpec | None = None
 
     @property
     def steps(self) -> int:

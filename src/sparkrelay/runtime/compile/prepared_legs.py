@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 
 from sparkrelay.errors import SparkRelayError
 from sparkrelay.runtime.compile.schemas import without_kafka
+from sparkrelay.runtime.contract.specs import SourceChangelog
 from sparkrelay.topology import Show
 
 if TYPE_CHECKING:
@@ -94,6 +95,14 @@ class PreparedLegs:
         """Return what the stateful step does that keeps a store; None if there is no such store."""
         specs = (plan.state for plan in self._plans.values())
         return next((spec for spec in specs if spec is not None and spec.store == store), None)
+
+    def source_changelogs(self) -> dict[str, SourceChangelog]:
+        """Return how each store is restored whose changelog is the topic that its table is read from."""
+        return {
+            plan.state.store: SourceChangelog(plan.fetch, plan.state)
+            for plan in self._plans.values()
+            if plan.fetch is not None and plan.state is not None
+        }
 
     def output(self, leg: str) -> StructType:
         """Return the schema of the visible rows at a leg's end."""

@@ -86,7 +86,7 @@ def state_spec(  # noqa: PLR0917 - what is known of one step
     spec = StateSpec(
         **step,
         store=aggregation.store,
-        changelog=names.changelog(aggregation.store) if aggregation.logged else None,
+        changelog=names.changelog(aggregation.store) if aggregation.logged and not aggregation.reuses_topic else None,
         keys=tuple(field.name for field in keys),
         aggregates=tuple(states),
         input=arrow_schema(rows),

@@ -191,6 +191,8 @@ class RestoreCommand:
         close: True to sync and close the store afterwards, as its task leaves.
         topic_ids: with ``take_over``: the ids of the changelog topics, as far as known.
         changelogs: with ``take_over``: every store of the task, or nothing if that is not known; others are emptied.
+        source_ends: with ``take_over``: store -> how far the group has read the topic that is its source and its
+            changelog, None if that is not known. A table that stands further on is emptied.
         committed: of a task whose stores have no changelog: the group's offset, or None, of each partition that they
             are made of. That decides about a batch whose outcome is not known here; stores that stand elsewhere are
             emptied. Else None.
@@ -209,6 +211,7 @@ class RestoreCommand:
     close: bool = False
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     changelogs: Mapping[str, TopicPartition] = field(default_factory=dict)
+    source_ends: Mapping[str, int | None] = field(default_factory=dict)
     committed: Mapping[TopicPartition, int | None] | None = None
     width: int | None = None
 

@@ -29,6 +29,7 @@ __all__ = [
     "PublishSpec",
     "RankingSpec",
     "SettleSpec",
+    "SourceChangelog",
     "StateSpec",
     "StepSpec",
     "StoreSpec",
@@ -195,6 +196,19 @@ class StateSpec(StoreSpec):
     def merges(self) -> bool:
         """True for session windows."""
         return self.watermark is not None and self.watermark.sessions
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChangelog:
+    """How the store of a table is restored from the topic that the table is read from.
+
+    Attributes:
+        fetch: makes rows of the topic's records, as in a micro-batch.
+        state: says what the store holds of them.
+    """
+
+    fetch: FetchSpec
+    state: StateSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -370,7 +370,7 @@ class StreamsGroupAssignor:
         # A partition may have no leader, and the whole group waits.
         limit_s = min(self._config.max_poll_interval_ms * _SHARE_FOR_ENDS / 1000, _LONGEST_FOR_ENDS_S)
         timeout = min(limit_s, self._config.default_api_timeout_ms / 1000)
-        return end_offset_sums(tasks, self._topics.end_offsets(changelogs, timeout=timeout))
+        return end_offset_sums(tasks, self._topics.changelog_ends(changelogs, timeout=timeout))
 
 
 def _asked(what: str, ask: Callable[[], T]) -> Once[T]:

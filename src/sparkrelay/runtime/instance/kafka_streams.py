@@ -85,7 +85,7 @@ class KafkaStreams:
         self._exception_handler: UncaughtExceptionHandler | None = None
         self._context = parts.RuntimeContext(
             config=self._config,
-            topology=topology,
+            topology=parts.as_configured(topology, self._config),
             assignor=assignor,
             load_assignor=load,
             progress=self._progress,
@@ -397,6 +397,7 @@ class KafkaStreams:
                 topics = self._context.topics(client)
                 topics.check_broker()
                 topics.layout()
+                topics.check_source_changelogs()
         finally:
             client.close()
 

@@ -17,13 +17,21 @@ from sparkrelay.runtime.process.processes import DriverProcess, ExecutorProcesse
 from sparkrelay.runtime.spark.executor_target import ExecutorTarget
 from sparkrelay.runtime.spark.executors import Executors
 from sparkrelay.runtime.spark.session import local_slots
+from sparkrelay.runtime.topics.source_changelogs import as_configured
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
-__all__ = ["RuntimeContext", "check_client_settings", "describe_thread", "load_assignor", "make_processes"]
+__all__ = [
+    "RuntimeContext",
+    "as_configured",
+    "check_client_settings",
+    "describe_thread",
+    "load_assignor",
+    "make_processes",
+]
 
 
 def make_processes(

@@ -313,7 +313,7 @@ class ProcessThreads:
             self._connect(number, name + suffix) for suffix in ("", "-restore", "-batch", "-transactions")
         )
         topics, restore_topics, batch_topics = map(shared.topics, (own, for_restore, for_batches))
-        jobs = self._jobs(name)
+        jobs = self._jobs(name, self._plans[number])
         membership = self._membership(number, name, topics)
         # Nothing fails from here on: the log would keep the part of a thread that never was.
         progress = shared.progress.thread()
@@ -370,7 +370,7 @@ class ProcessThreads:
             config=config,
             legs=shared.topology.global_tables,
             plans=plans,
-            jobs=self._jobs(name),
+            jobs=self._jobs(name, plans),
             home=self.slot.path / GLOBAL_TABLES,
             topics=topics,
         )
@@ -378,10 +378,16 @@ class ProcessThreads:
             name=name, config=config, tables=tables, topics=topics, on_end=shared.callbacks.on_change
         )
 
-    def _jobs(self, name: str) -> Jobs:
+    def _jobs(self, name: str, plans: PreparedLegs) -> Jobs:
         config = self._config
         worker = worker_settings(config, f"{name}-worker", run=self._context.run)
-        restore = RestoreSpec(self.target.spark_partitions, config.application_id, worker, config.store_max_bytes)
+        restore = RestoreSpec(
+            self.target.spark_partitions,
+            config.application_id,
+            worker,
+            config.store_max_bytes,
+            plans.source_changelogs(),
+        )
         return Jobs(self.target, restore=restore, name=name)
 
     def _membership(self, number: int, name: str, topics: Topics) -> StreamsMembership:
@@ -405,7 +411,7 @@ class ProcessThreads:
     ) -> StateUpdater:
         return StateUpdater(
             jobs,
-            topics.end_offsets,
+            topics.changelog_ends,
             name=f"{name}-restore",
             slice_seconds=_SLICE_SECONDS,
             restore_seconds=_RESTORE_SECONDS,

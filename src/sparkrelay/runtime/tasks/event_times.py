@@ -8,11 +8,11 @@ caught up. So each task says with its commits how far it has come (as Kafka Stre
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from sparkrelay.runtime.contract.commit_notes import note_parts
 from sparkrelay.state.watermarks import NO_TIME
 
 if TYPE_CHECKING:
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.commands import StateReport
     from sparkrelay.types import TopicPartition
 
-__all__ = ["EventTimeLimits", "Limit", "Reached", "WrittenTimes", "read_note"]
+__all__ = ["EventTimeLimits", "Limit", "Reached", "WrittenTimes", "reached_in"]
 
+#: Of the note of a commit.
+_PART: Final = "event_times"
 #: Looks that wait until their rows are read.
 _MOST_WAITING: Final = 64
 
@@ -42,13 +44,9 @@ class Reached:
     idle: bool
 
 
-def read_note(text: str) -> dict[str, Reached]:
+def reached_in(note: str) -> dict[str, Reached]:
     """Return what a commit says of event times, by topic; nothing where it says something else."""
-    try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    times = said.get("event_times") if isinstance(said, dict) else None
+    times = note_parts(note).get(_PART)
     found = {}
     for topic, one in times.items() if isinstance(times, dict) else ():
         if isinstance(one, list) and len(one) == 3 and all(n is None or type(n) is int for n in one[:2]):
@@ -66,7 +64,7 @@ class WrittenTimes:
     def __init__(self, topics: Collection[str]) -> None:
         self._reached = dict.fromkeys(sorted(topics), Reached(None, None, idle=True))
 
-    def note(self, newest: Mapping[str, int], *, limit: int, behind: bool) -> str:
+    def note(self, newest: Mapping[str, int], *, limit: int, behind: bool) -> dict[str, Any]:
         """Return what the commit of a batch is to say; empty: nothing.
 
         Args:
@@ -75,15 +73,14 @@ class WrittenTimes:
             behind: whether there is more input than it took.
         """
         if not self._reached:
-            return ""
+            return {}
         for topic, before in self._reached.items():
             if topic in newest:
                 time = max(newest[topic], NO_TIME if before.newest is None else before.newest)
                 self._reached[topic] = Reached(time, min(time, limit), idle=False)
             else:
                 self._reached[topic] = replace(before, idle=not behind)
-        times = {topic: [one.newest, one.through, int(one.idle)] for topic, one in self._reached.items()}
-        return json.dumps({"event_times": times}, separators=(",", ":"))
+        return {_PART: {topic: [one.newest, one.through, int(one.idle)] for topic, one in self._reached.items()}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ class RestoreWork:
 
     Attributes:
         changelogs: store -> changelog partition.
+        source_changelogs: those of them that are inputs of the task.
         cut: stores whose changelogs are cut at what is over.
         task_epoch: of a task that is being restored; None for a standby.
         ends: where an active task must get to; None for a standby, which follows the changelog for ever.
@@ -46,6 +47,7 @@ class RestoreWork:
     directory: str
     changelogs: Mapping[str, TopicPartition]
     task_epoch: int | None = None
+    source_changelogs: frozenset[TopicPartition] = frozenset()
     cut: frozenset[str] = frozenset()
     ends: Ends | None = None
     committed: Mapping[TopicPartition, int | None] | None = None
@@ -89,6 +91,13 @@ class RestoreWork:
             StoreRestore(store, self.changelogs[store], ends[self.changelogs[store]], store in self.cut)
             for store in ordered
         )
+
+    def source_ends(self) -> dict[str, int | None]:
+        """Return where tables that reuse their topic may stand at most, while the stores are to be taken over."""
+        if self.taken_over:
+            return {}
+        ends = self.ends or {}
+        return {store: ends.get(p) for store, p in self.changelogs.items() if p in self.source_changelogs}
 
     def ids_to_check(self, ids: Mapping[str, str]) -> dict[str, str]:
         """Return the ids of the changelog topics, while the stores are to be taken over."""

@@ -313,6 +313,7 @@ class StateUpdater:
                     wipe=work.wipe,
                     topic_ids=work.ids_to_check(ids),
                     changelogs={} if work.taken_over else work.changelogs,
+                    source_ends=work.source_ends(),
                     committed=None if work.taken_over else work.committed,
                     width=None if work.taken_over else work.width,
                 )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from sparkrelay.runtime.contract.commands import RestoreCommand, TaskCommand
+from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_text
 from sparkrelay.runtime.tasks.changelog_cuts import ChangelogCuts
 from sparkrelay.runtime.tasks.event_times import EventTimeLimits, WrittenTimes
 from sparkrelay.runtime.tasks.idle_topics import IdleTopics
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from sparkrelay.client.transactions import ProducerIdentity
     from sparkrelay.config import StreamsConfig
-    from sparkrelay.runtime.contract.commands import LegReport, StateReport
+    from sparkrelay.runtime.contract.commands import LegReport, RestoreReport, StateReport
     from sparkrelay.runtime.topics.layout import TaskShape
     from sparkrelay.types import TaskId, TopicPartition
 
@@ -232,6 +233,11 @@ class Task:
         return bool(self.changelogs)
 
     @property
+    def source_changelogs(self) -> frozenset[TopicPartition]:
+        """The inputs that are changelogs, too, of tables that reuse their topic."""
+        return frozenset(self.changelogs.values()).intersection(self.inputs)
+
+    @property
     def unlogged(self) -> bool:
         """True if the task has stores, none of which has a changelog."""
         return self.directory is not None and not self.changelogs
@@ -256,7 +262,12 @@ class Task:
         if self.directory is None:
             return None
         return RestoreWork(
-            task=self.id, directory=self.directory, changelogs=self.changelogs, cut=self.cut, wipe=self.copy.wipe
+            task=self.id,
+            directory=self.directory,
+            changelogs=self.changelogs,
+            source_changelogs=self.source_changelogs,
+            cut=self.cut,
+            wipe=self.copy.wipe,
         )
 
     def assigned_active(self) -> None:
@@ -281,7 +292,7 @@ class Task:
         Args:
             producer: of the transaction.
             ends: the changelogs' ends, listed after it was opened.
-            committed: the group's offsets, if the task has stores without changelog.
+            committed: the group's offsets, if the task has stores without changelog or tables that reuse their topic.
         """
         self._on(TaskEvent.INITIALIZED)
         self.producer = producer
@@ -292,11 +303,17 @@ class Task:
         self.attempt.ranges = None
         if self.directory is None:
             return None
-        self.copy.ends = {partition: ends[partition] for partition in self.changelogs.values()}
+        sources = self.source_changelogs
+        self.copy.ends = {
+            # What the topic has beyond the group's offset is still to be taken in, and its changes to be sent on.
+            partition: min(ends[partition], committed.get(partition, 0)) if partition in sources else ends[partition]
+            for partition in self.changelogs.values()
+        }
         return RestoreWork(
             task=self.id,
             directory=self.directory,
             changelogs=self.changelogs,
+            source_changelogs=sources,
             cut=self.cut,
             task_epoch=self.task_epoch,
             ends=dict(self.copy.ends),
@@ -319,6 +336,17 @@ class Task:
         if ends is not None:
             self.copy.ends = dict(ends)
             self.copy.wipe = False
+
+    def restored_from_sources(
+        self, report: RestoreReport | None, committed: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Return where tables stand that reuse their topic: where their copy does, and that is the group's offset.
+
+        A copy that is behind could get no further: the topic ends before the group's offset, for which whoever reads it
+        on is refused.
+        """
+        known = {} if report is None else report.changelog_next
+        return {p: max(known[p], committed.get(p, 0)) for p in self.source_changelogs if known.get(p)}
 
     def positioned(
         self, offsets: Mapping[TopicPartition, int], skipped: Mapping[TopicPartition, int], batch: int | None
@@ -351,7 +379,8 @@ class Task:
 
         Where those end the copy stands if nobody else has written since; a commit proves it.
         """
-        self.copy.listed = {partition: ends[partition] for partition in self.changelogs.values()}
+        sources = self.source_changelogs
+        self.copy.listed = {p: ends[p] for p in self.changelogs.values() if p not in sources}
         self.input_ends = {partition: ends[partition] for partition in self.inputs if partition in ends}
 
     def next_ranges(
@@ -397,13 +426,15 @@ class Task:
         self.idle_topics.inputs_unknown(now)
 
     def commit_notes(self, reports: Iterable[LegReport]) -> dict[TopicPartition, str]:
-        """Return what the commit of the batch is to say of an input: how far in event time its rows have come."""
+        """Return what is to be noted with the offsets that are committed with the batch."""
         assert self.attempt.ranges is not None, f"task {self.id} has no batch under way"
         newest = {topic: time for report in reports for topic, time in report.newest_out.items()}
         limit = min(self.attempt.limits.values(), default=LATEST)
         behind = bool(self._behind(self.position.offsets, self.attempt.ranges))
-        note = self.written_times.note(newest, limit=limit, behind=behind)
-        return {self.inputs[0]: note} if note else {}
+        notes = {partition: dict(SOURCE_CHANGELOG) for partition in self.source_changelogs}
+        if times := self.written_times.note(newest, limit=limit, behind=behind):
+            notes.setdefault(self.inputs[0], {}).update(times)
+        return {partition: note_text(parts) for partition, parts in notes.items()}
 
     def batch_begun(self, ranges: Ranges) -> None:
         """Begin a batch of those ranges, or try the unfinished one again."""
@@ -447,6 +478,7 @@ class Task:
         self.position.committed = self.position.batch
         # Nobody has initialized the task between the look and this commit, so all that was there is ours.
         self.copy.offsets |= self.copy.listed
+        self.copy.offsets |= {partition: self.position.offsets[partition] for partition in self.source_changelogs}
         states = tuple(states)
         self.idle_watermarks.committed(states)
         self.idle_topics.committed(states, self.attempt.awaited, self.attempt.looked_at)

@@ -18,6 +18,7 @@ from sparkrelay.errors import (
     UnknownTopicException,
 )
 from sparkrelay.runtime.contract import fault_points
+from sparkrelay.runtime.contract.commit_notes import SOURCE_CHANGELOG, note_text
 from sparkrelay.runtime.tasks.task_state import TaskState
 from sparkrelay.runtime.topics.changes import other_inputs
 from sparkrelay.types import TopicPartition
@@ -92,9 +93,11 @@ class TaskInitializer:
         changelogs = {p for task in tasks for p in task.changelogs.values()}
         ends = self._offsets(dict.fromkeys(changelogs, LATEST))
         try:
-            # Nothing but the group's offsets says where stores without changelog must stand.
-            unlogged = [p for task in tasks if task.unlogged for p in task.inputs if p.topic in task.state_topics]
-            committed = self._topics.committed(unlogged)
+            # Nothing but the group's offsets says where stores without changelog must stand, and tables that reuse
+            # their topic.
+            wanted = [p for task in tasks if task.unlogged for p in task.inputs if p.topic in task.state_topics]
+            wanted += [p for task in tasks for p in task.source_changelogs]
+            committed = self._topics.committed(wanted)
             works = self._restores(names, identities, ends, committed)
         except KafkaException:
             self.start_over(tasks)
@@ -114,6 +117,8 @@ class TaskInitializer:
             for partition, offset in report.positions.items()
             if partition in task.inputs and partition.topic in task.state_topics
         }
+        for task, report in ready:
+            seen |= task.restored_from_sources(report, committed)
         known = {partition: offset for task, _ in ready for partition, offset in task.position.offsets.items()}
         tasks = [task for task, _ in ready]
         first = self._first_offsets([p for p in inputs if p not in committed and p not in seen], known)
@@ -129,7 +134,10 @@ class TaskInitializer:
                 skipped={partition: seen[partition] for partition in task.inputs if partition in moved},
                 batch=None if report is None else report.batch,
             )
-        fallen_out = self._commit_first(tasks, {p: o for p, o in first.items() if self._latest(p)})
+        at_first = {p: o for p, o in first.items() if self._latest(p)}
+        # Also that it is noted with them what they are, from now on.
+        at_first |= {p: positions[p] for task in tasks for p in task.source_changelogs}
+        fallen_out = self._commit_first(tasks, at_first)
         self._in_service.fall_out(fallen_out)
         served = [task for task in tasks if task.id not in fallen_out]
         for task in served:
@@ -254,7 +262,8 @@ class TaskInitializer:
                 offsets[task.producer] = mine
         if not offsets:
             return {}
-        answers = self._transactions.commit(offsets, self._config.application_id)
+        notes = {p: note_text(SOURCE_CHANGELOG) for task in tasks for p in task.source_changelogs}
+        answers = self._transactions.commit(offsets, self._config.application_id, notes=notes)
         fallen_out: dict[TaskId, tuple[Task, Exception]] = {}
         for task in tasks:
             answer = answers.get(self._transactional_id(task.id), task.producer)

@@ -62,7 +62,7 @@ class TaskShape:
 
     Attributes:
         inputs: input partitions, sorted.
-        changelogs: store -> changelog partition.
+        changelogs: store -> changelog partition. That is one of the inputs, for a table that reuses its topic.
         stores: its stores, with a changelog or without.
         state_topics: input topics of legs with a store: of these the state itself says how far it has seen.
         width: how many tasks its subtopology has.
@@ -148,6 +148,7 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
         for store in subtopology.logged_stores:
             name = names.changelog(store)
             internal[name] = InternalTopic(name, width, compacted=True, cut=store in cut)
+        reused = subtopology.reused_topics
         state_topics = frozenset(
             names(topic, leg.source.internal)
             for leg in subtopology.legs
@@ -166,7 +167,8 @@ def lay_out(topology: Topology, names: TopicNames, partitions: Mapping[str, int]
             tasks[TaskId(subtopology.id, number)] = TaskShape(
                 inputs=tuple(sorted(TopicPartition(t, number) for t, count in by_name.items() if number < count)),
                 changelogs={
-                    store: TopicPartition(names.changelog(store), number) for store in subtopology.logged_stores
+                    **{store: TopicPartition(names.changelog(store), number) for store in subtopology.logged_stores},
+                    **{store: TopicPartition(t, number) for store, t in reused.items() if number < sources[t]},
                 },
                 state_topics=state_topics,
                 stores=subtopology.stores,

@@ -7,12 +7,19 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from sparkrelay.client.admin import LATEST, Admin, TopicSpec
+from sparkrelay.client.admin import EARLIEST, LATEST, Admin, TopicSpec
 from sparkrelay.client.features import TRANSACTION_VERSION
-from sparkrelay.errors import StreamsException
+from sparkrelay.errors import KafkaException, StreamsException
 from sparkrelay.runtime.topics.changes import changed_topics, new_stores
 from sparkrelay.runtime.topics.layout import lay_out
 from sparkrelay.runtime.topics.retention import retention_ms
+from sparkrelay.runtime.topics.source_changelogs import (
+    require_no_other_changelogs,
+    require_own_changelogs,
+    require_rows_kept,
+    topics_of_tables,
+)
+from sparkrelay.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -22,7 +29,6 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.topics.layout import TaskLayout
     from sparkrelay.runtime.topics.topic_names import TopicNames
     from sparkrelay.topology import Topology
-    from sparkrelay.types import TopicPartition
 
 __all__ = ["Topics"]
 
@@ -43,6 +49,7 @@ class Topics:
         self._topology = topology
         self._names = names
         self._config = config
+        self._reused = frozenset(topology.reused_topics.values())
         self._lock = threading.Lock()
         self._changes_logged = False
         #: Topics of ours that the broker has listed.
@@ -68,6 +75,39 @@ class Topics:
                 level,
             )
 
+    def check_source_changelogs(self) -> None:
+        """Look whether the topics that are changelogs, too, keep what a table needs; warns of what is gone.
+
+        Raises:
+            StreamsException: one deletes rows that the table has.
+        """
+        if not self._reused:
+            return
+        try:
+            with self._lock:
+                described = self._admin.describe_topics(sorted(self._reused))
+        except KafkaException as error:
+            if error.retriable:
+                raise
+            log.warning("whether %s keep their records is not known: %s", ", ".join(sorted(self._reused)), error)
+        else:
+            configs = {topic: found.configs for topic, found in described.items()}
+            for sentence in require_rows_kept(self._topology, configs):
+                log.warning("%s", sentence)
+        partitions = [
+            TopicPartition(topic, number)
+            for topic, count in self.partition_counts(self._reused).items()
+            for number in range(count)
+        ]
+        for partition, first in sorted(self.offsets(dict.fromkeys(partitions, EARLIEST)).items()):
+            if first > 0:
+                log.warning(
+                    "%s begins at offset %d: a table whose changelog it is lacks what was there before, once it is "
+                    "restored",
+                    partition,
+                    first,
+                )
+
     def layout(self) -> TaskLayout:
         """Return tasks and internal topics by what the broker has now.
 
@@ -86,6 +126,7 @@ class Topics:
             for topic in layout.internal_topics.values()
             if topic.name not in partitions
         }
+        self._require_own_changelogs(layout)
         self._log_changes(layout, missing)
         if missing:
             log.info("creating internal topics: %s", ", ".join(sorted(missing)))
@@ -146,12 +187,27 @@ class Topics:
         with self._lock:
             return self._admin.list_offsets(dict(wanted), read_committed=read_committed, timeout=timeout)
 
-    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the group's committed offsets; partitions without one are left out."""
+    def changelog_ends(
+        self, partitions: Collection[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return where a copy may follow changelogs to: their read_committed ends; ``timeout`` in seconds.
+
+        Where a table's topic is its changelog, that is how far the group has read it, by what is decided: the rest is
+        still to be taken in.
+        """
+        reused = {partition for partition in partitions if partition.topic in self._reused}
+        ends = self.end_offsets([p for p in partitions if p not in reused], timeout=timeout)
+        return ends | dict.fromkeys(reused, 0) | self.committed(reused, stable=False)
+
+    def committed(self, partitions: Collection[TopicPartition], *, stable: bool = True) -> dict[TopicPartition, int]:
+        """Return the group's committed offsets; partitions without one are left out.
+
+        With ``stable`` those of transactions that end just now are waited for.
+        """
         if not partitions:
             return {}
         with self._lock:
-            found = self._admin.committed_offsets(self._config.application_id, list(partitions))
+            found = self._admin.committed_offsets(self._config.application_id, list(partitions), stable=stable)
         return {partition: offset for partition, offset in found.items() if offset is not None and offset >= 0}
 
     def commits(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
@@ -185,6 +241,14 @@ class Topics:
         for sentence in changes:
             log.warning("%s", sentence)
 
+    def _require_own_changelogs(self, layout: TaskLayout) -> None:
+        topics = topics_of_tables(self._topology)
+        wanted = {p for shape in layout.tasks.values() for p in shape.inputs if p.topic in topics}
+        if not wanted:
+            return
+        noted = {partition: commit.metadata for partition, commit in self.commits(sorted(wanted)).items()}
+        require_own_changelogs(self._topology, self._names, noted)
+
     def _partitions(self) -> dict[str, int]:
         legs = self._topology.legs
         wanted = {self._names(topic, leg.source.internal) for leg in legs for topic in leg.source.topics}
@@ -193,13 +257,16 @@ class Topics:
         wanted |= {
             self._names.changelog(store) for part in self._topology.subtopologies for store in part.logged_stores
         }
-        found = self._describe({*wanted, self._names.reset_marker})
+        # None of these should be there.
+        others = {self._names.changelog(store) for store in self._topology.reused_topics}
+        found = self._describe({*wanted, *others, self._names.reset_marker})
         if self._names.reset_marker in found:
             raise StreamsException(
                 f"application {self._names.application_id!r} is being started over, or sparkrelay reset was "
                 f"interrupted: topic {self._names.reset_marker!r} says so. Wait for it, or run it again to its end: "
                 f"sparkrelay reset --application-id {self._names.application_id} --execute ..."
             )
+        require_no_other_changelogs(self._topology, self._names, found)
         return found
 
     def _describe(self, names: Collection[str]) -> dict[str, int]:

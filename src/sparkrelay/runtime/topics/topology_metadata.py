@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SubtopologyMetadata", "difference", "metadata_tasks", "parse_topology_metadata", "topology_metadata"]
 
-_SOURCE, _STORE = "source ", "store "
+_SOURCE, _STORE, _REUSED = "source ", "store ", "reused topic "
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,12 @@ class SubtopologyMetadata:
     Attributes:
         sources: The topics it reads, by Kafka's names.
         changelogs: Its stores' changelog topics, by store.
+        reused: Those of them that are sources.
     """
 
     sources: tuple[str, ...]
     changelogs: Mapping[str, str]
+    reused: frozenset[str] = frozenset()
 
 
 def topology_metadata(topology: Topology) -> str:
@@ -45,7 +47,12 @@ def topology_metadata(topology: Topology) -> str:
         str(subtopology.id): sorted(
             [f"source {topic}" for leg in subtopology.legs for topic in leg.source.topics]
             + [f"store {store}" for store in subtopology.logged_stores]
-            + [f"unlogged store {store}" for store in subtopology.stores if store not in subtopology.logged_stores]
+            + [f"{_REUSED}{topic} of store {store}" for store, topic in subtopology.reused_topics.items()]
+            + [
+                f"unlogged store {store}"
+                for store in subtopology.stores
+                if store not in {*subtopology.logged_stores, *subtopology.reused_topics}
+            ]
             + [f"sink {leg.sink.topic}" for leg in subtopology.legs if leg.sink is not None]
         )
         for subtopology in topology.subtopologies
@@ -94,9 +101,11 @@ def parse_topology_metadata(
         for number, entries in parts.items():
             topics = [entry.removeprefix(_SOURCE) for entry in entries if entry.startswith(_SOURCE)]
             stores = [entry.removeprefix(_STORE) for entry in entries if entry.startswith(_STORE)]
+            reused = [entry.removeprefix(_REUSED).split(" of store ") for entry in entries if entry.startswith(_REUSED)]
             found[int(number)] = SubtopologyMetadata(
                 tuple(names(topic, names(topic, internal=True) in subscribed) for topic in topics),
-                {store: names.changelog(store) for store in stores},
+                {**{store: names.changelog(store) for store in stores}, **{store: topic for topic, store in reused}},
+                frozenset(topic for topic, _ in reused),
             )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StreamsException(
@@ -117,7 +126,11 @@ def metadata_tasks(card: Mapping[int, SubtopologyMetadata], partitions: Mapping[
         TaskInfo.of(
             TaskId(number, partition),
             inputs=[TopicPartition(topic, partition) for topic in part.sources if partition < partitions[topic]],
-            changelogs=[TopicPartition(topic, partition) for topic in part.changelogs.values()],
+            changelogs=[
+                TopicPartition(topic, partition)
+                for topic in part.changelogs.values()
+                if topic not in part.reused or partition < partitions[topic]
+            ],
             stores=part.changelogs,
         )
         for number, part in sorted(card.items())

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from sparkrelay.runtime.contract.commit_notes import MOST_CHARACTERS
 from sparkrelay.topology.event_times import shipped_event_times
 
 if TYPE_CHECKING:
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Writers", "writers_of"]
 
-#: What a task's commit may say of event times, in characters: brokers take 4,096 bytes (``offset.metadata.max.bytes``).
-_MOST_CHARACTERS: Final = 4000
-#: Of them for one topic, beside its name.
+#: What a task's commit says of one topic, in characters, beside its name.
 _TIMES_CHARACTERS: Final = 64
 
 
@@ -64,5 +63,5 @@ def writers_of(
             tuple(some for id_, some in sorted(inputs.items()) if id_.subtopology in writing[topic]), upstream(topic)
         )
         for topic in timed
-        if all(said[part] <= _MOST_CHARACTERS for part in writing[topic])
+        if all(said[part] <= MOST_CHARACTERS // 2 for part in writing[topic])
     }

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sparkrelay.runtime.contract.specs import FetchSpec
     from sparkrelay.types import TopicPartition
 
-__all__ = ["fetch_leg"]
+__all__ = ["decoded_rows", "fetch_leg", "raw_columns"]
 
 log = logging.getLogger(__name__)
 
@@ -45,19 +45,35 @@ def fetch_leg(spec: FetchSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
         return
     times: dict[TopicPartition, int] = {}
     try:
-        for partition, batch in connections.fetcher(spec.client).fetch(ranges, columns=_raw_columns(spec)):
+        for partition, batch in connections.fetcher(spec.client).fetch(ranges, columns=raw_columns(spec)):
             if batch.num_rows:
                 fault_points.reach("fetch-first-rows")
-                if hidden_columns.PARTITION_TIME not in spec.output.names:
-                    yield _rows(spec, partition, batch)
-                elif spec.event_time:
-                    yield _with_partition_time(spec, partition, _rows(spec, partition, batch), times)
-                else:
-                    # Before tombstones are left out: they move it too, as all that Kafka Streams takes in.
-                    yield _rows(spec, partition, _with_partition_time(spec, partition, batch, times))
+                yield decoded_rows(spec, partition, batch, times)
     except SparkRelayError as error:
         connections.forget_fetcher(spec.client)
         raise WorkerFailure(error, spec.failure_key) from None
+
+
+def decoded_rows(
+    spec: FetchSpec, partition: TopicPartition, raw: pa.RecordBatch, times: dict[TopicPartition, int]
+) -> pa.RecordBatch:
+    """Return the rows of fetched records, which have the columns :func:`raw_columns`.
+
+    Args:
+        spec: of the step.
+        partition: where the records are from.
+        raw: the records, at least one.
+        times: keeps each partition's time from one fetch to the next.
+
+    Raises:
+        SerializationException: a record does not decode, and such records are not skipped.
+    """
+    if hidden_columns.PARTITION_TIME not in spec.output.names:
+        return _rows(spec, partition, raw)
+    if spec.event_time:
+        return _with_partition_time(spec, partition, _rows(spec, partition, raw), times)
+    # Before tombstones are left out: they move it too, as all that Kafka Streams takes in.
+    return _rows(spec, partition, _with_partition_time(spec, partition, raw, times))
 
 
 def _with_partition_time(
@@ -75,7 +91,7 @@ def _with_partition_time(
     return rows.append_column(field, pa.array(newest)) if index < 0 else rows.set_column(index, field, pa.array(newest))
 
 
-def _raw_columns(spec: FetchSpec) -> frozenset[str]:
+def raw_columns(spec: FetchSpec) -> frozenset[str]:
     """Return which columns of the raw records anything here looks at."""
     wanted = set(spec.output.names)
     # Values show tombstones, also where no step looks at them.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -26,13 +26,16 @@ from sparkrelay.runtime.worker.context import (
     report_row,
     reporting,
 )
-from sparkrelay.state.changelog import split
+from sparkrelay.runtime.worker.fetch import decoded_rows, raw_columns
+from sparkrelay.runtime.worker.state import newest_rows
+from sparkrelay.state.changelog import Marker, split
 from sparkrelay.state.removal import set_aside, wipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from sparkrelay.runtime.contract.commands import StoreRestore
+    from sparkrelay.runtime.contract.specs import SourceChangelog
     from sparkrelay.state import TaskStore
     from sparkrelay.types import TopicPartition
 
@@ -47,12 +50,22 @@ _BYTES_A_SECOND: Final = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class RestoreSpec:
-    """What restoring needs for as long as the process lives."""
+    """What restoring needs for as long as the process lives.
+
+    Attributes:
+        sources: store -> how it is restored, of tables whose topic is their changelog. Others hold changelog records.
+    """
 
     spark_partitions: int
     application: str
     client: Mapping[str, Any]
     map_limit: int
+    sources: Mapping[str, SourceChangelog] = field(default_factory=dict)
+
+    @property
+    def source_topics(self) -> frozenset[str]:
+        """The topics that are changelogs as well as sources."""
+        return frozenset(topic for source in self.sources.values() for topic in source.fetch.topics)
 
 
 @reporting
@@ -109,9 +122,13 @@ class _Gathered:
     the store. So a slice that has the time gathers some fetches, and writes them as one.
     """
 
-    def __init__(self, store: TaskStore, target: StoreRestore, task_epoch: int, bytes_at_once: int) -> None:
+    def __init__(
+        self, spec: RestoreSpec, store: TaskStore, target: StoreRestore, task_epoch: int, bytes_at_once: int
+    ) -> None:
         self._store = store
         self._target = target
+        self._source = spec.sources.get(target.store)
+        self._source_topics = spec.source_topics
         self._task_epoch = task_epoch
         self._bytes_at_once = bytes_at_once
         self._parts: list[pa.RecordBatch] = []
@@ -132,10 +149,35 @@ class _Gathered:
         self._parts, self._bytes = [], 0
         offsets = batch.column("offset")
         changelog = self._target.changelog
-        keys, values, marker = split(batch.column("key"), batch.column("value"), partial(_name, changelog, offsets))
         following = offsets[-1].as_py() + 1
-        self._store.restore(self._target.store, changelog, keys, values, following, marker, task_epoch=self._task_epoch)
+        if self._source is None:
+            keys, values, marker = split(batch.column("key"), batch.column("value"), partial(_name, changelog, offsets))
+            marker = self._without_sources(marker)
+        else:
+            rows = decoded_rows(self._source.fetch, changelog, batch, {})
+            keys, values = newest_rows(self._source.state, pa.Table.from_batches([rows]))
+            marker = Marker(0, {}, self._source.state.contents)
+        self._store.restore(
+            self._target.store,
+            changelog,
+            keys,
+            values,
+            following,
+            marker,
+            task_epoch=self._task_epoch,
+            is_source=self._source is not None,
+        )
         fault_points.reach("restore-after-slice")
+
+    def _without_sources(self, marker: Marker | None) -> Marker | None:
+        """Return a marker of another store of the task that says nothing of topics that are changelogs.
+
+        A table stands where it was restored to, which need not be where it stood when the marker was written.
+        """
+        if marker is None or not self._source_topics:
+            return marker
+        own = {p: offset for p, offset in marker.positions.items() if p.topic not in self._source_topics}
+        return replace(marker, positions=own)
 
     def __enter__(self) -> Self:
         return self
@@ -175,6 +217,19 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
     if command.take_over:
         if command.changelogs and (dropped := store.keep_only(command.changelogs, task_epoch=command.task_epoch)):
             log.warning("task %s: no longer has %s; its local rows are removed", command.task, dropped)
+        for name, end in command.source_ends.items():
+            at, words = command.changelogs[name], spec.sources[name].state.contents
+            known = store.require_source(name, at, end, contents=words, task_epoch=command.task_epoch)
+            if known is not None:
+                log.warning(
+                    "task %s: table %r has %s up to %d, and the group's offset is %s: it was set back, or the broker "
+                    "has forgotten it. The table is rebuilt to where it is read on",
+                    command.task,
+                    name,
+                    at,
+                    known,
+                    end,
+                )
         fault_points.reach("restore-after-undo")
     records = 0
     for target in command.stores:
@@ -186,11 +241,22 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
         try:
             records += _follow(spec, command, store, target, budget)
         except OffsetOutOfRangeException:
-            first = connections.fetcher(spec.client).log_start(target.changelog) if target.cut else start
+            is_source = target.store in spec.sources
+            first = connections.fetcher(spec.client).log_start(target.changelog) if target.cut or is_source else start
             if first <= start:
                 raise
             # What lies in front of the cut is over. The next slice goes on from there.
-            store.restore_reached(target.changelog, first, task_epoch=command.task_epoch)
+            if is_source and start:
+                log.warning(
+                    "task %s: records %d to %d are gone from %s, and are not in table %r",
+                    command.task,
+                    start,
+                    first,
+                    target.changelog,
+                    target.store,
+                )
+            reached = min(first, target.end)
+            store.restore_reached(target.changelog, reached, task_epoch=command.task_epoch, is_source=is_source)
     header = store.header
     if command.close:
         connections.forget_store(command.directory, clean=True)
@@ -207,11 +273,12 @@ def _advance(spec: RestoreSpec, command: RestoreCommand, budget: _Budget) -> Res
 def _follow(spec: RestoreSpec, command: RestoreCommand, store: TaskStore, target: StoreRestore, budget: _Budget) -> int:
     """Bring one store forward while there is time; return how many records that took."""
     records = 0
+    source = spec.sources.get(target.store)
     fetched = connections.fetcher(spec.client).fetch(
         {target.changelog: (store.header.changelog.get(target.changelog, 0), target.end)},
-        columns=frozenset({"key", "value", "offset"}),
+        columns=frozenset({"key", "value", "offset"}) if source is None else raw_columns(source.fetch),
     )
-    with _Gathered(store, target, command.task_epoch, budget.bytes_at_once) as gathered:
+    with _Gathered(spec, store, target, command.task_epoch, budget.bytes_at_once) as gathered:
         for _, batch in fetched:
             if batch.num_rows:
                 gathered.add(batch)
@@ -220,5 +287,7 @@ def _follow(spec: RestoreSpec, command: RestoreCommand, store: TaskStore, target
                 break
         else:
             gathered.apply()
-            store.restore_reached(target.changelog, target.end, task_epoch=command.task_epoch)
+            store.restore_reached(
+                target.changelog, target.end, task_epoch=command.task_epoch, is_source=source is not None
+            )
     return records

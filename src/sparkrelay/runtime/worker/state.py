@@ -51,6 +51,7 @@ __all__ = [
     "apply_leg",
     "batch_stamp",
     "codec_of",
+    "newest_rows",
     "next_in_changelog",
     "state_before",
     "state_report",
@@ -280,13 +281,7 @@ def _group(spec: StateSpec, share: Share, rows: pa.Table) -> _Groups:
     flat, names = _flatten_keys(rows, spec.keys)
     several = [hidden_columns.PARTITION] if len(share.tasks) > 1 else []
     by = [*several, *(name for children in names for name in children)]
-    groups = codec_of(spec).partial(flat, by)
-    keys = _keys(spec, groups, names)
-    encoded = key_bytes(keys)
-    if encoded.null_count:
-        # As in Kafka Streams, a record without a key belongs to no group.
-        kept = pc.is_valid(encoded)
-        groups, encoded, keys = groups.filter(kept), encoded.filter(kept), [key.filter(kept) for key in keys]
+    groups, keys, encoded = _encoded_groups(spec, flat, names, by)
     values: list[DistinctValues] = []
     stored = encoded if spec.watermark is None else stored_keys(keys[spec.keys.index(spec.watermark.window)], encoded)
     if has_distinct(spec):
@@ -313,6 +308,29 @@ def _group(spec: StateSpec, share: Share, rows: pa.Table) -> _Groups:
     else:
         partitions = np.full(len(encoded), share.tasks[0].task.partition, dtype=np.int32)
     return _Groups(groups, partitions, keys, encoded, stored, _versions(spec, share, flat), values)
+
+
+def _encoded_groups(
+    spec: StateSpec, flat: pa.Table, names: Sequence[Sequence[str]], by: Sequence[str]
+) -> tuple[pa.Table, list[pa.Array], pa.Array]:
+    """Return the partial results of groups, their key columns, and their message keys."""
+    groups = codec_of(spec).partial(flat, by)
+    keys = _keys(spec, groups, names)
+    encoded = key_bytes(keys)
+    if not encoded.null_count:
+        return groups, keys, encoded
+    # As in Kafka Streams, a record without a key belongs to no group.
+    kept = pc.is_valid(encoded)
+    return groups.filter(kept), [key.filter(kept) for key in keys], encoded.filter(kept)
+
+
+def newest_rows(spec: StateSpec, rows: pa.Table) -> tuple[pa.Array, pa.Array]:
+    """Return the keys and values of a table of newest rows as its store has them; null values delete."""
+    codec = codec_of(spec)
+    assert isinstance(codec, NewestRows), "only such a table is what its topic is"
+    flat, names = _flatten_keys(rows, spec.keys)
+    groups, _, encoded = _encoded_groups(spec, flat, names, [name for children in names for name in children])
+    return encoded, codec.values(groups)
 
 
 def _keys(spec: StateSpec, groups: pa.Table, names: Sequence[Sequence[str]]) -> list[pa.Array]:

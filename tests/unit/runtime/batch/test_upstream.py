@@ -4,6 +4,7 @@ import pytest
 
 from sparkrelay.client.admin import EARLIEST, LATEST, CommittedOffset
 from sparkrelay.runtime.batch.upstream import Upstream
+from sparkrelay.runtime.contract.commit_notes import note_text
 from sparkrelay.runtime.tasks.event_times import WrittenTimes
 from sparkrelay.runtime.tasks.task import Task
 from sparkrelay.runtime.topics.writers import Writers
@@ -27,7 +28,7 @@ class Group:
 
     def commit(self, partition, offset, newest=None, *, limit=ANY_TIME, idle=False):
         note = WrittenTimes(["rows"]).note({} if newest is None else {"rows": newest}, limit=limit, behind=not idle)
-        self.stands[partition] = CommittedOffset(offset, note)
+        self.stands[partition] = CommittedOffset(offset, note_text(note))
 
     def commits(self, partitions):
         return {partition: self.stands[partition] for partition in partitions if partition in self.stands}

@@ -80,7 +80,7 @@ class Broker:
             raise self.racks_error
         return {TopicPartition("flights", 0): frozenset(["near"])}
 
-    def end_offsets(self, partitions, *, timeout):
+    def changelog_ends(self, partitions, *, timeout):
         assert timeout <= 10, "the whole group waits"
         self.questions.append("ends")
         self.asked |= set(partitions)

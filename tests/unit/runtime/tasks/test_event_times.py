@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sparkrelay.runtime.contract.commands import StateReport
-from sparkrelay.runtime.tasks.event_times import EventTimeLimits, Limit, Reached, WrittenTimes, read_note
+from sparkrelay.runtime.contract.commit_notes import note_text
+from sparkrelay.runtime.tasks.event_times import EventTimeLimits, Limit, Reached, WrittenTimes, reached_in
 from sparkrelay.state.watermarks import LATEST, NO_TIME
 from sparkrelay.types import TopicPartition
 
@@ -12,18 +13,22 @@ ROWS = TopicPartition("rows", 3)
 OPEN, CLOSED = StateReport("counts", 1, left_ms=0), StateReport("counts", 1, left_ms=500)
 
 
+def said(times, newest, **how):
+    return note_text(times.note(newest, **how))
+
+
 def test_a_commit_says_how_far_a_task_has_come():
     times = WrittenTimes({"b", "a"})
-    note = times.note({"a": 70}, limit=LATEST, behind=True)
-    assert read_note(note) == {"a": Reached(70, 70, idle=False), "b": Reached(None, None, idle=False)}
-    note = times.note({"a": 60, "b": 90}, limit=80, behind=False)
-    assert read_note(note) == {"a": Reached(70, 70, idle=False), "b": Reached(90, 80, idle=False)}
-    note = times.note({}, limit=LATEST, behind=False)
-    assert read_note(note) == {"a": Reached(70, 70, idle=True), "b": Reached(90, 80, idle=True)}
+    note = said(times, {"a": 70}, limit=LATEST, behind=True)
+    assert reached_in(note) == {"a": Reached(70, 70, idle=False), "b": Reached(None, None, idle=False)}
+    note = said(times, {"a": 60, "b": 90}, limit=80, behind=False)
+    assert reached_in(note) == {"a": Reached(70, 70, idle=False), "b": Reached(90, 80, idle=False)}
+    note = said(times, {}, limit=LATEST, behind=False)
+    assert reached_in(note) == {"a": Reached(70, 70, idle=True), "b": Reached(90, 80, idle=True)}
 
 
 def test_a_task_that_writes_no_such_topic_says_nothing():
-    assert WrittenTimes(()).note({}, limit=LATEST, behind=False) == ""
+    assert WrittenTimes(()).note({}, limit=LATEST, behind=False) == {}
 
 
 @pytest.mark.parametrize(
@@ -39,13 +44,13 @@ def test_a_task_that_writes_no_such_topic_says_nothing():
     ],
 )
 def test_what_others_have_noted_is_nothing(text):
-    assert read_note(text) == {}
+    assert reached_in(text) == {}
 
 
 @given(st.text())
 def test_no_note_is_trouble(text):
-    read_note(text)
-    read_note(json.dumps({"event_times": {"a": [text, 1, 1]}}))
+    reached_in(text)
+    reached_in(json.dumps({"event_times": {"a": [text, 1, 1]}}))
 
 
 def test_a_limit_counts_once_what_it_is_true_of_is_read():

@@ -42,7 +42,7 @@ class Broker:
         self.epochs += 10
         return {name: ProducerIdentity(name, 1, self.epochs) for name in names}
 
-    def commit(self, offsets, group_id):
+    def commit(self, offsets, group_id, *, notes):
         assert group_id == "app"
         answers = {}
         for identity, positions in offsets.items():
@@ -206,3 +206,55 @@ def test_a_topic_that_a_broker_does_not_know_is_waited_for_but_not_for_ever(made
     clock.now = 9000.0 if meanwhile == "not asked for" else 1070.0
     with pytest.raises(UnknownTopicException if meanwhile == "missing" else TimeoutException, match="did not exist"):
         initializer.initialize([task])
+
+
+def test_a_table_that_reuses_its_topic_is_restored_to_the_groups_offset_and_begins_there(made, broker, service):
+    broker.group = {A: 40}
+    initializer = made("earliest")
+    initializer._state_updater.assign = (works := []).extend
+    task = Task(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]))
+    initializer.initialize([task])
+    (work,) = works
+    assert (work.ends, work.source_ends(), work.committed) == ({A: 40}, {"people": 40}, None)
+    initializer.serve([(task, RestoreReport(ONE, {A: 40}, 0, {A: 40}))])
+    assert task.position.offsets == {A: 40}
+    assert broker.commits == [("app-0_0", 10, {A: 40})], "from now on it is noted what they are"
+    assert (task.state, task.command({}) if task.attempt.ranges else None) == (TaskState.RUNNING, None)
+
+
+def test_a_table_that_reuses_its_topic_begins_where_that_does(made, broker):
+    initializer = made("earliest")
+    initializer._state_updater.assign = (works := []).extend
+    task = Task(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]))
+    initializer.initialize([task])
+    assert works[0].ends == {A: 0}
+    initializer.serve([(task, RestoreReport(ONE, {}, 0, {}))])
+    assert task.position.offsets == {A: 3}
+
+
+def test_a_topic_that_ends_before_the_groups_offset_is_no_copy_of_what_was_read(made, broker):
+    """It lost records: whoever reads on at the group's offset is refused."""
+    broker.group = {A: 140}
+    initializer = made("earliest")
+    initializer._state_updater.assign = (works := []).extend
+    task = Task(ONE, (A,), {"people": A}, "/state/0_0", frozenset([A.topic]))
+    initializer.initialize([task])
+    assert works[0].ends == {A: 100}
+    initializer.serve([(task, RestoreReport(ONE, {A: 100}, 0, {A: 100}))])
+    assert task.position.offsets == {A: 140}
+
+
+def test_a_commit_takes_a_copy_of_a_topic_to_where_the_batch_ended(made, broker):
+    broker.group = {A: 40}
+    initializer = made("earliest")
+    initializer._state_updater.assign = [].extend
+    task = Task(ONE, (A,), {"people": A, "counts": CHANGELOG}, "/state/0_0", frozenset([A.topic]))
+    initializer.initialize([task])
+    initializer.serve([(task, RestoreReport(ONE, {A: 40}, 0, {A: 40, CHANGELOG: 100}))])
+    task.restore_progressed({A: 40, CHANGELOG: 100})
+    task.ends_listed({A: 70, CHANGELOG: 100})
+    task.batch_begun({A: (40, 60)})
+    assert task.command({}).changelog_next == {A: 40, CHANGELOG: 100}
+    task.batch_committed(task.producer)
+    assert task.copy.offsets == {A: 60, CHANGELOG: 100}
+    assert task.close_command().changelog_next == {A: 60, CHANGELOG: 100}

@@ -12,6 +12,7 @@ from sparkrelay.runtime.topics.topology_metadata import (
     parse_topology_metadata,
     topology_metadata,
 )
+from sparkrelay.topology.optimization import reusing_source_topics
 
 
 def test_the_tasks_of_the_card_are_those_of_the_layout():
@@ -34,6 +35,26 @@ def test_the_tasks_of_the_card_are_those_of_the_layout():
         assert tasks[id_].input_topic_partitions == frozenset(shape.inputs)
         assert tasks[id_].changelog_topic_partitions == frozenset(shape.changelogs.values())
         assert tasks[id_].state_store_names == frozenset(shape.changelogs)
+
+
+def test_a_table_that_reuses_its_topic_is_found_with_it():
+    builder = StreamsBuilder()
+    people = builder.table("people", key=String("user"), value=Json("name string"), name="people")
+    orders = builder.stream("orders", key=String("user"), value=Json("n int"))
+    orders.join(people, "user").to("named")
+    orders.groupBy("user").count(name="counts")
+    topology = reusing_source_topics(builder.build(), from_beginning=True)
+    counts = {"orders": 2, "people": 2, "named": 1}
+    layout = lay_out(topology, TopicNames("app"), counts)
+    card = parse_topology_metadata(topology_metadata(topology), "app", {"orders", "people"})
+    assert card[0].reused == {"people"}
+    assert card[0].changelogs == {"people": "people", "counts": "app-counts-changelog"}
+    tasks = {task.id: task for task in metadata_tasks(card, counts)}
+    for id_, shape in layout.tasks.items():
+        assert tasks[id_].changelog_topic_partitions == frozenset(shape.changelogs.values())
+        assert tasks[id_].input_topic_partitions == frozenset(shape.inputs)
+    words = difference(topology_metadata(builder.build()), topology_metadata(topology))
+    assert "it has reused topic people of store people of sub-topology 0 besides" in words
 
 
 def test_a_store_without_changelog_is_reported_as_such():

@@ -1,12 +1,20 @@
 """A Spark partition's share of a slice, with stores and without a broker: what is done in its time, and what anyway."""
 
+import dataclasses
+
 import pyarrow as pa
 import pytest
 from tests.doubles.clock import Clock
+from tests.unit.runtime.worker.store_specs import WITHOUT_KAFKA
 
-from sparkrelay.errors import TimeoutException
+from sparkrelay import Json, String
+from sparkrelay.errors import OffsetOutOfRangeException, SerializationException, TimeoutException
+from sparkrelay.runtime.contract import hidden_columns as hidden
 from sparkrelay.runtime.contract.commands import RestoreCommand, RestoreSlice, StoreRestore, decode_bytes
+from sparkrelay.runtime.contract.specs import FetchSpec, SourceChangelog, StateSpec, StepSpec
 from sparkrelay.runtime.worker import connections, restore
+from sparkrelay.runtime.worker.newest_rows import NewestRows
+from sparkrelay.state.changelog import Marker, encode_marker
 from sparkrelay.types import TaskId, TopicPartition
 
 SECONDS = 0.1
@@ -172,3 +180,152 @@ def test_what_came_before_an_error_counts(run, command, fetcher):
     assert isinstance(report.error, TimeoutException)
     store = connections.store(command(0).directory, map_limit=1 << 24)
     assert store.header.changelog == {TopicPartition("counts", 0): 7}
+
+
+USERS = TopicPartition("users", 0)
+STEP = {"leg": "store:people", "topics": ("users",), **WITHOUT_KAFKA}
+HIDDEN = [(hidden.PARTITION, pa.int32()), (hidden.TIMESTAMP, pa.int64()), (hidden.TOMBSTONE, pa.bool_())]
+ROW = pa.schema([("user", pa.string()), ("name", pa.string()), *HIDDEN])
+
+
+def source(*, skips=False):
+    """How a table of users and their names is restored from its topic."""
+    for_fetch = {name: STEP[name] for name in (field.name for field in dataclasses.fields(StepSpec))}
+    fetch = FetchSpec(
+        **for_fetch,
+        key=String("user"),
+        value=Json("name string"),
+        internal=False,
+        value_schema=pa.schema([("name", pa.string())]),
+        output=ROW,
+        event_time=None,
+        skip_tombstones=False,
+        skip_bad_records=skips,
+    )
+    newest = pa.schema([("name", pa.string())])
+    state = StateSpec(
+        **STEP, store="people", contents="rows", keys=("user",), aggregates=(), input=ROW, output=ROW, newest=newest
+    )
+    return SourceChangelog(fetch, state)
+
+
+class Topic:
+    """A topic of users."""
+
+    def __init__(self, *records, start=0):
+        self.records, self.start, self.asked = records, start, []
+
+    def fetch(self, ranges, *, columns):
+        assert columns >= {"key", "value", "offset", "timestamp"}
+        ((partition, (first, end)),) = ranges.items()
+        self.asked.append((first, end))
+        if first < self.start:
+            raise OffsetOutOfRangeException("gone")
+        for offset in range(first, min(end, len(self.records))):
+            key, value = self.records[offset]
+            raw = {
+                "key": pa.array([key], pa.binary()),
+                "value": pa.array([value], pa.binary()),
+                "offset": pa.array([offset], pa.int64()),
+                "timestamp": pa.array([offset], pa.timestamp("ms", "UTC")),
+            }
+            yield partition, pa.record_batch(raw)
+
+    def log_start(self, partition):
+        return self.start
+
+
+@pytest.fixture
+def restore_people(monkeypatch, tmp_path):
+    """`restore_people(topic, end, **settings)`: restore the table, and return its report and its rows."""
+    directory = str(tmp_path / "0_0")
+
+    def run(topic, end, *, skips=False, **settings):
+        monkeypatch.setattr(connections, "fetcher", lambda _: topic)
+        command = RestoreCommand(
+            TaskId(0, 0),
+            directory,
+            (StoreRestore("people", USERS, end),) if end else (),
+            **{
+                "take_over": True,
+                "task_epoch": 7,
+                "changelogs": {"people": USERS},
+                "source_ends": {"people": end},
+                **settings,
+            },
+        )
+        monkeypatch.setattr(restore, "current_command", lambda _: RestoreSlice(((command,),), seconds=60))
+        monkeypatch.setattr(restore, "current_spark_partition", lambda _: 0)
+        spec = restore.RestoreSpec(1, APPLICATION, {}, 1 << 24, {"people": source(skips=skips)})
+        (row,) = restore.restore_partition(spec, iter(()))
+        (report,) = decode_bytes(row.column(0)[0].as_py())
+        store = connections.store(directory, map_limit=1 << 24)
+        rows = pa.Table.from_batches(store.scan("people"), pa.schema([("key", pa.binary()), ("value", pa.binary())]))
+        names, _ = NewestRows(source().state.newest).results(rows["value"].combine_chunks())
+        return report, dict(zip((key[1:].decode() for key in rows["key"].to_pylist()), names.to_pylist(), strict=True))
+
+    yield run
+    connections.forget_store(directory)
+
+
+def test_a_table_is_restored_from_its_topic(restore_people):
+    topic = Topic(
+        (b"ada", b'{"name": "Ada"}'),
+        (b"bob", b'{"name": "Bob"}'),
+        (None, b"{}"),
+        (b"bob", None),
+        (b"ada", b'{"name": "L"}'),
+    )
+    report, rows = restore_people(topic, 3)
+    assert (report.error, report.positions, report.changelog_next) == (None, {USERS: 3}, {USERS: 3})
+    assert set(rows.values()) == {"Ada", "Bob"}
+    report, rows = restore_people(topic, 5, task_epoch=8)
+    assert topic.asked == [(0, 3), (3, 5)]
+    assert list(rows.values()) == ["L"]
+    # A group that was set back reads on there; what the copy has beyond it would be old before it is read.
+    report, rows = restore_people(topic, 2, task_epoch=9)
+    assert (topic.asked[-1], report.positions) == ((0, 2), {USERS: 2})
+    assert set(rows.values()) == {"Ada", "Bob"}
+    report, rows = restore_people(topic, 0, task_epoch=10)
+    assert (report.positions, report.changelog_next, rows) == ({}, {}, {})
+
+
+def test_a_record_of_a_topic_that_does_not_decode_is_what_the_handler_makes_of_it(restore_people):
+    topic = Topic((b"ada", b'{"name": "Ada"}'), (b"bob", b"no json"))
+    report, _ = restore_people(topic, 2)
+    assert isinstance(report.error, SerializationException)
+    assert "record users-0 at offset 1 does not decode" in str(report.error)
+    report, rows = restore_people(topic, 2, skips=True)
+    assert (report.error, list(rows.values())) == (None, ["Ada"])
+
+
+def test_what_is_gone_from_the_beginning_of_a_topic_is_passed_over(restore_people, caplog):
+    topic = Topic(*[(b"ada", b'{"name": "%d"}' % number) for number in range(6)], start=4)
+    report, rows = restore_people(topic, 6)
+    assert (report.error, report.changelog_next, rows) == (None, {USERS: 4}, {})
+    report, rows = restore_people(topic, 6, take_over=False, source_ends={})
+    assert (report.changelog_next, list(rows.values())) == ({USERS: 6}, ["5"])
+    assert "are gone" not in caplog.text
+    topic.start, topic.records = 8, topic.records * 2
+    report, _ = restore_people(topic, 9, take_over=False, source_ends={})
+    assert "records 6 to 8 are gone from users-0, and are not in table 'people'" in caplog.text
+
+
+def test_a_marker_of_another_store_says_nothing_of_a_topic_that_is_restored_itself(monkeypatch, tmp_path):
+    directory, counts, orders = str(tmp_path / "0_0"), TopicPartition("counts", 0), TopicPartition("orders", 0)
+    key, value = encode_marker(Marker(7, {orders: 70, USERS: 50}, "counts"))
+
+    class Changelog:
+        def fetch(self, ranges, *, columns):
+            given = pa.array([key], pa.binary()), pa.array([value], pa.binary()), pa.array([3], pa.int64())
+            yield counts, pa.record_batch(dict(zip(("key", "value", "offset"), given, strict=True)))
+
+    monkeypatch.setattr(connections, "fetcher", lambda _: Changelog())
+    command = RestoreCommand(TaskId(0, 0), directory, (StoreRestore("counts", counts, 4),), take_over=True)
+    monkeypatch.setattr(restore, "current_command", lambda _: RestoreSlice(((command,),), seconds=60))
+    monkeypatch.setattr(restore, "current_spark_partition", lambda _: 0)
+    spec = restore.RestoreSpec(1, APPLICATION, {}, 1 << 24, {"people": source()})
+    (row,) = restore.restore_partition(spec, iter(()))
+    (report,) = decode_bytes(row.column(0)[0].as_py())
+    connections.forget_store(directory)
+    assert (report.batch, report.positions) == (7, {orders: 70})

@@ -1,0 +1,55 @@
+"""Tables whose source topic is their changelog, too: ``topology.optimization=reuse.ktable.source.topics``.
+
+A table that is read from a topic holds what the topic has, so a second copy of it says nothing new. Its store is then
+restored from the topic itself, up to where the group has read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sparkrelay.topology.structure import Subtopology
+from sparkrelay.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from sparkrelay.topology.structure import Leg
+
+__all__ = ["reusing_source_topics"]
+
+
+def reusing_source_topics(topology: Topology, *, from_beginning: bool) -> Topology:
+    """Return a topology whose tables use the topic that they are read from as their changelog, where they can.
+
+    A table that cannot keeps a changelog of its own, and its description says why.
+
+    Args:
+        topology: as it was written.
+        from_beginning: False where topics are first read from their end (``auto.offset.reset=latest``).
+    """
+    return Topology(
+        (
+            Subtopology(part.id, tuple(_reusing(leg, part, from_beginning=from_beginning) for leg in part.legs))
+            for part in topology.subtopologies
+        ),
+        topology.global_tables,
+    )
+
+
+def _reusing(leg: Leg, part: Subtopology, *, from_beginning: bool) -> Leg:
+    table = leg.aggregation
+    if table is None or not table.logged or not table.of_topic:
+        return leg
+    (topic,) = leg.source.topics
+    others = sorted(
+        other.store
+        for other in part.legs
+        if other.store not in {None, leg.store} and not other.source.internal and topic in other.source.topics
+    )
+    why = ""
+    if others:
+        # Their changelogs say how far they have seen it, and that need not be where the group's offset is.
+        why = f"store {others[0]} is made of topic {topic}, too"
+    elif not from_beginning:
+        why = f"auto.offset.reset=latest leaves out what topic {topic} has at first, and a restore would read it"
+    return replace(leg, aggregation=replace(table, reuses_topic=not why, keeps_changelog=why))

@@ -1,0 +1,51 @@
+"""The table's topic is its changelog (`topology.optimization`): whoever comes next reads it, to where the group was."""
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(600)]
+
+#: Point -> at which time of reaching it, as in test_fault_points: where the copy and the group's offset may differ.
+IN_BATCHES = {"state-after-apply": 5, "driver-before-end-txn": 4, "driver-after-end-txn": 5, "driver-after-commit": 3}
+
+
+@pytest.fixture(scope="module")
+def optimization():
+    return "all"
+
+
+def has_no_copy(fleet, kafka_admin):
+    topics = kafka_admin.list_topics(timeout=60).topics
+    return f"{fleet.application_id}-people-changelog" not in topics
+
+
+@pytest.mark.parametrize("point", IN_BATCHES)
+def test_the_instance_dies_in_a_batch(point, fleet, ledger, kafka_admin):
+    fleet.die_in_a_batch(point, IN_BATCHES[point], ledger)
+    assert has_no_copy(fleet, kafka_admin)
+
+
+def test_the_instance_dies_while_it_reads_the_topic(fleet, ledger):
+    former = fleet.ensure_running()
+    ledger.wait_for_results(fleet)
+    fleet.arm("publish-before-flush", 4, "instance")
+    ledger.write(240)
+    former.wait_for_death("in a batch")
+    fleet.forget_state()
+    fleet.arm("restore-after-slice", 2, "instance")
+    fleet.launch_and_die("at restore-after-slice")
+    fleet.disarm()
+    fleet.start()
+    ledger.wait_for_results(fleet)
+
+
+def test_state_on_disk_is_lost_and_a_late_reader_finds_the_same(fleet, ledger):
+    fleet.ensure_running()
+    ledger.write(100)
+    ledger.wait_for_results(fleet)
+    fleet.running.kill()
+    fleet.forget_state()
+    fleet.start(spare=False)
+    ledger.write(100)
+    ledger.wait_for_results(fleet)
+    assert fleet.running.stop() == "stopped NOT_RUNNING"
+    ledger.read_again()
