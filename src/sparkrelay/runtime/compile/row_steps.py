@@ -54,7 +54,9 @@ def apply_steps(
     """
     frames = [source]
     for step in steps:
-        if tombstones_pass and step.kind in _FILTERS:
+        if step.table_key is not None:
+            frames.append(_deleting(step, frames[-1], step.table_key))
+        elif tombstones_pass and step.kind in _FILTERS:
             frames.append(_filtered(step, frames[-1]))
         else:
             frames.append(_apply(step, frames[-1], carried))
@@ -116,6 +118,21 @@ def _filtered(step: Step, rows: DataFrame) -> DataFrame:
     condition = step.args[0]
     wanted = F.expr(condition) if isinstance(condition, str) else condition
     return checked(str(step.call_site), lambda: rows.where(F.col(hidden_columns.TOMBSTONE) | wanted))
+
+
+def _deleting(step: Step, rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Have rows that do not pass delete what their key has in the table: of them only the key is left."""
+    condition = step.args[0]
+    wanted = F.expr(condition) if isinstance(condition, str) else condition
+    others = [name for name in visible(rows).names if name not in key]
+
+    def marked() -> DataFrame:
+        passes = ~F.col(hidden_columns.TOMBSTONE) & F.coalesce(wanted, F.lit(False))
+        deleting = rows.withColumn(hidden_columns.TOMBSTONE, ~passes)
+        left = {name: F.when(~F.col(hidden_columns.TOMBSTONE), F.col(quoted((name,)))) for name in others}
+        return deleting.withColumns(left) if left else deleting
+
+    return checked(str(step.call_site), marked)
 
 
 def joined(step: Step, rows: DataFrame) -> DataFrame:
