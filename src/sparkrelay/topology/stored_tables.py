@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sparkrelay.errors import TopologyException
@@ -10,11 +11,11 @@ from sparkrelay.topology.lineage import Lineage
 from sparkrelay.topology.naming import check_name
 from sparkrelay.topology.nodes import AggregationNode, GroupingNode, StepNode, TableJoinNode
 from sparkrelay.topology.row_steps import make_step
-from sparkrelay.topology.structure import Step
 
 if TYPE_CHECKING:
     from sparkrelay.topology.call_site import CallSite
     from sparkrelay.topology.nodes import Node, Record, StoredTable
+    from sparkrelay.topology.structure import Step
 
 __all__ = ["holds_rows", "keep_newest", "key_of", "stored_table"]
 
@@ -104,11 +105,9 @@ def _behind(record: Record, table: AggregationNode, steps: list[Step]) -> Aggreg
     lineage = Lineage.of_repartition(key_of(table))
     for step in steps:
         key = lineage.key()
-        if step.kind in {"where", "filter"} and key is not None:
-            filtered = Step(step.kind, step.args, {"table_key": key}, step.call_site, f"{step.text} of the table")
-            rows = record.add(StepNode(rows, filtered, step.call_site))
-        else:
-            rows = record.add(StepNode(rows, step, step.call_site))
+        filters = step.kind in {"where", "filter"}
+        text = f"{step.text} of the table" if filters else step.text
+        rows = record.add(StepNode(rows, replace(step, table_key=key, text=text), step.call_site))
         lineage = lineage.after(step)
         if lineage.key() is None:
             raise TopologyException(

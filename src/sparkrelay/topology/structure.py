@@ -47,6 +47,9 @@ class Step:
         kwargs: its keyword arguments (``transform`` only).
         call_site: the line that wrote it.
         text: the step as people read it; the same in every process that runs the same program.
+        table_key: of a table's step that stands in front of another table, which holds the rows behind it: the columns
+            of the key in front of the step. A filter drops no row there: one that does not pass deletes what its key
+            has. None for all other steps.
     """
 
     kind: str
@@ -54,19 +57,12 @@ class Step:
     kwargs: Mapping[str, Any]
     call_site: CallSite
     text: str
+    table_key: tuple[str, ...] | None = None
 
     @property
     def is_union(self) -> bool:
         """True where another stream comes in; it stands in the legs of both, and changes no row."""
         return self.kind in {"union", "unionByName"}
-
-    @property
-    def table_key(self) -> tuple[str, ...] | None:
-        """Of a table's filter in front of the table that holds what passes: the columns of its key. None for others.
-
-        It drops no row: one that does not pass deletes what its key has there.
-        """
-        return self.kwargs.get("table_key") if self.kind in {"where", "filter"} else None
 
     @property
     def refresh(self) -> str | None:

@@ -54,7 +54,7 @@ def apply_steps(
     """
     frames = [source]
     for step in steps:
-        if step.table_key is not None:
+        if step.table_key is not None and step.kind in _FILTERS:
             frames.append(_deleting(step, frames[-1], step.table_key))
         elif tombstones_pass and step.kind in _FILTERS:
             frames.append(_filtered(step, frames[-1]))
@@ -67,8 +67,9 @@ def apply_steps(
                     f"{step.call_site}: {step.text} is not row-wise ({reason}): its result would depend on which rows "
                     "happen to be in one micro-batch. What must see all rows of a key is done by groupBy(...).agg(...)"
                 )
-    for step, before, after in zip(steps[:table_steps], frames, frames[1:], strict=False):
-        if step.kind not in _FILTERS and (reason := may_drop_rows(before, after)) is not None:
+    for index, (step, before, after) in enumerate(zip(steps, frames, frames[1:], strict=False)):
+        of_table = index < table_steps or step.table_key is not None
+        if of_table and step.kind not in _FILTERS and (reason := may_drop_rows(before, after)) is not None:
             raise TopologyException(
                 f"{step.call_site}: {step.text} of a table may drop rows or repeat them ({reason}): what it once let "
                 "through would stay in the sink when the group changes. Use where(...), or put to_stream() before it, "

@@ -92,7 +92,7 @@ def _rows(join: TableJoin, tables: Mapping[str, AggregateCalls]) -> StructType:
     both = [field.name for field in others if lower.count(field.name.lower()) > 1]
     if both:
         raise TopologyException(
-            f"{where}: both tables have a column {both[0]!r}; rename or drop one of them before the join"
+            f"{where}: both tables have a column {both[-1]!r}; rename or drop one of them before the join"
         )
     return StructType([*keys, *others])
 
