@@ -83,7 +83,7 @@ class NodeNames:
                 self._of[id(node)] = self._repartitions.find(name, node.call_site)
             case AggregationNode():
                 how = () if node.newest else ("by",)
-                name = speaking_name((self._base(node.parent), *how, *node.parent.words))
+                name = speaking_name((node.parent.of or self._base(node.parent), *how, *node.parent.words))
                 self._of[id(node)] = self._stores.find(name, node.call_site)
             case JoinNode():
                 name = speaking_name((self._base(node.parent), "join", self._base(node.other)))

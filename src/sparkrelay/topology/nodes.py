@@ -170,13 +170,20 @@ class RepartitionNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupingNode:
-    """``groupBy(...)``, and what stands for it in front of a table's newest rows."""
+    """``groupBy(...)``, and what stands for it in front of a table's newest rows.
+
+    Attributes:
+        words: what an automatic name of the store ends with.
+        of: what the user called the table whose rows these are behind its steps; None: an automatic name begins with
+            the stream's.
+    """
 
     parent: Node
     keys: tuple[Any, ...]
     words: tuple[str, ...]
     text: str
     call_site: CallSite
+    of: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

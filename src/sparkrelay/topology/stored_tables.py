@@ -117,8 +117,10 @@ def _behind(record: Record, table: AggregationNode, steps: list[Step]) -> Aggreg
     names = lineage.key()
     assert names is not None, "each step was looked at"
     text = ".".join((table.text, *(step.text for step in steps)))
-    words = ("table", *(step.kind for step in steps))
-    grouping = record.add(GroupingNode(rows, tuple(map(_quoted, names)), words, text, table.call_site))
+    # A table that is behind steps itself has words for them.
+    words = (*(() if table.name else table.parent.words), *(step.kind for step in steps))
+    keys = tuple(map(_quoted, names))
+    grouping = record.add(GroupingNode(rows, keys, words, text, table.call_site, of=table.name or table.parent.of))
     return record.add(AggregationNode(grouping, (), None, table.logged, text, table.call_site, newest=True))
 
 

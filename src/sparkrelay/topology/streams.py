@@ -55,7 +55,47 @@ _ROW_STEPS: Final = frozenset(
 )
 
 
-class KStream(RowSteps):
+class _RankedRows(RowSteps):
+    """Rows of which the first ones of each key can be kept."""
+
+    __slots__ = ()
+
+    # What these three return depends on whether a column is over a window, which no type says.
+
+    def withColumn(self, colName: str, col: Any) -> Any:
+        """Add or replace a column, as ``DataFrame.withColumn``.
+
+        With ``F.row_number().over(Window.partitionBy("key").orderBy(F.desc("x")))`` it is the row's place among those
+        of its key, and what must follow is how many rows of each key are kept, ``where("n <= 10")``: then it is a
+        KTable of them, keyed by the window's key and the place. Of rows that are equal in the order the one that came
+        first stands first; of a table, whose rows change, always the same one. Rows whose key is null are left out, as
+        in ``groupBy``. Of a table all rows are kept, in a store of its own, for one of them may have to come in for
+        another that changes or is deleted; they go through a repartition topic.
+        """
+        call_site = find_call_site()
+        if not is_ranking(col):
+            return super().withColumn(colName, col)
+        return RankedStream(check_column_name("withColumn", colName, call_site), col, self._keep_best, call_site)
+
+    def where(self, condition: Any) -> Any:
+        """Keep the rows for which ``condition`` (SQL text or a Column) holds, as ``DataFrame.where``.
+
+        ``F.row_number().over(...) <= 10`` keeps the first rows of each key, as in :meth:`withColumn`: a KTable, in
+        which the place is called ``row_number``.
+        """
+        best = best_rows(condition, call_site := find_call_site())
+        return super().where(condition) if best is None else self._keep_best(best, call_site)
+
+    def filter(self, condition: Any) -> Any:
+        """Keep the rows for which ``condition`` holds; the same as :meth:`where`."""
+        best = best_rows(condition, call_site := find_call_site())
+        return super().filter(condition) if best is None else self._keep_best(best, call_site)
+
+    def _keep_best(self, best: BestRows, call_site: CallSite) -> KTable:
+        raise NotImplementedError
+
+
+class KStream(_RankedRows):
     """Rows of an endless stream. Made by ``StreamsBuilder.stream``.
 
     Usage::
@@ -94,47 +134,10 @@ class KStream(RowSteps):
                 )
         return self._step("withWatermark", (eventTime, delayThreshold), call_site)
 
-    # What these three return depends on whether a column is over a window, which no type says.
-
-    def withColumn(self, colName: str, col: Any) -> Any:
-        """Add or replace a column, as ``DataFrame.withColumn``.
-
-        With ``F.row_number().over(Window.partitionBy("key").orderBy(F.desc("x")))`` it is the row's place among those
-        of its key, and what must follow is how many rows of each key are kept, ``where("n <= 10")``: then it is a
-        KTable of them, keyed by the window's key and the place. Of rows that are equal in the order the one that came
-        first stands first. Rows whose key is null are left out, as in ``groupBy``.
-        """
-        call_site = find_call_site()
-        if not is_ranking(col):
-            return super().withColumn(colName, col)
-        return RankedStream(check_column_name("withColumn", colName, call_site), col, self._keep_best, call_site)
-
-    def where(self, condition: Any) -> Any:
-        """Keep the rows for which ``condition`` (SQL text or a Column) holds, as ``DataFrame.where``.
-
-        ``F.row_number().over(...) <= 10`` keeps the first rows of each key, as in :meth:`withColumn`: a KTable, in
-        which the place is called ``row_number``.
-        """
-        best = best_rows(condition, call_site := find_call_site())
-        return super().where(condition) if best is None else self._keep_best(best, call_site)
-
-    def filter(self, condition: Any) -> Any:
-        """Keep the rows for which ``condition`` holds; the same as :meth:`where`."""
-        best = best_rows(condition, call_site := find_call_site())
-        return super().filter(condition) if best is None else self._keep_best(best, call_site)
-
     def _keep_best(self, best: BestRows, call_site: CallSite) -> KTable:
-        words = best.partition
-        plain = tuple(quoted((column,)) for column in words)
-        node, _ = spread_by(self._record, self._node, self._lineage, plain, words, None, call_site)
-        grouping = GroupingNode(
-            node, (*plain, quoted((best.number,))), ("top", str(best.count), "by", *words), best.text, call_site
-        )
-        ranking = Ranking(best.number, best.order, best.count)
-        kept = AggregationNode(
-            self._record.add(grouping), (), None, True, best.text, call_site, newest=True, ranking=ranking
-        )
-        return KTable(self._record, self._record.add(kept), Lineage())
+        plain = tuple(quoted((column,)) for column in best.partition)
+        node, _ = spread_by(self._record, self._node, self._lineage, plain, best.partition, None, call_site)
+        return _best_kept(self._record, node, best, call_site)
 
     def foreach(self, f: Callable[[Any], Any], *, name: str | None = None) -> None:
         """Give each row to a function, as ``DataFrame.foreach``, in a Python worker; it takes a ``Row``.
@@ -386,7 +389,7 @@ class KStream(RowSteps):
         )
 
 
-class KTable(RowSteps):
+class KTable(_RankedRows):
     """The newest row of each group: its rows are the groups that a micro-batch changed.
 
     Made by ``agg``, ``StreamsBuilder.table`` and ``KStream.to_table``. Of its steps only filters may drop rows: what
@@ -481,6 +484,11 @@ class KTable(RowSteps):
         node, after = repartition_for(self._record, self._node, keys, words, name, call_site, changes=True)
         return _grouped(self._record, node, keys, after, words, call_site)
 
+    def _keep_best(self, best: BestRows, call_site: CallSite) -> KTable:
+        plain = tuple(quoted((column,)) for column in best.partition)
+        node, _ = repartition_for(self._record, self._node, plain, best.partition, None, call_site, changes=True)
+        return _best_kept(self._record, node, best, call_site)
+
 
 class GlobalKTable:
     """A table that every process has whole. Made by ``StreamsBuilder.global_table``; streams look into it.
@@ -511,6 +519,16 @@ class GlobalKTable:
 
 def _of_another_join(name: str, value: object, others: str, call_site: CallSite) -> TopologyException:
     return TopologyException(f"{call_site}: {name}={value!r} of join() is for {others}; leave it out")
+
+
+def _best_kept(record: Record, node: Node, best: BestRows, call_site: CallSite) -> KTable:
+    """Write down a table of the first rows of each key, where those of one key are in one task."""
+    keys = tuple(quoted((column,)) for column in (*best.partition, best.number))
+    words = ("top", str(best.count), "by", *best.partition)
+    grouping = record.add(GroupingNode(node, keys, words, best.text, call_site))
+    ranking = Ranking(best.number, best.order, best.count)
+    kept = AggregationNode(grouping, (), None, True, best.text, call_site, newest=True, ranking=ranking)
+    return KTable(record, record.add(kept), Lineage())
 
 
 def _grouped(  # noqa: PLR0917 - as they are needed

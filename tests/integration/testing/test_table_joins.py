@@ -227,6 +227,15 @@ def test_a_step_of_a_joined_side_keeps_every_row(spark):
 USERS, CLICKS = "name string, age long", "page string"
 
 
+def test_a_table_behind_steps_has_no_columns_of_kafkas(spark):
+    builder = StreamsBuilder()
+    users = builder.table("users", key=String("user"), value=Json(USERS)).selectExpr("user", "kafka.offset AS age")
+    clicks = builder.stream("clicks", key=String("user"), value=Json(CLICKS))
+    clicks.join(users, "user").to("out", value=Json())
+    with pytest.raises(TopologyException, match="kafka"):
+        TopologyTestDriver(builder.build(), spark=spark).close()
+
+
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_a_stream_looks_into_a_table_behind_its_steps(spark, how):
     builder = StreamsBuilder()

@@ -81,6 +81,12 @@ def test_a_table_behind_steps_is_kept_as_it_is_there(builder):
     assert [step.table_key for step in kept.before] == [None, ("user",), ("user",), ("k",)]
 
 
+def test_a_named_table_behind_steps_is_called_after_it(builder):
+    users = table(builder, "users", name="people")
+    table(builder, "a").join(users.where("users <> 'x'"), "k").to("out")
+    assert [leg.store for leg in builder.build().legs if leg.store] == ["a-table", "people-where"]
+
+
 def test_the_table_itself_is_kept_where_somebody_needs_it(builder):
     users = table(builder, "users")
     table(builder, "a").join(users.where("users <> 'x'"), "k").to("out")

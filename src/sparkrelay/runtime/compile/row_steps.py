@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from sparkrelay.errors import SparkRelayError, TopologyException
 from sparkrelay.runtime.compile.catalyst import may_drop_rows, not_row_wise, reads_hidden
+from sparkrelay.runtime.compile.schemas import without_kafka
 from sparkrelay.runtime.contract import hidden_columns
 from sparkrelay.runtime.spark.spark_logs import query_errors_unlogged
 from sparkrelay.topology.columns import is_star, quoted
@@ -54,6 +55,9 @@ def apply_steps(
     """
     frames = [source]
     for step in steps:
+        if step.table_key is not None:
+            # What a table holds of a row has no columns of Kafka's own.
+            frames[-1] = frames[-1].select(*(quoted((name,)) for name in without_kafka(frames[-1].schema).names))
         if step.table_key is not None and step.kind in _FILTERS:
             frames.append(_deleting(step, frames[-1], step.table_key))
         elif tombstones_pass and step.kind in _FILTERS:

@@ -189,6 +189,11 @@ class StateSpec(StoreSpec):
         return hidden_columns.CHANGE in self.input.names
 
     @property
+    def ranks_changes(self) -> bool:
+        """True for the first rows of each key of a table, whose rows change and are deleted: it keeps all of them."""
+        return self.ranking is not None and self.of_changes
+
+    @property
     def deletes(self) -> bool:
         """True where rows of the table may be deleted, or stay as they are."""
         return self.newest is not None or self.merges or self.of_changes
